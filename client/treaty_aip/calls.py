@@ -59,8 +59,8 @@ async def _room(flows: list[Flow]) -> None:
 class IncomingCalls:
     """The calls of others at one server. `addresses`: of the nodes, where it is a gateway's."""
 
-    def __init__(self, deliver: Deliver, bounds: Bounds, addresses: NodeAddresses | None) -> None:
-        self._deliver, self._bounds, self._addresses = deliver, bounds, addresses
+    def __init__(self, deliver: Deliver, addresses: NodeAddresses | None) -> None:
+        self._deliver, self._addresses = deliver, addresses
         self._flows: dict[str, Flow] = {}
         self._checked: dict[str, tuple[str, str]] = {}
         self._numbers = itertools.count(1)
@@ -110,8 +110,6 @@ class IncomingCalls:
     async def _serve(self, method: str, context: Any, request: bytes | None, write: Callable[[bytes], Awaitable[None]]) -> None:
         """Serve one call. `request`: the only one, or None for a stream of requests."""
         peer = await self._peer(method, context)
-        if len(self._flows) >= self._bounds.calls:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"There are {self._bounds.calls} open calls.")
         call, flow = f"in-{next(self._numbers)}", Flow()
         self._flows[call] = flow
         reading = asyncio.create_task(self._read(peer, method, call, request, context))

@@ -74,14 +74,16 @@ class SessionHost:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
-        self._incoming = IncomingCalls(self._frame, bounds, addresses)
+        self._incoming = IncomingCalls(self._frame, addresses)
         self.outgoing = OutgoingCalls(self._frame, security, bounds, addresses)
         self._server: grpc.aio.Server | None = None
 
     async def start(self, address: str, *services: str) -> str:
         """Serve; the address, with the port that the system chose for port 0. Raises `OperationError` (503)."""
         # Without the option a second server of the same user would share the port, and take a part of the calls.
-        server = grpc.aio.server(options=[*self._bounds.options(), ("grpc.so_reuseport", 0)])
+        options = [*self._bounds.options(), ("grpc.so_reuseport", 0)]
+        # The bound counts calls whose proofs are still being checked, too.
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=self._bounds.calls)
         server.add_generic_rpc_handlers(self._incoming.handlers(served_methods(dict.fromkeys(services, True))))
         try:
             port = self._security.bind(server, address)

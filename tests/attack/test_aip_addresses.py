@@ -11,11 +11,12 @@ from ipaddress import ip_address
 import grpc
 import pytest
 import trustme
-from aip_nodes import begin, nodes, told
+from aip_nodes import LOOPBACK, begin, nodes, told
 
-from treaty_aip import AgentInfo, GatewayServiceStub, Security, SessionStatus
+from treaty_aip import AgentInfo, Bounds, GatewayServiceStub, Security, SessionStatus
 from treaty_aip.addresses import MAX_KEPT, NodeAddresses, caller_ip, parse_address
 from treaty_aip.channels import MAX_IDLE, Channels
+from treaty_aip.host import SessionHost
 from treaty_aip.stubs import aip_pb2
 from treaty_client import OperationError
 
@@ -161,6 +162,25 @@ async def test_003_74_a_refused_registration_does_not_move_the_node_that_has_the
 
 
 @pytest.mark.threat(232)
+async def test_003_74_a_refused_update_keeps_no_address() -> None:
+    addresses = NodeAddresses((), list)
+    host = SessionHost("gateway", {}, {}, Security(), Bounds(), addresses)
+    served = await host.start(LOOPBACK, "GatewayService")
+    try:
+        async with grpc.aio.insecure_channel(served) as channel:
+            stub = GatewayServiceStub(channel)
+            info = aip_pb2.AgentInfo(agent_id="m", address="127.0.0.1:1")
+            update = aip_pb2.UpdateNodeInfoRequest(sender_id="m", peer=aip_pb2.Peer(agent_info=info))
+            assert not (await stub.UpdateNodeInfo(update)).success
+            with pytest.raises(OperationError):
+                addresses.target("127.0.0.1:1")
+            await stub.RegisterAgent(info)
+            assert addresses.target("127.0.0.1:1") == "ipv4:127.0.0.1:1"
+    finally:
+        await host.stop()
+
+
+@pytest.mark.threat(232)
 async def test_003_74_an_agent_dials_no_other_form_of_an_address() -> None:
     async with nodes() as made, private_service() as (address, heard):
         agent = await made.agent("a")
@@ -192,18 +212,15 @@ async def test_003_74_kept_addresses_are_bounded_by_the_registered_ones() -> Non
 @pytest.mark.threat(232)
 async def test_003_74_idle_connections_are_bounded() -> None:
     channels = Channels(Security(), [], lambda address: f"ipv4:{address}")
+    made = {}
     async with channels.use("127.0.0.1:1") as used:
         for port in range(2, MAX_IDLE + 3):
-            async with channels.use(f"127.0.0.1:{port}") as channel:
+            async with channels.use(f"127.0.0.1:{port}") as made[port]:
                 pass
-        async with (
-            channels.use("127.0.0.1:2") as renewed,
-            channels.use("127.0.0.1:1") as same,
-            channels.use(f"127.0.0.1:{MAX_IDLE + 2}") as last,
-        ):
-            assert same is used
-            assert last is channel
-            assert renewed.get_state() is grpc.ChannelConnectivity.IDLE
+        # The one with a call and the newest ones are kept, the oldest one is closed.
+        for port, kept in ((1, True), (2, False), (MAX_IDLE + 2, True)):
+            async with channels.use(f"127.0.0.1:{port}") as found:
+                assert (found is {1: used, **made}[port]) is kept
     await channels.close()
 
 

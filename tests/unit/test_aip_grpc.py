@@ -181,6 +181,9 @@ async def test_003_03_25_and_26_errors_of_an_inquiry_are_raised_where_it_is_subm
             await alone.receive_feedback("none", "b")
         assert status_of(error) == 404
         with pytest.raises(OperationError) as error:
+            await alone.receive_feedback(session, "other")
+        assert status_of(error) == 404
+        with pytest.raises(OperationError) as error:
             await alone.create_agent_client("b", AgentServiceStub, "CallAgent")
         assert status_of(error) == 404
         for stub, name in ((ToolServiceStub, "CallTool"), (AgentServiceStub, "RouteAgentCalling")):

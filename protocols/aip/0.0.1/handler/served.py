@@ -14,9 +14,10 @@ from .speakers import Speakers
 MAX_SESSIONS = 128
 MAX_INQUIRIES = 256
 """Inquiries that the application has not taken."""
-_FOREIGN = "The caller has not proved that it is the sender. Its id is its DID, or one that this node names for that DID."
 MAX_NAMES = 30_000
 """Bytes of the names of all sessions and requests as JSON, before one more: a session's whole state has 64 KiB."""
+
+_FOREIGN = "The caller has not proved that it is the sender. Its id is its DID, or one that this node names for that DID."
 
 
 class Served:
