@@ -18,7 +18,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from treaty_client import OperationError
-from treaty_client.network.egress import Lookup, system_lookup
+from treaty_client.network.egress import Lookup, lookups
 
 MAX_KEPT = 1024
 """Checked addresses before those of forgotten nodes are dropped: four times the nodes of a gateway, so that it is rare."""
@@ -64,17 +64,18 @@ def caller_ip(peer: str) -> _Ip | None:
 class NodeAddresses:
     """The checked addresses of a gateway's nodes. For one event loop."""
 
-    def __init__(self, networks: Sequence[str], named: Callable[[], Iterable[str]], lookup: Lookup = system_lookup) -> None:
+    def __init__(self, networks: Sequence[str], named: Callable[[], Iterable[str]], lookup: Lookup | None = None) -> None:
         """Know no address yet.
 
         `networks`: allowed for every node, such as "10.1.0.0/16". `named`: returns the addresses of the registered nodes.
-        Raises `OperationError` (400) for a text that is no network.
+        `lookup`: of names. Raises `OperationError` (400) for a text that is no network.
         """
         try:
             self._networks: list[IPv4Network | IPv6Network] = [ip_network(each) for each in networks]
         except ValueError as error:
             raise OperationError(400, f"A network is written like 10.1.0.0/16: {error}") from error
-        self._named, self._lookup = named, lookup
+        # With threads of its own: names that are slow to look up hold up registrations alone.
+        self._named, self._lookup = named, lookup or lookups()
         self._targets: dict[str, str] = {}
 
     async def check(self, address: str, caller: _Ip | None) -> str:

@@ -26,7 +26,7 @@ class Speakers:
         return self.proved and caller not in self._gateways and self._owner(name) != caller
 
     def denies_node(self, name: str, caller: str) -> bool:
-        """Return whether a caller may not register a node with this id: the id is of another one. Others are free."""
+        """Return whether a caller may not register a node with this id. An id that is given to no caller is free."""
         return self.proved and self._owner(name) not in ("", caller)
 
     def _owner(self, name: str) -> str:
