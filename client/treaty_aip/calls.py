@@ -10,15 +10,22 @@ from typing import Any
 
 import grpc
 
+from treaty_client import OperationError
 from treaty_consensus.errors import TreatyError
 
+from .addresses import NodeAddresses, caller_ip, resolved_at_call
+from .channels import Channels
 from .flow import Ended, Flow
+from .handler.codec import decode
 from .handler.fields import CONVERSATIONS, METHODS, STREAMS
 from .handler.frames import Frame
+from .handler.registry import info_of
 from .security import CallerProofs, Security
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of one message: gRPC's own default."""
+_DESCRIBING = ("RegisterAgent", "RegisterTool", "UpdateNodeInfo")
+"""The requests in which a node names its address."""
 _STATUS = {code.name: code for code in grpc.StatusCode}
 
 Deliver = Callable[[str, Frame], list[Flow]]
@@ -50,11 +57,12 @@ async def _room(flows: list[Flow]) -> None:
 
 
 class IncomingCalls:
-    """The calls of others at one server."""
+    """The calls of others at one server. `addresses`: of the nodes, where it is a gateway's."""
 
-    def __init__(self, deliver: Deliver, bounds: Bounds) -> None:
-        self._deliver, self._bounds = deliver, bounds
+    def __init__(self, deliver: Deliver, addresses: NodeAddresses | None) -> None:
+        self._deliver, self._addresses = deliver, addresses
         self._flows: dict[str, Flow] = {}
+        self._checked: dict[str, tuple[str, str]] = {}
         self._numbers = itertools.count(1)
         self.proofs: CallerProofs | None = None
 
@@ -74,6 +82,11 @@ class IncomingCalls:
         flow = self._flows.get(frame.call)
         if flow is not None:
             _put(flow, frame)
+        checked = self._checked.pop(frame.call, None)
+        # Kept before any other event: a call to the new node may be the next one. A refused registration keeps nothing.
+        if checked is not None and frame.kind == "RESPONSE" and decode(METHODS[frame.method][2], frame.message)["success"]:
+            assert self._addresses is not None
+            self._addresses.keep(*checked)
         return flow
 
     def _single(self, method: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
@@ -97,8 +110,6 @@ class IncomingCalls:
     async def _serve(self, method: str, context: Any, request: bytes | None, write: Callable[[bytes], Awaitable[None]]) -> None:
         """Serve one call. `request`: the only one, or None for a stream of requests."""
         peer = await self._peer(method, context)
-        if len(self._flows) >= self._bounds.calls:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"There are {self._bounds.calls} open calls.")
         call, flow = f"in-{next(self._numbers)}", Flow()
         self._flows[call] = flow
         reading = asyncio.create_task(self._read(peer, method, call, request, context))
@@ -110,6 +121,7 @@ class IncomingCalls:
         finally:
             reading.cancel()
             del self._flows[call]
+            self._checked.pop(call, None)
             # An end that the session did not ask for: the caller cancelled, or its connection is lost.
             if not flow.over:
                 self._deliver(peer, Frame("CANCEL", method, call))
@@ -117,11 +129,30 @@ class IncomingCalls:
 
     async def _read(self, peer: str, method: str, call: str, request: bytes | None, context: Any) -> None:
         if request is not None:
+            try:
+                await self._check_address(method, call, request, context.peer())
+            except OperationError as error:
+                code = "INVALID_ARGUMENT" if error.status == 400 else "PERMISSION_DENIED"
+                self.send(Frame("STATUS", method, call, code=code, text=error.message))
+                return
             self._deliver(peer, Frame("REQUEST", method, call, request))
             return
         while (data := await context.read()) is not grpc.aio.EOF:
             await _room(self._deliver(peer, Frame("REQUEST", method, call, data)))
         self._deliver(peer, Frame("END", method, call))
+
+    async def _check_address(self, method: str, call: str, request: bytes, connection: str) -> None:
+        """Check the address that a node names for itself. Raises `OperationError` (400, 403)."""
+        if self._addresses is None or method not in _DESCRIBING:
+            return
+        try:
+            message = decode(METHODS[method][1], request)
+        except ValueError:
+            return  # the session refuses it
+        described = info_of(message.get("peer", {})) if method == "UpdateNodeInfo" else message
+        if "address" in described:
+            address = described["address"]
+            self._checked[call] = (address, await self._addresses.check(address, caller_ip(connection)))
 
     async def _peer(self, method: str, context: Any) -> str:
         assert self.proofs is not None
@@ -133,13 +164,13 @@ class IncomingCalls:
 
 
 class OutgoingCalls:
-    """The calls that a session makes, and the channels to their targets."""
+    """The calls that a session makes. A gateway makes them to `addresses` alone; the application of a node chooses its own."""
 
-    def __init__(self, deliver: Deliver, security: Security, bounds: Bounds) -> None:
-        self._deliver, self._security, self._bounds = deliver, security, bounds
+    def __init__(self, deliver: Deliver, security: Security, bounds: Bounds, addresses: NodeAddresses | None) -> None:
+        self._deliver, self._security = deliver, security
         self._flows: dict[str, Flow] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self.channels = Channels(security, bounds.options(), resolved_at_call if addresses is None else addresses.target)
         self.paths: dict[str, str] = {}
         """The paths of methods that the application's stubs name in another way."""
 
@@ -158,32 +189,20 @@ class OutgoingCalls:
         _put(flow, frame)
         return flow
 
-    async def hang_up(self, address: str) -> bool:
-        """Close the channel to an address; whether there was one."""
-        channel = self._channels.pop(address, None)
-        if channel is not None:
-            await channel.close()
-        return channel is not None
-
     async def close(self) -> None:
         """End all calls and channels."""
         tasks = [*self._tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for address in [*self._channels]:
-            await self.hang_up(address)
-
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        if address not in self._channels:
-            self._channels[address] = self._security.channel(address, self._bounds.options())
-        return self._channels[address]
+        await self.channels.close()
 
     async def _run(self, peer: str, first: Frame, flow: Flow) -> None:
         call, method = first.call, first.method
         ending = Frame("STATUS", method, call)
         try:
-            await self._call(peer, first, flow)
+            async with self.channels.use(first.address) as channel:
+                await self._call(peer, first, flow, channel)
         except grpc.aio.AioRpcError as error:
             ending = ending._replace(code=error.code().name, text=(error.details() or "")[:500])
         except (OSError, ValueError, TreatyError, grpc.aio.UsageError) as error:
@@ -193,10 +212,10 @@ class OutgoingCalls:
             flow.close()
         self._deliver(peer, ending)
 
-    async def _call(self, peer: str, first: Frame, flow: Flow) -> None:
-        call, method, address = first.call, first.method, first.address
+    async def _call(self, peer: str, first: Frame, flow: Flow, channel: grpc.aio.Channel) -> None:
+        call, method = first.call, first.method
         path = self.paths.get(method) or path_of(method)
-        channel, proof = self._channel(address), self._security.proof(address, path)
+        proof = self._security.proof(first.address, path)
         if method not in STREAMS:
             data = await flow.get()
             response = await channel.unary_unary(path)(data, metadata=proof)

@@ -27,7 +27,7 @@ async def _invoke(handler: Callable[..., Any], message: AgentMessage) -> Any:
     return await run(handler, *arguments)
 
 
-async def run(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+async def run(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     """Call a function: a coroutine here, any other in a thread, so that it holds up nothing."""
     if inspect.iscoroutinefunction(inspect.unwrap(getattr(function, "func", function))):
         return await function(*arguments, **named)

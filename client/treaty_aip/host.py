@@ -33,6 +33,7 @@ from treaty_handler import (
     encode_json,
 )
 
+from .addresses import NodeAddresses
 from .calls import Bounds, IncomingCalls, OutgoingCalls, served_methods
 from .flow import Flow
 from .handler import handler
@@ -54,11 +55,17 @@ class SessionHost:
     """
 
     def __init__(
-        self, role: str, functions: Mapping[str, Function], parameters: Mapping[str, Value], security: Security, bounds: Bounds
+        self,
+        role: str,
+        functions: Mapping[str, Function],
+        parameters: Mapping[str, Value],
+        security: Security,
+        bounds: Bounds,
+        addresses: NodeAddresses | None = None,
     ) -> None:
-        """Open the session. `functions`: the operations that the handler invokes."""
+        """Open the session. `functions`: the operations that the handler invokes. `addresses`: of a gateway's nodes."""
         seed = {"local": _OTHER_SIDE, "peer": _OTHER_SIDE, "seed": secrets.token_hex(16)}
-        self._session = handler.open(role, {**seed, **parameters})
+        self._session = handler.open(role, {**seed, **security.parameters(), **parameters})
         self._functions, self._security, self._bounds = functions, security, bounds
         self._events: deque[Event] = deque()
         self._touched: list[Flow] = []
@@ -67,13 +74,16 @@ class SessionHost:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
-        self._incoming = IncomingCalls(self._frame, bounds)
-        self.outgoing = OutgoingCalls(self._frame, security, bounds)
+        self._incoming = IncomingCalls(self._frame, addresses)
+        self.outgoing = OutgoingCalls(self._frame, security, bounds, addresses)
         self._server: grpc.aio.Server | None = None
 
     async def start(self, address: str, *services: str) -> str:
         """Serve; the address, with the port that the system chose for port 0. Raises `OperationError` (503)."""
-        server = grpc.aio.server(options=self._bounds.options())
+        # Without the option a second server of the same user would share the port, and take a part of the calls.
+        options = [*self._bounds.options(), ("grpc.so_reuseport", 0)]
+        # The bound counts calls whose proofs are still being checked, too.
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=self._bounds.calls)
         server.add_generic_rpc_handlers(self._incoming.handlers(served_methods(dict.fromkeys(services, True))))
         try:
             port = self._security.bind(server, address)

@@ -87,15 +87,16 @@ def test_003_68_a_node_belongs_to_the_peer_that_registered_it() -> None:
 
 def secure(folder: Path, name: str, **options: Any) -> Security:
     (folder / name).mkdir()
-    return Security(identity=Identity.create(), require_did=True, home=folder / name, **options)
+    return Security(**{"identity": Identity.create(), "require_did": True, "home": folder / name, **options})
 
 
 @pytest.mark.threat(230)
 async def test_003_68_a_gateway_that_requires_a_did_serves_proved_callers_alone(tmp_path: Path) -> None:
     async with nodes() as made:
-        gateway = await made.gateway(security=secure(tmp_path, "g"))
-        first = await made.agent("a", gateway, security=secure(tmp_path, "a"))
-        second = await made.agent("b", gateway, security=secure(tmp_path, "b"))
+        identity = Identity.create()
+        gateway = await made.gateway(security=secure(tmp_path, "g", identity=identity))
+        first = await made.agent("a", gateway, security=secure(tmp_path, "a", gateway=identity.did))
+        second = await made.agent("b", gateway, security=secure(tmp_path, "b", gateway=identity.did))
         session = await begin(first, "b")
         assert told(await second.receive_inquiry()) == (SessionStatus.START_QUEST, "hello")
         await second.submit_feedback(session, "a", "hi")

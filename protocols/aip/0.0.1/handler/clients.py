@@ -75,7 +75,7 @@ class Clients:
             client["call"] = ""
             reason = "The receiver ended the stream." if frame.code == "OK" else f"{frame.code}: {frame.text}"
             return [self._feedback(stopped(name, client["receiver"], "", reason))]
-        if fault := response_fault({"session_id": name}, frame.message):
+        if fault := response_fault({"session_id": name, **client}, frame.message):
             call, client["call"] = client["call"], ""
             cancel = send(self._peer, Frame("CANCEL", client["method"], call))
             return [cancel, self._feedback(stopped(name, client["receiver"], "", fault))]

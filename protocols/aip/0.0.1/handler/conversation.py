@@ -23,10 +23,13 @@ def first_fault(message: Value) -> str:
 def quest_fault(session: Value, message: Value) -> str:
     """Return the reason for which the initiator may not send this message in its session, or "".
 
-    A stream has one session: the id of another one would join the stream of another initiator.
+    A stream has one session: the id of another one would join the stream of another initiator. It has one sender, which was
+    checked with the first message.
     """
     if message["session_id"] != session["session_id"]:
         return "A message of a stream has the session_id of its first one."
+    if (message["sender_id"], message["receiver_id"]) != (session["sender"], session["receiver"]):
+        return "A stream has one sender and one receiver."
     if message["session_status"] not in ("HOLD_QUEST", "STOP_QUEST"):
         return "After the first message the initiator sends HOLD_QUEST and STOP_QUEST."
     return "No message follows STOP_QUEST." if session["last"] == "STOP_QUEST" else ""
@@ -34,8 +37,8 @@ def quest_fault(session: Value, message: Value) -> str:
 
 def response_fault(session: Value, message: Value) -> str:
     """Return the reason for which the receiver may not send this message in its session, or ""."""
-    if message["session_id"] != session["session_id"]:
-        return "An answer has the session_id of its stream."
+    if message["session_id"] != session["session_id"] or message["sender_id"] != session["receiver"]:
+        return "An answer has the session_id of its stream, and is of the receiver."
     return "" if message["session_status"] in RESPONSES else "A receiver sends HOLD_RESPONSE and STOP_RESPONSE."
 
 

@@ -26,6 +26,7 @@ from treaty_handler import (
 from .frames import REQUESTS, Frame, Place, answer, finish, read
 from .registry import MAX_STATE, Refusal, Registry
 from .routing import Routing
+from .speakers import Speakers
 
 HEARTBEAT_TIMEOUT = 30.0
 """Seconds of silence after which a node is deregistered."""
@@ -38,7 +39,7 @@ class Gateway:
         state = decode_json(snapshot) if snapshot else {}
         self._seed = parameters["seed"]
         self._timeout = float(parameters.get("heartbeat_timeout", HEARTBEAT_TIMEOUT))
-        self._registry = Registry(state, int(parameters.get("max_state", MAX_STATE)))
+        self._registry = Registry(state, int(parameters.get("max_state", MAX_STATE)), Speakers(parameters))
         self._routing = Routing(state, parameters, self._registry, self._new_call)
         self._made: int = state.get("made", 0)
 

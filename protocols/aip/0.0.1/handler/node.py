@@ -30,6 +30,7 @@ from .frames import REQUESTS, Frame, Place, finish, read, send
 from .outgoing import NO_GATEWAY, Outgoing
 from .registry import node_id
 from .served import Served
+from .speakers import Speakers
 
 HEARTBEAT_INTERVAL = 10.0
 REQUEST_SECONDS = 30.0
@@ -56,7 +57,9 @@ class Node:
         request_seconds = float(parameters.get("request_seconds", REQUEST_SECONDS))
         self._outgoing = Outgoing(state, self._peer, request_seconds, seconds, self._new_call)
         self._clients = Clients(state, self._peer, self._new_call, direct=self._direct)
-        self._served = Served(state, seconds, self._new_call)
+        # The transport proves the other side of a session. A node's other side is its gateway.
+        speakers = Speakers(parameters, gateway="" if self._direct else self._peer)
+        self._served = Served(state, seconds, speakers, self._new_call)
         self._feedback: dict[str, str] = state.get("feedback", {})
 
     def snapshot(self) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 from treaty_handler import Effect, Value, encode_json
 
 from .frames import MAX_NAME, Place, finish, respond
+from .speakers import Speakers
 
 MAX_NODES = 256
 MAX_SUBSCRIPTIONS = 256
@@ -37,10 +38,10 @@ def info_of(peer: Value) -> dict[str, Any]:
 class Registry:
     """State: `nodes`, id → {peer, owner, seen}; `subscriptions`, a list of {subscriber, nodes, without, peer, call}."""
 
-    def __init__(self, state: Value, max_state: int) -> None:
+    def __init__(self, state: Value, max_state: int, speakers: Speakers) -> None:
         self.nodes: dict[str, dict[str, Any]] = state.get("nodes", {})
         self.subscriptions: list[dict[str, Any]] = state.get("subscriptions", [])
-        self._max_state = max_state
+        self._max_state, self._speakers = max_state, speakers
 
     def state(self) -> dict[str, Value]:
         """Return the state for a snapshot."""
@@ -52,9 +53,17 @@ class Registry:
         if node is not None and node["owner"] != owner:
             raise Refusal("PERMISSION_DENIED", "This node was registered by another agent.")
 
+    def speaks(self, name: str, caller: str) -> None:
+        """Check that a caller may send as a node. Raises `Refusal`."""
+        self.owned(name, caller)
+        if name not in self.nodes and self._speakers.denies(name, caller):
+            raise Refusal("PERMISSION_DENIED", "The sender is not registered, and its id is not the caller's.")
+
     def add(self, peer: Value, owner: str, at: int) -> list[Effect]:
         """Register a node, and tell subscribers. Raises `Refusal`."""
         name = self._checked(peer)
+        if self._speakers.denies_node(name, owner):
+            raise Refusal("PERMISSION_DENIED", "This id is of another caller.")
         if name in self.nodes:
             raise Refusal("ALREADY_EXISTS", "A node with this id is registered.")
         self._free_address(peer, name)

@@ -41,11 +41,9 @@ class Routing:
         """Take a frame of an initiator: begin its session, or go on with it."""
         found = next((name for name, each in self._sessions.items() if (each["peer"], each["call"]) == place), None)
         if frame.kind == "CANCEL":
-            return [] if found is None else [self._forward(found, Frame("CANCEL", _CALL, found)), *self._drop(found)]
+            return [] if found is None else self._give_up(found)
         if frame.kind == "BROKEN":
-            ending: list[Effect] = (
-                [] if found is None else [self._forward(found, Frame("CANCEL", _CALL, found)), *self._drop(found)]
-            )
+            ending: list[Effect] = [] if found is None else self._give_up(found)
             return [*ending, finish(place, _ROUTE, "INVALID_ARGUMENT", frame.text)]
         if found is None and frame.kind == "END":
             # The end of a stream that was refused, or of one without any message.
@@ -58,15 +56,14 @@ class Routing:
         session = self._sessions[found]
         if frame.kind == "END":
             return [self._forward(found, Frame("END", _CALL, found))]
-        if fault := quest_fault(session, frame.message) or self._foreign(session, frame.message):
-            cancel = self._forward(found, Frame("CANCEL", _CALL, found))
-            return [cancel, *self._drop(found), finish(place, _ROUTE, "INVALID_ARGUMENT", fault)]
+        if fault := quest_fault(session, frame.message):
+            return [*self._give_up(found), finish(place, _ROUTE, "INVALID_ARGUMENT", fault)]
         session["last"] = frame.message["session_status"]
         return [self._wait(found), self._forward(found, Frame("REQUEST", _CALL, found, frame.message))]
 
     def tool(self, place: Place, message: Value) -> list[Effect]:
         """Forward a request to a tool. Raises `Refusal`."""
-        self._registry.owned(message["sender_id"], place.peer)
+        self._registry.speaks(message["sender_id"], place.peer)
         node = self._node(message["receiver_id"], "tool_info")
         if len(self._requests) >= self._most:
             raise Refusal("RESOURCE_EXHAUSTED", "Too many tools are being called.")
@@ -97,11 +94,7 @@ class Routing:
     def cancelled(self, place: Place) -> list[Effect]:
         """Pass on that a caller gave up a tool."""
         found = [name for name, each in self._requests.items() if (each["peer"], each["call"]) == place]
-        effects: list[Effect] = []
-        for name in found:
-            request = self._requests.pop(name)
-            effects += [SetTimer(name=name, seconds=None), send(request["to"], Frame("CANCEL", "CallTool", name))]
-        return effects
+        return [effect for name in found for effect in self._withdraw(name)]
 
     def expired(self, name: str) -> list[Effect]:
         """End a session or a call that was silent too long."""
@@ -128,15 +121,10 @@ class Routing:
 
     def lost(self, peer: str) -> list[Effect]:
         """End the sessions and calls that a lost peer began."""
-        effects: list[Effect] = []
-        for call, session in [*self._sessions.items()]:
-            if session["peer"] == peer:
-                effects += [*self._drop(call), self._cancel(session, call)]
-        for call, request in [*self._requests.items()]:
-            if request["peer"] == peer:
-                del self._requests[call]
-                effects += [SetTimer(name=call, seconds=None), send(request["to"], Frame("CANCEL", "CallTool", call))]
-        return effects
+        sessions = [call for call, each in self._sessions.items() if each["peer"] == peer]
+        requests = [call for call, each in self._requests.items() if each["peer"] == peer]
+        ended = [effect for call in sessions for effect in self._give_up(call)]
+        return ended + [effect for call in requests for effect in self._withdraw(call)]
 
     def end(self, call: str, reason: str) -> list[Effect]:
         """End a session towards its initiator."""
@@ -148,7 +136,7 @@ class Routing:
     def _begin(self, place: Place, message: Value) -> list[Effect]:
         if fault := first_fault(message):
             raise Refusal("INVALID_ARGUMENT", fault)
-        self._registry.owned(message["sender_id"], place.peer)
+        self._registry.speaks(message["sender_id"], place.peer)
         node = self._node(message["receiver_id"], "agent_info")
         if any(each["session_id"] == message["session_id"] for each in self._sessions.values()):
             raise Refusal("INVALID_ARGUMENT", "This session is open.")
@@ -178,10 +166,6 @@ class Routing:
             raise Refusal("NOT_FOUND", "No receiver of this id is registered.")
         return node
 
-    def _foreign(self, session: Value, message: Value) -> str:
-        same = message["sender_id"] == session["sender"] and message["receiver_id"] == session["receiver"]
-        return "" if same else "A stream has one sender and one receiver."
-
     def _tool_returned(self, request: Value, frame: Frame, forget: Callable[[str], list[Effect]]) -> list[Effect]:
         caller, method = Place(request["peer"], request["call"]), "RouteToolCalling"
         if frame.kind == "RESPONSE":
@@ -198,6 +182,15 @@ class Routing:
 
     def _wait(self, call: str) -> Effect:
         return SetTimer(name=call, seconds=self._seconds)
+
+    def _give_up(self, call: str) -> list[Effect]:
+        """Cancel a session towards its receiver."""
+        return [self._cancel(self._sessions[call], call), *self._drop(call)]
+
+    def _withdraw(self, call: str) -> list[Effect]:
+        """Cancel a request to a tool."""
+        request = self._requests.pop(call)
+        return [SetTimer(name=call, seconds=None), send(request["to"], Frame("CANCEL", "CallTool", call))]
 
     def _drop(self, call: str) -> list[Effect]:
         del self._sessions[call]

@@ -9,6 +9,7 @@ from treaty_handler import Effect, Failure, Invoke, Return, SetTimer, Value, enc
 
 from .conversation import RESPONSES, due_response, first_fault, quest_fault, stopped
 from .frames import MAX_NAME, Frame, Place, answer, finish, respond
+from .speakers import Speakers
 
 MAX_SESSIONS = 128
 MAX_INQUIRIES = 256
@@ -16,15 +17,18 @@ MAX_INQUIRIES = 256
 MAX_NAMES = 30_000
 """Bytes of the names of all sessions and requests as JSON, before one more: a session's whole state has 64 KiB."""
 
+_FOREIGN = "The caller has not proved that it is the sender. Its id is its DID, or one that this node names for that DID."
+
 
 class Served:
     """State: `sessions`, own id → a session of another agent; `requests`, own id → a request of a tool."""
 
-    def __init__(self, state: Value, seconds: float, new_call: Callable[[], str]) -> None:
+    def __init__(self, state: Value, seconds: float, speakers: Speakers, new_call: Callable[[], str]) -> None:
+        """Continue from a state. `seconds`: of silence after which a session ends."""
         self._sessions: dict[str, dict[str, Any]] = state.get("sessions", {})
         self._requests: dict[str, dict[str, Any]] = state.get("requests", {})
         self._inquiries: dict[str, str] = state.get("inquiries", {})
-        self._seconds, self._new_call = seconds, new_call
+        self._seconds, self._speakers, self._new_call = seconds, speakers, new_call
 
     def state(self) -> dict[str, Value]:
         """Return the state for a snapshot."""
@@ -78,6 +82,8 @@ class Served:
         kept = {name: frame.message[name] for name in ("sender_id", "receiver_id", "session_id")}
         if any(len(name) > MAX_NAME for name in kept.values()):
             return [finish(place, "CallTool", "INVALID_ARGUMENT", f"A name has at most {MAX_NAME} characters.")]
+        if self._speakers.denies(frame.message["sender_id"], place.peer):
+            return [finish(place, "CallTool", "PERMISSION_DENIED", _FOREIGN)]
         if self._is_full(self._requests):
             return [finish(place, "CallTool", "RESOURCE_EXHAUSTED", f"The tool works on {MAX_SESSIONS} requests.")]
         own = self._new_call()
@@ -112,6 +118,8 @@ class Served:
             return [finish(place, "CallAgent", "ABORTED", "The stream ended before its first message.")]
         message = frame.message
         fault = first_fault(message)
+        if not fault and self._speakers.denies(message["sender_id"], place.peer):
+            return [finish(place, "CallAgent", "PERMISSION_DENIED", _FOREIGN)]
         if fault or any(each["session_id"] == message["session_id"] for each in self._sessions.values()):
             return [finish(place, "CallAgent", "INVALID_ARGUMENT", fault or "This session is open.")]
         if self._is_full(self._sessions):
