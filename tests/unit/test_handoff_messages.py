@@ -259,7 +259,7 @@ def test_004_32_metrics_have_backlog_latency_and_errors() -> None:
     metrics.count("refused", "")
     for seconds in (0.02, 2.0, 4000.0, -1.0):
         metrics.took(seconds)
-    text = metrics.exposition({'a"b': 3})
+    text = metrics.exposition({'a"b': 3}, {"c": 1})
     assert 'handoff_events_total{event="completed",kind="ESCALATION"} 1\n' in text
     assert 'handoff_backlog{queue="a\\"b"} 3\n' in text
     assert 'handoff_latency_seconds_bucket{le="0.05"} 2\n' in text
