@@ -34,6 +34,7 @@ LOST_DATABASE = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.OperatorInterventionError,
+    asyncpg.InvalidAuthorizationSpecificationError,  # the server refuses the user, or a connection without TLS
     asyncpg.InternalClientError,  # a connection that ends while the pool resets it
 )
 """The errors of a connection that ended, and of a server that ends or starts."""
