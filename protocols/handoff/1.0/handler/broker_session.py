@@ -83,7 +83,7 @@ class BrokerSession:
         if found := issues(message):
             return [Return(call=call, error=Failure(code=400, message=" ".join(found)[:500]))]
         status, effects = self.accept(message, at)
-        code = {"REJECTED": 404, "EXPIRED": 410, "": 429}.get(status)
+        code = {"REJECTED": 400, "EXPIRED": 410, "": 429}.get(status)
         if code is not None:
             return [*effects, Return(call=call, error=Failure(code=code, message="The message is not passed on."))]
         return [*effects, Return(call=call, value={"status": status})]
@@ -130,7 +130,8 @@ class BrokerSession:
     def join(self, peer: str, message: Value, at: int) -> list[Effect]:
         """Add a member, or take it back with what waits for it."""
         name, attributes = message["metadata"]["sender_id"], message["payload"]["data"].get("attributes", {})
-        found = faults(JOIN, attributes)
+        if found := faults(JOIN, attributes):
+            return self.answer(peer, message, "REJECTED", at, " ".join(found))
         known, groups = self.members.get(name), {group for member in self.members.values() for group in member["groups"]}
         if (known is not None and known["owner"] != peer) or name == BROKER or name in groups or len(name) > MAX_NAME:
             found.append(f"The name is another's, or has more than {MAX_NAME} characters.")
@@ -154,7 +155,7 @@ class BrokerSession:
             return []
         self.members[name]["peer"] = ""
         effects: list[Effect] = [SetTimer(name=f"send:{name}", seconds=None)]
-        for number, entry in self.waiting.items():
+        for number, entry in list(self.waiting.items()):
             if entry["to"] != name:
                 continue
             entry["sent"], other = 0, self.one_of(entry["group"])
