@@ -140,7 +140,10 @@ class HandoffAgent:
 
     async def receive(self, body: bytes, *, queue: str = "") -> Processed:
         """Process an envelope that came by another way than the broker. Raises `Unavailable`."""
-        processed = await self._processor.process(body, queue or self.name)
+        # A queue is named by routes, and sealed for. Without one, only the message says whom it is for: a copy of a message to
+        # another agent, with its good signature, has no effect here.
+        recipients = None if queue else frozenset(self.queues)
+        processed = await self._processor.process(body, queue or self.name, recipients)
         self._sent.set()
         self._wake(processed)
         return processed

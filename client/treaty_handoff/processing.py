@@ -11,14 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from treaty_client import Identity
-from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable
+from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Unavailable
 from treaty_handler import decode_json
 
 from .codes import HandoffCode
 from .dead_letters import BEGINNINGS, DeadLetters
 from .envelopes import Resolver, envelope, open_envelope
 from .journal import LOST_DATABASE, Journal, Transaction
-from .messages import Kind, Message, derived_id, id_of, is_expired, kind_of, moment, respond
+from .messages import Kind, Message, derived_id, id_of, is_expired, kind_of, moment, recipients_of, respond
 from .permissions import Permissions
 from .routes import Routes
 from .work import REPORTED, Handling, Outcome, Status, Work, strategy, time_limit
@@ -60,12 +60,17 @@ class Processor:
     observe: Callable[[str, Message], None] = lambda event, message: None
     """Called after the commit, with `completed`, `duplicate`, `retry` and so on."""
 
-    async def process(self, body: bytes, queue: str) -> Processed:
-        """Process an envelope. Raises `Unavailable` if the journal or the sender's document cannot be read now."""
+    async def process(self, body: bytes, queue: str, recipients: frozenset[str] | None = None) -> Processed:
+        """Process an envelope. Raises `Unavailable` if the journal or the sender's document cannot be read now.
+
+        `recipients`: the message must name one of them; None where a queue has brought it to its recipient.
+        """
         try:
             opened = await open_envelope(body, self.resolver)
             if self.permissions is not None:
                 self.permissions.check(opened.message, opened.signer)
+            if recipients is not None and recipients.isdisjoint(recipients_of(opened.message)):
+                raise Refused(HandoffCode.RECIPIENT, "The message is for another agent.")
         except Unavailable:
             raise
         except TreatyError as error:

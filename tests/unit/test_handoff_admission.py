@@ -66,6 +66,7 @@ async def test_004_19_the_sender_collects_builds_serialises_and_sends(here: Worl
     assert await (await here.broker()).backlog(here.name("support")) == 1
 
 
+@pytest.mark.threat(240)
 async def test_004_29_only_permitted_senders_have_an_effect(here: World) -> None:
     alice, mallory = Identity.create(), Identity.create()
     permissions = Permissions({here.name("desk"): SenderGrant(alice.did, frozenset({TASK}))})
@@ -86,6 +87,7 @@ async def test_004_29_only_permitted_senders_have_an_effect(here: World) -> None
     assert [row["detail"].partition(":")[0] for row in notes] == ["handoff.proof", "handoff.permission"]
 
 
+@pytest.mark.threat(246)
 async def test_004_30_and_31_sending_receiving_and_processing_are_logged_without_personal_data(
     here: World, caplog: pytest.LogCaptureFixture
 ) -> None:

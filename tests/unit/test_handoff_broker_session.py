@@ -99,6 +99,7 @@ def meeting(play: Callable[[Meeting], Awaitable[None]]) -> None:
     run(main())
 
 
+@pytest.mark.threat(240)
 def test_004_23_agents_that_meet_at_a_broker_hand_off_to_each_other() -> None:
     async def play(made: Meeting) -> None:
         async with made.join("anna") as (anna, from_anna), made.join("ben") as (ben, _), made.join("eve") as (eve, _):
@@ -143,6 +144,7 @@ def test_004_11_a_group_has_its_messages_once_and_goes_on_without_a_member() -> 
     meeting(play)
 
 
+@pytest.mark.threat(240)
 def test_004_22_messages_wait_for_a_member_that_is_away_the_most_urgent_first() -> None:
     async def play(made: Meeting) -> None:
         async with made.join("anna") as (_, send):

@@ -49,6 +49,7 @@ async def deaths_of(arguments: list[str], healthy: asyncio.Event) -> int:
             await process.wait()
 
 
+@pytest.mark.threat(245)
 async def test_a_message_that_kills_its_receiver_is_set_aside_and_can_be_given_back(bare: tuple[World, list[str]]) -> None:
     made, urls = bare
     desk, support = await made.agent("desk"), made.name("support")
@@ -83,6 +84,7 @@ async def test_a_message_that_kills_its_receiver_is_set_aside_and_can_be_given_b
     assert await repaired.set_aside() == {support: 0}
 
 
+@pytest.mark.threat(245)
 async def test_a_message_that_always_fails_is_set_aside_and_can_be_given_back(anywhere: World) -> None:
     desk, support = await anywhere.agent("desk"), await anywhere.agent("support")
     feedback, attempts = Inbox(desk, STATUS), 0
@@ -115,6 +117,7 @@ async def test_a_message_that_always_fails_is_set_aside_and_can_be_given_back(an
     assert await support.set_aside() == {anywhere.name("support"): 0}
 
 
+@pytest.mark.threat(245)
 async def test_a_message_that_the_database_refuses_is_invalid(here: World) -> None:
     """PostgreSQL writes no zero byte into a text. Without a rule for it, the error would come with each attempt."""
     desk, support = await here.agent("desk"), await here.agent("support")
@@ -131,6 +134,7 @@ async def test_a_message_that_the_database_refuses_is_invalid(here: World) -> No
     assert effects.messages == [] and await support.set_aside() == {queue: 0}
 
 
+@pytest.mark.threat(248)
 async def test_messages_that_cannot_be_opened_are_kept_for_the_operator(anywhere: World) -> None:
     """A receiver that lost its key destroys nothing: with the key, the operator gives the messages back."""
     desk, support, queue = await anywhere.agent("desk"), await anywhere.agent("support"), anywhere.name("support")
@@ -151,6 +155,7 @@ async def test_messages_that_cannot_be_opened_are_kept_for_the_operator(anywhere
     assert await done.wait() == [message]
 
 
+@pytest.mark.threat(244)
 async def test_a_flood_of_unreadable_messages_is_bounded(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters_module, "MAX_DEAD", 3)
     support, broker = await here.agent("support"), await here.broker()

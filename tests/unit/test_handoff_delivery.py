@@ -66,6 +66,7 @@ async def test_old_messages_are_pruned_and_those_on_their_way_stay(here: World) 
     assert [entry.message for entry in await journal.flow("f")] == [waiting]
 
 
+@pytest.mark.threat(241)
 async def test_004_08_a_repetition_has_no_second_effect(anywhere: World) -> None:
     desk, support, again = await anywhere.agent("desk"), await anywhere.agent("support"), await anywhere.agent("support")
     effects, others = Inbox(support, TASK), Inbox(again, TASK)
@@ -84,6 +85,7 @@ async def test_004_08_a_repetition_has_no_second_effect(anywhere: World) -> None
     assert feedback.statuses == ["COMPLETED"]
 
 
+@pytest.mark.threat(242)
 async def test_004_08_another_message_with_the_id_is_refused(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
     effects = Inbox(support, TASK)
