@@ -54,13 +54,25 @@ def tls_postgres() -> Iterator[tuple[str, TestAuthority]]:
         pytest.skip("The system has no PostgreSQL with TLS (Debian: postgresql).")
     folder, port = Path(tempfile.mkdtemp(prefix="treaty-tls-")), free_port()
     authority = TestAuthority(folder)
-    as_user = {"user": USER} if os.geteuid() == 0 else {}
-    if as_user:
+    user = USER if os.geteuid() == 0 else None
+    if user is not None:
         for path in (folder, folder / "tls", *(folder / "tls").iterdir()):
-            shutil.chown(path, USER)
+            shutil.chown(path, user)
     data, log = folder / "data", (folder / "server.log").open("wb")
-    initdb = [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
-    subprocess.run(initdb, check=True, capture_output=True, cwd=folder, **as_user)  # type: ignore[call-overload]
+    initdb = [
+        str(programs / "initdb"),
+        "-D",
+        str(data),
+        "-U",
+        "postgres",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--no-locale",
+        "--no-sync",
+    ]
+    subprocess.run(initdb, check=True, capture_output=True, cwd=folder, user=user)
     (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 trust\n")
     settings = {
         "listen_addresses": "127.0.0.1",
@@ -71,11 +83,11 @@ def tls_postgres() -> Iterator[tuple[str, TestAuthority]]:
         "ssl_key_file": authority.key,
         "fsync": "off",
     }
-    command = [programs / "postgres", "-D", data, *(f"--{name}={value}" for name, value in settings.items())]
-    server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **as_user)
+    command = [str(programs / "postgres"), "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())]
+    server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, user=user)
     try:
         ends = time.monotonic() + 60
-        ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+        ready = [str(programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(port)]
         while subprocess.run(ready, check=False, capture_output=True).returncode != 0:
             assert server.poll() is None and time.monotonic() < ends, (folder / "server.log").read_text()[-2000:]
             time.sleep(0.1)

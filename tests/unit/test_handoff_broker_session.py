@@ -81,7 +81,7 @@ class Meeting:
     @asynccontextmanager
     async def join(self, name: str, *, domain: str = "", **attributes: Any) -> AsyncIterator[tuple[Member, Session]]:
         member = Member(name, self.simulation.agent(f"{domain or name}.example"))
-        functions = [member.handOff, member.escalate, member.fallBack]
+        functions: list[Callable[..., Any]] = [member.handOff, member.escalate, member.fallBack]
         connecting = member.agent.connect("wss://broker.example", protocols=[self.uri], role="member", serving=functions)
         async with connecting as session:
             joining = message(NOTE, name, "broker", data={"event": "JOIN", "attributes": attributes})
@@ -170,7 +170,7 @@ def test_004_24_the_broker_routes_by_type_priority_and_data() -> None:
     async def play(made: Meeting) -> None:
         joined = made.join("anna"), made.join("desk"), made.join("expert")
         async with joined[0] as (anna, send), joined[1] as (desk, _), joined[2] as (expert, _):
-            rule = {"to": ["expert"], "recipients": ["desk"], "kinds": ["ESCALATION"], "priority": "HIGH"}
+            rule: dict[str, Any] = {"to": ["expert"], "recipients": ["desk"], "kinds": ["ESCALATION"], "priority": "HIGH"}
             rule |= {"where": {"technical_details.symptoms": "The connection drops."}}
             await made.shared.call("setRoutes", rules=[rule])
             with pytest.raises(OperationError):

@@ -207,9 +207,9 @@ async def test_the_command_shows_gives_back_and_deletes(here: World, times: int)
     code, text = await command("list", here.url, queue)
     lines = text.splitlines()
     assert code == 0 and len(lines) == times and all("not sealed with a key" in line for line in lines)
-    number = lines[0].split()[0]
-    assert (await command("give-back" if times == 1 else "delete", here.url, queue, number)) == (0, "")
+    chosen = lines[0].split()[0]
+    assert (await command("give-back" if times == 1 else "delete", here.url, queue, chosen)) == (0, "")
     assert await support.set_aside() == {queue: times - 1}
     assert await here.journals[queue].waiting() == (1 if times == 1 else 0)
-    code, text = await command("delete", here.url, queue, number)
+    code, text = await command("delete", here.url, queue, chosen)
     assert code != 0 and "is set aside" in text
