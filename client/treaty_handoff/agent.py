@@ -25,6 +25,7 @@ from treaty_consensus.errors import Refused, TreatyError, Unauthorized, Unavaila
 
 from .broker import Broker, Delivery
 from .codes import HandoffCode
+from .dead_letters import BEGINNINGS, DeadLetters
 from .envelopes import Resolver
 from .journal import Journal
 from .messages import Kind, Message, check, id_of, is_expired, kind_of
@@ -73,6 +74,7 @@ class HandoffAgent:
         """
         self.name, self.queues, self.metrics = name, (name, *groups), HandoffMetrics()
         self._journal, self._broker, self._clock = journal, broker, clock
+        self.dead_letters = DeadLetters(journal)
         self._processor = Processor(
             name,
             journal,
@@ -138,7 +140,10 @@ class HandoffAgent:
 
     async def receive(self, body: bytes, *, queue: str = "") -> Processed:
         """Process an envelope that came by another way than the broker. Raises `Unavailable`."""
-        processed = await self._processor.process(body, queue or self.name)
+        # A queue is named by routes, and sealed for. Without one, only the message says whom it is for: a copy of a message to
+        # another agent, with its good signature, has no effect here.
+        recipients = None if queue else frozenset(self.queues)
+        processed = await self._processor.process(body, queue or self.name, recipients)
         self._sent.set()
         self._wake(processed)
         return processed
@@ -147,6 +152,10 @@ class HandoffAgent:
         """Return how many messages wait in each queue of this agent, and in its outbox. Raises `Unavailable`."""
         waiting = {queue: await self._broker.backlog(queue) for queue in self.queues}
         return {**waiting, "outbox": await self._journal.waiting()}
+
+    async def set_aside(self) -> dict[str, int]:
+        """Return how many messages of each queue of this agent are set aside. Raises `Unavailable`."""
+        return {queue: await self.dead_letters.count(queue) for queue in self.queues}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -199,22 +208,43 @@ class HandoffAgent:
 
     async def _deliver(self, delivery: Delivery, queue: str) -> None:
         """Process a delivery, then confirm it: a crash in between brings it again, and its record removes the repetition."""
-        body, seal = delivery.body, self._journal.seal
+        # Counted before it is opened: what ends this process must not come for ever.
+        times = await self.dead_letters.begin(queue, delivery.body)
         try:
-            processed = await self.receive(body if seal is None else seal.open(body, f"queue/{queue}"), queue=queue)
-        except Unavailable:
-            await delivery.return_later(_FIRST_PAUSE)
+            again = await self._processed(delivery.body, queue, times)
+        except (Unavailable, asyncio.CancelledError) as error:
+            # A key that cannot be fetched now, and an orderly end, are no fault of the message. A lost database may be.
+            if not isinstance(error, Unavailable) or error.code != HandoffCode.JOURNAL:
+                with suppress(Unavailable):
+                    await self.dead_letters.undo(queue, delivery.body)
+            if isinstance(error, Unavailable):
+                await delivery.return_later(_FIRST_PAUSE)
             raise
-        except TreatyError as error:
-            # Not sealed by this deployment: it can have no effect, now or later.
-            _log.error("queue %s: %s", queue, error)
-            self.metrics.count("refused", "")
-            await delivery.confirm()
-            return
-        if processed.again is not None:
-            await delivery.return_later(processed.again)
+        await self.dead_letters.end(queue, delivery.body)
+        if again is not None:
+            await delivery.return_later(again)
         else:
             await delivery.confirm()
+
+    async def _processed(self, sealed: bytes, queue: str, times: int) -> float | None:
+        """Process a sealed message. Return the seconds after which it has to come again."""
+        seal, reason = self._journal.seal, f"Its work began {times - 1} times and never ended."
+        try:
+            # The attempt after that may not even be opened: opening it may be what ends the process.
+            if times <= BEGINNINGS + 1:
+                body = sealed if seal is None else seal.open(sealed, f"queue/{queue}")
+                process = self.receive if times <= BEGINNINGS else self._processor.set_aside
+                return (await process(body, queue=queue)).again
+        except Unavailable:
+            raise
+        except TreatyError as error:
+            # The key is lost, or another client of the broker wrote it. The operator may give it back with the key.
+            _log.error("queue %s: %s", queue, error)
+            reason = error.message if times <= BEGINNINGS else reason
+        async with self._journal.transaction() as transaction:
+            await self.dead_letters.add(transaction, queue, sealed, self._clock(), reason=reason)
+        self.metrics.count("refused", "")
+        return None
 
     def _wake(self, processed: Processed) -> None:
         """Give an answer to the call that waits for it."""

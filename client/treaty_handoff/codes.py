@@ -18,7 +18,9 @@ class HandoffCode(Code):
     KEY = "handoff.key", "The key for storage does not have 32 bytes.", Malformed
     PERMISSION = "handoff.permission", "The sender may not send messages of this kind.", Refused
     PROOF = "handoff.proof", "The message is not signed by its sender.", Unauthorized
+    RECIPIENT = "handoff.recipient", "The message is for another agent.", Refused
     SEALED = "handoff.sealed", "Stored data were changed, or sealed with another key.", Untrusted
+    SET_ASIDE = "handoff.set-aside", "No message with this number is set aside.", NotFound
     SILENCE = "handoff.silence", "The answer did not come in time.", Unavailable
     TOO_LARGE = "handoff.too-large", "The message is over its cap.", TooLarge
     UNHANDLED = "handoff.unhandled", "The agent has no function for messages of this kind.", NotFound

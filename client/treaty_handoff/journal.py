@@ -4,6 +4,7 @@
     handoff_outbox     messages on their way to the broker, sealed for their queue
     handoff_event      the events of each message, with their times
     handoff_state      values that agents keep between messages
+    handoff_begun, handoff_dead        attempts and messages of `dead_letters`
 
 One transaction covers a message's effect, the record that it had one, and the messages that follow from it. A crash leaves all of
 them or none. The members of a group use one database, so that a message has one effect in the group.
@@ -33,6 +34,7 @@ LOST_DATABASE = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.OperatorInterventionError,
+    asyncpg.InvalidAuthorizationSpecificationError,  # the server refuses the user, or a connection without TLS
     asyncpg.InternalClientError,  # a connection that ends while the pool resets it
 )
 """The errors of a connection that ended, and of a server that ends or starts."""
@@ -43,7 +45,8 @@ _TABLES = """
 create table if not exists handoff_message (
     holder text not null, direction text not null, message_id uuid not null, digest bytea not null, body bytea not null,
     flow text, task text not null, status text not null default '', attempts integer not null default 0,
-    at timestamptz not null, number bigserial, primary key (holder, direction, message_id));
+    given_back integer not null default 0, at timestamptz not null, number bigserial,
+    primary key (holder, direction, message_id));
 create index if not exists handoff_message_flow on handoff_message (flow);
 create table if not exists handoff_outbox (
     holder text not null, number bigserial primary key, message_id uuid not null, queue text not null, body bytea not null,
@@ -53,6 +56,12 @@ create table if not exists handoff_event (
     detail text not null);
 create table if not exists handoff_state (
     holder text not null, key text not null, value jsonb not null, primary key (holder, key));
+create table if not exists handoff_begun (
+    queue text not null, digest bytea not null, times integer not null, primary key (queue, digest));
+create table if not exists handoff_dead (
+    number bigserial primary key, queue text not null, message_id text not null, reason text not null, body bytea not null,
+    at timestamptz not null);
+create index if not exists handoff_dead_queue on handoff_dead (queue);
 """
 _INSTALL = 0x6861_6E64_6F66
 """The advisory lock of making the tables: two processes that do it at once would fail."""
@@ -63,10 +72,12 @@ Publish: TypeAlias = Callable[[str, bytes, int], Awaitable[None]]
 
 
 class Claim(NamedTuple):
-    """A received message. `status`: how its work ended, "" while it has not. `attempts`: how often it failed."""
+    """A received message. `status`: how its work ended, "" while it has not. `attempts`: how often it failed. `given_back`: how
+    often an operator gave it back."""
 
     status: str
     attempts: int
+    given_back: int
 
 
 class Event(NamedTuple):
@@ -102,16 +113,23 @@ class Transaction:
         if not await self._insert("sent", self.holder, message, now):
             return False
         for queue in queues:
-            await self.connection.execute(
-                "insert into handoff_outbox (holder, message_id, queue, body, priority, expires) values ($1, $2, $3, $4, $5, $6)",
-                self.holder,
-                id_of(message),
-                queue,
-                self._sealed(body, f"queue/{queue}"),
-                priority_of(message).rank,
-                expires_at(message),
-            )
+            sealed = self.sealed(body, f"queue/{queue}")
+            await self.enqueue(queue, sealed, id_of(message), priority_of(message).rank, expires_at(message))
         return True
+
+    async def enqueue(
+        self, queue: str, sealed: bytes, message_id: str, priority: int = 0, expires: datetime | None = None
+    ) -> None:
+        """Put bytes that are sealed for a queue into the outbox."""
+        await self.connection.execute(
+            "insert into handoff_outbox (holder, message_id, queue, body, priority, expires) values ($1, $2, $3, $4, $5, $6)",
+            self.holder,
+            message_id,
+            queue,
+            sealed,
+            priority,
+            expires,
+        )
 
     async def claim(self, queue: str, message: Message, now: datetime) -> Claim:
         """Lock a received message until the transaction ends, so that a repetition waits, and then sees how it ended.
@@ -120,13 +138,13 @@ class Transaction:
         """
         await self._insert("received", queue, message, now)
         row = await self.connection.fetchrow(
-            "select status, attempts from handoff_message"
+            "select status, attempts, given_back from handoff_message"
             " where holder = $1 and direction = 'received' and message_id = $2 for update",
             queue,
             id_of(message),
         )
         assert row is not None
-        return Claim(row["status"], row["attempts"])
+        return Claim(*row)
 
     async def finish(self, queue: str, message: Message, status: str) -> None:
         """Note how the work on a message ended: it has no further effect."""
@@ -135,6 +153,15 @@ class Transaction:
     async def fail(self, queue: str, message: Message) -> None:
         """Count a failed attempt."""
         await self._update("attempts = attempts + $3", queue, message, 1)
+
+    async def reopen(self, queue: str, message_id: str) -> None:
+        """Let a message be worked on again, if there is one with this id."""
+        await self.connection.execute(
+            "update handoff_message set status = '', attempts = 0, given_back = given_back + 1"
+            " where holder = $1 and direction = 'received' and message_id::text = $2",
+            queue,
+            message_id,
+        )
 
     async def note(self, message_id: str, event: str, detail: str, now: datetime) -> None:
         """Write a line of the record."""
@@ -172,7 +199,7 @@ class Transaction:
             direction,
             id_of(message),
             digest,
-            self._sealed(data, f"message/{id_of(message)}"),
+            self.sealed(data, f"message/{id_of(message)}"),
             message["metadata"].get("correlation_id"),
             message["metadata"]["task_id"],
             now,
@@ -199,7 +226,8 @@ class Transaction:
             value,
         )
 
-    def _sealed(self, data: bytes, place: str) -> bytes:
+    def sealed(self, data: bytes, place: str) -> bytes:
+        """Return data as they are stored at a place."""
         return data if self.seal is None else self.seal.close(data, place)
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from treaty_client import Identity
-from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable
+from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Unavailable
 from treaty_handler import decode_json
 
 from .codes import HandoffCode
+from .dead_letters import BEGINNINGS, DeadLetters
 from .envelopes import Resolver, envelope, open_envelope
 from .journal import LOST_DATABASE, Journal, Transaction
-from .messages import Kind, Message, derived_id, id_of, is_expired, kind_of, moment, respond
+from .messages import Kind, Message, derived_id, id_of, is_expired, kind_of, moment, recipients_of, respond
 from .permissions import Permissions
 from .routes import Routes
 from .work import REPORTED, Handling, Outcome, Status, Work, strategy, time_limit
@@ -58,12 +60,17 @@ class Processor:
     observe: Callable[[str, Message], None] = lambda event, message: None
     """Called after the commit, with `completed`, `duplicate`, `retry` and so on."""
 
-    async def process(self, body: bytes, queue: str) -> Processed:
-        """Process an envelope. Raises `Unavailable` if the journal or the sender's document cannot be read now."""
+    async def process(self, body: bytes, queue: str, recipients: frozenset[str] | None = None) -> Processed:
+        """Process an envelope. Raises `Unavailable` if the journal or the sender's document cannot be read now.
+
+        `recipients`: the message must name one of them; None where a queue has brought it to its recipient.
+        """
         try:
             opened = await open_envelope(body, self.resolver)
             if self.permissions is not None:
                 self.permissions.check(opened.message, opened.signer)
+            if recipients is not None and recipients.isdisjoint(recipients_of(opened.message)):
+                raise Refused(HandoffCode.RECIPIENT, "The message is for another agent.")
         except Unavailable:
             raise
         except TreatyError as error:
@@ -77,7 +84,31 @@ class Processor:
         except Conflict as error:
             return await self._refuse(body, error)
         except WorkFailed as failed:
-            return await self._fail(message, queue, opened.signer, failed)
+            return await self._fail(message, queue, opened.signer, failed, body)
+
+    async def set_aside(self, body: bytes, queue: str) -> Processed:
+        """Set aside a message that ended its receivers, and report it to its sender if that is proved.
+
+        Raises `Unavailable`, and `Conflict` if another message has the id.
+        """
+        opened, reason = await open_envelope(body, self.resolver), f"Its work began {BEGINNINGS} times and never ended."
+        if self.permissions is not None:
+            self.permissions.check(opened.message, opened.signer)
+        message = opened.message
+        async with self.journal.transaction() as transaction:
+            claim = await transaction.claim(queue, message, self.clock())
+            if claim.status:
+                return Processed(Status.DUPLICATE, message)
+            answers = self._answers(message, Outcome(Status.FAILED, detail=reason), claim.given_back)
+            await self._close(transaction, message, queue, Status.FAILED, answers, reason)
+            await self._keep_aside(transaction, message, queue, body, reason)
+        self.observe("failed", message)
+        return Processed(Status.FAILED, message, answers=answers)
+
+    async def _keep_aside(self, transaction: Transaction, message: Message, queue: str, body: bytes, reason: str) -> None:
+        sealed = transaction.sealed(body, f"queue/{queue}")
+        letters = DeadLetters(self.journal)
+        await letters.add(transaction, queue, sealed, self.clock(), reason=reason, message_id=id_of(message))
 
     async def send(self, transaction: Transaction, message: Message) -> bool:
         """Put a message into the outbox. Return False if it was sent before."""
@@ -96,7 +127,7 @@ class Processor:
             else:
                 answers: list[Message] = []
                 outcome = await self._work(self._handling(transaction, message, queue, signer, answers))
-                answers += self._answers(message, outcome)
+                answers += self._answers(message, outcome, claim.given_back)
                 await self._close(transaction, message, queue, outcome.status, answers, outcome.detail)
                 result = Processed(outcome.status, message, answers=answers)
         self.observe(result.status.lower(), message)
@@ -124,8 +155,8 @@ class Processor:
             raise WorkFailed(str(error) or type(error).__name__) from error
         return outcome
 
-    async def _fail(self, message: Message, queue: str, signer: str | None, failed: WorkFailed) -> Processed:
-        """Try again later; or escalate; or fall back; or report the failure."""
+    async def _fail(self, message: Message, queue: str, signer: str | None, failed: WorkFailed, body: bytes) -> Processed:
+        """Try again later; or escalate; or fall back; or set the message aside and report the failure."""
         plan, now = strategy(message), self.clock()
         async with self.journal.transaction() as transaction:
             claim = await transaction.claim(queue, message, now)
@@ -137,8 +168,10 @@ class Processor:
                 result = Processed(Status.FAILED, message, again=min(self.retry_after * 2**claim.attempts, _LONGEST))
             else:
                 status, answers = await self._after_failure(transaction, message, queue, signer)
-                answers += self._answers(message, Outcome(status, detail=str(failed)))
+                answers += self._answers(message, Outcome(status, detail=str(failed)), claim.given_back)
                 await self._close(transaction, message, queue, status, answers, str(failed))
+                if status is Status.FAILED:
+                    await self._keep_aside(transaction, message, queue, body, str(failed))
                 result = Processed(status, message, answers=answers)
         self.observe("retry" if result.again is not None else result.status.lower(), message)
         return result
@@ -181,7 +214,7 @@ class Processor:
         """End a message without an effect."""
         async with self.journal.transaction() as transaction:
             claim = await transaction.claim(queue, message, self.clock())
-            answers = [] if claim.status else self._answers(message, Outcome(status, detail=detail))
+            answers = [] if claim.status else self._answers(message, Outcome(status, detail=detail), claim.given_back)
             if not claim.status:
                 await self._close(transaction, message, queue, status, answers, detail)
         self.observe(status.lower(), message)
@@ -209,26 +242,29 @@ class Processor:
         name = str(found.get("metadata", {}).get("message_id", "")) if answers else ""
         async with self.journal.transaction() as transaction:
             await transaction.note(name.lower()[:64], "refused", f"{error.code}: {error.message}", self.clock())
-            for answer in answers:
-                await self.send(transaction, answer)
+            # A repetition of the invalid message: its report has been sent, with another time.
+            with suppress(Conflict):
+                for answer in answers:
+                    await self.send(transaction, answer)
         self.observe("refused", {})
         return Processed(Status.REJECTED, answers=answers, error=error)
 
-    def _answers(self, message: Message, outcome: Outcome) -> list[Message]:
-        """Return the answer to a request, or the report on work."""
+    def _answers(self, message: Message, outcome: Outcome, given_back: int) -> list[Message]:
+        """Return the answer to a request, or the report on work. After a message was given back it is a further one."""
         kind = kind_of(message)
         if kind not in REPORTED:
             return []
+        again = f"/{given_back}" if given_back else ""
         if kind is Kind.REQUEST_INFORMATION and outcome.status is Status.COMPLETED:
             missing = [key for key in message["payload"]["data"]["requested_info_keys"] if key not in outcome.information]
             data: dict[str, object] = {"information": dict(outcome.information), "missing_keys": missing}
-            return [self._respond(message, Kind.PROVIDE_INFORMATION, data, "INFORMATION_PROVIDED", "answer")]
+            return [self._respond(message, Kind.PROVIDE_INFORMATION, data, "INFORMATION_PROVIDED", f"answer{again}")]
         more: dict[str, Any] = {
             "actions_done": list(outcome.done),
             "criteria_met": outcome.criteria_met,
             "result": dict(outcome.result),
         }
-        return [self._report(message, outcome.status, outcome.detail, [], **more)]
+        return [self._report(message, outcome.status, outcome.detail, [], key=f"{outcome.status}{again}", **more)]
 
     def _report(
         self, about: Message, status: Status, detail: str, faults: list[str], *, key: str = "", **more: object
@@ -252,7 +288,9 @@ class Processor:
             # In a transaction of its own: the sender learns it while the work goes on.
             key = f"{status}/{progress}/{detail}"
             update = self._report(message, status, detail, [], key=key, **({} if progress is None else {"progress": progress}))
-            async with self.journal.transaction() as separate:
-                await self.send(separate, update)
+            # A further attempt that reports the same has told it already.
+            with suppress(Conflict):
+                async with self.journal.transaction() as separate:
+                    await self.send(separate, update)
 
         return Handling(message, queue, signer, transaction, send, report)

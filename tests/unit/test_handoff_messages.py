@@ -173,6 +173,7 @@ def test_004_24_rules_look_at_type_priority_and_data() -> None:
     assert copying.queues(simple(Kind.ESCALATION, priority=Priority.CRITICAL)) == ("experts", "audit")
 
 
+@pytest.mark.threat(248)
 async def test_004_28_stored_messages_are_sealed_with_aes_256() -> None:
     seal, former = Seal(b"n" * 32, b"o" * 32), Seal(b"o" * 32)
     sealed = seal.close(b"John Doe", "queue/a")
@@ -239,6 +240,7 @@ async def test_004_29_a_forged_envelope_is_refused(forge: Callable[[Any], None])
         await open_envelope(json.dumps(value).encode(), Documents())
 
 
+@pytest.mark.threat(246)
 def test_004_30_personal_data_are_removed_before_a_message_is_shown() -> None:
     message = example()
     text = json.dumps(redacted(message))
@@ -259,7 +261,7 @@ def test_004_32_metrics_have_backlog_latency_and_errors() -> None:
     metrics.count("refused", "")
     for seconds in (0.02, 2.0, 4000.0, -1.0):
         metrics.took(seconds)
-    text = metrics.exposition({'a"b': 3})
+    text = metrics.exposition({'a"b': 3}, {"c": 1})
     assert 'handoff_events_total{event="completed",kind="ESCALATION"} 1\n' in text
     assert 'handoff_backlog{queue="a\\"b"} 3\n' in text
     assert 'handoff_latency_seconds_bucket{le="0.05"} 2\n' in text

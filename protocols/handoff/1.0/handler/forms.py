@@ -35,7 +35,8 @@ UUID = {"type": "string", "pattern": "^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]
 # Both the pattern and the format: the format knows the days of each month, the pattern refuses times without a zone.
 MOMENT = {"type": "string", "format": "date-time", "pattern": f"{_DATE}{_TIME}(\\.[0-9]{{1,9}})?{_ZONE}"}
 MILLISECONDS = {"type": "string", "format": "date-time", "pattern": f"{_DATE}{_TIME}\\.[0-9]{{3}}{_ZONE}"}
-NAME = {"type": "string", "minLength": 1, "maxLength": 256}
+# No zero byte: databases that keep names take none.
+NAME = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[^\\x00]+$"}
 TEXT = {"type": "string", "maxLength": 16384}
 FLAG = {"type": "boolean"}
 FREE = {"type": "object"}

@@ -43,7 +43,7 @@ _NO_RECEIPT = frozenset(("STATUS_UPDATE",))
 
 
 class HandoffSession:
-    """All roles send and receive. A receiver retries, escalates and falls back; a sender and a broker hand failures back."""
+    """All roles send and receive. A receiver and a member retry, escalate and fall back; a sender hands failures back."""
 
     def __init__(self, role: str, peer: str, seed: str, state: dict[str, Any]) -> None:
         self.role, self.peer, self.seed = role, peer, seed
@@ -206,7 +206,7 @@ class HandoffSession:
                 entry["step"], (value or {}).get("status", "COMPLETED")
             )
             return [*self.close(key, status, at, detail=(value or {}).get("detail", "")), *self.work(at)]
-        strategy = _strategy(entry["message"]) if self.role == "receiver" else {}
+        strategy = _strategy(entry["message"]) if self.role in ("receiver", "member") else {}
         if entry["step"] == "handOff" and entry["tries"] < strategy.get("retry_count", 0):
             entry["tries"] += 1
             entry["state"] = "resting"
