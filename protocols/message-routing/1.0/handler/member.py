@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from treaty_handler import Value
 
+from .environment import PARTS
 from .flow import IDLE, Flow
 from .load import Buffer, Load
 from .memory import Memory
@@ -75,8 +76,11 @@ class Member:
         if any(draft.get("sent_from") not in (None, "", self.name, self.address) for draft in drafts):
             return ["sent_from is the name or the class of another."]
         load = Load()
-        if not all(load.add(complete(draft, str).size) for draft in published):
-            return ["An action publishes more at once than may wait for a member."]
+        for draft in published:
+            size = complete(draft, str).size
+            if not load.has_room(size, PARTS):
+                return ["An action publishes more at once than a member may publish in a round."]
+            load.add(size)
         return []
 
     def outgoing(self, message: Message) -> tuple[Message, bool]:

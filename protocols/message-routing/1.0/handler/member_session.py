@@ -88,7 +88,8 @@ class MemberSession:
             return [_failed(call, 400, faults[0][:MAX_TEXT])]
         self.joining = arguments
         request = self._request(call, {})
-        return [self._say(type="join", id=request, name=arguments["name"], address=arguments["address"])]
+        shared = arguments.get("shared", False)
+        return [self._say(type="join", id=request, name=arguments["name"], address=arguments["address"], shared=shared)]
 
     def _received(self, data: bytes) -> list[Effect]:
         try:
