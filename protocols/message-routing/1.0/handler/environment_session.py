@@ -35,6 +35,8 @@ from .wire import MAX_TEXT, make_id, pack, read
 ROUND, PATIENCE = "round", 3600
 """The timer of a round, and the seconds after which a member that has not finished its part has to leave, unless `configure` set
 others."""
+MAX_SNAPSHOT = 64 * 1024
+"""Bytes of a session without a worker, as the host bounds them."""
 MAX_PAGE = 100
 MAX_FAILURES = 100
 _HISTORY = "history:"
@@ -44,13 +46,14 @@ class EnvironmentSession:
     """Each message of the history is stored before it is given to a member, under its number. A crash leaves the history up to a
     message that was not confirmed; a new session begins with it, and without members.
 
-    `names`: peer → name of the member. `proved`: peers that proved their DID. `settings`: of `configure`.
+    `stored`: the number of the oldest message that is stored. `names`: peer → name of the member. `proved`: peers that proved their DID. `settings`: of `configure`.
     `run`: the call that runs rounds, or "". `left`: the rounds that it has left.
     """
 
     def __init__(self, seed: str, state: dict[str, Value]) -> None:
         self.seed = seed
         self.environment = Environment.from_value(state["environment"]) if state else Environment()
+        self.stored: int = state.get("stored", 0)
         self.names: dict[str, str] = state.get("names", {})
         self.proved: list[str] = state.get("proved", [])
         self.settings: dict[str, Value] = state.get("settings", {"patience": PATIENCE, "proved": False})
@@ -62,9 +65,17 @@ class EnvironmentSession:
         self.failures: list[Value] = state.get("failures", [])
 
     def snapshot(self) -> bytes:
-        """Return the whole state."""
-        names = ("names", "proved", "settings", "made", "round", "run", "left", "done", "failures")
-        return pack({"environment": self.environment.to_value(), **{name: getattr(self, name) for name in names}})
+        """Return the state. Of the history it has the newest messages, as many as fit: a session without a snapshot could neither
+        rest nor go to another worker, so that messages of much random content would end it for all."""
+        environment, count = self.environment.to_value(), len(self.environment.history)
+        while len(packed := self._pack(environment)) > MAX_SNAPSHOT and count:
+            count //= 2
+            environment["history"] = self.environment.history.newest(count).to_value()
+        return packed
+
+    def _pack(self, environment: Value) -> bytes:
+        names = ("stored", "names", "proved", "settings", "made", "round", "run", "left", "done", "failures")
+        return pack({"environment": environment, **{name: getattr(self, name) for name in names}})
 
     def handle(self, event: Event) -> list[Effect]:
         """Answer the application's calls and the members' messages."""
@@ -157,11 +168,12 @@ class EnvironmentSession:
 
     def _publish(self, message: Message, author: str = "") -> list[Effect]:
         history = self.environment.history
-        first, last = history.forgotten, history.total
+        last = history.total
         receivers, missed = self.environment.publish(message, author)
         value = message.to_value()
         # What was forgotten goes first: the host has room for one history.
-        kept: list[Effect] = [Persist(key=_place(number), value=None) for number in range(first, history.forgotten)]
+        kept: list[Effect] = [Persist(key=_place(number), value=None) for number in range(self.stored, history.forgotten)]
+        self.stored = history.forgotten
         kept += [Persist(key=_place(last), value=encode_json(value))] if history.total > last else []
         if missed:
             kept.append(Audit(text=f"{missed} members had no room for the message {message.id}."))
@@ -180,6 +192,7 @@ class EnvironmentSession:
         numbers = sorted(int(key.removeprefix(_HISTORY)) for key in stored)
         messages = (complete(decode_json(stored[_place(number)]), str) for number in numbers)
         self.environment.history = Memory(messages, forgotten=numbers[0])
+        self.stored = numbers[0]
 
     def _rested(self, name: str, message: dict[str, Value]) -> list[Effect]:
         member = self.environment.members[name]
