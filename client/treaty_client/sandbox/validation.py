@@ -377,7 +377,8 @@ class SessionRules:
 
     def _check_peer(self, peer: str) -> None:
         if peer not in self.peers:
-            raise Refused(SessionCode.PEER, f"{printable(peer, 80)} is not in this session.")
+            fix = 'It has not joined: a vector begins with {"peerjoined": …} of each member.' if self.role.is_shared else ""
+            raise Refused(SessionCode.PEER, f"{printable(peer, 80)} is not in this session.", fix=fix)
 
 
 def _width(effect: Send | Multicast) -> int:
