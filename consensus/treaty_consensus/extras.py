@@ -1,7 +1,7 @@
 """Name the extra of the package that has a missing library: `pip install '.[agent]'` in a clone.
 
-The package without an extra is the command line and the client of registries. Libraries that few need are in extras (pyproject.toml), and are
-imported where they are used. README.md has a table of them.
+The package without an extra is the command line and the client of registries. Libraries that few need are in extras
+(pyproject.toml), and are imported where they are used. README.md has a table of them.
 
     >>> with naming_extras():
     ...     import numpy
@@ -30,7 +30,8 @@ EXTRA_OF: Mapping[str, str] = {
 def naming_extras(extra: str = "") -> Iterator[None]:
     """Turn the failed import of a library in the block into `Unavailable` (`system.extra`), whose fix names its extra.
 
-    `extra`: the one that the importing package needs; it includes those of its libraries. Other errors pass, also failed imports of modules that are in no extra.
+    `extra`: the one that the importing package needs; without it, the one that has the library. Other errors pass, also failed
+    imports of modules that are in no extra.
     """
     try:
         yield

@@ -118,7 +118,9 @@ async def test_005_01_what_is_missing_or_empty_has_its_default() -> None:
     ],
 )
 async def test_005_02_a_member_is_given_what_is_for_all_its_name_or_its_class(send_to: list[str], receivers: list[str]) -> None:
-    assert environment(("Bob", "Writer"), ("Eve", "Writer"), ("Dan", "Reader")).publish(made(send_to=send_to)).receivers == receivers
+    assert (
+        environment(("Bob", "Writer"), ("Eve", "Writer"), ("Dan", "Reader")).publish(made(send_to=send_to)).receivers == receivers
+    )
     members = {name: Noting() for name in ("Bob", "Eve", "Dan")}
     async with wired(members) as wiring:
         for name in members:

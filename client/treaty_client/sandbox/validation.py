@@ -177,19 +177,18 @@ class SessionRules:
         budget = ValidationBudget()  # one for all effects: their checks block the host's event loop together
         admitted: list[Effect] = []
         dropped = copies = 0
-        for effect in effects:
+        for asked in effects:
             # In order: an effect before End counts, one after it is refused.
             if self.ended:
                 raise _refused(ClientHandlerCode.EFFECT_AFTER_END, "asked for something after End")
+            effect = self._reached(asked) if isinstance(asked, Send | Multicast) else asked
+            dropped += _width(asked) - _width(effect)
+            if effect is None:
+                continue
             if isinstance(effect, Send | Multicast):
-                known = self._reached(effect)
-                dropped += _width(effect) - (_width(known) if known else 0)
-                if known is None:
-                    continue
-                effect = known
                 copies += len(effect.data) * _width(effect)
-                if copies > MAX_COPIES:
-                    raise _refused(ClientHandlerCode.EFFECT_MANY, f"sent more than {MAX_COPIES} bytes at once to all peers together")
+            if copies > MAX_COPIES:
+                raise _refused(ClientHandlerCode.EFFECT_MANY, f"sent more than {MAX_COPIES} bytes at once, all copies counted")
             admitted.append(self._leave_one(effect, budget))
         if dropped:
             # One note for all, and first, because End is last.
@@ -381,8 +380,9 @@ class SessionRules:
             raise Refused(SessionCode.PEER, f"{printable(peer, 80)} is not in this session.", fix=fix)
 
 
-def _width(effect: Send | Multicast) -> int:
-    return len(effect.peers) if isinstance(effect, Multicast) else 1
+def _width(effect: Effect | None) -> int:
+    """Return the number of peers that an effect sends to."""
+    return len(effect.peers) if isinstance(effect, Multicast) else int(isinstance(effect, Send))
 
 
 def _refused(code: str, what: str) -> Refused:

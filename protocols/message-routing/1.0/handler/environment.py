@@ -28,7 +28,8 @@ class Membership:
     """A member as its environment sees it.
 
     `address`: its class. `shares`: it lets others have this class. `waiting`: the messages that it was given since it last looked,
-    as an argument of its next action. `published`: those that it published in this round. `is_busy`: it says that it has something to do. `is_running`: it works on this round.
+    as an argument of its next action. `published`: those that it published in this round. `is_busy`: it says that it has
+    something to do. `is_running`: it works on this round.
     """
 
     name: str
@@ -87,8 +88,10 @@ class Environment:
         self.members.pop(name, None)
 
     def publish(self, message: Message, author: str = "") -> Delivery:
-        """Give a message to the members that it is addressed to, and record it. For none, warn (rule 5). `author`: the member that
-        publishes it; "" for the user. Raises `Full`; then nothing has changed."""
+        """Give a message to the members that it is addressed to, and record it. For none, warn (rule 5).
+
+        `author`: the member that publishes it; "" for the user. Raises `Full`; then nothing has changed.
+        """
         addressed = [member for member in self.members.values() if member.receives(message)]
         size = message.size
         if author and not self.members[author].published.has_room(size, PARTS):

@@ -46,8 +46,8 @@ class EnvironmentSession:
     """Each message of the history is stored before it is given to a member, under its number. A crash leaves the history up to a
     message that was not confirmed; a new session begins with it, and without members.
 
-    `stored`: the number of the oldest message that is stored. `names`: peer → name of the member. `proved`: peers that proved their DID. `settings`: of `configure`.
-    `run`: the call that runs rounds, or "". `left`: the rounds that it has left.
+    `stored`: the number of the oldest message that is stored. `names`: peer → name of the member. `proved`: peers that proved
+    their DID. `settings`: of `configure`. `run`: the call that runs rounds, or "". `left`: the rounds that it has left.
     """
 
     def __init__(self, seed: str, state: dict[str, Value]) -> None:
@@ -213,7 +213,10 @@ class EnvironmentSession:
         running = self.environment.begin_round() if self.left else []
         if running:
             self.round, self.left, self.done = self.round + 1, self.left - 1, self.done + 1
-            return [SetTimer(name=ROUND, seconds=float(self.settings["patience"])), self._tell(running, type="run", round=self.round)]
+            return [
+                SetTimer(name=ROUND, seconds=float(self.settings["patience"])),
+                self._tell(running, type="run", round=self.round),
+            ]
         if not self.run:
             return [SetTimer(name=ROUND, seconds=None)]
         answer = {"idle": self.environment.is_idle, "rounds": self.done, "failures": self.failures}
