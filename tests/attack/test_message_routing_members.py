@@ -468,7 +468,7 @@ async def test_random_content_keeps_no_environment_from_its_rest() -> None:
     """A session that cannot rest ends with the time of its worker. The oldest of the history are given up for it."""
     draw = random.Random(1)
     async with SandboxPool(size=0) as pool:
-        worker = await pool.load(routing_package(), local=ENVIRONMENT, peers=[BOB])
+        worker = await pool.load_code(routing_package(), local=ENVIRONMENT, peers=[BOB])
         session = await worker.open("environment")
         await session.handle(Opened())
         for number in range(20):

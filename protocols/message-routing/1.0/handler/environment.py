@@ -27,8 +27,8 @@ class Full(Exception):
 class Membership:
     """A member as its environment sees it.
 
-    `address`: its class. `shares`: it lets others have this class. `waiting`: the messages that it was given since it last looked,
-    as an argument of its next action. `published`: those that it published in this round. `is_busy`: it says that it has
+    `address`: its class. `shares`: it lets others have this class. `waiting`: the messages that it was given since it last
+    looked, as an argument of its next action. `published`: those that it published in this round. `is_busy`: it says that it has
     something to do. `is_running`: it works on this round.
     """
 
