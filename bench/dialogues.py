@@ -28,7 +28,7 @@ from treaty_client.sandbox import SandboxPool
 from treaty_client.sandbox.in_process import CompiledPackage, LocalWorker
 from treaty_client.sandbox.operation_schemas import Operations
 from treaty_consensus.handler import HandlerPackage, read_wheel
-from treaty_handler import Call, Effect, Event, Handler, Invoke, Opened, PeerJoined, Received, Result, Return, Send
+from treaty_handler import Call, Effect, Event, Handler, Invoke, Multicast, Opened, PeerJoined, Received, Result, Return, Send
 from treaty_handoff import Kind, build
 
 from .servers import REPOSITORY, SceneFailed
@@ -83,6 +83,9 @@ class Wiring:
                 case Send(peer=peer, data=data):
                     self.messages += 1
                     self._waiting.append((peer, Received(peer=did, data=data, at=_now())))
+                case Multicast(peers=peers, data=data):
+                    self.messages += len(peers)
+                    self._waiting.extend((peer, Received(peer=did, data=data, at=_now())) for peer in peers)
                 case Invoke(call=call):
                     self._waiting.append((did, Result(call=call, value=self._answer(effect), at=_now())))
                 case Return():

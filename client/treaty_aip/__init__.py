@@ -1,4 +1,4 @@
-"""AIP 0.0.1 over gRPC, for peers of other makes. `pip install 'treaty[aip]'`.
+"""AIP 0.0.1 over gRPC, for peers of other makes. `pip install '.[aip]'`.
 
     from treaty_aip import Agent, Gateway, Tool
 

@@ -132,7 +132,7 @@ def test_a_missing_extra_is_named_and_nothing_changes(
 ) -> None:
     done = run(alone / program, *arguments, home=tmp_path / "home")
     assert done.returncode == 1
-    assert f"pip install 'treaty[{extra}]'" in done.stderr
+    assert f"pip install '.[{extra}]'" in done.stderr
     assert program == "python" or ("system.extra" in done.stderr and "Traceback" not in done.stderr)
     assert not (tmp_path / "home").exists()
 

@@ -70,13 +70,18 @@ def test_a_name_is_one_members() -> None:
             team.add(rules().member.Member(name, address, rules().flow.Flow.in_order("Write")), Writer({}))
 
 
-def test_a_message_without_room_reaches_no_member() -> None:
-    team, _ = team_of(Bob={}, Eve={})
+async def test_a_member_without_room_misses_a_message_alone() -> None:
+    team, writers = team_of(Bob={}, Eve={})
     for number in range(256):
         team.publish({"content": str(number), "send_to": ["Bob"]})
     with pytest.raises(rules().environment.Full):
-        team.publish({"content": "too much"})
+        team.publish({"content": "too much", "send_to": ["Bob"]})
     assert len(team.history) == 256
+    team.publish({"content": "for all"})
+    assert len(team.history) == 257
+    await team.run()
+    assert writers["Eve"].news == ["for all"]
+    assert len(writers["Bob"].news) == 256
 
 
 async def test_a_round_that_is_cancelled_leaves_members_that_begin_anew() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 512
 
 
-def search(words: str = "", /, *, topic: str = "", limit: int = 20, uri: bool = False, options: Options = Options()) -> None:
+def search(*words: str, topic: str = "", limit: int = 20, uri: bool = False, options: Options = Options()) -> None:
     """Find protocols by words, in English or Chinese, or list the protocols of a topic.
 
     Parameters
@@ -35,7 +35,7 @@ def search(words: str = "", /, *, topic: str = "", limit: int = 20, uri: bool = 
 
     async def work() -> tuple[Summary, ...]:
         async with RegistryClient(options.trusted().name.base_url, options.network) as client:
-            return (await client.search(words, topic=topic, limit=limit)).protocols
+            return (await client.search(" ".join(words), topic=topic, limit=limit)).protocols
 
     found = run(work())
     if uri and not found:

@@ -1,6 +1,7 @@
 """Give events to the handler of one session, and perform its effects.
 
     Send      to the peer of the session, as an application message; in a shared role to one of its peers
+    Multicast likewise to several of them
     Invoke    the business function of that name (`invocations`)
     Request   more items of a function that streams
     Cancel    stops a function
@@ -38,6 +39,7 @@ from treaty_handler import (
     End,
     Event,
     Invoke,
+    Multicast,
     Opened,
     PeerJoined,
     PeerLost,
@@ -233,6 +235,9 @@ class HandlerHost:
                 self._last.append((effect, cause))
             case Send():
                 await self._send(effect, cause)
+            case Multicast(peers=peers, data=data, stream=stream):
+                for peer in peers:
+                    await self._do(Send(peer=peer, data=data, stream=stream), cause)
             case Invoke():
                 # A handler does no I/O, so the functions that it invokes at a message belong to that message.
                 self._invocations.begin(effect, self.role.invokes[effect.operation], self._port.origin(), cause.received)

@@ -317,7 +317,7 @@ class SharedHandler:
         for member in self._members.values():
             member.note_step()
             waiting += member.backlog
-        # After the step and not at each message: an event has at most 4 MiB of effects.
+        # After the step and not at each message: one event has at most half of it.
         while waiting > MAX_WAITING:
             slowest = max(self._members.values(), key=lambda member: member.backlog)
             waiting -= slowest.backlog

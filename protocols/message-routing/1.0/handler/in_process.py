@@ -51,8 +51,8 @@ class Team:
         return self._environment.is_idle
 
     def add(self, member: Member, application: Application) -> None:
-        """Add a member. Raises `ValueError` where it has the name or the class of another."""
-        if reason := self._environment.join(member.name, member.address):
+        """Add a member. Raises `ValueError` where its name is the name or the class of another."""
+        if reason := self._environment.join(member.name, member.address, shares=True):
             raise ValueError(reason)
         self._members[member.name] = member, application
 
@@ -106,15 +106,17 @@ class Team:
         own, is_own = member.outgoing(message)
         try:
             if not is_own:
-                self._deliver(own)
+                self._deliver(own, member.name)
             elif not member.put_own(own):
                 _log.warning("Too many messages of %s to itself wait.", member.name)
         except Full as error:
             # As across processes: the rest of the answer is published.
             _log.warning("A message of %s was not published: %s", member.name, error)
 
-    def _deliver(self, message: Message) -> None:
-        receivers = self._environment.publish(message)
+    def _deliver(self, message: Message, author: str = "") -> None:
+        receivers, missed = self._environment.publish(message, author)
+        if missed:
+            _log.warning("%d members had no room for the message %s.", missed, message.id)
         if not receivers:
             _log.warning("The message %s has no recipient.", message.id)
         for name in receivers:

@@ -30,9 +30,13 @@ class Load:
         self.values += size.values
         return True
 
-    def has_room(self, size: Size) -> bool:
-        """Return whether a message of this size can be added."""
-        return self.messages < MAX_MESSAGES and self.bytes + size.bytes <= MAX_BYTES and self.values + size.values <= MAX_VALUES
+    def has_room(self, size: Size, parts: int = 1) -> bool:
+        """Return whether a message of this size can be added. `parts`: into one of so many equal parts of the room."""
+        return (
+            self.messages < MAX_MESSAGES // parts
+            and self.bytes + size.bytes <= MAX_BYTES // parts
+            and self.values + size.values <= MAX_VALUES // parts
+        )
 
 
 class Buffer:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from treaty_handler import Value
 
+from .environment import PARTS
 from .flow import IDLE, Flow
 from .load import Buffer, Load
 from .memory import Memory
@@ -56,8 +57,8 @@ class Member:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it has no news, nothing to do and nothing buffered (rule 8)."""
-        return not self.news and self.state == IDLE and not (self._buffer or self._own)
+        """Return whether it has no news, nothing to do and nothing buffered (rule 8). It has news until it has nothing to do."""
+        return not (self.news or self._buffer or self._own)
 
     def put(self, message: Message) -> bool:
         """Buffer a message of the environment until the next reaction. Return False where there is no room, and it is lost."""
@@ -74,9 +75,13 @@ class Member:
             return faults
         if any(draft.get("sent_from") not in (None, "", self.name, self.address) for draft in drafts):
             return ["sent_from is the name or the class of another."]
-        load = Load()
-        if not all(load.add(complete(draft, str).size) for draft in published):
-            return ["An action publishes more at once than may wait for a member."]
+        others, own = Load(), Load()
+        for draft in published:
+            message, is_own = self.outgoing(complete(draft, str))
+            load, parts = (own, 1) if is_own else (others, PARTS)
+            if not load.has_room(message.size, parts):
+                return ["An action publishes more at once than a member may publish in a round, or than may wait for it."]
+            load.add(message.size)
         return []
 
     def outgoing(self, message: Message) -> tuple[Message, bool]:

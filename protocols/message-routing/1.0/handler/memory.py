@@ -53,6 +53,11 @@ class Memory:
     def __len__(self) -> int:
         return len(self._messages)
 
+    def newest(self, count: int) -> Memory:
+        """Return a memory of the last messages alone."""
+        forgotten = max(len(self) - count, 0)
+        return Memory(list(self)[forgotten:], self.forgotten + forgotten)
+
     def to_value(self) -> list[Value]:
         """Return the memory as a JSON value, for a snapshot."""
         return [self.forgotten, [message.to_value() for message in self]]
