@@ -41,7 +41,8 @@ def test_003_69_a_message_cannot_name_the_session_of_another_stream() -> None:
     gateway.request("a", ROUTE, quest(session="victim"))
     ((_, own),) = gateway.request("m", ROUTE, quest(session="own", sender="m"))
     sent = gateway.request("m", ROUTE, quest("HOLD_QUEST", session="victim", sender="m"))
-    assert [(to, each.kind, each.call) for to, each in sent] == [("b", "CANCEL", own.call), ("m", "STATUS", "c")]
+    ended = [("b", "CANCEL", own.call), ("m", "RESPONSE", "c"), ("m", "STATUS", "c")]
+    assert [(to, each.kind, each.call) for to, each in sent] == ended
     assert statuses(gateway.request("a", ROUTE, quest("HOLD_QUEST", session="victim"))) == []
 
 

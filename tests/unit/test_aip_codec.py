@@ -203,7 +203,9 @@ def test_a_later_version_is_read_unknown_fields_and_values_included() -> None:
     assert (parts["task_id"], parts["task_status"]) == ("t", "FINISH")
 
 
-@pytest.mark.parametrize("data", ["0a 05 61", "0a", "00 01", "0b", "0c", "0b 14", "0f", "0a 01 ff", "08 ffffffffffffffffffffff01", "0a ffffffff0f"])
+@pytest.mark.parametrize(
+    "data", ["0a 05 61", "0a", "00 01", "0b", "0c", "0b 14", "0f", "0a 01 ff", "08 ffffffffffffffffffffff01", "0a ffffffff0f"]
+)
 def test_broken_bytes_are_refused(data: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode("HeartbeatRequest", bytes.fromhex(data))
