@@ -1,4 +1,4 @@
-"""AIP 0.0.1 over gRPC, for peers of other makes. `pip install 'treaty[aip]'`.
+"""AIP 0.0.1 over gRPC, for peers of other makes. It needs the extra `aip`.
 
     from treaty_aip import Agent, Gateway, Tool
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from treaty_consensus.extras import naming_extras
 
-with naming_extras():
+with naming_extras("aip"):
     import grpc  # noqa: F401  # first: a library of [agent], which [aip] includes, would name that extra alone
 
     from .agent import Agent

@@ -27,9 +27,10 @@ EXTRA_OF: Mapping[str, str] = {
 
 
 @contextmanager
-def naming_extras() -> Iterator[None]:
+def naming_extras(extra: str = "") -> Iterator[None]:
     """Turn the failed import of a library in the block into `Unavailable` (`system.extra`), whose fix names its extra.
 
+    `extra`: the one of the package that imports, which has all libraries that it needs; default the first one with the library.
     Other errors pass, also failed imports of modules that are in no extra.
     """
     try:
@@ -46,5 +47,5 @@ def naming_extras() -> Iterator[None]:
         raise Unavailable(
             SystemCode.EXTRA,
             f"This needs the library {library}, which is not installed.",
-            fix=f"pip install 'treaty[{EXTRA_OF[library]}]'",
+            fix=f"pip install 'treaty[{extra or EXTRA_OF[library]}]'",
         ) from error

@@ -215,7 +215,7 @@ def test_003_73_a_node_bounds_the_sessions_and_inquiries_of_others() -> None:
 
 @pytest.mark.threat(231)
 async def test_003_73_large_messages_and_many_calls_are_refused() -> None:
-    bounds = Bounds(message=1000, calls=2)
+    bounds = Bounds(message=1000, calls=4)  # two of them for one network
     async with nodes() as made:
         gateway = await made.gateway(bounds=bounds)
         first = await made.agent("a", gateway)
