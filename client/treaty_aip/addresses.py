@@ -24,7 +24,7 @@ MAX_KEPT = 1024
 """Checked addresses before those of forgotten nodes are dropped: four times the nodes of a gateway, so that it is rare."""
 LOOKUP_SECONDS = 3.0
 """As for the documents of DIDs: a registration waits for the look-up."""
-_HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]{1,253})):(?P<port>[0-9]{1,5})")
+_HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]{1,253})):(?P<port>[1-9][0-9]{0,4})")
 
 _Ip = IPv4Address | IPv6Address
 
@@ -42,7 +42,7 @@ def parse_address(address: str) -> HostPort:
     gRPC knows more forms, which name a socket in the file system, a name server or a whole list. They are refused.
     """
     match = _HOST_PORT.fullmatch(address)
-    if match is None or not 0 < int(match["port"]) < 65536:
+    if match is None or int(match["port"]) > 65535:
         raise OperationError(400, "An address is HOST:PORT, such as agent.example:50052, with a port from 1 to 65535.")
     return HostPort(match["six"] or match["host"], int(match["port"]))
 
