@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,7 +14,8 @@ import pytest
 
 from treaty_client import Agent, Identity, LocalProtocols, OperationError, Session
 
-PROTOCOLS = LocalProtocols([Path(__file__).parents[2] / "protocols" / "aip" / "0.0.1"])
+ROOT = Path(__file__).parents[2]
+PROTOCOLS = LocalProtocols([ROOT / "protocols" / "aip" / "0.0.1"])
 URI = PROTOCOLS.uri("aip")
 
 
@@ -96,6 +99,15 @@ async def test_members_of_one_gateway_speak_and_call_tools_until_one_is_lost(tmp
         assert (change["update_type"], change["node_id"]) == ("REMOVED", "bob")
         assert sorted(await gateway.shared(URI).call("registered_nodes")) == ["adder", "alice"]
         assert (await alice.session.call("call_tool", request=request))["content"] == [{"text": "1 by adder"}]
+
+
+async def test_the_program_of_the_page_runs() -> None:
+    (program,) = re.findall(r"```python sessions\n(.*?)```", (ROOT / "protocols" / "aip" / "README.md").read_text(), re.DOTALL)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, out) == (0, b"3\n"), errors.decode()
 
 
 @pytest.mark.threat(235)
