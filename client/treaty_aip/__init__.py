@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from treaty_consensus.extras import naming_extras
 
-with naming_extras():
+with naming_extras("aip"):
     import grpc  # noqa: F401  # first: a library of [agent], which [aip] includes, would name that extra alone
 
     from .agent import Agent

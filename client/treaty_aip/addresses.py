@@ -24,7 +24,7 @@ MAX_KEPT = 1024
 """Checked addresses before those of forgotten nodes are dropped: four times the nodes of a gateway, so that it is rare."""
 LOOKUP_SECONDS = 3.0
 """As for the documents of DIDs: a registration waits for the look-up."""
-_HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]{1,253})):(?P<port>[0-9]{1,5})")
+_HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]{1,253})):(?P<port>[1-9][0-9]{0,4})")
 
 _Ip = IPv4Address | IPv6Address
 
@@ -42,7 +42,7 @@ def parse_address(address: str) -> HostPort:
     gRPC knows more forms, which name a socket in the file system, a name server or a whole list. They are refused.
     """
     match = _HOST_PORT.fullmatch(address)
-    if match is None or not 0 < int(match["port"]) < 65536:
+    if match is None or int(match["port"]) > 65535:
         raise OperationError(400, "An address is HOST:PORT, such as agent.example:50052, with a port from 1 to 65535.")
     return HostPort(match["six"] or match["host"], int(match["port"]))
 
@@ -82,21 +82,27 @@ class NodeAddresses:
         """Return the target to dial for an address that a caller names as its own.
 
         Raises `OperationError`: 400 for a text that is no address, 403 for an address that the caller may not
-        name or that is not found.
+        name or that is not found, 409 for another spelling of a registered node's address.
         """
-        if len(self._targets) >= MAX_KEPT:
-            named = set(self._named())
-            self._targets = {each: kept for each, kept in self._targets.items() if each in named}
         host, port = parse_address(address)
         for ip in await self._ips(host):
             if _same_machine(ip, caller) or any(ip in network for network in self._networks):
-                return f"ipv4:{ip}:{port}" if ip.version == 4 else f"ipv6:[{ip}]:{port}"
+                target = f"ipv4:{ip}:{port}" if ip.version == 4 else f"ipv6:[{ip}]:{port}"
+                self._check_free(address, target)
+                return target
         # One error for a name that is not found and for one in a foreign network: strangers learn no internal names.
         raise OperationError(
             403,
             "The address is not the caller's own. A node names the IP address from which it registers, or one in the gateway's "
             "allowed_networks.",
         )
+
+    def _check_free(self, address: str, target: str) -> None:
+        named = set(self._named())
+        if len(self._targets) >= MAX_KEPT:
+            self._targets = {each: kept for each, kept in self._targets.items() if each in named}
+        if any(kept == target and each in named for each, kept in self._targets.items() if each != address):
+            raise OperationError(409, "A node with this address is registered.")
 
     def keep(self, address: str, target: str) -> None:
         """Dial this target for an address from now on. The registration was accepted."""

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from treaty_client import OperationError
-from treaty_consensus.printable import printable
 
 from .calls import Bounds
 from .data import AgentInfo, AgentSkill, ContentItem, Mode, Peer, SessionStatus, ToolInfo
-from .handlers import invoke_all
+from .handlers import invoke_all, public_text
 from .host import Function
 from .messages import AgentMessage, Content, TaskInfo, ToolRequest, ToolResponse, content_items, written_arguments
 from .node import HEARTBEAT_INTERVAL, GatewayNode, described
@@ -20,8 +19,8 @@ from .security import Security
 from .stub_paths import method_of, path_in
 from .stubs.aip_pb2_grpc import GatewayServiceStub
 
-MAX_LATEST = 1024
-"""Sessions whose last inquiry is kept for `invoke_session_handlers`: eight times those that may be open. The oldest goes."""
+MAX_LATEST = 128
+"""Sessions whose last inquiry is kept for `invoke_session_handlers`: as many as may be open. The oldest goes."""
 MAX_PEERS = 4096
 """Nodes in `get_nodes`: as many as one answer of a gateway has. Updates name further ones without an end."""
 
@@ -192,6 +191,10 @@ class Agent(GatewayNode):
         Raises `OperationError`: 400 for the status of a quest, 404 without such a session.
         """
         await self._submit("submit_feedback", session_id, receiver_id, content, content_mode, session_status, task_info)
+        latest = self._latest.get(session_id)
+        stopping = latest is not None and session_status is None and latest.session_status == SessionStatus.STOP_QUEST
+        if session_status == SessionStatus.STOP_RESPONSE or stopping:
+            self._latest.pop(session_id, None)
 
     async def receive_inquiry(self) -> AgentMessage:
         """Wait for the next inquiry of any session that another agent began."""
@@ -275,7 +278,7 @@ class Agent(GatewayNode):
         await self._call(operation, message=message, **given)
 
     async def _fail(self, message: AgentMessage, error: Exception) -> None:
-        text = printable(f"{type(error).__name__}: {error}", 500)
+        text = public_text(error)
         try:
             await self.submit_feedback(message.session_id, message.sender_id, text, session_status=SessionStatus.STOP_RESPONSE)
         except OperationError:

@@ -19,8 +19,8 @@ HEARTBEAT_TIMEOUT = 30.0
 """Seconds of silence after which a node is deregistered."""
 SESSION_SECONDS = 300.0
 """Seconds without a message after which a session ends."""
-_MAX_STATE = 16 * 1024 * 1024
-"""Bytes of all nodes' descriptions. The bound of the sandbox is far lower; here the process has no other."""
+_MAX_STATE_SHARE = 3 / 4
+"""The share of a message for all nodes' descriptions, which one answer has. As Protocol Buffers they are shorter than as JSON."""
 
 
 class Gateway:
@@ -48,7 +48,7 @@ class Gateway:
         self._parameters = {
             "heartbeat_timeout": heartbeat_timeout,
             "session_seconds": session_seconds,
-            "max_state": _MAX_STATE,
+            "max_state": int(self._bounds.message * _MAX_STATE_SHARE),
         }
         self._addresses = NodeAddresses(allowed_networks, self._named)
         self._host: SessionHost | None = None

@@ -7,7 +7,19 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from treaty_client import OperationError
+from treaty_consensus.printable import printable
+
 from .messages import AgentMessage
+
+
+def public_text(error: Exception) -> str:
+    """Return the text of an application's failure for other agents.
+
+    It is the message of an `OperationError`, which is written for them. Of any other exception it is the type: its text may hold
+    internals, and belongs into the own log.
+    """
+    return printable(error.message if isinstance(error, OperationError) else f"{type(error).__name__} in the application.", 500)
 
 
 async def invoke_all(handlers: Sequence[Callable[..., Any]], message: AgentMessage) -> list[Any]:

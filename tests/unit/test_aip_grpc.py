@@ -237,7 +237,7 @@ async def test_003_28_29_and_72_handlers_run_and_an_exception_ends_the_session()
 
         with pytest.raises(RuntimeError, match="no"):
             await second.invoke_session_handlers(session, [later, fail])
-        assert told(await first.receive_feedback(session, "b")) == (STOPPED, "RuntimeError: no")
+        assert told(await first.receive_feedback(session, "b")) == (STOPPED, "RuntimeError in the application.")
         with pytest.raises(OperationError):
             await second.invoke_session_handlers("other", [later])
 

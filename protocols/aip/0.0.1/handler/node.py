@@ -59,7 +59,8 @@ class Node:
         self._clients = Clients(state, self._peer, self._new_call, direct=self._direct)
         # The transport proves the other side of a session. A node's other side is its gateway.
         speakers = Speakers(parameters, gateway="" if self._direct else self._peer)
-        self._served = Served(state, seconds, speakers, self._new_call)
+        self._name = str(parameters.get("node_id", ""))
+        self._served = Served(state, seconds, speakers, self._new_call, self._own_id)
         self._feedback: dict[str, str] = state.get("feedback", {})
 
     def snapshot(self) -> bytes:
@@ -109,6 +110,10 @@ class Node:
     def _new_call(self) -> str:
         self._made += 1
         return derive_id(self._seed, self._made)
+
+    def _own_id(self) -> str:
+        """Return the id under which this node registered, or which its host names; "" for none."""
+        return node_id(self._description) if self._description else self._name
 
     def _called(self, call: str, operation: str, arguments: dict[str, Value]) -> list[Effect]:
         match operation:
