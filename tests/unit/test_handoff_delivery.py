@@ -210,9 +210,11 @@ async def test_004_23_and_24_routes_reach_the_agents_that_they_name(anywhere: Wo
         Rule((anywhere.name("experts"),), kinds={Kind.ESCALATION}, where={"issue_category": "NETWORK_CONNECTIVITY"}),
         Rule((anywhere.name("vip"),), priority=Priority.CRITICAL),
     ]
-    desk = await anywhere.agent("desk", routes=Routes(rules))
+    # All agents have the routes: a receiver takes messages to others only if a route brings them.
+    routes = Routes(rules)
+    desk = await anywhere.agent("desk", routes=routes)
     names = ("support", "experts", "vip")
-    agents = {name: await anywhere.agent(name) for name in names}
+    agents = {name: await anywhere.agent(name, routes=routes) for name in names}
     inboxes = {name: Inbox(agent) for name, agent in agents.items()}
     await anywhere.run(desk, *agents.values())
     sent = {

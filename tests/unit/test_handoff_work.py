@@ -82,7 +82,8 @@ async def test_004_17_success_criteria_are_judged(here: World, met: bool | None,
 
 
 async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back(anywhere: World) -> None:
-    desk, support, experts = await anywhere.agent("desk"), await anywhere.agent("support"), await anywhere.agent("experts")
+    desk, experts = await anywhere.agent("desk"), await anywhere.agent("experts")
+    support = await anywhere.agent("support", escalates_to=[anywhere.name("experts")])
     attempts: list[str] = []
 
     @support.handles(TASK)
@@ -252,7 +253,7 @@ async def test_004_36_a_coordinator_leads_a_task_through_its_steps(here: World) 
 async def test_004_37_agents_react_to_events_without_a_coordinator(here: World) -> None:
     routes = Routes([subscription(here.name("billing"), Kind.NOTIFICATION, event="LINE_RESTORED")])
     support = await here.agent("support", routes=routes)
-    billing, desk = await here.agent("billing"), await here.agent("desk")
+    billing, desk = await here.agent("billing", routes=routes), await here.agent("desk")
 
     @billing.handles(Kind.NOTIFICATION)
     async def credit(handling: Handling) -> None:
