@@ -19,6 +19,7 @@ from treaty_handoff import (
     Step,
     subscription,
 )
+from treaty_handoff.work import time_limit
 
 TASK, STATUS, ASK = Kind.TASK_TRANSFER, Kind.STATUS_UPDATE, Kind.REQUEST_INFORMATION
 
@@ -68,6 +69,14 @@ async def test_004_16_the_time_limit_ends_the_work(here: World) -> None:
     assert feedback.statuses == ["FAILED"]
     async with here.journals[here.name("support")].transaction() as transaction:
         assert await transaction.state("effect") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("PT1H", 3600), ("PT2M", 120), ("PT3S", 3), ("PT1H2M3S", 3723), ("PT0S", 0), (None, None)]
+)
+def test_004_16_a_time_limit_has_hours_minutes_and_seconds(text: str | None, seconds: float | None) -> None:
+    constraints = {} if text is None else {"time_limit": text}
+    assert time_limit({"instructions": {"constraints": constraints}}) == seconds
 
 
 @pytest.mark.parametrize(("met", "status"), [(True, "COMPLETED"), (False, "FAILED"), (None, "FAILED")])
