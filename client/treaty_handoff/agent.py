@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 
@@ -34,7 +34,7 @@ from .permissions import Permissions
 from .processing import RETRY, Processed, Processor
 from .redaction import redacted
 from .routes import Routes
-from .work import Work
+from .work import Status, Work
 
 _log = logging.getLogger(__name__)
 _LOOK = 1.0
@@ -63,26 +63,32 @@ class HandoffAgent:
         identity: Identity | None = None,
         permissions: Permissions | None = None,
         resolver: Resolver | None = None,
+        escalates_to: Collection[str] = (),
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         retry_after: float = RETRY,
     ) -> None:
         """`name`: its `sender_id`, and the name of its queue. `groups`: the queues that it shares with other agents.
 
+        `routes`: where its messages go, and which messages to others it takes: all agents of a deployment have the same.
+
         `identity`: signs its messages; None where the transport proves the sender. `permissions`: who may send what; None admits
         all. `resolver`: finds the documents of DIDs; without it only did:key, which needs none, is verified.
-        `retry_after`: seconds before the first retry of failed work.
+        `escalates_to`: the agents and groups that a sender may name in `escalate_to`. `retry_after`: seconds before the first
+        retry of failed work.
         """
         self.name, self.queues, self.metrics = name, (name, *groups), HandoffMetrics()
         self._journal, self._broker, self._clock = journal, broker, clock
         self.dead_letters = DeadLetters(journal)
         self._processor = Processor(
             name,
+            self.queues,
             journal,
             routes or Routes(),
             clock,
             identity,
             resolver or DidResolver(_no_documents),
             permissions,
+            frozenset(escalates_to),
             retry_after,
             observe=self._observed,
         )
@@ -110,8 +116,8 @@ class HandoffAgent:
     async def send(self, message: Message) -> str:
         """Accept a message for delivery, and return its id. Sending the same message again changes nothing.
 
-        When this returns, the message survives the end of this process. Raises `Malformed`, `Refused`, `Conflict` or
-        `Unavailable`; then it is not accepted.
+        When this returns, the message survives the end of this process. Raises `Malformed`, `Refused`, `Unauthorized` if another
+        agent is its sender, `Conflict` or `Unavailable`; then it is not accepted.
         """
         check(message)
         if is_expired(message, self._clock()):
@@ -140,10 +146,7 @@ class HandoffAgent:
 
     async def receive(self, body: bytes, *, queue: str = "") -> Processed:
         """Process an envelope that came by another way than the broker. Raises `Unavailable`."""
-        # A queue is named by routes, and sealed for. Without one, only the message says whom it is for: a copy of a message to
-        # another agent, with its good signature, has no effect here.
-        recipients = None if queue else frozenset(self.queues)
-        processed = await self._processor.process(body, queue or self.name, recipients)
+        processed = await self._processor.process(body, queue)
         self._sent.set()
         self._wake(processed)
         return processed
@@ -228,27 +231,32 @@ class HandoffAgent:
 
     async def _processed(self, sealed: bytes, queue: str, times: int) -> float | None:
         """Process a sealed message. Return the seconds after which it has to come again."""
-        seal, reason = self._journal.seal, f"Its work began {times - 1} times and never ended."
         try:
-            # The attempt after that may not even be opened: opening it may be what ends the process.
-            if times <= BEGINNINGS + 1:
-                body = sealed if seal is None else seal.open(sealed, f"queue/{queue}")
-                process = self.receive if times <= BEGINNINGS else self._processor.set_aside
-                return (await process(body, queue=queue)).again
+            # The attempt after the last one may not even be opened: opening it may be what ends the process.
+            if times > BEGINNINGS + 1:
+                raise Refused(HandoffCode.ATTEMPTS, f"Its work began {times - 1} times and never ended.")
+            seal = self._journal.seal
+            body = sealed if seal is None else seal.open(sealed, f"queue/{queue}")
+            if times > BEGINNINGS:
+                return (await self._processor.set_aside(body, queue)).again
         except Unavailable:
             raise
         except TreatyError as error:
             # The key is lost, or another client of the broker wrote it. The operator may give it back with the key.
             _log.error("queue %s: %s", queue, error)
-            reason = error.message if times <= BEGINNINGS else reason
-        async with self._journal.transaction() as transaction:
-            await self.dead_letters.add(transaction, queue, sealed, self._clock(), reason=reason)
-        self.metrics.count("refused", "")
-        return None
+            async with self._journal.transaction() as transaction:
+                await self.dead_letters.add(transaction, queue, sealed, self._clock(), reason=error.message)
+            self.metrics.count("refused", "")
+            return None
+        # Errors of this end no attempt: the message comes again, and is set aside in the end.
+        return (await self.receive(body, queue=queue)).again
 
     def _wake(self, processed: Processed) -> None:
         """Give an answer to the call that waits for it."""
         message = processed.message
+        # A repetition and an expired message have no effect, and this is one.
+        if processed.status in (Status.EXPIRED, Status.DUPLICATE):
+            return
         if message is None or message["payload"]["data"].get("status") == "IN_PROGRESS":
             return
         future = self._answers.get(str(message["payload"]["data"].get("in_reply_to", "")).lower())

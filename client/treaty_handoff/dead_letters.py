@@ -68,16 +68,25 @@ class DeadLetters:
             )
 
     async def add(
-        self, transaction: Transaction, queue: str, sealed: bytes, now: datetime, *, reason: str, message_id: str = ""
+        self,
+        transaction: Transaction,
+        queue: str,
+        sealed: bytes,
+        now: datetime,
+        *,
+        reason: str,
+        message_id: str = "",
+        sender: str = "",
     ) -> bool:
         """Set a message aside, as it is in its queue. Return False if there is no room for it: it is dropped."""
         count = await transaction.connection.fetchval("select count(*) from handoff_dead where queue = $1", queue)
         has_room = count < MAX_DEAD and len(sealed) <= MAX_MESSAGE + _SEALING
         if has_room:
             await transaction.connection.execute(
-                "insert into handoff_dead (queue, message_id, reason, body, at) values ($1, $2, $3, $4, $5)",
+                "insert into handoff_dead (queue, message_id, sender, reason, body, at) values ($1, $2, $3, $4, $5, $6)",
                 queue,
                 message_id,
+                sender,
                 reason[:1000],
                 sealed,
                 now,
@@ -104,7 +113,7 @@ class DeadLetters:
         """
         async with self._journal.transaction() as transaction:
             row = await self._remove(transaction, number)
-            await transaction.reopen(row["queue"], row["message_id"])
+            await transaction.reopen(row["queue"], row["message_id"], row["sender"])
             await transaction.connection.execute(_END, row["queue"], _digest(row["body"]))
             # The outbox of this agent, not the broker: a crash after the commit does not lose it.
             await transaction.enqueue(row["queue"], row["body"], row["message_id"] or _NO_ID)

@@ -112,7 +112,10 @@ def test_a_missing_library_is_an_error_that_names_its_extra(library: str, code: 
 def test_no_text_installs_the_package_of_this_name_that_is_on_pypi() -> None:
     """It is another project's: a reader would run a stranger's code."""
     folders = ("consensus", "client", "registry", "protocols", "docs", "demo", "examples", "bench")
-    pages = [*ROOT.glob("*.md"), *(page for folder in folders for kind in ("*.md", "*.py") for page in (ROOT / folder).rglob(kind))]
+    pages = [
+        *ROOT.glob("*.md"),
+        *(page for folder in folders for kind in ("*.md", "*.py") for page in (ROOT / folder).rglob(kind)),
+    ]
     assert len(pages) > 500
     wrong = re.compile(r"(?:pip install|uv add|pipx install) '?treaty\b|\btreaty\[[a-z,]+\]")
     assert [str(page) for page in pages if wrong.search(page.read_text(encoding="utf-8"))] == []

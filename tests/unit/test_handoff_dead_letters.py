@@ -104,7 +104,7 @@ async def test_a_message_that_always_fails_is_set_aside_and_can_be_given_back(an
     assert attempts == 3 and sorted(feedback.statuses) == ["FAILED", "IN_PROGRESS"]
     for round_number in (1, 2):
         (letter,) = await support.dead_letters.list(anywhere.name("support"))
-        assert letter.reason == "The line is dead." and letter.message_id == task["metadata"]["message_id"]
+        assert letter.reason == "RuntimeError" and letter.message_id == task["metadata"]["message_id"]
         await support.dead_letters.give_back(letter.number)
         # Each further failure is a further report, and the message is set aside again.
         await feedback.wait(2 + round_number)

@@ -11,9 +11,10 @@ import pytest
 from handoffs import Inbox, World, drained, shown, until, world
 from rabbitmq_server import RabbitServer
 
-from treaty_consensus.errors import Conflict, Refused, TreatyError
+from treaty_consensus.errors import Conflict, Malformed, Refused, TreatyError
 from treaty_handoff import (
     Handling,
+    Journal,
     Kind,
     PostgresBroker,
     Priority,
@@ -210,9 +211,11 @@ async def test_004_23_and_24_routes_reach_the_agents_that_they_name(anywhere: Wo
         Rule((anywhere.name("experts"),), kinds={Kind.ESCALATION}, where={"issue_category": "NETWORK_CONNECTIVITY"}),
         Rule((anywhere.name("vip"),), priority=Priority.CRITICAL),
     ]
-    desk = await anywhere.agent("desk", routes=Routes(rules))
+    # All agents have the routes: a receiver takes messages to others only if a route brings them.
+    routes = Routes(rules)
+    desk = await anywhere.agent("desk", routes=routes)
     names = ("support", "experts", "vip")
-    agents = {name: await anywhere.agent(name) for name in names}
+    agents = {name: await anywhere.agent(name, routes=routes) for name in names}
     inboxes = {name: Inbox(agent) for name, agent in agents.items()}
     await anywhere.run(desk, *agents.values())
     sent = {
@@ -246,3 +249,33 @@ async def test_a_lost_database_is_an_error_of_this_package(tmp_path: Any) -> Non
         with pytest.raises(TreatyError) as caught:
             await made.agent("desk")
     assert caught.value.code == "handoff.journal"
+
+
+async def test_004_13_the_outbox_publishes_the_most_urgent_first_and_passes_what_the_broker_refuses(here: World) -> None:
+    desk = await here.agent("desk")
+    for priority in (Priority.LOW, Priority.CRITICAL, Priority.MEDIUM, Priority.HIGH):
+        await desk.send(here.message(Kind.NOTIFICATION, "desk", priority.lower(), priority=priority))
+    published: list[str] = []
+
+    async def publish(queue: str, body: bytes, priority: int) -> None:
+        published.append(queue.partition(".")[0])
+        if published == ["critical"]:
+            raise Refused("handoff.queue", "Another client owns this queue.")
+
+    journal = here.journals[desk.name]
+    assert await journal.flush(publish, here.clock()) == 3
+    assert published == ["critical", "high", "medium", "low"]
+    # The refused one waits, and comes again.
+    assert await journal.flush(publish, here.clock()) == 0 and await journal.waiting() == 1
+    assert await journal.flush(publish, here.clock() + timedelta(seconds=2)) == 1
+    assert published[-1] == "critical" and await journal.waiting() == 0
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x", "", "/var/run/postgresql"])
+async def test_a_url_that_is_not_of_postgresql_is_malformed(url: str) -> None:
+    with pytest.raises(Malformed):
+        async with Journal.open(url, "desk"):
+            pass
+    with pytest.raises(Malformed):
+        async with PostgresBroker.open(url):
+            pass

@@ -19,6 +19,7 @@ from treaty_handoff import (
     Step,
     subscription,
 )
+from treaty_handoff.work import time_limit
 
 TASK, STATUS, ASK = Kind.TASK_TRANSFER, Kind.STATUS_UPDATE, Kind.REQUEST_INFORMATION
 
@@ -70,6 +71,14 @@ async def test_004_16_the_time_limit_ends_the_work(here: World) -> None:
         assert await transaction.state("effect") is None
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("PT1H", 3600), ("PT2M", 120), ("PT3S", 3), ("PT1H2M3S", 3723), ("PT0S", 0), (None, None)]
+)
+def test_004_16_a_time_limit_has_hours_minutes_and_seconds(text: str | None, seconds: float | None) -> None:
+    constraints = {} if text is None else {"time_limit": text}
+    assert time_limit({"instructions": {"constraints": constraints}}) == seconds
+
+
 @pytest.mark.parametrize(("met", "status"), [(True, "COMPLETED"), (False, "FAILED"), (None, "FAILED")])
 async def test_004_17_success_criteria_are_judged(here: World, met: bool | None, status: str) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
@@ -82,7 +91,8 @@ async def test_004_17_success_criteria_are_judged(here: World, met: bool | None,
 
 
 async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back(anywhere: World) -> None:
-    desk, support, experts = await anywhere.agent("desk"), await anywhere.agent("support"), await anywhere.agent("experts")
+    desk, experts = await anywhere.agent("desk"), await anywhere.agent("experts")
+    support = await anywhere.agent("support", escalates_to=[anywhere.name("experts")])
     attempts: list[str] = []
 
     @support.handles(TASK)
@@ -252,7 +262,7 @@ async def test_004_36_a_coordinator_leads_a_task_through_its_steps(here: World) 
 async def test_004_37_agents_react_to_events_without_a_coordinator(here: World) -> None:
     routes = Routes([subscription(here.name("billing"), Kind.NOTIFICATION, event="LINE_RESTORED")])
     support = await here.agent("support", routes=routes)
-    billing, desk = await here.agent("billing"), await here.agent("desk")
+    billing, desk = await here.agent("billing", routes=routes), await here.agent("desk")
 
     @billing.handles(Kind.NOTIFICATION)
     async def credit(handling: Handling) -> None:

@@ -21,12 +21,12 @@ from treaty_consensus.errors import TreatyError
 
 @pytest.fixture
 def server() -> Iterator[ScriptedModel]:
-    before = descendants()
+    processes = descendants()
     before = set(Path(tempfile.gettempdir()).glob("treaty-negotiated-*"))
     with scripted_model() as running:
         yield running
     assert set(Path(tempfile.gettempdir()).glob("treaty-negotiated-*")) == before  # whatever happened, nothing stays
-    assert gone(descendants() - before)
+    assert gone(descendants() - processes)
 
 
 @pytest.fixture

@@ -125,6 +125,10 @@ class HandoffSession:
         if entry is None:
             return []
         if what == "expire":
+            # A timer lasts 30 days at most: it is set again for a message that lives longer.
+            left = (expires(entry["message"]) or at) - at
+            if left > 0:
+                return [SetTimer(name=name, seconds=_seconds(left))]
             return self.settle(key, "EXPIRED", "The message expired before the peer confirmed it.")
         if entry["sent"] >= MAX_SENT and entry["call"]:
             # The message stays in the store for the next session; only this caller stops waiting.
