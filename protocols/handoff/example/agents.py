@@ -1,4 +1,4 @@
-"""The four agents. Each runs as `python -m handoff_desk.agents NAME FOLDER URL` until it is ended.
+"""The four agents. Each runs as `python agents.py NAME FOLDER URL` until it is ended, and writes its story as lines of JSON.
 
 They understand the same messages, and act on them by their temper: the desk reads one line, the technician reads everything.
 """
@@ -6,20 +6,21 @@ They understand the same messages, and act on them by their temper: the desk rea
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from settings import DESK, EXPERT, EXPERT_POOL, FLOW, PERSON, SUPPORT, SUPPORT_POOL, TASK, Deployment
+
 from treaty_handoff import Handling, HandoffAgent, Kind, Outcome, Priority, Status, build, respond
 from treaty_handoff.messages import derived_id
-
-from .settings import DESK, EXPERT, EXPERT_POOL, FLOW, PERSON, SUPPORT, SUPPORT_POOL, TASK, Deployment
 
 
 def say(name: str, text: str) -> None:
     """Write a line of the story."""
-    print(f"{name}: {text}", flush=True)
+    print(json.dumps({"agent": name, "text": text}), flush=True)
 
 
 def now() -> datetime:

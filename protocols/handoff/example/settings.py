@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treaty_client import Identity
-from treaty_handoff import HandoffAgent, Journal, Permissions, PostgresBroker, Seal
+from treaty_handoff import HandoffAgent, Journal, Permissions, PostgresBroker, Seal, SenderGrant
 
 DESK, SUPPORT, EXPERT, PERSON = (
     "customer_service_agent_001",
@@ -41,8 +41,20 @@ class Deployment:
     async def agent(self, name: str) -> AsyncIterator[tuple[HandoffAgent, Journal]]:
         """One agent with its journal, connected. It does not run yet."""
         identity = Identity.load(self.folder / f"{name}.json")
-        permissions = Permissions.of(json.loads((self.folder / "senders.json").read_text()))
+        senders = json.loads((self.folder / "senders.json").read_text())
+        # A member of a group may answer for it.
+        permissions = Permissions(
+            {each: SenderGrant(did, groups=frozenset(GROUPS.get(each, ()))) for each, did in senders.items()}
+        )
         seal = Seal((self.folder / "storage.key").read_bytes())
         async with Journal.open(self.url, name, seal=seal) as journal, PostgresBroker.open(self.url) as broker:
-            groups = GROUPS.get(name, [])
-            yield HandoffAgent(name, journal, broker, groups=groups, identity=identity, permissions=permissions), journal
+            agent = HandoffAgent(
+                name,
+                journal,
+                broker,
+                groups=GROUPS.get(name, []),
+                identity=identity,
+                permissions=permissions,
+                escalates_to=[EXPERT_POOL] if name == SUPPORT else [],
+            )
+            yield agent, journal
