@@ -167,6 +167,7 @@ async def _measure(rounds: int, console: Console) -> Figures:
 def markdown(figures: Figures) -> str:
     """The tables, and the profile."""
     head = "<!-- Made by `python -m bench speaking`; see README.md, section Messages of three protocols. -->\n\n"
+    head += "# Messages of three protocols\n\n"
     names = next(iter(figures.parts.values()))
     rows = [f"| microseconds | {' | '.join(names)} |", f"|---{'|--:' * len(names)}|"]
     rows += [f"| `{row}` | {' | '.join(f'{part:.0f}' for part in split.values())} |" for row, split in figures.parts.items()]

@@ -40,7 +40,7 @@ _STATUSES = "select uri, state from protocols where uri = any($1)"
 
 
 @dataclass(frozen=True)
-class Signed:
+class AuthoredStatement:
     """A statement that a DID signed."""
 
     index: int
@@ -84,11 +84,11 @@ class AgentQueries:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def statements(self, did: str, kind: str | None, before: int) -> list[Signed]:
+    async def statements(self, did: str, kind: str | None, before: int) -> list[AuthoredStatement]:
         """Return the newest statements of a DID below a leaf, one more than `MAX_STATEMENTS` if there are more."""
         query, more = (_STATEMENTS, ()) if kind is None else (_OF_KIND, (kind,))
         rows = await self._pool.fetch(query, did, before, MAX_STATEMENTS + 1, *more)
-        return [Signed(row["index"], row["kind"], row["statement"].hex()) for row in rows]
+        return [AuthoredStatement(row["index"], row["kind"], row["statement"].hex()) for row in rows]
 
     async def ballots(self, did: str) -> list[StandingBallot]:
         """Return the newest ballots of a DID that stand, one more than `MAX_BALLOTS` if there are more."""

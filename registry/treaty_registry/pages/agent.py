@@ -13,7 +13,7 @@ from ..catalogue.agents import MAX_BALLOTS, MAX_SPOKEN, MAX_STATEMENTS
 from ..catalogue.resources import StandingView
 from ..catalogue.standing import Principal
 from . import charts, wording
-from .charts import Bar, Part
+from .charts import Bar, BarPart
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -122,7 +122,7 @@ def _credit_chart(standing: StandingView) -> Markup | None:
     rows = [
         Bar(
             f"epoch {credit.epoch}, {credit.reason}: {credit.topic}",
-            [Part(int(credit.now), 0 if credit.reason == "elected" else 1, wording.weight(credit.now))],
+            [BarPart(int(credit.now), 0 if credit.reason == "elected" else 1, wording.weight(credit.now))],
         )
         for credit in credits
     ]

@@ -18,7 +18,7 @@ _MAX_LABEL = 28  # characters
 
 
 @dataclass(frozen=True)
-class Part:
+class BarPart:
     """A part of a bar. `series`: the number of its colour. `label`: a short text, shown when it fits."""
 
     value: int
@@ -31,7 +31,7 @@ class Bar:
     """A bar of parts, from the left."""
 
     label: str
-    parts: Sequence[Part]
+    parts: Sequence[BarPart]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from treaty_consensus.kinds import NONE
 from ..catalogue.resources import Candidate
 from ..serving.history import Supports
 from . import charts
-from .charts import Bar, Curve, Part
+from .charts import Bar, Curve, BarPart
 from .voices import UNKNOWN, Cluster, HeardVoice, clusters_of
 
 MAX_LINES = 5
@@ -24,7 +24,7 @@ _REST = -1
 
 
 @dataclass(frozen=True)
-class Choice:
+class CountedChoice:
     """A choice of the count. `label`: its short name in charts: its place among the documents, or "none"."""
 
     hash: str
@@ -46,7 +46,7 @@ class Chart:
 class Charts:
     """The charts of a topic's page."""
 
-    order: Sequence[Choice]
+    order: Sequence[CountedChoice]
     heat: Chart
     clusters: Chart
     epochs: Chart | None
@@ -54,16 +54,16 @@ class Charts:
     more_voices: int
 
 
-def order_of(transcript: Transcript, names: Mapping[str, str]) -> list[Choice]:
+def order_of(transcript: Transcript, names: Mapping[str, str]) -> list[CountedChoice]:
     """Return the choices in the order of the count, each with the label and the colour that it has in every chart."""
     found, place = [], 0
     for choice in transcript.order:
         if choice == NONE:
-            found.append(Choice(NONE, "none", choice_name(NONE, names), _NONE_SERIES))
+            found.append(CountedChoice(NONE, "none", choice_name(NONE, names), _NONE_SERIES))
             continue
         place += 1
         series = place - 1 if place <= _NONE_SERIES else _REST
-        found.append(Choice(choice, str(place), choice_name(choice, names), series))
+        found.append(CountedChoice(choice, str(place), choice_name(choice, names), series))
     return found
 
 
@@ -108,24 +108,24 @@ def meter(support: str, transcript: Transcript, series: int) -> Markup:
     return charts.meter(int(support), int(total), int(quorum), series, title)
 
 
-def first_choices(heard: HeardVoice, order: Sequence[Choice]) -> str:
+def first_choices(heard: HeardVoice, order: Sequence[CountedChoice]) -> str:
     """Return the first choices of a voice, for a table."""
     names = {choice.hash: choice.name for choice in order}
     return ", ".join(names.get(choice, "not known") for choice in heard.firsts)
 
 
-def _cluster_bar(cluster: Cluster, order: Mapping[str, Choice]) -> Bar:
+def _cluster_bar(cluster: Cluster, order: Mapping[str, CountedChoice]) -> Bar:
     parts = [
-        Part(cluster.by_choice[choice], described.series, described.label)
+        BarPart(cluster.by_choice[choice], described.series, described.label)
         for choice, described in order.items()
         if cluster.by_choice.get(choice)
     ]
     if cluster.by_choice.get(UNKNOWN):
-        parts.append(Part(cluster.by_choice[UNKNOWN], _REST, "?"))
+        parts.append(BarPart(cluster.by_choice[UNKNOWN], _REST, "?"))
     return Bar(cluster.name, parts)
 
 
-def _firsts(by_choice: Mapping[str, int], order: Mapping[str, Choice], transcript: Transcript) -> str:
+def _firsts(by_choice: Mapping[str, int], order: Mapping[str, CountedChoice], transcript: Transcript) -> str:
     told = [
         f"{described.name} {share(by_choice[choice], transcript.total)}"
         for choice, described in order.items()

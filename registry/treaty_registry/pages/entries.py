@@ -38,7 +38,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Signed:
+class EntrySignature:
     """A signature of an entry: the id of the key, and the signature in base64."""
 
     keyid: str
@@ -62,7 +62,7 @@ class EntryView:
     authors: tuple[str, ...] = ()
     issued: int | None = None
     members: tuple[Member, ...] = ()
-    signatures: tuple[Signed, ...] = ()
+    signatures: tuple[EntrySignature, ...] = ()
     json: str = ""
     is_cut: bool = False
     checks: tuple[str, ...] = ("treaty audit",)
@@ -78,7 +78,7 @@ def decode(index: int, leaf: bytes, origin: str) -> EntryView:
     return replace(
         view,
         members=tuple(_members(made, origin)),
-        signatures=tuple(Signed(one["keyid"], one["sig"]) for one in msgspec.json.decode(leaf)["signatures"]),
+        signatures=tuple(EntrySignature(one["keyid"], one["sig"]) for one in msgspec.json.decode(leaf)["signatures"]),
         json=text[:MAX_JSON],
         is_cut=len(text) > MAX_JSON,
         checks=explained.checks(made.body),

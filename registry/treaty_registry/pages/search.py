@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..serving.views import Views
 
 
-class Choice(NamedTuple):
+class FacetValue(NamedTuple):
     """A value of a facet, as the form offers it. `group`: a heading above this choice and the following ones, or ""."""
 
     value: str
@@ -26,10 +26,10 @@ class Facet(NamedTuple):
 
     name: str
     label: str
-    choices: tuple[Choice, ...]
+    choices: tuple[FacetValue, ...]
 
 
-class Part(NamedTuple):
+class QueryPart(NamedTuple):
     """A part of the query: its name and its value as text, and the address of the search without it."""
 
     name: str
@@ -49,29 +49,29 @@ _LABELS: Mapping[str, str] = {
     "origin": "origin",
 }
 # Values that say little alone. Every other value is its own label.
-_CHOICES: Mapping[tuple[str, str], Choice] = {
-    ("state", "active"): Choice("active", "active", "the publisher says"),
-    ("state", "consensus"): Choice("consensus", "consensus", "the network says"),
-    ("state", "former"): Choice("former", "former consensus"),
-    ("origin", "negotiated"): Choice("negotiated", "negotiated by agents"),
-    ("origin", "standard"): Choice("standard", "a standard"),
-    ("handler", "code-free"): Choice("code-free", "needs no code"),
-    ("handler", "sandboxed"): Choice("sandboxed", "code in a sandbox"),
-    ("handler", "none"): Choice("none", "no handler"),
-    ("signed", "did"): Choice("did", "the key of a DID", "this registry certifies"),
-    ("signed", "sigstore"): Choice("sigstore", "any other identity", "Sigstore certifies"),
-    ("signed", "github-actions"): Choice("github-actions", "GitHub Actions"),
-    ("signed", "gitlab"): Choice("gitlab", "GitLab CI"),
-    ("signed", "google"): Choice("google", "a Google account"),
-    ("signed", "github"): Choice("github", "a GitHub account"),
-    ("signed", "microsoft"): Choice("microsoft", "a Microsoft account"),
-    ("signed", "other"): Choice("other", "another issuer"),
-    ("coverage", "all"): Choice("all", "all operations"),
-    ("coverage", "some"): Choice("some", "some operations"),
-    ("coverage", "none"): Choice("none", "no operation"),
+_CHOICES: Mapping[tuple[str, str], FacetValue] = {
+    ("state", "active"): FacetValue("active", "active", "the publisher says"),
+    ("state", "consensus"): FacetValue("consensus", "consensus", "the network says"),
+    ("state", "former"): FacetValue("former", "former consensus"),
+    ("origin", "negotiated"): FacetValue("negotiated", "negotiated by agents"),
+    ("origin", "standard"): FacetValue("standard", "a standard"),
+    ("handler", "code-free"): FacetValue("code-free", "needs no code"),
+    ("handler", "sandboxed"): FacetValue("sandboxed", "code in a sandbox"),
+    ("handler", "none"): FacetValue("none", "no handler"),
+    ("signed", "did"): FacetValue("did", "the key of a DID", "this registry certifies"),
+    ("signed", "sigstore"): FacetValue("sigstore", "any other identity", "Sigstore certifies"),
+    ("signed", "github-actions"): FacetValue("github-actions", "GitHub Actions"),
+    ("signed", "gitlab"): FacetValue("gitlab", "GitLab CI"),
+    ("signed", "google"): FacetValue("google", "a Google account"),
+    ("signed", "github"): FacetValue("github", "a GitHub account"),
+    ("signed", "microsoft"): FacetValue("microsoft", "a Microsoft account"),
+    ("signed", "other"): FacetValue("other", "another issuer"),
+    ("coverage", "all"): FacetValue("all", "all operations"),
+    ("coverage", "some"): FacetValue("some", "some operations"),
+    ("coverage", "none"): FacetValue("none", "no operation"),
 }
 FACETS = tuple(
-    Facet(name, _LABELS[name], tuple(_CHOICES.get((name, value), Choice(value, value)) for value in VALUES[name]))
+    Facet(name, _LABELS[name], tuple(_CHOICES.get((name, value), FacetValue(value, value)) for value in VALUES[name]))
     for name in ("state", "handler", "signed", "coverage", "origin")
 )
 
@@ -95,11 +95,11 @@ async def context(views: Views, query: Query) -> Mapping[str, object]:
     }
 
 
-def _parts(query: Query) -> Iterable[Part]:
+def _parts(query: Query) -> Iterable[QueryPart]:
     values = {"q": query.text, "topic": query.topic or "", **dict(query.filters)}
     for name, rest in query.parts():
         known = _CHOICES.get((name, values[name]))
-        yield Part(name, _LABELS[name], known.label if known else values[name], _address(rest))
+        yield QueryPart(name, _LABELS[name], known.label if known else values[name], _address(rest))
 
 
 def _address(query: Query, cursor: str | None = None) -> str:

@@ -39,7 +39,7 @@ _MAX_BEATEN = 3
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairwiseDefeat:
     """A choice that beats another one: the shares of all votes that prefer each."""
 
     name: str
@@ -56,12 +56,12 @@ class ShownDocument:
     uris: Sequence[str]
     status: str
     place: int | None = None
-    choice: drawings.Choice | None = None
+    choice: drawings.CountedChoice | None = None
     is_below_none: bool = False
     counted: Nominee | None = None
     aim: str = ""
     reasons: Sequence[str] = ()
-    beaten_by: Sequence[Comparison] = ()
+    beaten_by: Sequence[PairwiseDefeat] = ()
     more_beaten: int = 0
     reported: str = ""
 
@@ -100,7 +100,7 @@ class Book:
     names: Mapping[str, str]
     transcript: Transcript | None
     statuses: Mapping[str, str]
-    choices: Mapping[str, drawings.Choice]
+    choices: Mapping[str, drawings.CountedChoice]
 
 
 async def context(views: Views, history: TopicHistory, agents: AgentQueries, topic: str) -> Mapping[str, object]:
@@ -220,7 +220,7 @@ def _entry(shown: Candidate, book: Book, pairs: explained.ReportedPairs | None) 
     )
 
 
-def _beaten_by(document: str, book: Book) -> list[Comparison]:
+def _beaten_by(document: str, book: Book) -> list[PairwiseDefeat]:
     """Return the choices that more votes prefer to a document than the other way round, the clearest first."""
     transcript = book.transcript
     assert transcript is not None
@@ -233,7 +233,7 @@ def _beaten_by(document: str, book: Book) -> list[Comparison]:
         over, under = int(votes[other][own]), int(votes[own][other])
         if over > under:
             total = transcript.total
-            shown = Comparison(explained.choice_name(choice, book.names), *(explained.share(v, total) for v in (over, under)))
+            shown = PairwiseDefeat(explained.choice_name(choice, book.names), *(explained.share(v, total) for v in (over, under)))
             found.append((under - over, other, shown))
     return [shown for *_, shown in sorted(found, key=lambda entry: entry[:2])]
 
