@@ -8,12 +8,11 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import Any
 
 import pytest
-from handoffs import DATA, FOLDER, changed, example
+from handoffs import DATA, FOLDER, changed, example, loaded_handler
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,15 +64,7 @@ def simple(kind: Kind = Kind.NOTIFICATION, **parts: Any) -> Message:
 
 @pytest.fixture(scope="module")
 def handler() -> ModuleType:
-    """The modules of the handler, loaded outside of the sandbox."""
-    spec = spec_from_file_location(
-        "treaty_handler_handoff", FOLDER / "handler" / "__init__.py", submodule_search_locations=[str(FOLDER / "handler")]
-    )
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules["treaty_handler_handoff"] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded_handler()
 
 
 def test_the_copies_of_the_schema_are_equal(handler: ModuleType) -> None:
