@@ -16,10 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import treaty_client
 from treaty_handoff import Handling, HandoffAgent, Journal, Kind, Message, Outcome, PostgresBroker, RabbitBroker, Seal, build
 from treaty_handoff.broker import Broker
 
-FOLDER = Path(__file__).parents[2] / "protocols" / "handoff" / "1.0"
+FOLDER = Path(treaty_client.__file__).parents[2] / "protocols" / "handoff" / "1.0"
 DATA: dict[Kind, dict[str, Any]] = {
     Kind.TASK_TRANSFER: {"objective": "Restore the connection.", "sub_tasks": [{"sub_task_id": "1", "description": "Look."}]},
     Kind.REQUEST_INFORMATION: {"requested_info_keys": ["level"]},
