@@ -39,8 +39,8 @@ _ERRORS = {
 }
 _PATIENCE = 60.0
 """Seconds that a caller waits for the work."""
-_BODY, _WORK = 10.0, 50.0
-"""Seconds for a body to arrive, and for the work: the answer leaves before the caller gives up."""
+BODY_SECONDS, WORK_SECONDS = 10.0, 50.0
+"""Time for a body to arrive, and for the work: the answer leaves before the caller gives up."""
 MAX_OPEN = 64
 """Requests at a time. A further one is asked to come again, so that slow ones do not fill the memory."""
 
@@ -49,8 +49,17 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-def create_app(agent: HandoffAgent, identity: Identity | None = None) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """Return the ASGI application of an agent. `identity`: signs the answers; without it TLS proves the server."""
+def create_app(
+    agent: HandoffAgent,
+    identity: Identity | None = None,
+    *,
+    body_seconds: float = BODY_SECONDS,
+    work_seconds: float = WORK_SECONDS,
+) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """Return the ASGI application of an agent.
+
+    `identity`: signs the answers; without it TLS proves the server. `body_seconds`, `work_seconds`: time for a body and for work.
+    """
 
     places = asyncio.Semaphore(MAX_OPEN)
 
@@ -64,28 +73,27 @@ def create_app(agent: HandoffAgent, identity: Identity | None = None) -> Callabl
             await _answer(send, 503, {"status": "FAILED", "handoffs": []})
             return
         async with places:
-            await _answer(send, *await _received(agent, receive, identity))
+            await _answer(send, *await received(receive))
+
+    async def received(receive: Receive) -> tuple[int, dict[str, Any]]:
+        """Take one request. Return the status code and the answer."""
+        try:
+            async with asyncio.timeout(body_seconds):
+                body = await _body(receive)
+            async with asyncio.timeout(work_seconds):
+                processed = await agent.receive(body)
+            answers: list[object] = [decode_json(envelope(answer, identity)) for answer in processed.answers]
+            return _code_of(processed), {"status": str(processed.status), "handoffs": answers}
+        except TooLarge:
+            return 413, {"status": "REJECTED", "handoffs": []}
+        except (TreatyError, TimeoutError):
+            # Work that is too slow for an answer has no effect, as if the process had ended.
+            return 503, {"status": "FAILED", "handoffs": []}
+        except Exception:
+            _log.exception("a handoff over HTTP failed")
+            return 503, {"status": "FAILED", "handoffs": []}
 
     return app
-
-
-async def _received(agent: HandoffAgent, receive: Receive, identity: Identity | None) -> tuple[int, dict[str, Any]]:
-    """Take one request. Return the status code and the answer."""
-    try:
-        async with asyncio.timeout(_BODY):
-            body = await _body(receive)
-        async with asyncio.timeout(_WORK):
-            processed = await agent.receive(body)
-        answers: list[object] = [decode_json(envelope(answer, identity)) for answer in processed.answers]
-        return _code_of(processed), {"status": str(processed.status), "handoffs": answers}
-    except TooLarge:
-        return 413, {"status": "REJECTED", "handoffs": []}
-    except (TreatyError, TimeoutError):
-        # Work that is too slow for an answer has no effect, as if the process had ended.
-        return 503, {"status": "FAILED", "handoffs": []}
-    except Exception:
-        _log.exception("a handoff over HTTP failed")
-        return 503, {"status": "FAILED", "handoffs": []}
 
 
 def _code_of(processed: Processed) -> int:

@@ -49,6 +49,30 @@ async def test_004_21_a_kind_without_a_function_is_reported(here: World) -> None
     assert update["payload"]["data"]["status"] == "REJECTED" and "no function" in update["payload"]["data"]["detail"]
 
 
+async def test_004_21_proved_senders_have_a_report_on_each_invalid_forbidden_or_unhandled_message_once(here: World) -> None:
+    alice = Identity.create()
+    grant = SenderGrant(alice.did, frozenset({TASK, Kind.APPROVAL_REQUEST}))
+    desk = await here.agent("desk", identity=alice)
+    support = await here.agent("support", permissions=Permissions({here.name("desk"): grant}), identity=Identity.create())
+    effects, feedback = Inbox(support, TASK), Inbox(desk, STATUS)
+    await here.run(desk, support)
+    invalid, forbidden = here.message(TASK, "desk", "support"), here.message(Kind.ESCALATION, "desk", "support")
+    del invalid["payload"]["data"]["sub_tasks"]
+    unhandled, good = here.message(Kind.APPROVAL_REQUEST, "desk", "support"), here.message(TASK, "desk", "support")
+    # Each comes three times, as after a crash before the confirmation.
+    for message in (invalid, forbidden, unhandled, good) * 3:
+        await support.receive(envelope(message, alice))
+    await feedback.wait(4)
+    await until(lambda: drained(here, "support"))
+    about = {entry["payload"]["data"]["in_reply_to"]: entry["payload"]["data"] for entry in feedback.messages}
+    found = [about[message["metadata"]["message_id"]] for message in (invalid, forbidden, unhandled, good)]
+    assert [data["status"] for data in found] == ["REJECTED", "REJECTED", "REJECTED", "COMPLETED"]
+    assert (
+        "sub_tasks" in found[0]["issues"][0] and "may not send" in found[1]["issues"][0] and "no function" in found[2]["detail"]
+    )
+    assert len(feedback.messages) == 4 and effects.messages == [good]
+
+
 async def test_004_19_the_sender_collects_builds_serialises_and_sends(here: World) -> None:
     desk = await here.agent("desk")
     actions = [{"action_type": "GREETED", "details": "Said hello.", "timestamp": "2023-10-27T10:20:05.000Z"}]

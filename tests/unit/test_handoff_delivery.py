@@ -16,6 +16,7 @@ from treaty_handoff import (
     Handling,
     Journal,
     Kind,
+    Outcome,
     PostgresBroker,
     Priority,
     Routes,
@@ -47,6 +48,40 @@ async def test_004_05_messages_are_stored_retrievable_and_auditable(here: World)
     async with journal.transaction() as transaction:
         rows = await transaction.connection.fetch("select body from handoff_message")
     assert rows and not any(b"Restore" in bytes(row["body"]) for row in rows)
+
+
+@pytest.mark.threat(248)
+async def test_004_28_no_content_is_readable_in_any_table(here: World) -> None:
+    desk, support = await here.agent("desk"), await here.agent("support")
+    feedback = Inbox(desk, STATUS)
+
+    @support.handles(TASK)
+    async def work(handling: Handling) -> Outcome:
+        async with here.journals[support.name].transaction() as other:
+            await other.set_state("note", "secret-state")
+        await handling.report(Status.IN_PROGRESS, "secret-report", 50)
+        if handling.data["objective"] == "secret-failing":
+            raise RuntimeError("secret-error")
+        return Outcome(detail="secret-detail", result={"a": "secret-result"})
+
+    async with desk.running(), support.running():
+        for objective in ("secret-working", "secret-failing"):
+            await desk.send(here.message(TASK, "desk", "support", data={"objective": objective, "sub_tasks": []}))
+        await until(lambda: {"COMPLETED", "FAILED"} <= set(feedback.statuses))
+        # One waits in a queue, and one in the outbox.
+        queued = here.message(TASK, "desk", "absent", data={"objective": "secret-queued", "sub_tasks": []})
+        await desk.send(queued)
+        await until(lambda: drained(here))
+    await desk.send(here.message(TASK, "desk", "absent", data={"objective": "secret-outbox", "sub_tasks": []}))
+    async with here.journals[desk.name].transaction() as transaction:
+        read = transaction.connection.fetch
+        tables = [row["tablename"] for row in await read("select tablename from pg_tables where schemaname = 'public'")]
+        rows = {table: "\n".join(row[0] for row in await read(f'select t::text from "{table}" t')) for table in tables}
+    # Each way to store something was used.
+    for table in ("handoff_message", "handoff_outbox", "handoff_event", "handoff_state", "handoff_dead", "pgqueuer"):
+        assert rows[table], table
+    for table, text in rows.items():
+        assert "secret" not in text and b"secret".hex() not in text, table
 
 
 async def test_old_messages_are_pruned_and_those_on_their_way_stay(here: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -31,27 +32,60 @@ from treaty_handoff.messages import MAX_MESSAGE
 TASK, ASK = Kind.TASK_TRANSFER, Kind.REQUEST_INFORMATION
 
 
+@asynccontextmanager
+async def served(app: Any, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Serve an application on loopback. Return its port."""
+    port = free_port()
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", lifespan="off")
+    config.load()
+    config.ssl = tls
+    running = uvicorn.Server(config)
+    task = asyncio.create_task(running.serve())
+    await until(lambda: running.started)
+    try:
+        yield port
+    finally:
+        running.should_exit = True
+        await task
+
+
 @pytest.fixture
 async def server(here: World) -> AsyncIterator[tuple[World, Any, str, ssl.SSLContext, Identity]]:
     """An agent behind HTTPS, with a certificate of a test authority."""
     alice = Identity.create()
     permissions = Permissions({here.name("desk"): SenderGrant(alice.did, frozenset(Kind) - {Kind.APPROVAL_REQUEST})})
     support = await here.agent("support", permissions=permissions)
-    authority, port = trustme.CA(), free_port()
-    certificate = authority.issue_cert("127.0.0.1")
-    config = uvicorn.Config(create_app(support), host="127.0.0.1", port=port, log_level="warning", lifespan="off")
-    config.load()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificate.configure_cert(context)
-    config.ssl = context
-    running = uvicorn.Server(config)
-    task = asyncio.create_task(running.serve())
-    await until(lambda: running.started)
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    yield here, support, f"https://127.0.0.1:{port}", trusting, alice
-    running.should_exit = True
-    await task
+    async with served(create_app(support), context) as port:
+        yield here, support, f"https://127.0.0.1:{port}", trusting, alice
+
+
+class HalfRequest:
+    """A request whose body does not end."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def open(cls, port: int) -> HalfRequest:
+        """Send the head, and wait until the application asks for the body."""
+        made = cls()
+        made.reader, made.writer = await asyncio.open_connection("127.0.0.1", port)
+        made.writer.write(b"POST /handoffs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+        assert await made.status() == 100
+        await made.reader.readuntil(b"\r\n")
+        return made
+
+    async def status(self) -> int:
+        """Read the status of the next answer."""
+        async with asyncio.timeout(60):
+            return int((await self.reader.readuntil(b"\r\n")).split()[1])
+
+    def close(self) -> None:
+        self.writer.close()
 
 
 async def test_004_28_and_38_synchronous_delivery_over_https(server: Any) -> None:
@@ -95,3 +129,69 @@ async def test_004_38_refusals_have_the_status_codes_of_http(server: Any) -> Non
         (update,) = await post(client, url, here.message(TASK, "desk", "support"), alice)
         assert update["payload"]["data"]["status"] == "FAILED"
     assert inbox.messages == []
+
+
+async def test_004_38_a_body_that_does_not_come_is_given_up(here: World) -> None:
+    support = await here.agent("support")
+    async with served(create_app(support, body_seconds=0.3)) as port, httpx.AsyncClient() as client:
+        slow = await HalfRequest.open(port)
+        slow.writer.write(b"x")
+        assert await slow.status() == 503
+        slow.close()
+        assert (await client.post(f"http://127.0.0.1:{port}/handoffs", content=b"x")).status_code == 400
+
+
+async def test_004_38_work_that_takes_too_long_has_no_effect_and_may_come_again(here: World) -> None:
+    support = await here.agent("support")
+    waits = [True, False]
+
+    @support.handles(TASK)
+    async def work(handling: Handling) -> None:
+        await handling.transaction.set_state("effect", (await handling.transaction.state("effect") or 0) + 1)
+        if waits.pop(0):
+            await asyncio.Event().wait()
+
+    message = here.message(TASK, "desk", "support")
+    async with served(create_app(support, work_seconds=1)) as port, httpx.AsyncClient() as client:
+        with pytest.raises(Unavailable, match="503"):
+            await post(client, f"http://127.0.0.1:{port}", message)
+        (update,) = await post(client, f"http://127.0.0.1:{port}", message)
+    assert update["payload"]["data"]["status"] == "COMPLETED" and waits == []
+    async with here.journals[support.name].transaction() as transaction:
+        assert await transaction.state("effect") == 1
+
+
+@pytest.mark.threat(269)
+async def test_004_38_no_more_than_64_requests_are_open(here: World) -> None:
+    support = await here.agent("support")
+    inbox = Inbox(support, TASK)
+    async with served(create_app(support, body_seconds=60)) as port, httpx.AsyncClient() as client:
+        url, message = f"http://127.0.0.1:{port}", here.message(TASK, "desk", "support")
+        opened = await asyncio.gather(*(HalfRequest.open(port) for _ in range(64)))
+        with pytest.raises(Unavailable, match="503"):
+            await post(client, url, message)
+        assert inbox.messages == []
+        opened[0].writer.write(b"123456789")
+        assert await opened[0].status() == 400
+        (update,) = await post(client, url, message)
+        assert update["payload"]["data"]["status"] == "COMPLETED" and inbox.messages == [message]
+        for request in opened:
+            request.close()
+
+
+class Broken:
+    """A resolver with a fault of its own."""
+
+    async def resolve(self, did: Any, *, listing: str = "") -> Any:
+        raise RuntimeError("internal: 10.0.0.7")
+
+
+async def test_004_38_an_unforeseen_error_is_an_answer_without_its_text(here: World, caplog: pytest.LogCaptureFixture) -> None:
+    alice = Identity.create()
+    support = await here.agent("support", permissions=Permissions.of({here.name("desk"): alice.did}), resolver=Broken())
+    inbox, message = Inbox(support, TASK), here.message(TASK, "desk", "support")
+    async with served(create_app(support)) as port, httpx.AsyncClient() as client:
+        for _ in range(2):
+            answer = await client.post(f"http://127.0.0.1:{port}/handoffs", content=envelope(message, alice))
+            assert answer.status_code == 503 and answer.json() == {"status": "FAILED", "handoffs": []}
+    assert "internal: 10.0.0.7" in caplog.text and inbox.messages == []

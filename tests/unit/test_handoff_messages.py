@@ -8,12 +8,11 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import Any
 
 import pytest
-from handoffs import DATA, FOLDER, changed, example
+from handoffs import DATA, FOLDER, changed, example, loaded_handler
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,15 +64,7 @@ def simple(kind: Kind = Kind.NOTIFICATION, **parts: Any) -> Message:
 
 @pytest.fixture(scope="module")
 def handler() -> ModuleType:
-    """The modules of the handler, loaded outside of the sandbox."""
-    spec = spec_from_file_location(
-        "treaty_handler_handoff", FOLDER / "handler" / "__init__.py", submodule_search_locations=[str(FOLDER / "handler")]
-    )
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules["treaty_handler_handoff"] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded_handler()
 
 
 def test_the_copies_of_the_schema_are_equal(handler: ModuleType) -> None:
@@ -109,13 +100,13 @@ def test_004_02_nothing_that_the_recipient_needs_is_missing(path: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind in DATA for name in schema()["$defs"][kind.lower()].get("required", ())]
 )
-def test_004_02_each_kind_has_its_data(kind: Kind, name: str) -> None:
+def test_004_02_and_14_each_kind_has_its_data(kind: Kind, name: str) -> None:
     data = {key: value for key, value in DATA[kind].items() if key != name}
     with pytest.raises(Malformed, match=f"payload.data lacks .*{name}"):
         simple(kind, data=data)
 
 
-def test_004_02_what_the_data_of_each_kind_must_have() -> None:
+def test_004_02_and_14_what_the_data_of_each_kind_must_have() -> None:
     required = {kind: set(schema()["$defs"][kind.lower()].get("required", ())) for kind in Kind}
     assert required == {
         Kind.TASK_TRANSFER: {"objective", "sub_tasks"},
@@ -171,6 +162,34 @@ def test_004_14_each_type_has_a_schema_of_its_own(kind: Kind) -> None:
         message = changed("payload", {"handoff_type": str(kind), "data": DATA[other]})
         assert (issues(message) == []) == (kind is other)
     assert issues(changed("payload", {"handoff_type": "GOSSIP", "data": {}})) != []
+
+
+FORMS: dict[Kind, dict[str, Any]] = {
+    Kind.TASK_TRANSFER: {"objective": 1, "sub_tasks": [{"sub_task_id": "1"}], "inputs": [], "progress": 101},
+    Kind.REQUEST_INFORMATION: {"requested_info_keys": "level", "query_parameters": []},
+    Kind.PROVIDE_INFORMATION: {"information": [], "missing_keys": "level", "in_reply_to": "1"},
+    Kind.ESCALATION: {"issue_category": "", "severity": "URGENT", "customer_info": {"user_id": "u"}, "technical_details": []},
+    Kind.NOTIFICATION: {"event": "", "detail": 1, "attributes": []},
+    Kind.STATUS_UPDATE: {
+        "status": "DONE",
+        "progress": -1,
+        "detail": 1,
+        "issues": "x",
+        "in_reply_to": "1",
+        "actions_done": "x",
+        "criteria_met": 1,
+        "result": [],
+    },
+    Kind.APPROVAL_REQUEST: {"subject": 1, "options": "x", "details": [], "deadline": "tomorrow"},
+}
+"""A value of a wrong form for each member of each kind."""
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, members in FORMS.items() for name in members])
+def test_004_14_each_member_of_each_type_has_its_form(kind: Kind, name: str) -> None:
+    assert set(schema()["$defs"][kind.lower()]["properties"]) == set(FORMS[kind])
+    with pytest.raises(Malformed, match=f"payload.data.{name}"):
+        simple(kind, data={**DATA[kind], name: FORMS[kind][name]})
 
 
 def test_004_23_a_message_goes_to_its_recipient_or_by_its_type() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from handoffs import Inbox, World, until
+from handoffs import Inbox, World, drained, until
 
 from treaty_consensus.errors import Unavailable
 from treaty_handoff import (
@@ -77,6 +77,26 @@ async def test_004_16_the_time_limit_ends_the_work(here: World) -> None:
 def test_004_16_a_time_limit_has_hours_minutes_and_seconds(text: str | None, seconds: float | None) -> None:
     constraints = {} if text is None else {"time_limit": text}
     assert time_limit({"instructions": {"constraints": constraints}}) == seconds
+
+
+async def test_004_16_the_resource_limit_is_handed_to_the_application_which_judges_it(here: World) -> None:
+    desk, support = await here.agent("desk"), await here.agent("support")
+
+    @support.handles(TASK)
+    async def work(handling: Handling) -> Outcome:
+        limit = handling.message["instructions"]["constraints"]["resource_limit"]["euros"]
+        if limit < 100:
+            raise RuntimeError("A router costs 100.")
+        return Outcome(result={"bought": limit})
+
+    feedback = Inbox(desk, STATUS)
+    await here.run(desk, support)
+    for euros in (100, 99):
+        limits = {"constraints": {"time_limit": "PT1H", "resource_limit": {"euros": euros}}}
+        await desk.send(here.message(TASK, "desk", "support", instructions=limits))
+        await until(lambda: drained(here, "support"))
+    await feedback.wait(2)
+    assert sorted(feedback.statuses) == ["COMPLETED", "FAILED"]
 
 
 @pytest.mark.parametrize(("met", "status"), [(True, "COMPLETED"), (False, "FAILED"), (None, "FAILED")])
@@ -180,30 +200,66 @@ async def test_004_26_feedback_is_a_status_update_or_a_request(here: World) -> N
     }
 
 
-async def test_004_27_agents_of_different_temper_act_differently_on_the_same_message(here: World) -> None:
-    desk = await here.agent("desk")
-    terse, thorough = await here.agent("terse"), await here.agent("thorough")
-    read: dict[str, list[str]] = {}
+async def test_004_26_a_further_attempt_has_its_own_feedback_and_a_repeated_one_none(here: World) -> None:
+    desk, support = await here.agent("desk"), await here.agent("support")
+    attempts: list[int] = []
 
-    @terse.handles(Kind.ESCALATION)
-    async def skim(handling: Handling) -> Outcome:
-        read["terse"] = [handling.message["context"]["historical_data_summary"]]
-        return Outcome(detail="OK")
+    @support.handles(TASK)
+    async def work(handling: Handling) -> Outcome:
+        attempts.append(len(attempts) + 1)
+        await handling.report(Status.IN_PROGRESS, "It begins.", 0)
+        await handling.report(Status.IN_PROGRESS, f"Attempt {attempts[-1]}.", 10 * attempts[-1])
+        await handling.send(here.message(ASK, "support", "desk", data={"requested_info_keys": [f"key-{attempts[-1]}"]}))
+        if attempts[-1] < 3:
+            raise RuntimeError("Not yet.")
+        return Outcome()
 
-    @thorough.handles(Kind.ESCALATION)
-    async def study(handling: Handling) -> Outcome:
-        read["thorough"] = [entry["details"] for entry in handling.message["context"]["previous_actions"]]
-        return Outcome(detail="Every step was read before anything was done.")
+    feedback, questions = Inbox(desk, STATUS), Inbox(desk, ASK)
+    await here.run(desk, support)
+    plan = {"failure_handling_strategy": {"retry_count": 2}}
+    await desk.send(here.message(TASK, "desk", "support", instructions=plan))
+    await until(lambda: "COMPLETED" in feedback.statuses and questions.messages)
+    await until(lambda: drained(here, "support"))
+    await feedback.wait(5)
+    shown = [(data["status"], data.get("progress")) for data in (entry["payload"]["data"] for entry in feedback.messages)]
+    expected = {("IN_PROGRESS", 0), ("IN_PROGRESS", 10), ("IN_PROGRESS", 20), ("IN_PROGRESS", 30), ("COMPLETED", None)}
+    assert set(shown) == expected and len(shown) == 5 and attempts == [1, 2, 3]
+    # The questions of failed attempts were undone with them.
+    assert [entry["payload"]["data"]["requested_info_keys"] for entry in questions.messages] == [["key-3"]]
 
+
+async def test_004_27_a_message_means_the_same_to_agents_that_act_differently(here: World) -> None:
+    desk, seen = await here.agent("desk"), dict[str, Any]()
+    outcomes = {
+        "terse": Outcome(done=("REPLACE",), criteria_met=True, detail="OK"),
+        "thorough": Outcome(done=("READ_ALL", "REPLACE"), criteria_met=True, detail="Every step was read.", result={"read": 3}),
+        "careless": Outcome(done=("GUESS",), criteria_met=True, detail="Surely fine."),
+        "modest": Outcome(done=("REPLACE",), criteria_met=False, detail="It may drop again."),
+    }
+    agents = {name: await here.agent(name) for name in outcomes}
+    for name, agent in agents.items():
+
+        async def work(handling: Handling, name: str = name) -> Outcome:
+            seen[name] = handling.message
+            return outcomes[name]
+
+        agent.handles(Kind.ESCALATION)(work)
     feedback = Inbox(desk, STATUS)
-    await here.run(desk, terse, thorough)
+    await here.run(desk, *agents.values())
     actions = [{"action_type": "PING", "details": f"Step {n}", "timestamp": "2023-10-27T10:20:05.000Z"} for n in range(3)]
-    message = here.message(Kind.ESCALATION, "desk", "terse", actions=actions, summary="It drops.")
-    message["metadata"]["recipient_id"] = [here.name("terse"), here.name("thorough")]
+    instructions = {"required_actions": ["REPLACE"], "success_criteria": "The line is up."}
+    parts: dict[str, Any] = {"actions": actions, "summary": "It drops.", "instructions": instructions}
+    message = here.message(Kind.ESCALATION, "desk", "terse", **parts)
+    message["metadata"]["recipient_id"] = [here.name(name) for name in outcomes]
     await desk.send(message)
-    await feedback.wait(2)
-    assert read == {"terse": ["It drops."], "thorough": ["Step 0", "Step 1", "Step 2"]}
-    assert feedback.statuses == ["COMPLETED", "COMPLETED"]
+    await feedback.wait(4)
+    # Each has the whole message, and the instructions bind each of them alike, however it acts.
+    assert seen == dict.fromkeys(outcomes, message)
+    found = {entry["metadata"]["sender_id"].partition(".")[0]: entry["payload"]["data"] for entry in feedback.messages}
+    statuses = {name: data["status"] for name, data in found.items()}
+    assert statuses == {"terse": "COMPLETED", "thorough": "COMPLETED", "careless": "FAILED", "modest": "FAILED"}
+    assert {data["in_reply_to"] for data in found.values()} == {message["metadata"]["message_id"]}
+    assert found["terse"]["detail"] == "OK" and found["thorough"]["result"] == {"read": 3}
 
 
 async def test_004_35_state_outlives_the_process_and_a_failed_attempt_changes_nothing(here: World) -> None:

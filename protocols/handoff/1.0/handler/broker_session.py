@@ -26,25 +26,29 @@ from treaty_handler import (
 )
 
 from .messages import MAX_MESSAGE, expires, issues, rank, read, status_update
+from .remembered import RememberedIds
 from .routing import BROKER, JOIN, RULES, faults, holds, routed
 
 MAX_WAITING, MAX_OF_SENDER = 32 * 1024, 16 * 1024
 """Bytes of all messages that wait, and of those of one sender. Without room a message gets no receipt, and comes again."""
-MAX_MEMBERS, MAX_NAME, MAX_SEEN = 64, 64, 200
+MAX_MEMBERS, MAX_NAME, MAX_PASSED = 64, 64, 200
+MAX_SEEN = 128
+"""Messages whose ids are remembered. One of the sender that has the most gives way: a member cannot have those of others lost."""
 SEND_AGAIN, MAX_SENT = 5.0, 5
 _STATUS = "STATUS_UPDATE"
 
 
 class BrokerSession:
     """`members`: name → peer ("" while it is away), owner, groups and subscriptions. `waiting`: by number the messages, each with
-    the member that gets it, and the group by which it does. `passed`: which messages went to which members, for their reports."""
+    the member that gets it, and the group by which it does. `seen`: the ids that each member sent, and those of the application
+    under "". `passed`: which messages went to which members, for their reports."""
 
     def __init__(self, seed: str, state: dict[str, Any]) -> None:
         self.seed = seed
         self.made: int = state.get("made", 0)
         self.members: dict[str, Any] = state.get("members", {})
         self.waiting: dict[str, Any] = state.get("waiting", {})
-        self.seen: list[str] = state.get("seen", [])
+        self.seen: dict[str, Any] = state.get("seen", {})
         self.passed: list[list[str]] = state.get("passed", [])
         self.rules: list[Value] = state.get("rules", [])
 
@@ -82,7 +86,7 @@ class BrokerSession:
         message = arguments["message"]
         if found := issues(message):
             return [Return(call=call, error=Failure(code=400, message=" ".join(found)[:500]))]
-        status, effects = self.accept(message, at)
+        status, effects = self.accept(message, "", at)
         code = {"REJECTED": 400, "EXPIRED": 410, "": 429}.get(status)
         if code is not None:
             return [*effects, Return(call=call, error=Failure(code=code, message="The message is not passed on."))]
@@ -107,7 +111,7 @@ class BrokerSession:
             return self.reported(name, message, at)
         if name is None or metadata["sender_id"] != name:
             return self.answer(peer, message, "REJECTED", at, "The sender is not the member that sends it.")
-        status, effects = self.accept(message, at)
+        status, effects = self.accept(message, name, at)
         # Kept before it is confirmed. Without room there is no receipt, and the member sends it again.
         return [*effects, *self.answer(peer, message, status, at)] if status else effects
 
@@ -118,14 +122,14 @@ class BrokerSession:
         number, effects = next(sent, None), list[Effect]()
         if number is not None:
             if not self.waiting[number]["is_copy"]:
-                self.passed = [*self.passed, [about, name]][-MAX_SEEN:]
+                self.passed = [*self.passed, [about, name]][-MAX_PASSED:]
             effects = [*self.forget(number), *self.deliver(name, at)]
             if status in ("ACCEPTED", "DUPLICATE"):
                 return effects
         # A report on a message to a group, or of a rule, has the recipient's name as its sender. Those on copies end here.
         if message["metadata"]["sender_id"] != name and [about, name] not in self.passed:
             return [*effects, Audit(text=f"A report of {name} is on no message that was passed to it.")]
-        return [*effects, *self.accept(message, at)[1]]
+        return [*effects, *self.accept(message, name, at)[1]]
 
     def join(self, peer: str, message: Value, at: int) -> list[Effect]:
         """Add a member, or take it back with what waits for it."""
@@ -176,13 +180,12 @@ class BrokerSession:
 
     # Messages
 
-    def accept(self, message: Value, at: int) -> tuple[str, list[Effect]]:
-        """Keep a message for its recipients and subscribers. Return its status, "" if there is no room."""
-        key, moment, data = message["metadata"]["message_id"].lower(), expires(message), encode_json(message)
-        if moment is not None and moment <= at:
-            return "EXPIRED", []
-        if key in self.seen:
-            return "DUPLICATE", []
+    def accept(self, message: Value, by: str, at: int) -> tuple[str, list[Effect]]:
+        """Keep a message of `by` for its recipients and subscribers. Return its status, "" if there is no room."""
+        data, seen = encode_json(message), RememberedIds(self.seen.get(by, {}))
+        status, why = seen.verdict(message, at)
+        if status:
+            return status, [Audit(text=f"No effect: {why}")] if why else []
         found: dict[str, tuple[str, bool]] = {}
         for target in routed(message, self.rules):
             name = target if target in self.members else self.one_of(target)
@@ -194,9 +197,9 @@ class BrokerSession:
             if not is_own and any(holds(subscription, message) for subscription in member["subscriptions"]):
                 found.setdefault(name, ("", True))
         if not self.has_room(message["metadata"]["sender_id"], len(data), len(found)):
-            return "", [Audit(text=f"No room for message {key}.")]
-        self.seen = [*self.seen, key][-MAX_SEEN:]
-        effects: list[Effect] = [Persist(key="seen", value=encode_json(self.seen))]
+            return "", [Audit(text=f"No room for message {message['metadata']['message_id']}.")]
+        seen.add(message, "")
+        effects = self.remember(by, seen, at)
         for name, (group, is_copy) in found.items():
             self.made += 1
             self.waiting[str(self.made)] = {"message": message, "to": name, "group": group, "is_copy": is_copy, "sent": 0}
@@ -240,7 +243,7 @@ class BrokerSession:
         self.made += 1
         detail = f"{name} does not confirm."
         report = status_update(self.seed, self.made, at, entry["message"], "FAILED", issues=[], detail=detail)
-        return [*given_up, *self.accept(report, at)[1], *self.deliver(name, at)]
+        return [*given_up, *self.accept(report, "", at)[1], *self.deliver(name, at)]
 
     def answer(self, peer: str, about: Value, status: str, at: int, detail: str = "") -> list[Effect]:
         """Send a member a receipt. A STATUS_UPDATE has none."""
@@ -251,6 +254,16 @@ class BrokerSession:
         return [Send(peer=peer, data=encode_json(receipt))]
 
     # Memory
+
+    def remember(self, by: str, seen: RememberedIds, at: int) -> list[Effect]:
+        """Keep the ids that a sender sent. At the bound, the sender that has the most loses one."""
+        self.seen[by] = seen.state()
+        if sum(len(of["ids"]) for of in self.seen.values()) > MAX_SEEN:
+            most = max(self.seen, key=lambda name: len(self.seen[name]["ids"]))
+            fewer = RememberedIds(self.seen[most])
+            fewer.give_way(at)
+            self.seen[most] = fewer.state()
+        return [Persist(key="seen", value=encode_json(self.seen))]
 
     def has_room(self, sender: str, size: int, copies: int) -> bool:
         """Whether copies of a message fit into the session, and into the part of their sender."""

@@ -28,11 +28,12 @@ from treaty_handler import (
 )
 
 from .messages import MAX_MESSAGE, expires, issues, rank, read, status_update
+from .remembered import RememberedIds, key_of
 
 MAX_WAITING = 32 * 1024
 """Bytes of all messages that wait in a session, so that its snapshot stays below 64 KiB."""
 MAX_SEEN = 200
-"""Messages whose ids are kept. A repetition of an older one reaches the application, which has its id as idempotency key."""
+"""Messages whose ids are remembered. Further ones make the oldest give way, and what may be its repetition is refused."""
 MAX_RUNNING = 1
 """Messages that the application works on at a time: more would make the order of priorities meaningless."""
 SEND_AGAIN, TRY_AGAIN = 5.0, 1.0
@@ -50,11 +51,11 @@ class HandoffSession:
         self.made: int = state.get("made", 0)
         self.out: dict[str, Any] = state.get("out", {})
         self.inbox: dict[str, Any] = state.get("inbox", {})
-        self.seen: dict[str, str] = state.get("seen", {})
+        self.seen = RememberedIds(state.get("seen", {}))
 
     def snapshot(self) -> bytes:
         """The state as JSON."""
-        return encode_json({"made": self.made, "out": self.out, "inbox": self.inbox, "seen": self.seen})
+        return encode_json({"made": self.made, "out": self.out, "inbox": self.inbox, "seen": self.seen.state()})
 
     def handle(self, event: Event) -> list[Effect]:
         """Process one event."""
@@ -85,7 +86,7 @@ class HandoffSession:
         faults = issues(message)
         if faults:
             return [_fail(call, 400, " ".join(faults))]
-        key, moment = message["metadata"]["message_id"].lower(), expires(message)
+        key, moment = key_of(message), expires(message)
         if moment is not None and moment <= at:
             return [_fail(call, 410, "The message has expired.")]
         if key in self.out:
@@ -147,17 +148,15 @@ class HandoffSession:
         message, faults = read(data)
         if faults:
             return self.reject(message, faults, at)
-        payload, key = message["payload"], message["metadata"]["message_id"].lower()
+        payload, key = message["payload"], key_of(message)
         is_status = payload["handoff_type"] in _NO_RECEIPT
         about = payload["data"].get("in_reply_to", "").lower() if is_status else ""
         if about in self.out:
             # A receipt is for the sender's session. Later feedback on the same message goes to the application.
             return self.settle(about, payload["data"]["status"], payload["data"].get("detail", "The peer refused."))
-        if key in self.seen:
-            return [] if is_status else self.report(message, "DUPLICATE", at, detail=self.seen[key])
-        moment = expires(message)
-        if moment is not None and moment <= at:
-            return [] if is_status else self.report(message, "EXPIRED", at)
+        status, why = self.seen.verdict(message, at)
+        if status:
+            return [] if is_status else self.report(message, status, at, detail=why)
         if not self.has_room(len(data)):
             # No receipt: the sender sends it again when there is room.
             return [Audit(text=f"No room for message {key}.")]
@@ -166,7 +165,7 @@ class HandoffSession:
         confirmed = [] if is_status else self.report(message, "ACCEPTED", at)
         # Kept before it is confirmed: a crash after the receipt must not lose the message.
         kept = Persist(key=f"in:{key}", value=data)
-        return [kept, *self.remember(key, "ACCEPTED"), *confirmed, *self.work(at)]
+        return [kept, *self.remember(message, "ACCEPTED", at), *confirmed, *self.work(at)]
 
     def reject(self, message: Value, faults: list[str], at: int) -> list[Effect]:
         """Report an invalid message to its sender, as far as it says who that is."""
@@ -229,7 +228,7 @@ class HandoffSession:
         message = self.inbox.pop(key)["message"]
         is_status = message["payload"]["handoff_type"] in _NO_RECEIPT
         told = [] if is_status else self.report(message, status, at, detail=detail)
-        return [Persist(key=f"in:{key}", value=None), *self.remember(key, status), *told]
+        return [Persist(key=f"in:{key}", value=None), *self.remember(message, status, at), *told]
 
     def report(self, about: Value, status: str, at: int, *, detail: str = "") -> list[Effect]:
         """Send feedback by a STATUS_UPDATE."""
@@ -245,7 +244,9 @@ class HandoffSession:
         for name, data in sorted(stored.items()):
             what, _, key = name.partition(":")
             if what == "seen":
-                self.seen[key] = data.decode()
+                self.seen.ids[key] = decode_json(data)
+            elif what == "floor":
+                self.seen.floor = decode_json(data)
             elif what == "out" and self.has_room(len(data)):
                 message = decode_json(data)
                 moment = expires(message)
@@ -260,14 +261,14 @@ class HandoffSession:
                 self.made += 1
         return [*effects, *self.work(at)]
 
-    def remember(self, key: str, status: str) -> list[Effect]:
-        """Keep the id of a message, so that a repetition has no second effect. The oldest gives way."""
-        effects: list[Effect] = [Persist(key=f"seen:{key}", value=status.encode())]
-        self.seen[key] = status
-        if len(self.seen) > MAX_SEEN:
-            oldest = next(known for known in self.seen if known not in self.inbox)
-            del self.seen[oldest]
-            effects.append(Persist(key=f"seen:{oldest}", value=None))
+    def remember(self, message: Value, status: str, at: int) -> list[Effect]:
+        """Keep the id of a message, so that a repetition has no second effect."""
+        effects: list[Effect] = [Persist(key=f"seen:{key_of(message)}", value=encode_json(self.seen.add(message, status)))]
+        if len(self.seen.ids) > MAX_SEEN:
+            # The floor is kept before the id is lost: a crash in between must not let a repetition in.
+            forgotten = self.seen.give_way(at, self.inbox)
+            effects.append(Persist(key="floor", value=encode_json(self.seen.floor)))
+            effects.append(Persist(key=f"seen:{forgotten}", value=None))
         return effects
 
     def has_room(self, size: int) -> bool:

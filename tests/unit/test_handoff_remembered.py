@@ -1,0 +1,151 @@
+"""The ids that a session of handoff remembers: a repetition has no second effect, however many messages come in between."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from handoffs import DATA, loaded_handler
+
+from treaty_client.sandbox.validation import MAX_SNAPSHOT
+from treaty_handler import Effect, Invoke, Opened, PeerJoined, Persist, Received, Result, Send
+from treaty_handoff import Kind, Message, build
+
+NOW = datetime(2023, 10, 27, 10, 30, tzinfo=UTC)
+PEER = "did:example:peer"
+SEED = "0" * 32
+
+
+class Side:
+    """A session with its storage and its clock."""
+
+    def __init__(self, role: str, stored: dict[str, bytes] | None = None) -> None:
+        self.stored = {} if stored is None else stored
+        self.now = NOW
+        self.session = loaded_handler().handler.open(role, {"peer": PEER, "seed": SEED})
+        self.handle(Opened(stored=dict(self.stored), at=self.at))
+
+    @property
+    def at(self) -> int:
+        return round(self.now.timestamp() * 1000)
+
+    def handle(self, event: Any) -> list[Effect]:
+        effects: list[Effect] = self.session.handle(event)
+        for effect in effects:
+            if isinstance(effect, Persist) and effect.value is None:
+                self.stored.pop(effect.key, None)
+            elif isinstance(effect, Persist):
+                self.stored[effect.key] = effect.value  # type: ignore[assignment]
+        return effects
+
+    def receive(self, message: Message, peer: str = PEER) -> list[Effect]:
+        """Receive a message, and let the application do its work at once. Return the effects of the receipt."""
+        effects = self.handle(Received(peer=peer, stream="", data=json.dumps(message).encode(), at=self.at))
+        for effect in effects:
+            if isinstance(effect, Invoke):
+                self.handle(Result(call=effect.call, value={"status": "COMPLETED"}, error=None, at=self.at))
+        return effects
+
+
+def reports(effects: Sequence[Effect]) -> list[str]:
+    """The statuses of the reports that were sent."""
+    payloads = [json.loads(effect.data)["payload"] for effect in effects if isinstance(effect, Send)]
+    return [payload["data"]["status"] for payload in payloads if payload["handoff_type"] == "STATUS_UPDATE"]
+
+
+def is_worked_on(effects: Sequence[Effect]) -> bool:
+    return any(isinstance(effect, Invoke) for effect in effects)
+
+
+def message(kind: Kind = Kind.TASK_TRANSFER, **parts: Any) -> Message:
+    parts = {"sender": "anna", "recipient": "ben", "task": "t", "state": "OPEN", "now": NOW, **parts}
+    return build(kind, parts.pop("data", DATA[kind]), **parts)
+
+
+def later(count: int, **parts: Any) -> Iterator[Message]:
+    """Messages, each a second after the one before."""
+    return (message(now=NOW + timedelta(seconds=number + 1), **parts) for number in range(count))
+
+
+@pytest.mark.threat(241)
+@pytest.mark.parametrize("lifetime", [None, timedelta(days=3650)])
+def test_004_08_a_repetition_has_no_effect_after_any_number_of_messages(lifetime: timedelta | None) -> None:
+    side, first = Side("receiver"), message(lifetime=lifetime)
+    assert is_worked_on(side.receive(first))
+    for other in later(450, lifetime=lifetime):
+        assert is_worked_on(side.receive(other))
+    # A session that begins with what is stored knows it, too.
+    for again in (side, Side("receiver", side.stored)):
+        effects = again.receive(first)
+        assert not is_worked_on(effects) and reports(effects) == ["EXPIRED"]
+    assert len(side.stored) <= 201
+    assert is_worked_on(side.receive(message(now=NOW + timedelta(seconds=451))))
+
+
+def test_004_08_an_id_whose_message_has_expired_gives_way_first() -> None:
+    side, first = Side("receiver"), message()
+    side.receive(first)
+    for other in later(100, lifetime=timedelta(seconds=1)):
+        side.receive(other)
+    side.now = NOW + timedelta(hours=1)
+    for other in later(199):
+        side.receive(other)
+    # Room came from the expired ones: the first one is still known.
+    assert reports(side.receive(first)) == ["DUPLICATE"]
+
+
+@pytest.mark.threat(242)
+@pytest.mark.parametrize("role", ["receiver", "member", "sender"])
+def test_004_08_another_message_under_the_id_is_rejected_as_in_the_library(role: str) -> None:
+    side, first = Side(role), message()
+    assert is_worked_on(side.receive(first))
+    other = json.loads(json.dumps(first))
+    other["payload"]["data"]["objective"] = "Something else."
+    before = dict(side.stored)
+    for again in (side, Side(role, dict(side.stored))):
+        effects = again.receive(other)
+        assert not is_worked_on(effects) and reports(effects) == ["REJECTED"]
+        assert reports(again.receive(first)) == ["DUPLICATE"]
+        assert reports(again.receive(dict(reversed(first.items())))) == ["DUPLICATE"]
+        assert again.stored == before
+
+
+def test_the_ids_leave_room_in_the_snapshot() -> None:
+    side = Side("receiver")
+    for other in later(300, lifetime=timedelta(days=300)):
+        side.receive(other)
+    # No work ends any more: messages wait until there is no room.
+    for other in later(200, kind=Kind.NOTIFICATION, data={"event": "E"}, lifetime=timedelta(days=300)):
+        other["metadata"]["timestamp"] = "2023-10-27T11:30:00.000Z"
+        side.handle(Received(peer=PEER, stream="", data=json.dumps(other).encode(), at=side.at))
+    assert 48 * 1024 < len(side.session.snapshot()) <= MAX_SNAPSHOT
+
+
+@pytest.mark.threat(241)
+def test_004_08_a_member_of_a_broker_makes_no_others_ids_forgotten() -> None:
+    side, peers = Side("broker"), {name: f"did:example:{name}" for name in ("anna", "ben", "mallory")}
+    for name, peer in peers.items():
+        side.handle(PeerJoined(peer=peer, role="member", at=side.at))
+        side.receive(message(Kind.NOTIFICATION, sender=name, recipient="broker", data={"event": "JOIN"}), peer)
+
+    def confirm(given: Message, peer: str) -> None:
+        parts = {"sender": "ben", "recipient": given["metadata"]["sender_id"], "now": side.now}
+        receipt = {"status": "ACCEPTED", "in_reply_to": given["metadata"]["message_id"]}
+        side.receive(message(Kind.STATUS_UPDATE, data=receipt, message_id=str(uuid.uuid4()), **parts), peer)
+
+    first, mallorys = message(), list(later(300, sender="mallory"))
+    for given, name in ((first, "anna"), *((entry, "mallory") for entry in mallorys)):
+        assert reports(side.receive(given, peers[name])) == ["ACCEPTED"]
+        confirm(given, peers["ben"])
+    other = {**first, "instructions": {"next_steps_suggestion": "Something else."}}
+    assert reports(side.receive(first, peers["anna"])) == ["DUPLICATE"]
+    assert reports(side.receive(other, peers["anna"])) == ["REJECTED"]
+    assert reports(side.receive(mallorys[0], peers["mallory"])) == ["EXPIRED"]
+    # An id belongs to its sender: another member's message may have it.
+    taken = message(sender="mallory", message_id=first["metadata"]["message_id"], now=NOW + timedelta(days=1))
+    assert reports(side.receive(taken, peers["mallory"])) == ["ACCEPTED"]
+    assert reports(side.receive(first, peers["anna"])) == ["DUPLICATE"]
