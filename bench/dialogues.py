@@ -166,7 +166,7 @@ async def _routing(sessions: Mapping[str, Handling], size: str) -> tuple[Wiring,
     for did, member, action in ((BOB, "Bob", "Work"), (CAROL, "Carol", "Read")):
         await sessions[HUB].handle(PeerJoined(peer=did, role="member", is_proved=True, at=_now()))
         transitions = {"<idle>": [action], action: ["<idle>"]}
-        await wiring.call(did, "join", name=member, address="Worker", transitions=transitions)
+        await wiring.call(did, "join", name=member, address=member, transitions=transitions)
 
     async def turn() -> None:
         await wiring.call(HUB, "publish", content=TEXT, instruct_content=about, send_to=["Bob"])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
@@ -58,6 +59,8 @@ def _known(published: bool) -> SimulatedRegistry:
 def agents_registry(*, published: bool = True) -> SimulatedRegistry:
     """A copy of its own for whoever asks; without the protocols unless `published`."""
     made = _known(published).copy()
+    # The known one may be old, and its tokens would have expired.
+    made.now = int(time.time())
     answer = made.answer
 
     def answer_more(request: Any) -> tuple[int, bytes]:

@@ -174,8 +174,8 @@ async def test_a_recording_of_a_shared_session_names_no_member(tmp_path: Path) -
     await handler.close()
     [path] = listed(tmp_path)
     data = path.read_bytes()
-    assert b"ada" not in data
-    assert b"bob" not in data
+    assert b"ada.example" not in data
+    assert b"bob.example" not in data
     vector = parse_vector(path.name, data)
     joined = [step.event.peer for step in vector.steps if isinstance(step.event, PeerJoined)]
     assert joined == ["did:example:peer", "did:example:peer2", "did:example:peer3"]
