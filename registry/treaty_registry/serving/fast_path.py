@@ -78,11 +78,8 @@ class FastPath:
             return
         if method == "HEAD":
             scope, send = _with_method(scope, HttpMethod.GET), _without_body(send)
-        elif method == "OPTIONS":
-            await self._say_methods(scope, receive, send)
-            return
         elif method != "GET":
-            await self._pass_body(scope, self._rounds.after(receive, network), send, source, length)
+            await self._pass_other(scope, self._rounds.after(receive, network), send, source, length)
             return
         try:
             # Before the look-up: a writer must read its own writes.
@@ -108,8 +105,14 @@ class FastPath:
         else:
             await view.answer(if_none_match, send)
 
-    async def _pass_body(self, scope: Scope, receive: Receive, send: Send, source: str | None, length: bytes) -> None:
-        """Pass a request on after reserving memory for its body. `length`: the announced length, possibly empty."""
+    async def _pass_other(self, scope: Scope, receive: Receive, send: Send, source: str | None, length: bytes) -> None:
+        """Pass a request that does not read on, after reserving memory for its body; answer OPTIONS.
+
+        `length`: the announced length, possibly empty.
+        """
+        if scope["type"] == "http" and scope["method"] == HttpMethod.OPTIONS:
+            await self._say_methods(scope, receive, send)
+            return
         # An unknown length reserves the largest body. More than 19 digits are no length, and converting them costs
         # time.
         size = min(int(length), MAX_BODY) if length.isdigit() and len(length) < 20 else MAX_BODY
