@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..catalogue.retrieval import Query
-from ..log.changes import CATALOGUE
+from ..log.changes import CATALOGUE, HEAD
 from ..problems import Problem
 from ..serving.negotiation import page_of
 from ..serving.representation import Representation
 from ..serving.views import PERIODIC, Made, Views
-from . import home, protocol, search
+from . import ballot, home, log, protocol, search
 from .assets import Assets
 from .renderer import Renderer
 
@@ -61,6 +61,18 @@ class Pages:
             return {"page": await self.views.catalogue.versions(namespace, name)}
 
         return await self._show(path, "versions.html", context, self.views.uri(path))
+
+    async def log(self, target: str, before: int | None) -> Representation:
+        """Return the page of the log: its head, its tree, and the entries below index `before`, by default the newest."""
+        return await self._show(target, "log.html", lambda: log.log_context(self.views, before), HEAD)
+
+    async def statement(self, id_: str) -> Representation:
+        """Return the page of a logged statement. Raises `Malformed`, `NotFound`."""
+        return await self._show(f"/statements/{id_}", "entry.html", lambda: log.entry_context(self.views, id_))
+
+    async def ballot(self, target: str, topic: str, did: str | None) -> Representation:
+        """Return the page that makes a ballot. `did`: says what it weighs. Raises `Malformed`, `NotFound`."""
+        return await self._show(target, "ballot.html", lambda: ballot.context(self.views, topic, did), topic, HEAD, PERIODIC)
 
     def problem(self, problem: Problem) -> bytes:
         """Return the page about a refusal."""

@@ -41,6 +41,14 @@ def moment(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def when(seconds: int) -> str:
+    """Return a foreign Unix time in UTC, or the number when no calendar has it."""
+    try:
+        return moment(seconds)
+    except (ValueError, OverflowError, OSError):
+        return str(seconds)
+
+
 def path(uri: str) -> str:
     """Return the path of a protocol's URI at its registry."""
     parsed = parse_protocol_uri(uri)
@@ -64,6 +72,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "short": short,
     "size": size,
     "moment": moment,
+    "when": when,
     "path": path,
     "segment": segment,
     "name": name,

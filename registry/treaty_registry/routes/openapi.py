@@ -59,6 +59,8 @@ _OF_ONE_ROUTE: dict[tuple[str, str], dict[str, object]] = {
     ("/speakers", "cursor"): {"pattern": f"^{_NUMBER}-{_NUMBER}-{_DID}$", "maxLength": 600},
 }
 """By a route and the name of one of its parameters."""
+_REQUIRED = {("/ballots", "did")}
+"""Parameters that the page of a route does not need, and that its JSON needs."""
 
 
 def encoded(described: Litestar) -> bytes:
@@ -76,6 +78,8 @@ def encoded(described: Litestar) -> bytes:
 
 def _describe(path: str, parameter: dict[str, Any]) -> None:
     name: str = parameter["name"]
+    if (path, name) in _REQUIRED:
+        parameter["required"] = True
     form = _OF_ONE_ROUTE.get((path, name)) or _FORMS.get(name)
     if form is not None:
         description = parameter["schema"].get("description")

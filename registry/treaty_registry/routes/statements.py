@@ -14,11 +14,12 @@ from treaty_consensus.statement import MAX_LEAF
 from ..catalogue.resources import Envelope
 from ..codes import StatementsCode
 from ..log.entry import Logged
+from ..pages.pages import Pages
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
 from ..serving.representation import JSON, NO_STORE, TEXT, Representation
 from ..serving.views import Views
 from .documentation import ENVELOPE, LINES_BODY, READ, WRITE, answers, operation
-from .requests import HttpRequest, media_type, read_body, source
+from .requests import HttpRequest, is_for_people, media_type, read_body, source
 from .responses import problem_response
 
 NDJSON = "application/x-ndjson"
@@ -63,9 +64,11 @@ async def submit(request: HttpRequest, views: NamedDependency[Views]) -> Respons
 
 
 @get("/statements/{statement:str}", summary="A statement as it was signed", responses=answers(Envelope, "The leaf.", 404, *READ))
-async def statement(statement: FromPath[str], views: NamedDependency[Views]) -> Representation:
+async def statement(
+    statement: FromPath[str], request: HttpRequest, views: NamedDependency[Views], pages: NamedDependency[Pages]
+) -> Representation:
     """Return the canonical envelope of a logged statement: the exact bytes of its leaf."""
-    return await views.statement(statement)
+    return await (pages if is_for_people(request) else views).statement(statement)
 
 
 @get(

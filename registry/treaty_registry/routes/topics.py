@@ -6,6 +6,7 @@ from typing import Annotated
 
 from litestar import get
 from litestar.di import NamedDependency
+from litestar.exceptions import ValidationException
 from litestar.params import FromPath, QueryParameter
 
 from treaty_consensus.did import MAX_DID
@@ -21,6 +22,9 @@ from .requests import HttpRequest, is_for_people, negotiated, target
 
 After = Annotated[str, QueryParameter(name="after", max_length=160, description="The `next` of the page before.")]
 TopicName = Annotated[str, QueryParameter(name="topic", max_length=160)]
+AnyVoter = Annotated[
+    str | None, QueryParameter(name="did", max_length=MAX_DID, description="The voter. The page for people needs none.")
+]
 Voter = Annotated[str, QueryParameter(name="did", max_length=MAX_DID)]
 
 
@@ -53,8 +57,14 @@ async def topic(topic: FromPath[str], request: HttpRequest, views: NamedDependen
 
 
 @get("/ballots", summary="A voter's next ballot", responses=answers(VoterPosition, "`seq` and the open epoch.", *READ))
-async def voter(did: Voter, topic: TopicName, views: NamedDependency[Views]) -> Representation:
+async def voter(
+    request: HttpRequest, topic: TopicName, views: NamedDependency[Views], pages: NamedDependency[Pages], did: AnyVoter = None
+) -> Representation:
     """Return the fields of a DID's next ballot in a topic."""
+    if is_for_people(request):
+        return await pages.ballot(target("/ballots", topic=topic, did=did or None), topic, did or None)
+    if did is None:
+        raise ValidationException(extra=[{"key": "did", "message": "Missing required query parameter"}])
     return await views.json(target("/ballots", topic=topic, did=did), lambda: views.elections.voter(topic, did), HEAD)
 
 

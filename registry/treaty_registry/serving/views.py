@@ -243,7 +243,7 @@ class Views:
             leaf = await self.registry.pool.fetchval(_LEAF, digest, self.registry.head.size)
             if leaf is None:
                 raise NotFound(RegistryStatementCode.UNKNOWN, f"This log has no statement {id_}.")
-            return Representation(leaf, JSON, cache_control=IMMUTABLE), ()
+            return Representation(leaf, JSON, VARY, cache_control=IMMUTABLE), ()
 
         return await self.made(f"/statements/{id_}", view)
 

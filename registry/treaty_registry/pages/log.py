@@ -1,0 +1,88 @@
+"""The pages of the log: its head, its tree, its entries, and one entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from treaty_consensus import canonical
+from treaty_consensus.canonical import b64decode
+from treaty_consensus.errors import NotFound
+from treaty_consensus.log.note import MAX_NOTE_BYTES
+
+from ..codes import RegistryStatementCode
+from ..log.tables import read_range
+from . import tree
+from .entries import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..serving.views import Views
+
+MAX_ENTRIES = 20
+"""Entries of one page."""
+_KEY_ID, _ED25519, _TIME = 4, 64, 8
+_ENTRY = "select index, leaf from leaves where statement = $1 and index < $2"
+
+
+@dataclass(frozen=True)
+class SignatureLine:
+    """A line below a checkpoint: the name and id of a key, its role, and the time of a cosignature in Unix seconds."""
+
+    name: str
+    key_id: str
+    role: str
+    time: int | None
+
+
+async def log_context(views: Views, before: int | None) -> Mapping[str, object]:
+    """Return what the page of the log shows. `before`: the entries end below this index."""
+    registry, head = views.registry, views.registry.head
+    log = await views.elections.log(head)
+    published = head.published
+    end = head.size if before is None else min(before, head.size)
+    begin = max(0, end - MAX_ENTRIES)
+    leaves = await read_range(registry.pool, begin, end)
+    origin, size, root, *_ = published.note.decode().split("\n")
+    return {
+        "log": log,
+        "before": before,
+        "checkpoint": {"origin": origin, "size": int(size), "root": root, "text": published.note.decode()},
+        "signatures": signature_lines(published.note, str(registry.log_key), str(registry.clock_key)),
+        "tree": tree.layout(published.size),
+        "entries_of_page": [decode(begin + place, leaf, registry.origin) for place, leaf in enumerate(leaves)][::-1],
+        "begin": begin,
+        "end": end,
+        "newer": min(end + MAX_ENTRIES, head.size) if end < head.size else None,
+    }
+
+
+async def entry_context(views: Views, id_: str) -> Mapping[str, object]:
+    """Return what the page of a statement shows. Raises `Malformed`, `NotFound`."""
+    registry = views.registry
+    digest = bytes.fromhex(canonical.parse_digest(id_))
+    row = await registry.pool.fetchrow(_ENTRY, digest, registry.head.size)
+    if row is None:
+        raise NotFound(RegistryStatementCode.UNKNOWN, f"This log has no statement {id_}.")
+    return {
+        "entry": decode(row["index"], row["leaf"], registry.origin),
+        "key": str(registry.log_key),
+        "base_url": registry.base_url,
+    }
+
+
+def signature_lines(note: bytes, log_key: str, clock_key: str) -> list[SignatureLine]:
+    """Return the signature lines of the log's own note, in their order. Their signatures are not checked again."""
+    found = []
+    for line in note.decode().rpartition("\n\n")[2].splitlines():
+        _, name, encoded = line.split(" ", 2)
+        data = b64decode(encoded, limit=MAX_NOTE_BYTES)
+        key_id, is_cosignature = data[:_KEY_ID].hex(), len(data) == _KEY_ID + _TIME + _ED25519
+        role = "witness" if is_cosignature else "other"
+        for key, known in ((log_key, "log"), (clock_key, "clock")):
+            if key.startswith(f"{name}+{key_id}+"):
+                role = known
+        time = int.from_bytes(data[_KEY_ID : _KEY_ID + _TIME], "big") if is_cosignature else None
+        found.append(SignatureLine(name, key_id, role, time))
+    return found

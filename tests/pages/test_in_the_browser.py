@@ -1,0 +1,209 @@
+"""Proofs and ballots in a real browser: what it checks, what it signs, and that a key never leaves it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+from http_api import publish, say
+from playwright.async_api import Browser, Page, Request, Route
+from registries import TOPIC, ballot, contents, publication
+from signers import Signer
+
+from treaty_client.identity import Identity
+from treaty_consensus import canonical, kinds, statement
+from treaty_consensus.log.proof import Receipt
+from treaty_registry.registry import Registry
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{32,}={0,2}")
+BALLOT = f"/ballots?topic={TOPIC}"
+
+
+class Watch:
+    """Everything that a page asks for, and its errors."""
+
+    def __init__(self, page: Page) -> None:
+        self.sent: list[str] = []
+        self.errors: list[str] = []
+        page.on("request", self._note)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda message: self.errors.append(message.text) if "Content Security" in message.text else None)
+
+    def _note(self, request: Request) -> None:
+        self.sent.append("\n".join([request.method, request.url, str(request.headers), request.post_data or ""]))
+
+    def says(self, secret: bytes) -> bool:
+        """Whether a request has these bytes in a usual spelling, also within base64."""
+        texts = [secret.hex(), quote(canonical.b64encode(secret)), canonical.b64encode(secret).rstrip("=")]
+        texts += [text.replace("+", "-").replace("/", "_") for text in texts]
+        return any(text in sent for text in texts for sent in [*self.sent, *map(_decoded, self.sent)])
+
+
+def _decoded(sent: str) -> str:
+    """What is in the base64 of a request, as hexadecimal digits and as text."""
+    found = [canonical.b64decode(text, limit=100_000) for text in _BASE64.findall(sent) if len(text) % 4 == 0]
+    return "\n".join(data.hex() + data.decode("utf-8", errors="replace") for data in found)
+
+
+def _answering(body: str) -> Callable[[Route], Awaitable[None]]:
+    async def answer(route: Route) -> None:
+        await route.fulfill(body=body)
+
+    return answer
+
+
+async def test_an_entry_is_proved_in_the_browser(
+    api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
+) -> None:
+    signed = await say(api, alice, ballot(registry, 0))
+    for number in range(1, 6):
+        await say(api, alice, ballot(registry, number))
+    page = await browser.new_page()
+    watch = Watch(page)
+    await page.goto(f"{site}/statements/{signed.id}")
+    await page.get_by_role("button", name="Check that this entry is in the log").click()
+    assert "Your browser checked it." in await page.inner_text(".outcome.good")
+    proof = Receipt.parse((await api.get(f"/proofs/{signed.id}")).content)
+    await page.locator("[data-outcome] summary").click()
+    steps = await page.locator(".steps").inner_text()
+    assert all(one.hex() in steps for one in proof.hashes)
+    assert await page.locator("svg.path").get_attribute("role") == "img"
+    assert not watch.errors
+
+
+async def test_a_wrong_receipt_or_statement_is_refused_in_the_browser(
+    api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
+) -> None:
+    signed, other = await say(api, alice, ballot(registry, 0)), await say(api, alice, ballot(registry, 1))
+    good = (await api.get(f"/proofs/{signed.id}")).text
+    first = good.split("\n")[2]
+    wrong = {
+        "/proofs/": good.replace(first, canonical.b64encode(bytes(32))),
+        "/statements/": other.leaf.decode(),
+    }
+    for part, body in wrong.items():
+        page = await browser.new_page()
+        await page.goto(f"{site}/statements/{signed.id}")
+        await page.route(f"**{part}*", _answering(body))
+        await page.get_by_role("button", name="Check that this entry is in the log").click()
+        assert await page.inner_text(".outcome.bad")
+        assert await page.locator(".outcome.good").count() == 0
+
+
+async def test_a_ballot_is_ordered_by_keyboard_signed_sent_and_proved(
+    api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer, tmp_path: Path
+) -> None:
+    made = [publication(alice, name) for name in ("one", "two", "three")]
+    for one in made:
+        await publish(api, alice, one)
+    hashes = [one.body.document.sha256 for one in made]
+    page = await browser.new_page()
+    watch = Watch(page)
+    await page.goto(f"{site}{BALLOT}&did={alice.did}")
+    assert "It has not voted in this topic yet." in await page.inner_text("main")
+    for digest in hashes:
+        await page.locator(f'[data-choice="{digest}"] [data-do=rank]').click()
+    # one, two, three, none: move three to the top by arrow keys, tie one with it, and put two below none.
+    handle = page.locator(f'[data-choice="{hashes[2]}"] .handle')
+    await handle.focus()
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("ArrowUp")
+    assert "place 1 of 4" in await page.inner_text("[data-part=live]")
+    assert await handle.evaluate("element => element === document.activeElement")
+    await page.locator(f'[data-choice="{hashes[0]}"] [data-do=tie]').click()
+    await page.locator(f'[data-choice="{hashes[1]}"] [data-do=down]').click()
+    path = tmp_path / "identity.json"
+    Identity(alice.did, alice.key_id, alice.private_key).save(path)
+    await page.set_input_files("[data-part=file]", path)
+    await page.get_by_role("button", name="Use this key").click()
+    assert alice.key_id in await page.inner_text("[data-part=key] .good")
+    await page.get_by_role("button", name="Sign and send").click()
+    assert "Your ballot is leaf" in await page.inner_text("[data-part=outcome] > .good")
+    assert "Your browser checked it." in await page.inner_text("[data-part=outcome]")
+    (leaf,) = (await registry.leaves([registry.head.size - 1])).values()
+    logged = statement.parse(leaf)
+    assert isinstance(logged.body, kinds.Ballot) and logged.by == (alice.key_id,)
+    assert logged.body.tiers == ((hashes[2], hashes[0]), (kinds.NONE,), (hashes[1],))
+    statement.verify(logged, {alice.key_id: alice.public_key})
+    assert any("POST" in sent for sent in watch.sent)
+    assert not watch.says(alice.private_key.private_bytes_raw()) and not watch.errors
+    assert await page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+
+
+async def test_choices_are_dragged(api: httpx.AsyncClient, site: str, browser: Browser, alice: Signer) -> None:
+    made = publication(alice)
+    await publish(api, alice, made)
+    page = await browser.new_page()
+    await page.goto(f"{site}{BALLOT}")
+    await page.locator("[data-do=rank]:visible").click()
+    order = "[...document.querySelectorAll('[data-part=ranked] [data-choice]')].map((item) => item.dataset.choice)"
+    assert await page.evaluate(order) == [made.body.document.sha256, kinds.NONE]
+    handle, last = page.locator("[data-part=ranked] .handle").first, page.locator('[data-choice="none"]')
+    await handle.scroll_into_view_if_needed()
+    start, end = await handle.bounding_box(), await last.bounding_box()
+    assert start and end
+    await page.mouse.move(start["x"] + 5, start["y"] + 5)
+    await page.mouse.down()
+    await page.mouse.move(start["x"] + 5, end["y"] + end["height"] + 5, steps=8)
+    await page.mouse.up()
+    assert await page.evaluate(order) == [kinds.NONE, made.body.document.sha256]
+
+
+async def test_a_refusal_of_the_log_is_shown_in_place(
+    api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer, tmp_path: Path
+) -> None:
+    await publish(api, alice, publication(alice))
+    before = await contents(registry)
+    page = await browser.new_page()
+    watch = Watch(page)
+    await page.goto(f"{site}{BALLOT}")
+    assert await page.locator("[data-part=send]").is_disabled()
+    await page.get_by_role("button", name="Make a key here").click()
+    await page.wait_for_selector("[data-part=weight] .warn")
+    assert "has no vote" in await page.inner_text("[data-part=weight]")
+    await page.get_by_role("button", name="Sign and send").click()
+    refusal = await page.inner_text("[data-part=outcome] .bad")
+    assert "electorate.no-principal" in refusal and "What to do:" in refusal
+    assert await contents(registry) == before
+    async with page.expect_download() as loading:
+        await page.get_by_role("button", name="Download it").click()
+    download = await loading.value
+    path = tmp_path / "identity.json"
+    await download.save_as(path)
+    path.chmod(0o600)
+    identity = Identity.load(path)
+    assert identity.did in await page.inner_text("[data-part=key]")
+    assert not watch.says(identity.private_key.private_bytes_raw()) and not watch.errors
+
+
+async def test_a_wrong_key_is_refused_in_place(api: httpx.AsyncClient, site: str, browser: Browser, alice: Signer) -> None:
+    await publish(api, alice, publication(alice))
+    page = await browser.new_page()
+    await page.goto(f"{site}{BALLOT}")
+    for text in ("", "nonsense", "{}", "AAAA"):
+        await page.fill("[data-part=secret]", text)
+        await page.get_by_role("button", name="Use this key").click()
+        assert await page.inner_text("[data-part=key] .bad")
+        assert await page.locator("[data-part=send]").is_disabled()
+
+
+async def test_pages_work_without_scripts(
+    api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
+) -> None:
+    made = publication(alice)
+    await publish(api, alice, made)
+    context = await browser.new_context(java_script_enabled=False, viewport={"width": 360, "height": 800})
+    page = await context.new_page()
+    await page.goto(f"{site}{BALLOT}")
+    assert f"treaty vote {TOPIC} {made.body.uri} none" in await page.inner_text("main")
+    assert await page.locator("[data-voting]").is_hidden()
+    await page.fill("main [name=did]", alice.did)
+    await page.get_by_role("button", name="What does it weigh?").click()
+    assert "No epoch has closed yet" in await page.inner_text("main")
+    await page.goto(f"{site}/log")
+    await page.get_by_role("link", name="A version of a protocol is published.").click()
+    assert f"treaty verify {made.body.uri}" in await page.inner_text("main")
+    assert await page.get_by_role("button", name="Check that this entry").count() == 0

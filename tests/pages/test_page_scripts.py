@@ -1,0 +1,171 @@
+"""The scripts of the pages in Node.js: proofs of logs, and ballots that are equal to Python's to the byte."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from signers import NOW, ORIGIN, Signer, domain_signer, key_signer
+
+from treaty_client.identity import Identity
+from treaty_consensus import canonical, kinds
+from treaty_consensus.did import encode_multikey
+from treaty_consensus.errors import TreatyError
+from treaty_consensus.log import merkle
+from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.merkle import Frontier, Node
+from treaty_consensus.log.note import KeyType, SignerKey, sign
+from treaty_consensus.log.proof import Receipt
+
+HERE = Path(__file__).parent
+LOG_KEY = SignerKey(ORIGIN, KeyType.ED25519, hashlib.sha256(b"log").digest())
+CLOCK_KEY = SignerKey(f"{ORIGIN}/clock", KeyType.COSIGNATURE, hashlib.sha256(b"clock").digest())
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 13, 31, 32, 33, 255, 256, 257, 600)
+
+
+def run_node(script: str, cases: dict[str, object], folder: Path) -> None:
+    """Run a file of tests, which reads these cases."""
+    file = folder / "cases.json"
+    file.write_text(json.dumps(cases))
+    about = {"PATH": os.environ["PATH"], "CASES": str(file), "NODE_NO_WARNINGS": "1"}
+    done = subprocess.run(["node", "--test", HERE / script], env=about, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class Tree:
+    """A log in memory: its leaves, and the hashes of all its perfect subtrees."""
+
+    def __init__(self, size: int) -> None:
+        self.leaves = [b"leaf %d" % index for index in range(size)]
+        self.hashes: dict[Node, bytes] = {}
+        frontier = Frontier()
+        for index, leaf in enumerate(self.leaves):
+            for level, value in enumerate(frontier.append(merkle.leaf_hash(leaf))):
+                self.hashes[Node(level, index >> level)] = value
+        self.checkpoint = Checkpoint(ORIGIN, size, frontier.root())
+        self.note = sign(self.checkpoint.format(), [LOG_KEY, CLOCK_KEY], time=NOW)
+
+    def receipt(self, index: int) -> Receipt:
+        return Receipt(index, tuple(merkle.inclusion_proof(index, len(self.leaves), self.hashes)), self.note)
+
+
+def _wrong_receipts() -> list[dict[str, str]]:
+    tree = Tree(13)
+    right, leaf = tree.receipt(5), tree.leaves[5]
+    other = SignerKey(ORIGIN, KeyType.ED25519, hashlib.sha256(b"other").digest())
+    renamed = SignerKey("other.example", KeyType.ED25519, LOG_KEY.seed)
+    smaller = Checkpoint(ORIGIN, 8, tree.checkpoint.root)
+    foreign = Checkpoint("other.example", 13, tree.checkpoint.root)
+    text = right.format().decode()
+    found = [("another leaf", right, tree.leaves[6])]
+    found += [(f"another index {index}", replace(right, index=index), leaf) for index in (0, 4, 6, 12, 13, 2**62)]
+    for place in range(len(right.hashes)):
+        changed = list(right.hashes)
+        changed[place] = bytes(32)
+        found.append((f"hash {place}", replace(right, hashes=tuple(changed)), leaf))
+    found += [
+        ("too short", replace(right, hashes=right.hashes[:-1]), leaf),
+        ("too long", replace(right, hashes=(*right.hashes, bytes(32))), leaf),
+        ("unsigned", replace(right, checkpoint=sign(tree.checkpoint.format(), [CLOCK_KEY], time=NOW)), leaf),
+        ("another key", replace(right, checkpoint=sign(tree.checkpoint.format(), [other])), leaf),
+        ("another name", replace(right, checkpoint=sign(tree.checkpoint.format(), [renamed])), leaf),
+        ("another size", replace(right, checkpoint=sign(smaller.format(), [LOG_KEY])), leaf),
+        ("another log", replace(right, checkpoint=sign(foreign.format(), [LOG_KEY])), leaf),
+        ("changed text", replace(right, checkpoint=tree.note.replace(b"\n13\n", b"\n14\n")), leaf),
+    ]
+    for what, made, data in found:
+        with pytest.raises(TreatyError):
+            made.verify(data, LOG_KEY.verifier)
+            pytest.fail(f"Python accepts {what}")
+    cases = [{"what": what, "receipt": made.format().decode(), "leaf": data.hex()} for what, made, data in found]
+    signature = next(line for line in text.splitlines() if line.startswith(f"— {ORIGIN} "))
+    broken = {
+        "empty": "",
+        "no header": text.replace("tlog-proof@v1", "tlog-proof@v2"),
+        "no index": text.replace("index 5\n", ""),
+        "index with a zero": text.replace("index 5", "index 05"),
+        "a hash that is no base64": text.replace("index 5\n", "index 5\n!\n"),
+        "no newline at the end": text[:-1],
+        "signed twice": text + signature + "\n",
+        "too large": text.replace("index 5\n", "index 5\n" + "A" * 500_000 + "\n"),
+        "65 hashes": text.replace("index 5\n", "index 5\n" + f"{canonical.b64encode(bytes(32))}\n" * 65),
+    }
+    cases += [{"what": what, "receipt": made, "leaf": leaf.hex()} for what, made in broken.items()]
+    return [*cases, {"what": "the key of another", "receipt": text, "leaf": leaf.hex(), "by": str(other.verifier)}]
+
+
+def test_proofs_are_checked_as_in_python(tmp_path: Path) -> None:
+    receipts: list[dict[str, object]] = []
+    for size in SIZES:
+        tree = Tree(size)
+        for index in range(size) if size < 64 else (0, 1, 127, 128, 254, size - 2, size - 1):
+            receipt = tree.receipt(index)
+            receipt.verify(tree.leaves[index], LOG_KEY.verifier)
+            made = {"receipt": receipt.format().decode(), "leaf": tree.leaves[index].hex()}
+            receipts.append({**made, "index": str(index), "size": str(size)})
+    key = str(LOG_KEY.verifier)
+    keys = ["", "a+b", key[:-1], key.replace(ORIGIN, "other.example"), str(CLOCK_KEY.verifier), f"{key}=", key.upper()]
+    run_node("proof.test.mjs", {"key": key, "receipts": receipts, "wrong": _wrong_receipts(), "keys": keys}, tmp_path)
+
+
+def test_ballots_of_the_browser_have_the_bytes_of_python(tmp_path: Path) -> None:
+    chosen = random.Random(16)
+    signers = [domain_signer("alice.example"), key_signer("k"), domain_signer("xn--fiq228c.example", "web")]
+    ballots: list[dict[str, object]] = []
+    for number in range(150):
+        signer = signers[number % len(signers)]
+        choices = [hashlib.sha256(b"%d" % choice).hexdigest() for choice in range(chosen.randint(0, 32))]
+        choices.append(kinds.NONE)
+        chosen.shuffle(choices)
+        tiers: list[list[str]] = []
+        for choice in choices:
+            if tiers and chosen.random() < 0.3:
+                tiers[-1].append(choice)
+            else:
+                tiers.append([choice])
+        topic, seq, issued = f"a/b-{number}", chosen.choice([0, 7, 2**53 - 1]), chosen.choice([0, NOW, 2**53 - 1])
+        seen = f"{ORIGIN}\n{number}\n{'é中😀' if number % 2 else ''}\n\n— {ORIGIN} AAAA\n"
+        body = kinds.Ballot(topic, seq, tuple(map(tuple, tiers)), seen)
+        made = signer.statement(body, issued=issued)
+        case = {"topic": topic, "seq": seq, "tiers": tiers, "seen": seen, "log": ORIGIN, "issued": issued}
+        ballots.append({**case, "file": _identity_file(signer, tmp_path), "leaf": made.leaf.decode(), "id": made.id})
+    values: list[object] = [{"b": [1, -2, True], "a": {"é": '\u2028\x7f\x00"\\/', "\U0001f600": 1, "\ufb33": 2}}, [], {}, "中"]
+    a, b = "a" * 64, "b" * 64
+    many = [[hashlib.sha256(b"%d" % place).hexdigest()] for place in range(34)]
+    cases: dict[str, object] = {
+        "ballots": ballots,
+        "refused": [[[a], [a]], [[]], [[a], []], [["A" * 64]], [["x"]], many, [[a, b, a]]],
+        "keys": [_forms(signer, tmp_path) for signer in signers],
+        "canonical": [{"value": value, "expected": canonical.dumps(value).decode()} for value in values],
+    }
+    run_node("ballot.test.mjs", cases, tmp_path)
+
+
+@pytest.mark.parametrize("script", ["proof.js", "log-proof.js", "ballot.js", "voting.js"])
+def test_scripts_write_text_and_never_markup(script: str) -> None:
+    source = (HERE.parents[1] / "registry/treaty_registry/pages/static" / script).read_text()
+    for unsafe in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "localStorage", "sessionStorage"):
+        assert unsafe not in source
+
+
+def _identity_file(signer: Signer, folder: Path) -> str:
+    """The file that the command line keeps."""
+    path = folder / f"{hashlib.sha256(signer.did.encode()).hexdigest()}.json"
+    if not path.exists():
+        Identity(signer.did, signer.key_id, signer.private_key).save(path)
+    return path.read_text()
+
+
+def _forms(signer: Signer, folder: Path) -> dict[str, str]:
+    encoding, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    pem = signer.private_key.private_bytes(encoding, pkcs8, serialization.NoEncryption()).decode()
+    seed = canonical.b64encode(signer.private_key.private_bytes_raw())
+    named = {"did": signer.did, "keyId": signer.key_id, "multikey": encode_multikey(signer.public_key)}
+    return {**named, "file": _identity_file(signer, folder), "seed": seed, "pem": pem}
