@@ -21,3 +21,8 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def short(digest: str) -> str:
+    """Return the first and last characters of a digest, for a table."""
+    return f"{digest[:10]}…{digest[-4:]}" if len(digest) > 20 else digest

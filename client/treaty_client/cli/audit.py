@@ -16,7 +16,7 @@ from rich.text import Text
 
 from treaty_consensus.canonical import loads
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Decision
-from treaty_consensus.printable import escaped
+from treaty_consensus.printable import escaped, short
 
 from ..audit.auditor import AuditedDecision, AuditOptions, AuditReport, read_anchors
 from ..audit.auditor import audit as audit_log
@@ -25,7 +25,6 @@ from ..registries.trust import TrustedRegistries, parse_registry_name
 from .context import Options, run
 from .explanation import explain
 from .failures import NOT_YET
-from .output import short
 
 
 def audit(

@@ -10,12 +10,12 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from treaty_consensus.errors import Malformed
+from treaty_consensus.printable import short
 
 from ..codes import RpcCode
 from ..network.discovery.client import Discoverer, Problem
 from ..network.discovery.parsing import AgentDescription
 from .context import Options, run
-from .output import short
 
 if TYPE_CHECKING:
     from ..network.rpc.methods import RemoteMethod

@@ -11,9 +11,11 @@ from rich.markup import escape
 
 from treaty_consensus.codes import TopicCode
 from treaty_consensus.errors import NotFound, Refused
+from treaty_consensus.printable import short
 from treaty_consensus.protocol import is_topic
 
 from ..audit.decision import read_transcript
+from ..audit.reasons import ReportedPairs, reported
 from ..codes import VoteCode
 from ..protocols.fetch import Fetcher
 from ..protocols.verification.topic import TopicProtocol, TopicView
@@ -21,8 +23,7 @@ from ..statements.vote import Vote, parse_tiers
 from ..statements.vote import vote as cast_vote
 from .context import Options, run
 from .explanation import explain as explain_transcript
-from .output import short
-from .reporters import ReportedPairs, explain_pairs, read_pairs
+from .reporters import read_pairs
 from .standing import own_weightless
 
 
@@ -173,7 +174,7 @@ def _reported(view: TopicView, pairs: ReportedPairs | None) -> Iterable[Renderab
     if pairs is None or not waiting:
         return
     for document, name in waiting.items():
-        yield explain_pairs(document, escape(name), pairs)
+        yield f"[yellow]•[/] {escape(reported(document, name, pairs))}"
     yield (
         "A pair counts once an epoch. Both agents need `report = true` in policy.toml, and a report is sent up to "
         "`report_delay` seconds after it was signed."

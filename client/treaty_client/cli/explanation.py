@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from treaty_consensus.kinds import NONE
-
-from ..audit.decision import Candidate, Missing, Nominee, Transcript
-from .output import short
-
-Names: TypeAlias = Mapping[str, str]
-"""Document hash → name for people."""
+from ..audit.decision import Candidate, Nominee, Transcript
+from ..audit.reasons import Names, aim, choice_name, choices_of, is_kept, reasons, share
 
 # A transcript names up to 256 voices. The first ones have the most weight, and fit on a screen.
 _SHOWN_VOICES = 12
-_COUNTED = ("published", "pairs", "clusters", "field", "schulze-place", "provisional-epochs", "ahead-epochs")
-"""Conditions on counts; all other conditions are on weight."""
-_SENTENCES = {
-    "published": "is not published in this topic",
-    "pairs": "was reported by {has} pairs of principals, and needs {needs}",
-    "clusters": "was reported from {has} clusters, and needs {needs}",
-    "reporter-weight": "was reported by principals of {has} of all votes, and needs {needs}",
-    "field": "is number {has} of those that could be candidates, and {needs} are",
-    "schulze-place": "is number {has} in the order, after {against}",
-    "provisional-quorum": "has {has} of all votes behind it (no cluster beyond its share), and needs {needs}",
-    "majority-over-none": "is preferred to no consensus by {has} of all votes, and needs {needs}",
-    "provisional-epochs": "was provisional for {has} epochs, and needs {needs}",
-    "quorum": "has {has} of all votes behind it (no cluster beyond its share), and needs {needs}",
-    "ratio-over-none": "is preferred to no consensus by {has} of all votes, and needs {needs}",
-    "unbeaten": "is preferred to {against} by {has} of all votes, and needs {needs}",
-    "ratio-over-incumbent": "is preferred to the consensus {against} by {has} of all votes, and needs {needs}",
-    "ahead-epochs": "was ahead of the consensus {against} for {has} epochs, and needs {needs}",
-}
 
 
 def explain(transcript: Transcript, names: Names) -> Iterator[RenderableType]:
@@ -44,8 +20,8 @@ def explain(transcript: Transcript, names: Names) -> Iterator[RenderableType]:
     ballots, total = transcript.ballots, transcript.total
     yield (
         f"Epoch {transcript.epoch}, {escape(transcript.electorate)} electorate: {ballots.explicit} ballots, "
-        f"{ballots.implied} implied by reports; a quorum is {_share(transcript.quorum, total)} of their weight, and no cluster "
-        f"counts for more than {_share(transcript.cap, total)}."
+        f"{ballots.implied} implied by reports; a quorum is {share(transcript.quorum, total)} of their weight, and no cluster "
+        f"counts for more than {share(transcript.cap, total)}."
     )
     if transcript.candidates:
         yield _candidates(transcript, names)
@@ -75,8 +51,8 @@ def _candidates(transcript: Transcript, names: Names) -> Table:
             str(place),
             _name(choice, names),
             escape(candidate.state) + suspect,
-            _share(candidate.support, transcript.total),
-            _share(candidate.opposition, transcript.total),
+            share(candidate.support, transcript.total),
+            share(candidate.opposition, transcript.total),
             str(candidate.pairs),
             str(candidate.clusters),
         )
@@ -85,10 +61,10 @@ def _candidates(transcript: Transcript, names: Names) -> Table:
 
 def _matrix(transcript: Transcript, names: Names) -> Table:
     """Return the share of all votes that prefers the row to the column."""
-    choices = [*(candidate.hash for candidate in transcript.candidates), NONE]
+    choices = choices_of(transcript)
     table = Table("over", *(_name(choice, names) for choice in choices), box=None)
     for number, (choice, row) in enumerate(zip(choices, transcript.pairwise, strict=True)):
-        cells = ["" if number == other else _share(votes, transcript.total) for other, votes in enumerate(row)]
+        cells = ["" if number == other else share(votes, transcript.total) for other, votes in enumerate(row)]
         table.add_row(_name(choice, names), *cells)
     return table
 
@@ -98,7 +74,7 @@ def _voices(transcript: Transcript) -> Table:
     for voice in transcript.voices[:_SHOWN_VOICES]:
         table.add_row(
             escape(voice.principal),
-            _share(voice.counts, transcript.total),
+            share(voice.counts, transcript.total),
             escape(voice.cluster),
             "implied" if voice.implied else str(voice.ballots),
             str(voice.age),
@@ -109,42 +85,13 @@ def _voices(transcript: Transcript) -> Table:
 
 def _reasons(entry: Candidate | Nominee, transcript: Transcript, names: Names) -> Iterator[str]:
     name = _name(entry.hash, names)
-    kept = isinstance(entry, Candidate) and entry.state == "consensus"
     if not entry.missing:
-        yield f"[green]✓[/] {name} {'is the consensus, and kept' if kept else 'lacks nothing'}."
+        yield f"[green]✓[/] {name} {'is the consensus, and kept' if is_kept(entry) else 'lacks nothing'}."
         return
-    wanted = "stay the consensus" if kept else "be the consensus" if isinstance(entry, Candidate) else "be a candidate"
-    yield f"[yellow]•[/] To {wanted}, {name}"
-    for missing in entry.missing:
-        lost = _lost_by(entry.hash, missing, transcript) if missing.condition == "schulze-place" else ""
-        yield f"    {_sentence(missing, transcript, names)}{lost}"
-
-
-def _sentence(missing: Missing, transcript: Transcript, names: Names) -> str:
-    # A later version of the rule may name a condition that this version does not know.
-    sentence = _SENTENCES.get(missing.condition)
-    if sentence is None:
-        return f"{escape(missing.condition)}: has {missing.has}, needs {missing.needs}"
-    numbers = (missing.has, missing.needs)
-    has, needs = numbers if missing.condition in _COUNTED else (_share(number, transcript.total) for number in numbers)
-    return sentence.format(has=has, needs=needs, against=_name(missing.against or "", names))
-
-
-def _lost_by(document: str, missing: Missing, transcript: Transcript) -> str:
-    """Return the votes between a candidate and the first of the order."""
-    choices = [*(candidate.hash for candidate in transcript.candidates), NONE]
-    if document not in choices or missing.against not in choices:
-        return ""
-    own, first = choices.index(document), choices.index(missing.against)
-    over, under = (_share(transcript.pairwise[a][b], transcript.total) for a, b in ((own, first), (first, own)))
-    return f": {under} of all votes prefer that, {over} this"
+    yield f"[yellow]•[/] To {aim(entry)}, {name}"
+    for reason in reasons(entry, transcript, names):
+        yield f"    {escape(reason)}"
 
 
 def _name(choice: str, names: Names) -> str:
-    return "no consensus" if choice == NONE else escape(names.get(choice, short(choice)))
-
-
-def _share(part: str, whole: str) -> str:
-    """Return a part of all votes in per cent, rounded down to a tenth."""
-    tenths = int(part) * 1000 // int(whole) if int(whole) else 0
-    return f"{tenths // 10}.{tenths % 10} %"
+    return escape(choice_name(choice, names))

@@ -103,11 +103,6 @@ def _console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, emoji=False, soft_wrap=True)
 
 
-def short(digest: str) -> str:
-    """Return the first and last characters of a digest, for a table."""
-    return f"{digest[:10]}…{digest[-4:]}" if len(digest) > 20 else digest
-
-
 def _visible(lines: str) -> str:
     return "\n".join(map(escaped, lines.split("\n")))
 

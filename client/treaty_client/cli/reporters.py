@@ -6,37 +6,19 @@ By the registry's account, for display only: a decision counts reports from prov
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-
-from rich.markup import escape
+from collections.abc import Iterator
 
 from treaty_consensus import statement
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.kinds import Parameters, Report
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
-from treaty_consensus.printable import escaped
 from treaty_consensus.statement import Statement
 
+from ..audit.reasons import ReportedPairs
 from ..registries.api import RegistryClient
 
 # Of the newest reports. They show that a topic starves, and each bundle costs a request and 256 parsed leaves.
 _MAX_BUNDLES = 8
-_SHOWN_PAIRS = 6
-
-
-@dataclass(frozen=True)
-class ReportedPairs:
-    """The pairs that reported the documents of a topic, in the epochs that count.
-
-    `by_document`: document hash → pairs of DIDs with a domain. `idle`: document hash → number of pairs with a did:key, which
-    never count. `needed`: pairs of principals that a candidate needs. `is_whole`: whether all reports of the log were read.
-    """
-
-    by_document: Mapping[str, frozenset[tuple[str, ...]]]
-    idle: Mapping[str, int]
-    needed: int
-    is_whole: bool
 
 
 async def read_pairs(client: RegistryClient, topic: str) -> ReportedPairs | None:
@@ -78,25 +60,3 @@ def _agreed(leaves: list[bytes], topic: str, *, since: int) -> Iterator[tuple[St
         body = made.body
         if isinstance(body, Report) and (body.topic, body.outcome) == (topic, "agreed") and body.epoch > since:
             yield made, body
-
-
-def explain_pairs(document: str, name: str, found: ReportedPairs) -> str:
-    """Return the sentences on a document that is no candidate: its pairs, and the missing ones. `name`: markup."""
-    pairs = sorted(found.by_document.get(document, ()))
-    least = "" if found.is_whole else "at least "
-    listed = "; ".join(escape(escaped(" with ".join(pair))) for pair in pairs[:_SHOWN_PAIRS])
-    more = f"; and {len(pairs) - _SHOWN_PAIRS} more" if len(pairs) > _SHOWN_PAIRS else ""
-    told = f"{least}{len(pairs)} {_pairs(len(pairs))}: {listed}{more}" if pairs else "no pair of agents"
-    missing = found.needed - len(pairs)
-    fate = (
-        f"{missing} more {_pairs(missing)} must report it before the epoch closes"
-        if missing > 0
-        else "that is enough, if these agents have weight when the epoch closes"
-    )
-    idle = found.idle.get(document, 0)
-    keyed = f" (Not counted: {idle} {_pairs(idle)} with a did:key.)" if idle else ""
-    return f"[yellow]•[/] {name} was reported by {told}. A candidate needs {found.needed} pairs: {fate}.{keyed}"
-
-
-def _pairs(number: int) -> str:
-    return "pair" if number == 1 else "pairs"

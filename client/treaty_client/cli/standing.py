@@ -11,14 +11,13 @@ from rich.table import Table
 from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.codes import ProtocolCode
 from treaty_consensus.errors import NotFound, TreatyError
-from treaty_consensus.printable import escaped
+from treaty_consensus.printable import escaped, short
 from treaty_consensus.protocol import is_topic
 
 from ..protocols.fetch import Fetcher
 from ..registries.api import RegistryClient
 from ..registries.replies import Speakers, Standing
 from .context import Options, run
-from .output import short
 
 # The unit of standing in the log: a full credit is 2^32 (election.md, section 9).
 _FULL = 2**32

@@ -6,12 +6,11 @@ import msgspec
 from rich.markup import escape
 from rich.table import Column, Table
 
-from treaty_consensus.printable import printable
+from treaty_consensus.printable import printable, short
 
 from ..registries.api import RegistryClient
 from ..registries.replies import TopicPage
 from .context import Options, run
-from .output import short
 
 _MAX_SHOWN = 160
 

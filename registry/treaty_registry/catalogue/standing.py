@@ -7,7 +7,7 @@ is itself. In an open electorate it speaks for the domain whose root DID it is, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from treaty_consensus import statement
 from treaty_consensus.canonical import parse_decimal
@@ -44,6 +44,10 @@ _PRINCIPAL = f"""
 where p.principal is not null or exists (select from credits c where c.principal = named.principal)
 order by p.principal is null, place limit 1
 """
+_ENTRY = f"""
+{_NAMED.format(did="$1").replace("p.cluster, p.weight, p.standing", "p.*")}
+where p.principal is not null order by place limit 1
+"""
 _SPEAKERS = """
 select * from (
   select s.*, p.principal, coalesce(p.standing, 0) as standing
@@ -58,6 +62,16 @@ where c.principal = $1 and c.epoch > $2 and ($3::bigint is null or (c.epoch, c.p
 order by c.epoch desc, c.place desc limit $5
 """
 _STATED = "select statement, leaf from leaves where statement = any($1)"
+
+
+class Principal(NamedTuple):
+    """A principal in the newest roll. Trust and weight are in units of 2^-32."""
+
+    name: str
+    cluster: str
+    trust: int
+    weight: int
+    age: int
 
 
 class StandingQueries:
@@ -84,6 +98,11 @@ class StandingQueries:
         last = shown[-1] if len(rows) > MAX_SPEAKERS else None
         return Speakers(shown, f"{last.standing}-{last.index}-{last.did}" if last else None)
 
+    async def principal(self, did: str) -> Principal | None:
+        """Return the entry of the principal of a DID in the newest roll, or None."""
+        row = await self._pool.fetchrow(_ENTRY, did)
+        return Principal(row["principal"], row["cluster"], row["trust"], row["weight"], row["age"]) if row else None
+
     async def standing(self, did: str, cursor: str | None) -> StandingView:
         """Return the standing of the principal of a DID, and its credits that still count, newest first.
 
@@ -107,6 +126,10 @@ class StandingQueries:
         following = f"{shown[-1].epoch}-{rows[MAX_CREDITS - 1]['place']}" if len(rows) > MAX_CREDITS else None
         amounts = str(found["weight"] or 0), str(found["standing"] or 0)
         return StandingView(did, found["principal"], *named, *amounts, shown, following)
+
+    async def parameters(self, statement: bytes) -> Parameters:
+        """Return the parameters in a logged statement."""
+        return (await self._load_parameters([statement]))[statement]
 
     async def _load_parameters(self, ids: list[bytes]) -> Mapping[bytes, Parameters]:
         """Return the parameters in these statements, cached because they never change."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ..catalogue.agents import AgentQueries
 from ..catalogue.retrieval import Query
 from ..log.changes import CATALOGUE, HEAD
 from ..problems import Problem
+from ..serving.history import TopicHistory
 from ..serving.negotiation import page_of
 from ..serving.representation import Representation
 from ..serving.views import PERIODIC, Made, Views
-from . import ballot, home, log, protocol, search
+from . import agent, ballot, from, home, log, protocol, search
 from .assets import Assets
 from .renderer import Renderer
 
@@ -28,6 +30,8 @@ class Pages:
         self.views = views
         self.assets = Assets()
         self.renderer = Renderer(views.registry.origin, self.assets)
+        self.agents = AgentQueries(views.registry.pool)
+        self.history = TopicHistory(views.registry, views.standings)
         self.assets.keep_in(views.memory)
 
     async def home(self) -> Representation:
@@ -47,6 +51,22 @@ class Pages:
             return {"page": await self.views.elections.topics(after), "after": after}
 
         return await self._show(target, "topics.html", context, CATALOGUE)
+
+    async def topic(self, topic: str) -> Representation:
+        """Return the page of a topic: what to speak there, and why. Raises `Malformed`, `NotFound`."""
+
+        async def context() -> Context:
+            return await topic_page.context(self.views, self.history, self.agents, topic)
+
+        return await self._show(f"/topics/{topic}", "topic.html", context, topic, PERIODIC)
+
+    async def agent(self, target: str, did: str, kind: str | None, before: int | None) -> Representation:
+        """Return the page of a DID. `kind`, `before`: which of its statements. Raises `Malformed`, `NotFound`."""
+
+        async def context() -> Context:
+            return await agent.context(self.views, self.history, self.agents, did, kind, before)
+
+        return await self._show(target, "agent.html", context, did, PERIODIC)
 
     async def protocol(self, path: str) -> Representation:
         """Return the page of the version at `path`. Raises `Malformed`, `NotFound`."""

@@ -13,7 +13,7 @@ from treaty_consensus.kinds import Body
 
 from ..log.entry import Entry
 from ..storage.postgres import AnyConnection
-from . import authority, catalogue, election, records, rolls, speakers, vouches
+from . import agents, authority, catalogue, election, records, rolls, speakers, vouches
 
 
 async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
@@ -26,11 +26,12 @@ async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
         if entry.statement is not None:
             kinds[type(entry.statement.body)].append(entry)
     # The writers run in their order: a status of the same batch finds the protocol that it is about.
-    for module in (authority, catalogue, election, vouches, speakers, rolls):
+    for module in (authority, catalogue, election, vouches, speakers, agents, rolls):
         for kind, write in module.WRITERS.items():
             if kind in kinds:
                 await write(connection, kinds[kind])
     statements = [entry for entry in entries if entry.statement is not None]
     await authority.write_clock(connection, statements)
+    await agents.write_authors(connection, statements)
     # Last, because records are made from all other tables.
     await records.write(connection, statements)

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
 from litestar import Response, get, post
 from litestar.di import NamedDependency
 from litestar.openapi.spec import Schema
 from litestar.openapi.spec.enums import OpenAPIType
-from litestar.params import FromPath
+from litestar.params import FromPath, QueryParameter
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
 
 from ..catalogue.resources import IdentityView, TestimonyView
 from ..codes import RegistryIdentityCode
+from ..pages.pages import Pages
 from ..problems import http_problem
 from ..serving.representation import JSON, NO_STORE, Representation
-from ..serving.views import Views
+from ..serving.views import MAX_SIZE, Views
 from .documentation import READ, TEXT_BODY, WRITE, answers, operation
-from .requests import HttpRequest, media_type, read_body, source, target
+from .requests import HttpRequest, is_for_people, media_type, read_body, source, target
 from .responses import problem_response
 
 _MAX_ASKED = 1024  # bytes; a request is one key id
 _ASKED = Schema(type=OpenAPIType.OBJECT, required=["keyid"], properties={"keyid": TEXT_BODY}, additional_properties=False)
+
+OfKind = Annotated[
+    Literal["identity", "publish", "handler", "status", "report", "ballot", "vouch", "grant"] | None,
+    QueryParameter(name="kind", description="Of a page: only the statements of this kind."),
+]
+Before = Annotated[
+    str | None, QueryParameter(name="before", pattern="^[0-9]{1,19}$", description="Of a page: only statements below this leaf.")
+]
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,8 +47,18 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     summary="A DID's newest identity",
     responses=answers(IdentityView, "Its keys and tenure.", 404, *READ),
 )
-async def identity(did: FromPath[str], views: NamedDependency[Views]) -> Representation:
-    """Return the keys that judge a new statement of this DID."""
+async def identity(
+    did: FromPath[str],
+    request: HttpRequest,
+    views: NamedDependency[Views],
+    pages: NamedDependency[Pages],
+    kind: OfKind = None,
+    before: Before = None,
+) -> Representation:
+    """Return the keys that judge a new statement of this DID. `kind` and `before` say which statements its page lists."""
+    if is_for_people(request):
+        index = None if before is None else canonical.parse_decimal(before, limit=MAX_SIZE)
+        return await pages.agent(target(f"/identities/{did}", kind=kind, before=index), did, kind, index)
     return await views.json(target(f"/identities/{did}"), lambda: views.catalogue.identity(did), did)
 
 

@@ -49,8 +49,16 @@ async def topics(
     operation_class=operation(sends={200: {BUNDLE: BUNDLE_BODY}}),
     responses=answers(Topic, "The election, or the bundle.", 404, 406, *READ),
 )
-async def topic(topic: FromPath[str], request: HttpRequest, views: NamedDependency[Views], since: Since = None) -> Representation:
-    name, form = negotiated(request, topic.removeprefix("/"), "json", "bundle")
+async def topic(
+    topic: FromPath[str],
+    request: HttpRequest,
+    views: NamedDependency[Views],
+    pages: NamedDependency[Pages],
+    since: Since = None,
+) -> Representation:
+    name, form = negotiated(request, topic.removeprefix("/"), "json", "bundle", "html")
+    if form == "html":
+        return await pages.topic(name)
     if form == "bundle":
         return await views.topic_bundle(name, parse_since(since))
     return await views.topic(name)

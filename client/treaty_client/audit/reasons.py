@@ -1,0 +1,129 @@
+"""Say in plain sentences which conditions a document lacks: for `treaty topic --explain`, and for the pages of a registry.
+
+The sentences have no mark-up. The caller escapes them for a terminal or a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from treaty_consensus.kinds import NONE
+from treaty_consensus.printable import escaped, short
+
+from .decision import Candidate, Missing, Nominee, Transcript
+
+Names: TypeAlias = Mapping[str, str]
+"""Document hash → name for people."""
+
+_SHOWN_PAIRS = 6
+_COUNTED = ("published", "pairs", "clusters", "field", "schulze-place", "provisional-epochs", "ahead-epochs")
+"""Conditions on counts; all other conditions are on weight."""
+_SENTENCES = {
+    "published": "is not published in this topic",
+    "pairs": "was reported by {has} pairs of principals, and needs {needs}",
+    "clusters": "was reported from {has} clusters, and needs {needs}",
+    "reporter-weight": "was reported by principals of {has} of all votes, and needs {needs}",
+    "field": "is number {has} of those that could be candidates, and {needs} are",
+    "schulze-place": "is number {has} in the order, after {against}",
+    "provisional-quorum": "has {has} of all votes behind it (no cluster beyond its share), and needs {needs}",
+    "majority-over-none": "is preferred to no consensus by {has} of all votes, and needs {needs}",
+    "provisional-epochs": "was provisional for {has} epochs, and needs {needs}",
+    "quorum": "has {has} of all votes behind it (no cluster beyond its share), and needs {needs}",
+    "ratio-over-none": "is preferred to no consensus by {has} of all votes, and needs {needs}",
+    "unbeaten": "is preferred to {against} by {has} of all votes, and needs {needs}",
+    "ratio-over-incumbent": "is preferred to the consensus {against} by {has} of all votes, and needs {needs}",
+    "ahead-epochs": "was ahead of the consensus {against} for {has} epochs, and needs {needs}",
+}
+
+
+@dataclass(frozen=True)
+class ReportedPairs:
+    """The pairs that reported the documents of a topic, in the epochs that count.
+
+    `by_document`: document hash → pairs of DIDs with a domain. `idle`: document hash → number of pairs with a did:key, which
+    never count. `needed`: pairs of principals that a candidate needs. `is_whole`: whether all reports of the log were read.
+    """
+
+    by_document: Mapping[str, frozenset[tuple[str, ...]]]
+    idle: Mapping[str, int]
+    needed: int
+    is_whole: bool
+
+
+def is_kept(entry: Nominee) -> bool:
+    """Return whether the conditions of a document are those of a consensus that is to be kept."""
+    return isinstance(entry, Candidate) and entry.state == "consensus"
+
+
+def aim(entry: Nominee) -> str:
+    """Return the goal for which a document lacks its missing conditions: "be the consensus"."""
+    if is_kept(entry):
+        return "stay the consensus"
+    return "be the consensus" if isinstance(entry, Candidate) else "be a candidate"
+
+
+def reasons(entry: Nominee, transcript: Transcript, names: Names) -> Iterator[str]:
+    """Yield a sentence without its subject for each condition that a document lacks: "is number 2 in the order, after …"."""
+    for missing in entry.missing:
+        lost = _lost_by(entry.hash, missing, transcript) if missing.condition == "schulze-place" else ""
+        yield f"{_sentence(missing, transcript, names)}{lost}"
+
+
+def choice_name(choice: str, names: Names) -> str:
+    """Return the name of a choice of a ballot: a document, or NONE."""
+    return "no consensus" if choice == NONE else names.get(choice, short(choice))
+
+
+def choices_of(transcript: Transcript) -> Sequence[str]:
+    """Return the choices in the order of the rows and columns of the matrix."""
+    return (*(candidate.hash for candidate in transcript.candidates), NONE)
+
+
+def share(part: str | int, whole: str | int) -> str:
+    """Return a part of all votes in per cent, rounded down to a tenth."""
+    tenths = int(part) * 1000 // int(whole) if int(whole) else 0
+    return f"{tenths // 10}.{tenths % 10} %"
+
+
+def reported(document: str, name: str, found: ReportedPairs) -> str:
+    """Return the sentences on a document that is no candidate: its pairs, and the missing ones."""
+    pairs = sorted(found.by_document.get(document, ()))
+    least = "" if found.is_whole else "at least "
+    listed = "; ".join(escaped(" with ".join(pair)) for pair in pairs[:_SHOWN_PAIRS])
+    more = f"; and {len(pairs) - _SHOWN_PAIRS} more" if len(pairs) > _SHOWN_PAIRS else ""
+    told = f"{least}{len(pairs)} {_pairs(len(pairs))}: {listed}{more}" if pairs else "no pair of agents"
+    missing = found.needed - len(pairs)
+    fate = (
+        f"{missing} more {_pairs(missing)} must report it before the epoch closes"
+        if missing > 0
+        else "that is enough, if these agents have weight when the epoch closes"
+    )
+    idle = found.idle.get(document, 0)
+    keyed = f" (Not counted: {idle} {_pairs(idle)} with a did:key.)" if idle else ""
+    return f"{name} was reported by {told}. A candidate needs {found.needed} pairs: {fate}.{keyed}"
+
+
+def _sentence(missing: Missing, transcript: Transcript, names: Names) -> str:
+    # A later version of the rule may name a condition that this version does not know.
+    sentence = _SENTENCES.get(missing.condition)
+    if sentence is None:
+        return f"{missing.condition}: has {missing.has}, needs {missing.needs}"
+    numbers = (missing.has, missing.needs)
+    has, needs = numbers if missing.condition in _COUNTED else (share(number, transcript.total) for number in numbers)
+    return sentence.format(has=has, needs=needs, against=choice_name(missing.against or "", names))
+
+
+def _lost_by(document: str, missing: Missing, transcript: Transcript) -> str:
+    """Return the votes between a candidate and the first of the order."""
+    choices = choices_of(transcript)
+    if document not in choices or missing.against not in choices:
+        return ""
+    own, first = choices.index(document), choices.index(missing.against)
+    over, under = (share(transcript.pairwise[a][b], transcript.total) for a, b in ((own, first), (first, own)))
+    return f": {under} of all votes prefer that, {over} this"
+
+
+def _pairs(number: int) -> str:
+    return "pair" if number == 1 else "pairs"

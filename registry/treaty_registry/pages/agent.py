@@ -1,0 +1,129 @@
+"""The page of an agent: who it is, what it signed, what it weighs and why, and how it votes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from treaty_consensus.did import Did, parse_did
+from treaty_consensus.election.arithmetic import ONE
+from treaty_consensus.kinds import NONE, Parameters
+
+from ..catalogue.agents import MAX_BALLOTS, MAX_SPOKEN, MAX_STATEMENTS
+from ..catalogue.resources import StandingView
+from ..catalogue.standing import Principal
+from . import charts, wording
+from .charts import Bar, Part
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from ..catalogue.agents import AgentQueries, StandingBallot
+    from ..serving.history import TopicHistory
+    from ..serving.views import Views
+
+MAX_CREDITS = 12
+MAX_VOUCHES = 20
+MAX_GRANTS = 20
+MAX_KEYS = 8
+KINDS_OF_AGENTS = ("identity", "publish", "handler", "status", "report", "ballot", "vouch", "grant")
+"""The kinds of statements that agents sign. The others are the operator's."""
+
+
+async def context(
+    views: Views, history: TopicHistory, agents: AgentQueries, did: str, kind: str | None, before: int | None
+) -> Mapping[str, object]:
+    """Return what the page of a DID shows. `kind`, `before`: which of its statements. Raises `NotFound`, `Malformed`."""
+    identity = await views.catalogue.identity(did)
+    parsed, size = parse_did(did), views.registry.head.size
+    standing = await views.standings.standing(did, None)
+    principal = await views.standings.principal(did)
+    log = await views.elections.log(views.registry.head)
+    parameters = await history.parameters(log.parameters) if log.parameters else None
+    vouches, grants = await views.elections.vouches(did), await views.elections.grants(did)
+    statements = await agents.statements(did, kind, min(before or size, size))
+    spoken, ballots = await agents.spoken(did), await agents.ballots(did)
+    shown = ballots[:MAX_BALLOTS]
+    named = await agents.names(sorted(_ranked(shown) | {credit.hash for credit in standing.credits[:MAX_CREDITS]}))
+    return {
+        "identity": identity,
+        "did": did,
+        "domain": _domain(parsed),
+        "standing": standing,
+        "credits": standing.credits[:MAX_CREDITS],
+        "more_credits": len(standing.credits) > MAX_CREDITS,
+        "credit_chart": _credit_chart(standing),
+        "principal": principal,
+        "why": why(parsed, standing, principal, parameters),
+        "vouches": vouches.vouches[:MAX_VOUCHES],
+        "more_vouches": max(len(vouches.vouches) - MAX_VOUCHES, 0),
+        "grants": grants.grants[:MAX_GRANTS],
+        "more_grants": max(len(grants.grants) - MAX_GRANTS, 0),
+        "keys": [*identity.keys.items()][:MAX_KEYS],
+        "more_keys": max(len(identity.keys) - MAX_KEYS, 0),
+        "kinds": KINDS_OF_AGENTS,
+        "kind": kind,
+        "statements": statements[:MAX_STATEMENTS],
+        "next": statements[MAX_STATEMENTS - 1].index if len(statements) > MAX_STATEMENTS else None,
+        "spoken": spoken[:MAX_SPOKEN],
+        "more_spoken": len(spoken) > MAX_SPOKEN,
+        "ballots": shown,
+        "more_ballots": len(ballots) > MAX_BALLOTS,
+        "named": named,
+        "no_consensus": NONE,
+    }
+
+
+def why(did: Did, standing: StandingView, principal: Principal | None, parameters: Parameters | None) -> list[str]:
+    """Return the sentences that say why a DID weighs what it weighs, at the end of the newest epoch."""
+    if did.method == "key":
+        return ["A did:key costs nothing to make, so it has no vote. Nothing that it signs counts in an election."]
+    if standing.epoch is None or parameters is None:
+        return ["No epoch has closed yet. Weights are counted when the first one closes."]
+    if principal is None:
+        if parameters.reputation is None:
+            return ["It was not in the newest count. Every DID of a domain weighs 1 there once its first statement is logged."]
+        return [
+            "No trust reached it by the end of the newest epoch, or it speaks for no registrable domain.",
+            "Trust comes from the anchors, by vouches. A domain that is vouched for gets weight.",
+        ]
+    if parameters.reputation is None:
+        return ["In a development electorate every DID of a domain weighs 1."]
+    mature = parameters.reputation.mature_epochs
+    told = [
+        f"It speaks for {principal.name}, which holds trust of {wording.weight(principal.trust)} that others lent to it.",
+        f"It owes most of that to the side of {principal.cluster}."
+        if principal.cluster != principal.name
+        else "It is an anchor.",
+    ]
+    if principal.age < mature:
+        told.append(f"It is {principal.age} of {mature} epochs old, so it weighs {principal.age}/{mature} of its trust's share.")
+    if principal.weight >= ONE:
+        told.append("It has a full voice.")
+    told.append(
+        f"In a topic it weighs its whole when it agreed there with {parameters.reputation.counterparties} other domains that "
+        "have enough trust."
+    )
+    return told
+
+
+def _domain(did: Did) -> str | None:
+    return None if did.method == "key" else did.host
+
+
+def _ranked(ballots: list[StandingBallot]) -> set[str]:
+    return {choice for ballot in ballots for tier in ballot.tiers for choice in tier if choice != NONE}
+
+
+def _credit_chart(standing: StandingView) -> Markup | None:
+    credits = standing.credits[:MAX_CREDITS]
+    if not credits:
+        return None
+    rows = [
+        Bar(
+            f"epoch {credit.epoch}, {credit.reason}: {credit.topic}",
+            [Part(int(credit.now), 0 if credit.reason == "elected" else 1, wording.weight(credit.now))],
+        )
+        for credit in credits
+    ]
+    return charts.bars(rows, max(*(int(credit.now) for credit in credits), 1), "What the newest credits are worth now")

@@ -1,0 +1,167 @@
+"""Draw the charts of a topic's page, with the numbers for the table beside each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from treaty_client.audit.decision import Transcript
+from treaty_client.audit.reasons import choice_name, choices_of, share
+from treaty_consensus.kinds import NONE
+
+from ..catalogue.resources import Candidate
+from ..serving.history import Supports
+from . import charts
+from .charts import Bar, Curve, Part
+from .voices import UNKNOWN, Cluster, HeardVoice, clusters_of
+
+MAX_LINES = 5
+"""Documents whose support is drawn over epochs."""
+_NONE_SERIES = 5
+_REST = -1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice of the count. `label`: its short name in charts: its place among the documents, or "none"."""
+
+    hash: str
+    label: str
+    name: str
+    series: int
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart, and the table with its numbers."""
+
+    svg: Markup
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Charts:
+    """The charts of a topic's page."""
+
+    order: Sequence[Choice]
+    heat: Chart
+    clusters: Chart
+    epochs: Chart | None
+    voices: Sequence[HeardVoice]
+    more_voices: int
+
+
+def order_of(transcript: Transcript, names: Mapping[str, str]) -> list[Choice]:
+    """Return the choices in the order of the count, each with the label and the colour that it has in every chart."""
+    found, place = [], 0
+    for choice in transcript.order:
+        if choice == NONE:
+            found.append(Choice(NONE, "none", choice_name(NONE, names), _NONE_SERIES))
+            continue
+        place += 1
+        series = place - 1 if place <= _NONE_SERIES else _REST
+        found.append(Choice(choice, str(place), choice_name(choice, names), series))
+    return found
+
+
+def heat(transcript: Transcript, names: Mapping[str, str]) -> Chart:
+    """Draw the matrix in the order of the count."""
+    order, choices = order_of(transcript, names), choices_of(transcript)
+    numbers = [choices.index(choice.hash) for choice in order]
+    cells = [[int(transcript.pairwise[row][column]) for column in numbers] for row in numbers]
+    title = "For each pair of choices, the share of all votes that prefers the row to the column, in per cent"
+    svg = charts.heat_map([choice.label for choice in order], cells, int(transcript.total), title)
+    rows = [
+        [f"{choice.label}. {choice.name}" if choice.hash != NONE else choice.name]
+        + ["–" if row == column else share(votes, transcript.total) for column, votes in enumerate(cells[row])]
+        for row, choice in enumerate(order)
+    ]
+    return Chart(svg, ["preferred over", *(choice.label for choice in order)], rows)
+
+
+def clusters(transcript: Transcript, voices: Sequence[HeardVoice], names: Mapping[str, str]) -> Chart:
+    """Draw the weight of each cluster by first choice."""
+    found, rest = clusters_of(voices)
+    shown = [*found, rest] if rest else found
+    order = {choice.hash: choice for choice in order_of(transcript, names)}
+    most = max((cluster.weight for cluster in shown), default=0)
+    svg = charts.bars([_cluster_bar(cluster, order) for cluster in shown], most, "The weight of each cluster, by first choice")
+    rows = [
+        [
+            cluster.name,
+            str(cluster.voices),
+            share(cluster.weight, transcript.total),
+            _firsts(cluster.by_choice, order, transcript),
+        ]
+        for cluster in shown
+    ]
+    return Chart(svg, ["cluster", "voters", "of all votes", "first choices"], rows)
+
+
+def meter(support: str, transcript: Transcript, series: int) -> Markup:
+    """Draw the support of a candidate, with the quorum as a mark."""
+    total, quorum = transcript.total, transcript.quorum
+    title = f"{share(support, total)} of all votes support it; a quorum is {share(quorum, total)}"
+    return charts.meter(int(support), int(total), int(quorum), series, title)
+
+
+def first_choices(heard: HeardVoice, order: Sequence[Choice]) -> str:
+    """Return the first choices of a voice, for a table."""
+    names = {choice.hash: choice.name for choice in order}
+    return ", ".join(names.get(choice, "not known") for choice in heard.firsts)
+
+
+def _cluster_bar(cluster: Cluster, order: Mapping[str, Choice]) -> Bar:
+    parts = [
+        Part(cluster.by_choice[choice], described.series, described.label)
+        for choice, described in order.items()
+        if cluster.by_choice.get(choice)
+    ]
+    if cluster.by_choice.get(UNKNOWN):
+        parts.append(Part(cluster.by_choice[UNKNOWN], _REST, "?"))
+    return Bar(cluster.name, parts)
+
+
+def _firsts(by_choice: Mapping[str, int], order: Mapping[str, Choice], transcript: Transcript) -> str:
+    told = [
+        f"{described.name} {share(by_choice[choice], transcript.total)}"
+        for choice, described in order.items()
+        if by_choice.get(choice)
+    ]
+    unknown = [f"not known {share(by_choice[UNKNOWN], transcript.total)}"] if by_choice.get(UNKNOWN) else []
+    return ", ".join([*told, *unknown])
+
+
+def epochs(transcript: Transcript, supports: Sequence[Supports], names: Mapping[str, str]) -> Chart | None:
+    """Draw the support of the first documents over the newest decisions; None with fewer than two."""
+    if len(supports) < 2:
+        return None
+    shown = [choice for choice in order_of(transcript, names) if choice.hash != NONE][:MAX_LINES]
+    lines = [Curve(choice.label, choice.series, [_permille(at, choice.hash) for at in supports]) for choice in shown]
+    quorum = Curve("quorum", _REST, [at.quorum * 1000 // at.total if at.total else None for at in supports])
+    title = "The support of the first documents at the end of each epoch, in per cent of all votes"
+    svg = charts.lines([str(at.epoch) for at in supports], [quorum, *lines], 1000, title)
+    rows = [[str(at.epoch), share(at.quorum, at.total), *(_told(at, choice.hash) for choice in shown)] for at in supports]
+    return Chart(svg, ["epoch", "quorum", *(choice.name for choice in shown)], rows)
+
+
+def states(candidates: Iterable[Candidate], names: Mapping[str, str]) -> Markup:
+    """Draw the states with the documents of the topic in them."""
+    present: dict[str, list[str]] = {}
+    for candidate in candidates:
+        present.setdefault(candidate.state or "published", []).append(names[candidate.hash])
+    told = "; ".join(f"{state}: {len(found)}" for state, found in present.items())
+    return charts.state_picture(present, f"The states of a document, and how many documents of this topic are in each: {told}")
+
+
+def _permille(at: Supports, document: str) -> int | None:
+    support = at.by_document.get(document)
+    return None if support is None or not at.total else min(support * 1000 // at.total, 1000)
+
+
+def _told(at: Supports, document: str) -> str:
+    support = at.by_document.get(document)
+    return "no candidate" if support is None else share(support, at.total)

@@ -1,0 +1,276 @@
+"""The page of a topic: the protocol to speak, the reasons for it, and the numbers behind it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treaty_client.audit import reasons as explained
+from treaty_client.audit.decision import Candidate as Counted
+from treaty_client.audit.decision import Nominee, Transcript
+from treaty_consensus import statement
+from treaty_consensus.canonical import b64decode
+from treaty_consensus.election.states import FORMER
+from treaty_consensus.kinds import NONE, Decision
+from treaty_consensus.protocol import parse_protocol_uri
+from treaty_consensus.statement import MAX_LEAF
+
+from ..catalogue.agents import Named
+from ..catalogue.resources import Candidate, DecisionView, Topic
+from ..serving.history import Reign
+from . import drawings, voices, wording
+
+if TYPE_CHECKING:
+    from ..catalogue.agents import AgentQueries
+    from ..serving.history import TopicHistory
+    from ..serving.views import Views
+
+MAX_OTHERS = 12
+MAX_OPEN = 6
+"""Candidates that are shown at once. The others follow in a fold."""
+MAX_TIES = 5
+MAX_URIS = 3
+MAX_REIGNS = 20
+_MAX_BEATEN = 3
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A choice that beats another one: the shares of all votes that prefer each."""
+
+    name: str
+    over: str
+    under: str
+
+
+@dataclass(frozen=True)
+class ShownDocument:
+    """A document as the page shows it. `counted`: its numbers in the newest decision, if its transcript is there."""
+
+    shown: Candidate
+    name: str
+    uris: Sequence[str]
+    status: str
+    place: int | None = None
+    choice: drawings.Choice | None = None
+    is_below_none: bool = False
+    counted: Nominee | None = None
+    aim: str = ""
+    reasons: Sequence[str] = ()
+    beaten_by: Sequence[Comparison] = ()
+    more_beaten: int = 0
+    reported: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return its title, or its name."""
+        return self.shown.title or self.name
+
+    @property
+    def is_suspect(self) -> bool:
+        """Return whether the decision warns of it."""
+        return isinstance(self.counted, Counted) and bool(self.counted.suspect)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The protocol to speak. `kind`: consensus, provisional, candidates, published, undecided. `entry`: what it is about.
+
+    `since`: the epoch since which it is the consensus. `beaten`: how many of the `others` it is preferred to.
+    """
+
+    kind: str
+    entry: ShownDocument | None = None
+    since: int | None = None
+    beaten: int = 0
+    others: int = 0
+
+
+@dataclass(frozen=True)
+class Book:
+    """The names of a topic's documents, and the transcript of its newest decision if it is there.
+
+    `statuses`: URI → the status that its publisher gave it. `choices`: document → its label and colour in charts.
+    """
+
+    names: Mapping[str, str]
+    transcript: Transcript | None
+    statuses: Mapping[str, str]
+    choices: Mapping[str, drawings.Choice]
+
+
+async def context(views: Views, history: TopicHistory, agents: AgentQueries, topic: str) -> Mapping[str, object]:
+    """Return what the page of a topic shows. Raises `NotFound`, `Malformed`."""
+    head = views.registry.head
+    shown = await views.elections.topic(topic, head)
+    decision = decided(shown.decision)
+    transcript = None
+    if shown.decision is not None and shown.decision.transcript is not None:
+        transcript = msgspec.json.decode(shown.decision.transcript, type=Transcript)
+    reigns = [reign for reign in await history.succession(topic, head.size) if reign.consensus] if decision else []
+    named = await agents.names(sorted({reign.consensus for reign in reigns[:MAX_REIGNS] if reign.consensus}))
+    names = names_of(shown.candidates, named)
+    choices = {choice.hash: choice for choice in drawings.order_of(transcript, names)} if transcript else {}
+    book = Book(names, transcript, await agents.statuses(_shown_uris(shown.candidates)), choices)
+    first = [candidate for candidate in shown.candidates if candidate.state]
+    others = [candidate for candidate in shown.candidates if not candidate.state]
+    pairs = await _pairs(views, history, shown, others[:MAX_OTHERS])
+    entries = _ordered([_entry(candidate, book, None) for candidate in first])
+    verdict = judge(entries, shown, transcript, reigns)
+    return {
+        "topic": shown,
+        "decision": decision,
+        "transcript": transcript,
+        "verdict": verdict,
+        "field": [entry for entry in entries if entry.place or entry.shown.state not in FORMER],
+        "former": [entry for entry in entries if entry.shown.state in FORMER],
+        "others": [_entry(candidate, book, pairs) for candidate in others[:MAX_OTHERS]],
+        "most_open": MAX_OPEN,
+        "most_ties": MAX_TIES,
+        "more_others": max(len(others) - MAX_OTHERS, 0),
+        "parameters": await history.parameters(decision.parameters) if decision else None,
+        "reigns": [(reign, named.get(reign.consensus or "")) for reign in reigns[:MAX_REIGNS]],
+        "names": book.names,
+        "picture": drawings.states(shown.candidates, book.names),
+        "registry": f"{views.registry.base_url}#{views.registry.log_key}",
+        "share": explained.share,
+        "meter": drawings.meter,
+        "first_choices": drawings.first_choices,
+        "charts": await _charts(history, shown, decision, book) if transcript and decision else None,
+    }
+
+
+def decided(view: DecisionView | None) -> Decision | None:
+    """Return the body of the newest decision."""
+    if view is None:
+        return None
+    body = statement.parse(b64decode(view.leaf, limit=MAX_LEAF)).body
+    assert isinstance(body, Decision), "the table of decisions names nothing else"
+    return body
+
+
+def names_of(candidates: Iterable[Candidate], others: Mapping[str, Named]) -> Mapping[str, str]:
+    """Return document → a name that no other document of the topic has."""
+    uris = {document: named.uri for document, named in others.items()}
+    uris |= {candidate.hash: candidate.uris[0] for candidate in candidates}
+    uses = Counter(wording.name(uri) for uri in uris.values())
+    return {
+        document: name if uses[name := wording.name(uri)] == 1 else f"{name} of {parse_protocol_uri(uri).namespace}"
+        for document, uri in uris.items()
+    }
+
+
+def judge(entries: Sequence[ShownDocument], shown: Topic, transcript: Transcript | None, reigns: Sequence[Reign]) -> Verdict:
+    """Return what to speak in a topic, and since when."""
+    if shown.decision is None:
+        return Verdict("undecided")
+    by_state = {entry.shown.state: entry for entry in reversed(entries)}
+    leader = by_state.get("consensus")
+    kind = "consensus" if leader else "provisional"
+    leader = leader or by_state.get("provisional")
+    if leader is None:
+        first = by_state.get("candidate")
+        return Verdict("candidates", first) if first else Verdict("published")
+    beaten, others = _preferred(leader.shown.hash, transcript) if transcript else (0, 0)
+    is_reigning = bool(reigns) and reigns[0].consensus == leader.shown.hash
+    return Verdict(kind, leader, reigns[0].first if is_reigning else None, beaten, others)
+
+
+def _preferred(document: str, transcript: Transcript) -> tuple[int, int]:
+    """Return how many other candidates the votes prefer a document to, and how many there are."""
+    choices, votes = explained.choices_of(transcript), transcript.pairwise
+    if document not in choices:
+        return 0, 0
+    own = choices.index(document)
+    others = [number for number, choice in enumerate(choices) if choice not in (document, NONE)]
+    return sum(int(votes[own][other]) > int(votes[other][own]) for other in others), len(others)
+
+
+def _entry(shown: Candidate, book: Book, pairs: explained.ReportedPairs | None) -> ShownDocument:
+    name, transcript = book.names[shown.hash], book.transcript
+    uris = shown.uris[:MAX_URIS]
+    states = {book.statuses.get(uri, "active") for uri in uris}
+    status = "active" if "active" in states else min(states)
+    reported = explained.reported(shown.hash, name, pairs) if pairs else ""
+    if transcript is None:
+        return ShownDocument(shown, name, uris, status, reported=reported)
+    counted: Nominee | None = next((entry for entry in transcript.candidates if entry.hash == shown.hash), None)
+    counted = counted or next((entry for entry in transcript.nominees if entry.hash == shown.hash), None)
+    order = transcript.order
+    place = order.index(shown.hash) + 1 if shown.hash in order else None
+    beaten_by = _beaten_by(shown.hash, book)
+    return ShownDocument(
+        shown,
+        name,
+        uris,
+        status,
+        place,
+        book.choices.get(shown.hash),
+        place is not None and place > order.index(NONE) + 1,
+        counted,
+        explained.aim(counted) if counted else "",
+        [*explained.reasons(counted, transcript, book.names)] if counted else (),
+        beaten_by[:_MAX_BEATEN],
+        max(len(beaten_by) - _MAX_BEATEN, 0),
+        reported,
+    )
+
+
+def _beaten_by(document: str, book: Book) -> list[Comparison]:
+    """Return the choices that more votes prefer to a document than the other way round, the clearest first."""
+    transcript = book.transcript
+    assert transcript is not None
+    choices, votes = explained.choices_of(transcript), transcript.pairwise
+    if document not in choices:
+        return []
+    own = choices.index(document)
+    found = []
+    for other, choice in enumerate(choices):
+        over, under = int(votes[other][own]), int(votes[own][other])
+        if over > under:
+            total = transcript.total
+            shown = Comparison(explained.choice_name(choice, book.names), *(explained.share(v, total) for v in (over, under)))
+            found.append((under - over, other, shown))
+    return [shown for *_, shown in sorted(found, key=lambda entry: entry[:2])]
+
+
+def _ordered(entries: Sequence[ShownDocument]) -> list[ShownDocument]:
+    """Return the documents by their place in the order of the count."""
+    return sorted(entries, key=lambda entry: (entry.place is None, entry.place or 0))
+
+
+def _shown_uris(candidates: Iterable[Candidate]) -> list[str]:
+    return [uri for candidate in candidates for uri in candidate.uris[:MAX_URIS]]
+
+
+async def _pairs(
+    views: Views, history: TopicHistory, shown: Topic, others: Sequence[Candidate]
+) -> explained.ReportedPairs | None:
+    """Return the pairs that reported the documents without a state, if the log has parameters."""
+    log = await views.elections.log(views.registry.head)
+    if log.parameters is None or not others:
+        return None
+    parameters = await history.parameters(log.parameters)
+    return await history.pairs(shown.topic, [candidate.hash for candidate in others], parameters, shown.epoch)
+
+
+async def _charts(history: TopicHistory, shown: Topic, body: Decision, book: Book) -> drawings.Charts:
+    """Return the charts of a decision, with the numbers for their tables."""
+    transcript, decision = book.transcript, shown.decision
+    assert transcript is not None
+    assert decision is not None
+    principals = [voice.principal for voice in transcript.voices]
+    votes = await history.votes(shown.topic, body.electorate, principals, body.input.size)
+    heard = voices.hear(transcript, votes)
+    return drawings.Charts(
+        order=[*book.choices.values()],
+        heat=drawings.heat(transcript, book.names),
+        clusters=drawings.clusters(transcript, heard, book.names),
+        epochs=drawings.epochs(transcript, await history.supports(shown.topic, decision.index + 1), book.names),
+        voices=heard[: voices.MAX_VOICES],
+        more_voices=max(len(heard) - voices.MAX_VOICES, 0),
+    )

@@ -1,0 +1,90 @@
+"""Say who voted for what in a decision: the voices of its transcript, with the ballots that stood before it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from treaty_client.audit.decision import Transcript, Voice
+from treaty_client.audit.reasons import choices_of
+from treaty_consensus.kinds import NONE
+
+from ..serving.history import Vote
+
+MAX_CLUSTERS = 16
+MAX_VOICES = 64
+UNKNOWN = ""
+"""The choice of a voice whose documents the registry does not know."""
+
+
+@dataclass(frozen=True)
+class HeardVoice:
+    """A principal's voice. `firsts`: its first choices with their weight. `dids`: its DIDs with a ballot."""
+
+    voice: Voice
+    firsts: Mapping[str, int]
+    dids: Sequence[str]
+
+
+@dataclass
+class Cluster:
+    """The voices of one cluster. `by_choice`: the weight that has a choice first."""
+
+    name: str
+    weight: int = 0
+    voices: int = 0
+    by_choice: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, heard: HeardVoice) -> None:
+        """Count a voice."""
+        self.weight += int(heard.voice.counts)
+        self.voices += 1
+        for choice, weight in heard.firsts.items():
+            self.by_choice[choice] += weight
+
+
+def hear(transcript: Transcript, votes: Mapping[str, Sequence[Vote]]) -> list[HeardVoice]:
+    """Return the voices of a transcript with their first choices. `votes`: principal → the votes of its DIDs."""
+    choices = frozenset(choices_of(transcript))
+    return [_heard(voice, votes.get(voice.principal, ()), choices) for voice in transcript.voices]
+
+
+def clusters_of(voices: Sequence[HeardVoice]) -> tuple[list[Cluster], Cluster | None]:
+    """Return the heaviest clusters, and the sum of the others if there are more."""
+    found: dict[str, Cluster] = {}
+    for heard in voices:
+        found.setdefault(heard.voice.cluster, Cluster(heard.voice.cluster)).add(heard)
+    ordered = sorted(found.values(), key=lambda cluster: (-cluster.weight, cluster.name))
+    others = {cluster.name for cluster in ordered[MAX_CLUSTERS:]}
+    if not others:
+        return ordered, None
+    rest = Cluster(f"{len(others)} more clusters")
+    for heard in voices:
+        if heard.voice.cluster in others:
+            rest.add(heard)
+    return ordered[:MAX_CLUSTERS], rest
+
+
+def _heard(voice: Voice, votes: Sequence[Vote], choices: frozenset[str]) -> HeardVoice:
+    if voice.implied:
+        # An implied ballot ranks one document as a rule. The one that the principal reported last stands for it.
+        spoken = next((vote.spoken for vote in votes if vote.spoken in choices), UNKNOWN)
+        return HeardVoice(voice, {spoken or UNKNOWN: int(voice.counts)}, ())
+    ballots = [vote for vote in votes if vote.tiers]
+    firsts: defaultdict[str, int] = defaultdict(int)
+    for vote in ballots:
+        for choice, weight in _split(_first(vote.tiers or (), choices), int(voice.counts) // len(ballots)):
+            firsts[choice] += weight
+    return HeardVoice(voice, firsts or {UNKNOWN: int(voice.counts)}, [vote.did for vote in ballots])
+
+
+def _first(tiers: Sequence[Sequence[str]], choices: frozenset[str]) -> Sequence[str]:
+    """Return the first tier that names a choice of the count. A ballot that names none of them prefers no consensus."""
+    kept = ([choice for choice in tier if choice in choices] for tier in tiers)
+    return next((tier for tier in kept if tier), (NONE,))
+
+
+def _split(tier: Sequence[str], weight: int) -> Iterator[tuple[str, int]]:
+    for choice in tier:
+        yield choice, weight // len(tier)

@@ -1,0 +1,80 @@
+"""Project the statements and the ballots of each DID, and the pairs that agreed. They are for readers; the election computes from
+the log which ballots and reports count."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from treaty_consensus.kinds import Ballot, Body, Report
+
+from ..log.entry import Entry
+from .columns import insert, statement_id, statement_of
+
+if TYPE_CHECKING:
+    from ..storage.postgres import AnyConnection
+
+
+async def write_authors(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    """Write who signed `entries`."""
+    # A set: two keys of one DID may sign a statement.
+    rows = sorted({(did.text, entry.index, statement_of(entry).type) for entry in entries for did in statement_of(entry).authors})
+    await insert(connection, "insert into authors select * from unnest($1::text[], $2::bigint[], $3::text[])", rows)
+
+
+async def _ballots(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    first: dict[tuple[str, str], int] = {}
+    following: dict[tuple[str, str], int] = {}
+    rows = []
+    for entry in reversed(entries):
+        body, did = cast(Ballot, statement_of(entry).body), statement_of(entry).author.text
+        key = body.topic, did
+        ended = following.get(key) if body.tiers else entry.index
+        tiers = msgspec.json.encode(body.tiers).decode()
+        rows.append((body.topic, did, entry.index, statement_id(entry), tiers, ended))
+        first[key] = following[key] = entry.index
+    await insert(
+        connection,
+        "update ballots b set ended = newer.index from unnest($1::text[], $2::text[], $3::bigint[]) as newer (topic, did, index) "
+        "where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null",
+        [(*key, index) for key, index in first.items()],
+    )
+    await insert(
+        connection,
+        "insert into ballots select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bigint[])",
+        rows,
+    )
+
+
+async def _reports(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    newest: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+    spoken: dict[tuple[str, str], tuple[str, int]] = {}
+    for entry in entries:
+        body = cast(Report, statement_of(entry).body)
+        # A failure says that two agents did not speak the protocol.
+        if body.outcome == "agreed":
+            first, second = sorted(did.text for did in statement_of(entry).authors)
+            newest[body.topic, body.document, first, second] = body.epoch, entry.index
+            for did in (first, second):
+                spoken[body.topic, did] = body.document, entry.index
+    await insert(
+        connection,
+        "insert into pairs select * from unnest"
+        "($1::text[], $2::bytea[], $3::text[], $4::text[], $5::bigint[], $6::bigint[]) "
+        "on conflict (topic, document, first, second) do update set epoch = excluded.epoch, index = excluded.index",
+        [(topic, bytes.fromhex(document), *pair, *at) for (topic, document, *pair), at in newest.items()],
+    )
+    await insert(
+        connection,
+        "insert into spoken select * from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[]) "
+        "on conflict (topic, did) do update set document = excluded.document, index = excluded.index",
+        [(*key, bytes.fromhex(document), index) for key, (document, index) in spoken.items()],
+    )
+
+
+WRITERS: Mapping[type[Body], Callable[[AnyConnection, Sequence[Entry]], Awaitable[None]]] = {
+    Ballot: _ballots,
+    Report: _reports,
+}

@@ -1,0 +1,164 @@
+"""Read the votes of a decision, the support in earlier epochs, the former consensuses of a topic, and new reports."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from treaty_client.audit.reasons import ReportedPairs
+from treaty_consensus.errors import Gone, NotFound
+from treaty_consensus.kinds import Electorate, Parameters
+
+from ..catalogue.agents import read_tiers
+from ..registry import Registry
+
+if TYPE_CHECKING:
+    from asyncpg import Record as Row
+
+    from ..catalogue.standing import StandingQueries
+
+MAX_EPOCHS = 12
+"""Decisions whose support is shown."""
+MAX_PAIRS = 2_000
+_MAX_DECISIONS = 1_000
+_MAX_GRANTS = 1_024
+_REMEMBERED = 2_048  # of less than 3 KiB each
+
+_SUCCESSION = """
+select consensus, min(epoch) as first, max(epoch) as last, max(index) as index from (
+  select *, row_number() over (order by index) - row_number() over (partition by consensus order by index) as run
+  from (select consensus, epoch, index from decisions where topic = $1 and index < $2 order by index desc limit $3) newest
+) runs group by consensus, run order by index desc
+"""
+_EARLIER = """
+select d.epoch, d.transcript from decisions d join blobs b on b.sha256 = d.transcript
+where d.topic = $1 and d.index < $2 and b.withdrawn is null order by d.index desc limit $3
+"""
+_GRANTED = "select namespace, grantee from grants where namespace = any($1) and ended is null order by index limit $2"
+_VOTES = """
+select v.did, b.tiers, s.document
+from unnest($2::text[]) as v (did)
+left join lateral (
+  select tiers from ballots where topic = $1 and did = v.did and index < $3 order by index desc limit 1
+) b on true
+left join spoken s on (s.topic, s.did) = ($1, v.did)
+"""
+_PAIRS = "select document, first, second from pairs where topic = $1 and document = any($2::bytea[]) and epoch > $3 limit $4"
+
+
+class Reign(NamedTuple):
+    """Decisions in a row with the same consensus (None: without one). `first`, `last`: their epochs."""
+
+    consensus: str | None
+    first: int
+    last: int
+
+
+class Supports(NamedTuple):
+    """The support of each candidate at the end of an epoch. Weights are in units of 2^-32."""
+
+    epoch: int
+    total: int
+    quorum: int
+    by_document: Mapping[str, int]
+
+
+class Vote(NamedTuple):
+    """A DID's ballot before a decision, and the document of the topic that it reported last. Either may be absent."""
+
+    did: str
+    tiers: Sequence[Sequence[str]] | None
+    spoken: str | None
+
+
+class _Counted(msgspec.Struct):
+    hash: str
+    support: str
+
+
+class _Transcript(msgspec.Struct):
+    """The parts of an earlier transcript that a chart shows."""
+
+    total: str
+    quorum: str
+    candidates: list[_Counted]
+
+
+class TopicHistory:
+    """Reads the history of topics. Safe for concurrent use on one event loop."""
+
+    def __init__(self, registry: Registry, standings: StandingQueries) -> None:
+        self._registry = registry
+        self._pool = registry.pool
+        self._standings = standings
+        # Transcripts never change, and reading one costs more than all the rest of a page.
+        self._supports: OrderedDict[bytes, Supports] = OrderedDict()
+
+    async def succession(self, topic: str, size: int) -> list[Reign]:
+        """Return who was the consensus among the first `size` leaves, newest first, from the newest 1,000 decisions."""
+        rows = await self._pool.fetch(_SUCCESSION, topic, size, _MAX_DECISIONS)
+        return [Reign(row["consensus"].hex() if row["consensus"] else None, row["first"], row["last"]) for row in rows]
+
+    async def supports(self, topic: str, size: int) -> list[Supports]:
+        """Return the support at the newest decisions among the first `size` leaves, oldest first. Withdrawn transcripts are left
+        out."""
+        rows = await self._pool.fetch(_EARLIER, topic, size, MAX_EPOCHS)
+        found = [await self._counted(row["epoch"], row["transcript"]) for row in reversed(rows)]
+        return [supports for supports in found if supports is not None]
+
+    async def votes(self, topic: str, electorate: Electorate, principals: Sequence[str], size: int) -> Mapping[str, list[Vote]]:
+        """Return principal → the votes of its DIDs, as they stood among the first `size` leaves."""
+        speakers = {principal: [principal] for principal in principals}
+        if electorate == "open":
+            speakers = {name: [f"did:wba:{name}", f"did:web:{name}"] for name in principals}
+            for row in await self._pool.fetch(_GRANTED, list(principals), _MAX_GRANTS):
+                if row["grantee"] not in speakers[row["namespace"]]:
+                    speakers[row["namespace"]].append(row["grantee"])
+        dids = sorted({did for named in speakers.values() for did in named})
+        found = {row["did"]: _vote(row) for row in await self._pool.fetch(_VOTES, topic, dids, size)}
+        return {name: [found[did] for did in named if did in found] for name, named in speakers.items()}
+
+    async def pairs(self, topic: str, documents: Iterable[str], parameters: Parameters, epoch: int) -> ReportedPairs:
+        """Return the pairs that reported these documents in the epochs that count. `epoch`: the open one."""
+        wanted = [bytes.fromhex(document) for document in documents]
+        rows = await self._pool.fetch(_PAIRS, topic, wanted, epoch - parameters.horizon_epochs, MAX_PAIRS + 1)
+        pairs, idle = defaultdict[str, set[tuple[str, ...]]](set), defaultdict[str, int](int)
+        for row in rows[:MAX_PAIRS]:
+            pair = row["first"], row["second"]
+            if any(did.startswith("did:key:") for did in pair):
+                idle[row["document"].hex()] += 1
+            else:
+                pairs[row["document"].hex()].add(pair)
+        counted = {document: frozenset(found) for document, found in pairs.items()}
+        return ReportedPairs(counted, idle, parameters.candidate_pairs, is_whole=len(rows) <= MAX_PAIRS)
+
+    async def parameters(self, statement: str) -> Parameters:
+        """Return the parameters in a logged statement."""
+        return await self._standings.parameters(bytes.fromhex(statement))
+
+    async def _counted(self, epoch: int, digest: bytes) -> Supports | None:
+        known = self._supports.get(digest)
+        if known is not None:
+            self._supports.move_to_end(digest)
+            return known
+        try:
+            read = msgspec.json.decode(await self._registry.blob(digest.hex()), type=_Transcript)
+        # Withdrawn meanwhile, or damaged: an audit tells the operator.
+        except (NotFound, Gone, msgspec.MsgspecError):
+            return None
+        by_document = {entry.hash: int(entry.support) for entry in read.candidates}
+        supports = self._supports[digest] = Supports(epoch, int(read.total), int(read.quorum), by_document)
+        if len(self._supports) > _REMEMBERED:
+            self._supports.popitem(last=False)
+        return supports
+
+
+def _vote(row: Row) -> Vote:
+    return Vote(
+        did=row["did"],
+        tiers=None if row["tiers"] is None else read_tiers(row["tiers"]),
+        spoken=None if row["document"] is None else row["document"].hex(),
+    )

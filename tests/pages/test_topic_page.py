@@ -1,0 +1,196 @@
+"""The page of a topic says what to speak and why, and where each number comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from http_api import described, post, publish, say
+from pages_read import Page, browsing, everybody_reports, read
+from registries import TOPIC, Web, ballot, publication
+from signers import Signer, domain_signer
+
+from treaty_client.audit import reasons
+from treaty_client.audit.decision import Transcript
+from treaty_consensus import kinds
+from treaty_registry.keys import Operator, load_operator
+from treaty_registry.pages import charts
+from treaty_registry.registry import Registry
+
+PATH = f"/topics/{TOPIC}"
+HOSTILE = '<script>alert(1)</script><b onload="x">\'&'
+
+
+@pytest.fixture
+async def browser(registry: Registry) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser in front of the registry."""
+    async with browsing(registry) as client:
+        yield client
+
+
+@pytest.fixture
+def operator(registry: Registry, tmp_path: Path) -> Operator:
+    """The keys of the registry's operator."""
+    return load_operator(tmp_path / "registry" / "keys")
+
+
+@pytest.fixture
+def agents(web: Web) -> list[Signer]:
+    """Four agents with domains."""
+    found = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta")]
+    web.serve(*found)
+    return found
+
+
+async def elected(browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]) -> tuple[str, str]:
+    """Elect the first of two documents in epoch 2, over a second candidate. Return both."""
+    one, two = publication(agents[0], "first"), publication(agents[1], "second")
+    documents = []
+    for agent, made in ((agents[0], one), (agents[1], two)):
+        await publish(browser, agent, made)
+        documents.append(made.body.document.sha256)
+    for epoch in range(3):
+        await everybody_reports(registry, agents[:3], documents[0], epoch)
+        for second in agents[:3]:
+            await everybody_reports(registry, [second, agents[3]], documents[1], epoch)
+        if epoch == 0:
+            for agent in agents[:3]:
+                await say(browser, agent, ballot(registry, 0, *documents))
+            await say(browser, agents[3], ballot(registry, 0, documents[1], documents[0]))
+        await registry.decide()
+    return documents[0], documents[1]
+
+
+async def test_before_the_first_decision_it_says_which_reports_are_missing(
+    browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
+) -> None:
+    made = publication(agents[0])
+    await publish(browser, agents[0], made)
+    page = await read(browser, PATH)
+    assert "Nothing is decided here yet" in page.text
+    assert "product-info 1.0 was reported by no pair of agents. A candidate needs 3 pairs" in page.text
+    await everybody_reports(registry, agents[:2], made.body.document.sha256, 0)
+    page = await read(browser, PATH)
+    assert "reported by 1 pair: did:wba:alpha.example with did:wba:bravo.example. A candidate needs 3 pairs: 2 more" in page.text
+    assert [name for name in page.charts if name.startswith("The states")] == page.charts, "there is nothing else to draw"
+    assert "Nothing was elected yet." in page.text
+    assert f"--topic {TOPIC}" in page.text
+
+
+async def test_one_sentence_says_what_to_speak_and_why(
+    browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
+) -> None:
+    await elected(browser, registry, agents)
+    page = await read(browser, PATH)
+    told = "Speak first 1.0: it has been the consensus since epoch 2, preferred to the other candidate."
+    assert told in page.text
+    assert page.links["first 1.0"] == "/protocols/alpha.example/first/1.0"
+    assert f"treaty audit '{registry.base_url}#{registry.log_key}' --topic {TOPIC}" in page.text
+    assert "since epoch 2 first 1.0" in page.text
+
+
+async def test_the_numbers_are_those_of_the_decision(
+    browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
+) -> None:
+    documents = await elected(browser, registry, agents)
+    page = await read(browser, PATH)
+    shown = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
+    transcript = msgspec.convert(shown["decision"]["transcript"], Transcript)
+    order = [documents[0], documents[1], "none"]
+    assert transcript.order == order
+    choices = [*(candidate.hash for candidate in transcript.candidates), "none"]
+    matrix = page.tables[0]
+    assert matrix[0] == ["preferred over", "1", "2", "none"]
+    for place, choice in enumerate(order):
+        votes = transcript.pairwise[choices.index(choice)]
+        expected = [reasons.share(votes[choices.index(other)], transcript.total) for other in order]
+        expected[place] = "–"
+        assert matrix[place + 1][1:] == expected
+    for link, target in (
+        (f"leaf {shown['decision']['index']}", f"/statements/{shown['decision']['statement']}"),
+        ("its proof in the log", f"/proofs/{shown['decision']['statement']}"),
+    ):
+        assert page.links[link] == target
+        assert (await browser.get(target)).status_code == 200
+    (transcript_link,) = (href for text, href in page.links.items() if text.endswith(("bytes", "KiB")))
+    assert json.loads((await browser.get(transcript_link)).content) == shown["decision"]["transcript"]
+
+
+async def test_a_loser_learns_who_beat_it_and_which_conditions_it_lacks(
+    browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
+) -> None:
+    await elected(browser, registry, agents)
+    page = await read(browser, PATH)
+    shown = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
+    transcript = msgspec.convert(shown["decision"]["transcript"], Transcript)
+    assert "It lost: 75.0 % of all votes prefer first 1.0, 25.0 % this." in page.text
+    names = {candidate["hash"]: candidate["uris"][0].split("/")[-2] + " 1.0" for candidate in shown["candidates"]}
+    loser = next(candidate for candidate in transcript.candidates if candidate.state == "candidate")
+    said = [*reasons.reasons(loser, transcript, names)]
+    assert said
+    assert all(f"It {reason}." in page.text for reason in said), "the sentences of `treaty topic --explain`"
+
+
+async def test_support_is_shown_by_cluster_by_voter_and_over_epochs(
+    browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
+) -> None:
+    _, second = await elected(browser, registry, agents)
+    await say(browser, agents[0], ballot(registry, 1, second))  # after the decision, so it is not shown
+    page = await read(browser, PATH)
+    _, clusters, voters, epochs = page.tables
+    assert sorted(row[0] for row in clusters[1:]) == [agent.did for agent in agents]
+    by_voter = {row[0]: row for row in voters[1:]}
+    assert by_voter[agents[0].did][3:] == ["ballot", "first 1.0"]
+    assert by_voter[agents[3].did][3:] == ["ballot", "second 1.0"]
+    assert [row[0] for row in epochs[1:]] == ["0", "1", "2"]
+    assert len([name for name in page.charts if "end of each epoch" in name]) == 1
+
+
+async def test_a_withdrawn_transcript_leaves_the_answer(
+    browser: httpx.AsyncClient, registry: Registry, operator: Operator, agents: list[Signer]
+) -> None:
+    await elected(browser, registry, agents)
+    digest = await registry.pool.fetchval("select transcript from decisions order by index desc limit 1")
+    made = operator.state(kinds.Withdrawal(digest.hex(), "personal"), issued=registry.clock())
+    assert (await post(browser, made.statement)).status_code == 201
+    page = await read(browser, PATH)
+    assert "Speak first 1.0: it has been the consensus since epoch 2." in page.text
+    assert "The transcript of this decision was withdrawn." in page.text
+    assert page.tables == []
+
+
+async def test_titles_cannot_break_out(browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]) -> None:
+    made = described(agents[0], "evil", title=HOSTILE, summary=HOSTILE, topic=TOPIC)
+    await publish(browser, agents[0], made)
+    for epoch in range(2):
+        await everybody_reports(registry, agents[:3], made.body.document.sha256, epoch)
+        await registry.decide()
+        page = await read(browser, PATH)
+        assert HOSTILE in page.text
+
+
+async def test_a_program_still_gets_json(browser: httpx.AsyncClient, agents: list[Signer]) -> None:
+    await publish(browser, agents[0], publication(agents[0]))
+    for accept in ("*/*", "application/json"):
+        response = await browser.get(PATH, headers={"Accept": accept})
+        assert response.headers["content-type"] == "application/json"
+    page = await read(browser, "/topics/nothing/here", 404)
+    assert "topic.unknown" in page.text
+
+
+def test_labels_of_charts_are_escaped() -> None:
+    drawn = [
+        charts.heat_map([HOSTILE], [[0]], 0, HOSTILE),
+        charts.bars([charts.Bar(HOSTILE, [charts.Part(1, 0, HOSTILE)])], 1, HOSTILE, width=2000),
+        charts.lines([HOSTILE], [charts.Curve(HOSTILE, 9, [None, 1])], 1, HOSTILE),
+        charts.state_picture({"candidate": [HOSTILE]}, HOSTILE),
+        charts.meter(2, 1, 1, 0, HOSTILE),
+    ]
+    for svg in drawn:
+        page = Page(str(svg))
+        assert page.charts == [HOSTILE]
+        assert page.scripts == page.handlers == []
