@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo agency run test test-deep mutants check docs bench bench-attacks stubs lock clean
+.PHONY: help demo agency run test test-deep mutants check docs site screens wheel bench bench-attacks stubs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -59,6 +59,15 @@ check: $(VENV)/development ## Lint, types, import directions
 
 docs: $(VENV)/development ## Write the generated parts of the documentation anew
 	$(BIN)/python -m docs.generate
+
+site: $(VENV)/development ## Build the documentation as a site, which a registry then serves under /docs/
+	$(BIN)/python -m docs.site
+
+screens: site ## Take the pictures of the command line and of the pages anew, in docs/screens
+	$(BIN)/python tools/screens.py
+
+wheel: site ## A wheel that carries the site, in dist/
+	$(BIN)/python -m hatchling build -t wheel
 
 bench: $(VENV)/development ## The table of ratios that the docs quote
 	$(BIN)/python -m bench

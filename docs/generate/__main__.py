@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import sys
 
-from . import ROOT, codes, configuration, drifted, errors, limits, project, renewed, rules, states, threats
+from . import (
+    ROOT,
+    codes,
+    commands,
+    configuration,
+    diagrams,
+    drifted,
+    errors,
+    http_api,
+    interfaces,
+    limits,
+    project,
+    renewed,
+    rules,
+    states,
+    threats,
+)
 
-PARTS = (codes, configuration, errors, limits, project, rules, states, threats)
+PARTS = (codes, commands, configuration, diagrams, errors, http_api, interfaces, limits, project, rules, states, threats)
 """The modules that add to `GENERATORS` when they are imported."""
 
 

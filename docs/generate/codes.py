@@ -95,3 +95,12 @@ def table(prefixes: list[str]) -> str:
 
 
 GENERATORS.update({name: partial(table, prefixes) for name, prefixes in TABLES.items()})
+
+
+def every_table() -> str:
+    """The codes of each prefix, under a heading of its own."""
+    prefixes = sorted({code.partition(".")[0] for code in all_codes()})
+    return "\n\n".join(f"## `{prefix}`\n\n{table([prefix])}" for prefix in prefixes)
+
+
+GENERATORS["all-codes"] = every_table

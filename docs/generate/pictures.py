@@ -13,6 +13,27 @@ LABEL = 24
 """The characters of a line of a label, so that it fits the gap: an arrow's label is in the gap beside its source, which no other
 arrow crosses upright."""
 
+_DARK = {
+    "fill": {
+        "#fff": "#131615",
+        "#223": "#e9ece9",
+        "#335": "#a3aca6",
+        "#eef3ff": "#1f2b3a",
+        "#f4f4f6": "#202523",
+        "#e0f3e6": "#173323",
+        "#fff7e0": "#3a2d10",
+        "#640": "#f0c46c",
+        "#f6eaff": "#33223f",
+        "#426": "#dcc2f5",
+        "#1b6e3c": "#86d9a3",
+        "#1b4f9c": "#9cc2ff",
+        "#8a4b00": "#f0c46c",
+        "#7a1f6b": "#eaa6dd",
+    },
+    "stroke": {"#335": "#a3aca6", "#557": "#6b7a8f", "#888": "#6b7a8f", "#ccd": "#4a524e", "#c90": "#8a6a1a", "#86a": "#8a6aa8"},
+}
+"""For each light colour of a picture, the dark one."""
+
 
 @dataclass(frozen=True)
 class Arrow:
@@ -41,20 +62,31 @@ def draw(title: str, description: str, diagrams: Sequence[Diagram]) -> str:
         drawn = _Drawing(diagram, y)
         parts += drawn.parts
         y, width = drawn.bottom + 24, max(width, drawn.width)
-    size = f"{width:.0f} {y:.0f}"
+    return frame(title, description, width, y, parts)
+
+
+def frame(title: str, description: str, width: float, height: float, parts: Sequence[str]) -> str:
+    """A picture of this size, in the colours of the reader's choice. `description`: all that it shows, in words."""
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" font-family="system-ui, sans-serif" font-size="14" '
-            'role="img" aria-labelledby="title description">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="system-ui, sans-serif" '
+            'font-size="14" role="img" aria-labelledby="title description">',
             f'<title id="title">{escape(title)}</title>',
             f'<desc id="description">{escape(description)}</desc>',
+            style(),
             '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
             '<path d="M0 0 10 5 0 10z" fill="#335"/></marker></defs>',
-            f'<rect width="{width:.0f}" height="{y:.0f}" fill="#fff"/>',
+            f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
             *parts,
             "</svg>",
         ]
     )
+
+
+def style() -> str:
+    """The colours for readers who prefer dark ones. The drawing has the light ones as attributes."""
+    rules = "".join(f'[{name}="{light}"]{{{name}:{dark}}}' for name, colours in _DARK.items() for light, dark in colours.items())
+    return f"<style>@media (prefers-color-scheme:dark){{{rules}}}</style>"
 
 
 class _Drawing:
@@ -66,7 +98,7 @@ class _Drawing:
         forward = [arrow for arrow in diagram.arrows if self._place[arrow.source] < self._place[arrow.target]]
         back = [arrow for arrow in diagram.arrows if self._place[arrow.source] > self._place[arrow.target]]
         self.width = 2 * MARGIN + (BOX + GAP) * (len(diagram.states) - 1) + BOX
-        self.parts = [_text(MARGIN, top + 16, diagram.title, anchor="start", weight=700, size=16)]
+        self.parts = [text(MARGIN, top + 16, diagram.title, anchor="start", weight=700, size=16)]
         above, heights = self._lanes(forward), self._heights
         box_top = top + 30 + sum(heights)
         self._box_height = 30.0 + LINE * max((len(notes) for notes in diagram.notes.values()), default=0)
@@ -119,7 +151,7 @@ class _Drawing:
             gap = self._left(arrow.source) + (BOX + GAP / 2 if end > start else -GAP / 2)
             lines = _lines(arrow)
             for number, label in enumerate(lines if up else reversed(lines)):
-                labels.append(_text(gap, lane + 12 + LINE * number if up else lane - 5 - LINE * number, label, size=12))
+                labels.append(text(gap, lane + 12 + LINE * number if up else lane - 5 - LINE * number, label, size=12))
         self.parts += labels
 
     def _box(self, state: str, top: float) -> None:
@@ -128,9 +160,9 @@ class _Drawing:
             f'<rect x="{left:.0f}" y="{top:.0f}" width="{BOX}" height="{self._box_height:.0f}" rx="8" '
             'fill="#eef3ff" stroke="#557"/>'
         )
-        self.parts.append(_text(middle, top + 20, state, weight=600))
+        self.parts.append(text(middle, top + 20, state, weight=600))
         for number, note in enumerate(self._diagram.notes.get(state, ())):
-            self.parts.append(_text(middle, top + 36 + LINE * number, note, size=11))
+            self.parts.append(text(middle, top + 36 + LINE * number, note, size=11))
 
     def _finals(self, top: float) -> None:
         rows = max(map(len, self._diagram.finals.values()))
@@ -141,9 +173,9 @@ class _Drawing:
                 f'<rect x="{left:.0f}" y="{top:.0f}" width="{width:.0f}" height="{34 + LINE * rows}" rx="8" '
                 'fill="#f4f4f6" stroke="#888"/>'
             )
-            self.parts.append(_text(left + width / 2, top + 20, state, weight=600))
-            for line, text in enumerate(lines):
-                self.parts.append(_text(left + width / 2, top + 38 + LINE * line, text, size=11))
+            self.parts.append(text(left + width / 2, top + 20, state, weight=600))
+            for line, words in enumerate(lines):
+                self.parts.append(text(left + width / 2, top + 38 + LINE * line, words, size=11))
         self.bottom = top + 34 + LINE * rows
 
     def _left(self, state: str) -> float:
@@ -154,6 +186,6 @@ def _lines(arrow: Arrow) -> list[str]:
     return [line for label in arrow.labels for line in textwrap.wrap(label, LABEL)]
 
 
-def _text(x: float, y: float, text: str, *, anchor: str = "middle", weight: int = 400, size: int = 14) -> str:
+def text(x: float, y: float, words: str, *, anchor: str = "middle", weight: int = 400, size: int = 14) -> str:
     bold = f' font-weight="{weight}"' if weight != 400 else ""
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" font-size="{size}"{bold} fill="#223">{escape(text)}</text>'
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" font-size="{size}"{bold} fill="#223">{escape(words)}</text>'

@@ -1,0 +1,1 @@
+"""The server of a registry: it admits signed statements, keeps the log, decides elections and serves protocols."""

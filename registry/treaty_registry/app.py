@@ -9,6 +9,7 @@ from litestar import Litestar
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
+from .pages.documentation import ARCHIVE
 from .pages.pages import Pages
 from .registry import Registry
 from .routes import blobs, health, identities, log, names, openapi, pages, protocols, sigstore, standing, statements, topics
@@ -19,6 +20,8 @@ from .serving.fast_path import FastPath
 from .serving.views import PERIOD, Views
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from litestar.types import ASGIApp
 
 
@@ -57,6 +60,7 @@ _ROUTES = [
     sigstore.timestamp_chain,
     pages.home,
     pages.static,
+    pages.documentation,
     health.live,
     health.ready,
 ]
@@ -64,7 +68,7 @@ _ROUTES = [
 
 # It takes half a second, and is the same for every registry of this release.
 @lru_cache(maxsize=1)
-def _openapi() -> bytes:
+def openapi_document() -> bytes:
     """Return the OpenAPI document, made once from the routes in a separate application."""
     absent = {name: Provide(lambda: None, sync_to_thread=False) for name in ("views", "pages", "services")}
     config = OpenAPIConfig(
@@ -76,14 +80,15 @@ def _openapi() -> bytes:
     return openapi.encoded(Litestar(route_handlers=_ROUTES, dependencies=absent, openapi_config=config, logging_config=None))
 
 
-def create_app(registry: Registry, memory: ResponseCache | None = None, period: float = PERIOD) -> ASGIApp:
+def create_app(registry: Registry, memory: ResponseCache | None = None, period: float = PERIOD, site: Path = ARCHIVE) -> ASGIApp:
     """Return the application for an open registry. The registry must be closed after the application.
 
-    `memory`: the cache of answers, by default a new one. `period`: the seconds that a bundle may be old (`views`).
+    `memory`: the cache of answers, by default a new one. `period`: the seconds that a bundle may be old (`views`). `site`: the
+    archive of the documentation (`pages.documentation`).
     """
     views = Views(registry, memory, period)
-    shown = Pages(views)
-    document = _openapi()  # at the start, because it takes half a second and many clients may request it at once
+    shown = Pages(views, site)
+    document = openapi_document()  # at the start, because it takes half a second and many clients may request it at once
     services = sigstore.Services.of(registry)
     app = Litestar(
         route_handlers=[*_ROUTES, openapi.schema],

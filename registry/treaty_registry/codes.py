@@ -58,7 +58,7 @@ class HttpCode(Code):
     MEDIA_TYPE = "http.media-type", "The route does not read this Content-Type."
     METHOD = "http.method", "The path does not answer this method."
     NOT_ACCEPTABLE = "http.not-acceptable", "The resource has no representation of an acceptable type."
-    NOT_FOUND = "http.not-found", "Nothing is served at the path."
+    NOT_FOUND = "http.not-found", "Nothing is served at the path.", NotFound
     QUERY = "http.query", "A parameter of the query is out of its range.", Malformed
     REQUEST = "http.request", "The request is not in the form of its route."
     TARGET_TOO_LONG = "http.target-too-long", "The path or the query is too long."

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
-from docs.generate import ROOT, drifted
+from docs.generate import ROOT, diagrams
 from docs.generate import states as drawn
+from docs.generate.__main__ import drifted
 from docs.generate.pictures import Arrow, Diagram, draw
 
 from treaty_client.anp.flow_profile import states as flow
 from treaty_client.anp.hello_profile import states as hello
+from treaty_client.protocols.verification.steps import Step
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -40,6 +43,29 @@ def test_a_picture_has_a_title_and_says_in_words_all_that_it_shows(name: str) ->
     assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
     arrows = [path for path in root.iter(f"{SVG}path") if path.get("marker-end")]
     assert len(arrows) == len(re.findall(r"From \S+ to \S+:", description.text or ""))
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.svg")), ids=lambda path: path.name)
+def test_a_picture_has_dark_colours_for_all_its_light_ones(picture: Path) -> None:
+    text = picture.read_text(encoding="utf-8")
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert "prefers-color-scheme:dark" in style
+    drawn = text.replace(style, "")
+    for name, colour in set(re.findall(r'\b(fill|stroke)="(#[0-9a-f]+)"', drawn)):
+        assert f'[{name}="{colour}"]{{{name}:' in style
+
+
+def test_the_steps_are_those_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [f">{step.title}<" in diagrams.steps_svg() for step in Step] == [True] * 10
+    monkeypatch.setattr(diagrams.steps, "__doc__", (diagrams.steps.__doc__ or "").replace("3 inclusion", "3 presence"))
+    with pytest.raises(ValueError, match="step 3"):
+        diagrams.steps_svg()
+
+
+def test_the_exchange_follows_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(hello.TRANSITIONS, (hello.HelloState.NEGOTIATING, hello.Event.DOCUMENT_AGREED))
+    with pytest.raises(KeyError):
+        diagrams.handshake_svg()
 
 
 def test_every_transition_is_in_the_picture() -> None:

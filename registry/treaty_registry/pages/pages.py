@@ -15,9 +15,12 @@ from ..serving.representation import Representation
 from ..serving.views import PERIODIC, Made, Views
 from . import agent, ballot, from, home, log, protocol, search
 from .assets import Assets
+from .documentation import ARCHIVE, Documentation
 from .renderer import Renderer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..admission.fair_queue import FairQueue
 
 Context = Mapping[str, object]
@@ -26,13 +29,15 @@ Context = Mapping[str, object]
 class Pages:
     """Makes and caches the pages. One per process, on one event loop."""
 
-    def __init__(self, views: Views) -> None:
+    def __init__(self, views: Views, site: Path = ARCHIVE) -> None:
+        """`site`: the archive of the documentation, or a path where nothing is."""
         self.views = views
         self.assets = Assets()
         self.renderer = Renderer(views.registry.origin, self.assets)
         self.agents = AgentQueries(views.registry.pool)
         self.history = TopicHistory(views.registry, views.standings)
         self.assets.keep_in(views.memory)
+        self.documentation = Documentation(site)
 
     async def home(self) -> Representation:
         """Return the first page: search, topics, the newest protocols and elections, and the size of everything."""

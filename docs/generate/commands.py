@@ -1,0 +1,47 @@
+"""The commands of `treaty` and `treaty-registry`, and their environment variables."""
+
+from __future__ import annotations
+
+import re
+
+from cyclopts import App
+
+from treaty_client.cli.commands import app as client
+from treaty_registry.cli.commands import app as registry
+
+from . import GENERATORS
+from .limits import table
+
+_CONTENTS = re.compile(r"^#+ Table of Contents\n.*?(?=^\*\*Commands\*\*)", re.DOTALL | re.MULTILINE)
+_HOME = re.compile(r"\[default: /[^]]*/(\.treaty[\w-]*)\]")
+_VARIABLE = re.compile(r"\*\[env: (\w+)\]\*")
+_ITEM = re.compile(r"^\* `(?P<names>[^`]+)`: (?P<text>.*)$", re.MULTILINE)
+
+
+def commands(app: App) -> str:
+    """All commands of a program, each with its help."""
+    text = app.generate_docs(output_format="markdown", recursive=True, heading_level=2)
+    text = _HOME.sub(r"[default: ~/\1]", _CONTENTS.sub("", text))
+    text = re.sub(r" +$", "", text, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def environment() -> str:
+    """Each environment variable that an option reads."""
+    found = dict[str, tuple[str, str]]()
+    for text in (commands(client), commands(registry)):
+        for item in _ITEM.finditer(text):
+            for variable in _VARIABLE.findall(item["text"]):
+                meaning = re.sub(r" ?\*+\[[^]]*\]\*+", "", item["text"]).strip()
+                found.setdefault(variable, (item["names"].split(",")[0].split(" ")[0], meaning))
+    rows = ((f"`{name}`", f"`{option}`", meaning) for name, (option, meaning) in sorted(found.items()))
+    return table(("variable", "option", "meaning"), rows)
+
+
+GENERATORS.update(
+    {
+        "commands-treaty": lambda: commands(client),
+        "commands-registry": lambda: commands(registry),
+        "environment": environment,
+    }
+)

@@ -1,0 +1,175 @@
+"""Lay the Markdown of the repository out as the site has it, with links that follow.
+
+No page is copied in the repository. A page of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of
+its folder. Each other file that a page links is under files/: Markdown as a page, all else as it is. A linked folder is a page
+that lists its files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HOME = Path(__file__).with_name("index.md")
+
+_PATTERNS = (
+    "*.md",
+    "docs/*.md",
+    "docs/guides/*.md",
+    "docs/quickstarts/*.md",
+    "docs/reference/*.md",
+    "docs/specification/*.md",
+    "bench/*.md",
+    "protocols/*/README.md",
+)
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
+_CODE = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
+_LINK = re.compile(r"(?P<before>\]\()(?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?P<after>\))")
+_ORPHAN = "---\norphan: true\n---\n\n"
+_LISTED = 100
+"""Files in the list of a folder."""
+_TITLES = {
+    "bench/agreeing.md": "Measurements of agreeing",
+    "bench/attacks.md": "Measurements of attacks on elections",
+    "bench/calling.md": "Measurements of calls",
+    "bench/election.md": "Measurements of elections",
+    "bench/results.md": "Measurements of the whole",
+}
+"""The titles of results that programs write without one."""
+
+
+class LinkError(Exception):
+    """A page links a file that is not in the repository. The message names both."""
+
+
+@cache
+def pages() -> frozenset[Path]:
+    """Return the pages that the site always has."""
+    return frozenset([HOME, *(path for pattern in _PATTERNS for path in ROOT.glob(pattern))])
+
+
+def place(path: Path) -> str:
+    """Return the path in the site of a file or folder of the repository. A folder's is that of the page that shows it."""
+    if path.is_dir():
+        readme = path / "README.md"
+        return place(readme) if readme.is_file() else f"files/{path.relative_to(ROOT).as_posix()}/index.md"
+    if path == HOME:
+        return "index.md"
+    parts = path.relative_to(ROOT).parts
+    if path not in pages() and path.suffix not in (".svg", ".png"):
+        # A Markdown file without a title is a part of something, such as a prompt, and is shown as it is.
+        is_text = path.suffix == ".md" and not _is_page(path)
+        return "/".join(("files", *parts)) + (".txt" if is_text else "")
+    if parts[0] == "docs":
+        parts = parts[1:]
+    if len(parts) == 1:
+        return parts[0].lower()
+    if parts[0] == "protocols" and parts[-1] == "README.md":
+        return f"protocols/{parts[1]}.md"
+    return "/".join("index.md" if part == "README.md" else part for part in parts)
+
+
+def stage(folder: Path) -> None:
+    """Write the sources of the site into an empty folder. Raises `LinkError`."""
+    waiting = [*pages()]
+    staged = set[Path]()
+    while waiting:
+        path = waiting.pop()
+        if path in staged:
+            continue
+        staged.add(path)
+        target = folder / place(path)
+        if path.is_dir() and (path / "README.md").is_file():
+            waiting.append(path / "README.md")
+        elif path.is_dir():
+            _write(target, _ORPHAN + _listing(path))
+            waiting += _files(path)
+        elif _is_page(path):
+            text = path.read_text(encoding="utf-8")
+            waiting += _linked(path, text)
+            _write(target, _head(path) + moved(path, text))
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+
+
+def _is_page(path: Path) -> bool:
+    return path in pages() or (path.suffix == ".md" and path.read_text(encoding="utf-8").startswith("# "))
+
+
+def _head(path: Path) -> str:
+    title = _TITLES.get(path.relative_to(ROOT).as_posix())
+    return ("" if path in pages() else _ORPHAN) + (f"# {title}\n\n" if title else "")
+
+
+def moved(page: Path, text: str) -> str:
+    """Return a page's text with the links as the site needs them. Links in code are none."""
+    return "".join(_moved_line(page, line) if is_prose else line for line, is_prose in _lines(text))
+
+
+def _moved_line(page: Path, line: str) -> str:
+    def follow(match: re.Match[str]) -> str:
+        if not _is_relative(match["target"]):
+            return match[0]
+        return f"{match['before']}/{place(_resolved(page, match['target']))}{match['anchor'] or ''}{match['after']}"
+
+    return _outside_code(line, lambda part: _LINK.sub(follow, part))
+
+
+def _linked(page: Path, text: str) -> list[Path]:
+    """The files and folders that a page links."""
+    found = list[Path]()
+    for line, is_prose in _lines(text):
+        if is_prose:
+            targets = [match["target"] for match in _LINK.finditer(_CODE.sub(lambda code: "`" * len(code[0]), line))]
+            found += [_resolved(page, target) for target in targets if _is_relative(target)]
+    return found
+
+
+def _lines(text: str) -> Iterator[tuple[str, bool]]:
+    """Each line, and whether it is outside a block of code."""
+    is_code = False
+    for line in text.splitlines(keepends=True):
+        if _FENCE.match(line):
+            is_code = not is_code
+            yield line, False
+        else:
+            yield line, not is_code
+
+
+def _outside_code(line: str, change: Callable[[str], str]) -> str:
+    # A link's text may hold code, so code is hidden while the links of a line are changed.
+    hidden = [code[0] for code in _CODE.finditer(line)]
+    parts = change(_CODE.sub("\x00", line)).split("\x00")
+    return "".join(part + code for part, code in zip(parts, [*hidden, ""], strict=True))
+
+
+def _is_relative(target: str) -> bool:
+    return bool(target) and not re.match(r"[a-z]+:|/", target)
+
+
+def _resolved(page: Path, target: str) -> Path:
+    path = Path(os.path.normpath(page.parent / target))
+    if not path.exists() or not path.is_relative_to(ROOT):
+        raise LinkError(f"{page.relative_to(ROOT)} links {target}, which is not there.")
+    return path
+
+
+def _listing(folder: Path) -> str:
+    name = folder.relative_to(ROOT).as_posix()
+    lines = [f"- [{path.relative_to(folder).as_posix()}](/{place(path)})" for path in _files(folder)]
+    return f"# `{name}`\n\nThe files of this folder:\n\n" + "\n".join(lines) + "\n"
+
+
+def _files(folder: Path) -> list[Path]:
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    return [path for path in found if not path.name.startswith(".")][:_LISTED]
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,125 @@
+"""The site of the documentation: its links hold, its pages obey a strict Content-Security-Policy, and its search splits words."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+from docs.site.__main__ import main
+from docs.site.archive import SiteError, check, pack
+from docs.site.search import SearchMixed
+from docs.site.staging import ROOT, LinkError, moved, pages, place
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The built site. The build itself fails for a warning, a link to nothing, and a style or script in a page."""
+    archive = tmp_path_factory.mktemp("site") / "site.zip"
+    assert main([str(archive)]) == 0
+    return zipfile.ZipFile(archive)
+
+
+def test_every_page_of_the_repository_is_in_the_site(site: zipfile.ZipFile) -> None:
+    names = set(site.namelist())
+    assert {place(page).removesuffix(".md") + ".html" for page in pages()} <= names
+    assert {"index.html", "concept.html", "glossary.html", "specification/index.html", "search.html", "searchindex.js"} <= names
+
+
+def test_every_page_is_in_the_list_of_all_pages(site: zipfile.ZipFile) -> None:
+    listed = set(
+        re.findall(r'class="toctree-l1(?: current)?"><a class="[^"]*" href="([^"#]*)"', site.read("search.html").decode())
+    )
+    missing = {place(page).removesuffix(".md") + ".html" for page in pages()} - listed - {"index.html"}
+    assert missing == set()
+
+
+def test_a_page_shows_the_frame_of_the_registry_and_loads_its_style(site: zipfile.ZipFile) -> None:
+    page = site.read("glossary.html").decode()
+    for part in ('href="/protocols"', 'href="_static/treaty.css"', 'class="skip"', '<main id="main"', 'name="q"'):
+        assert part in page
+    style = ROOT / "registry/treaty_registry/pages/static/treaty.css"
+    assert site.read("_static/treaty.css") == style.read_bytes()
+
+
+def test_the_heading_that_pages_of_the_registry_link_is_there(site: zipfile.ZipFile) -> None:
+    glossary = site.read("glossary.html").decode()
+    for heading in ("protocols", "the-log", "elections", "handlers", "sessions", "identity-and-trust"):
+        assert f'id="{heading}"' in glossary
+
+
+def test_an_example_is_text(site: zipfile.ZipFile) -> None:
+    (name,) = (name for name in site.namelist() if name.endswith("/agents.py"))
+    assert site.read(name) == (ROOT / "examples/agents.py").read_bytes()
+
+
+def test_equal_files_make_an_equal_archive(tmp_path: Path) -> None:
+    folder = tmp_path / "html"
+    folder.mkdir()
+    for name in ("b.html", "a.html"):
+        (folder / name).write_text(name)
+    pack(folder, tmp_path / "one.zip")
+    (folder / "a.html").touch()
+    pack(folder, tmp_path / "two.zip")
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('<a href="absent.html">x</a>', "is not there"),
+        ('<a href="other.html#absent">x</a>', "no such heading"),
+        ('<img src="absent.png">', "is not there"),
+        ("<style>p {}</style>", "stands in the page itself"),
+        ('<p style="color: red">x</p>', "stands in the page itself"),
+        ("<script>1</script>", "stands in the page itself"),
+        ('<p onclick="1">x</p>', "stands in the page itself"),
+    ],
+)
+def test_a_fault_of_a_page_fails_the_build(tmp_path: Path, text: str, fault: str) -> None:
+    (tmp_path / "other.html").write_text('<p id="here">x</p>')
+    (tmp_path / "page.html").write_text('<a href="other.html#here">x</a><a href="/topics">x</a>')
+    check(tmp_path)
+    (tmp_path / "page.html").write_text(text)
+    with pytest.raises(SiteError, match=fault):
+        check(tmp_path)
+
+
+def test_links_follow_their_pages() -> None:
+    guide = ROOT / "docs/guides/calling.md"
+    assert moved(guide, "[a](../glossary.md#x) and `[b](../glossary.md)`") == "[a](/glossary.md#x) and `[b](../glossary.md)`"
+    assert moved(guide, "[`c`](../../SECURITY.md)") == "[`c`](/security.md)"
+    assert moved(guide, "[d](https://example.com) [e](#here)") == "[d](https://example.com) [e](#here)"
+    assert moved(guide, "```\n[f](../glossary.md)\n```\n") == "```\n[f](../glossary.md)\n```\n"
+    assert moved(ROOT / "README.md", "[g](docs/specification)") == "[g](/specification/index.md)"
+    assert moved(ROOT / "README.md", "[h](examples/agents.py)") == "[h](/files/examples/agents.py)"
+
+
+@pytest.mark.parametrize("target", ["absent.md", "../../../../etc/passwd"])
+def test_a_link_to_nothing_or_out_of_the_repository_is_an_error(target: str) -> None:
+    with pytest.raises(LinkError, match="which is not there"):
+        moved(ROOT / "docs/guides/calling.md", f"[a]({target})")
+
+
+def test_chinese_words_are_found_by_their_pairs() -> None:
+    language = SearchMixed({})
+    assert language.split("book 预订房间 now") == ["book", "预订", "订房", "房间", "now"]
+    assert language.split("价") == ["价"]
+    assert language.split("v2预订") == ["v2", "预订"]
+    assert all(map(language.word_filter, ("预订", "价", "sandbox")))
+    assert not language.word_filter("the")
+
+
+def test_the_browser_splits_words_as_the_index_does(site: zipfile.ZipFile) -> None:
+    """The splitter of the index and that of the page are two programs."""
+    language, code = SearchMixed({}), site.read("_static/language_data.js").decode()
+    splitter = code[code.index("var splitQuery") :]
+    texts = ["book 预订房间 now", "价", "v2预订", "a-b_c", "订房"]
+    script = f"{splitter}\nfor (const text of {texts!r}) console.log(splitQuery(text).join(' '));"
+    try:
+        done = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True, timeout=60)
+    except FileNotFoundError:
+        pytest.skip("no Node.js here")
+    assert done.stdout.splitlines() == [" ".join(language.split(text)) for text in texts]

@@ -1,0 +1,53 @@
+"""The quick starts are executed as a new user would run them, one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_process import DOMAINS_READY, make_run, run_script
+
+QUICKSTARTS = Path(__file__).parents[2] / "docs" / "quickstarts"
+STORY = ("use", "publish", "vote", "audit")
+"""Each goes on where the one before ended, as its page says."""
+
+
+def blocks(name: str, language: str = "sh") -> list[str]:
+    """The fenced blocks of a page."""
+    text = (QUICKSTARTS / f"{name}.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_every_page_is_run() -> None:
+    assert {path.stem for path in QUICKSTARTS.glob("*.md")} == {*STORY, "run"}
+
+
+def test_a_new_user_uses_publishes_votes_and_audits(tmp_path: Path) -> None:
+    with make_run(tmp_path) as run:
+        run.wait_for(DOMAINS_READY)
+        done = run_script(run, tmp_path / "clone", "\n".join(block for name in STORY for block in blocks(name)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("Hello, Ada!") == 3
+    told = ("commerce/product-info", "10 lock", "weather-report/1.0", "greeting/1.0 is the consensus", "3 decisions")
+    places = [done.stdout.index(text) for text in told]
+    assert places == sorted(places)
+
+
+def test_a_log_of_ones_own_begins(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    script = "set -eu\n" + "\n".join(blocks("run"))
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "my-registry" / "keys").is_dir()
+    assert "registry.example" in done.stdout
+
+
+@pytest.mark.parametrize("name", STORY)
+def test_a_program_that_is_shown_is_python(name: str) -> None:
+    for text in blocks(name, "python"):
+        body = "\n".join(f"    {line}" for line in text.splitlines())
+        compile(f"async def main():\n{body}\n", f"{name}.md", "exec")

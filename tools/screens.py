@@ -1,0 +1,164 @@
+"""`make screens`: pictures of the command line and of the pages, of real runs: docs/screens/*.svg and *.png.
+
+    python tools/screens.py [--port 8302] [--web-port 8462]
+
+A registry with the first-party catalogue and three domains is started in a temporary folder (`demo/run.py`). The story of the
+quick starts is played there. Then each command of `COMMANDS` is run as on a terminal, and each page of `PAGES` is opened in
+Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from playwright.sync_api import sync_playwright
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+ROOT = Path(__file__).parents[1]
+SCREENS = ROOT / "docs" / "screens"
+STORY = ("publish", "vote")
+"""The quick starts that are played first."""
+
+COMMANDS = {
+    "search": "treaty search 'product information' --home agents/alice",
+    "fetch": 'treaty fetch "$URI" --home agents/dora',
+    "topic": "treaty topic social/greeting --explain --home agents/bob",
+    "audit": "treaty audit --home agents/carol",
+}
+"""The commands by the names of their pictures."""
+
+PAGES = {
+    "home": "/",
+    "protocols": "/protocols",
+    "topics": "/topics",
+    "docs": "/docs/",
+    "docs-concept": "/docs/concept.html",
+    "docs-search": "/docs/search.html?q=sandbox",
+}
+"""The pages by the names of their pictures."""
+
+WIDTHS = (360, 1440)
+CHROMIUM = Path("/usr/bin/chromium")
+_COLUMNS = 110
+_READY = "README.md goes on"
+# As rich's own format, without its font from the network.
+_FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img" \
+aria-label="TITLE">
+<style>.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; \
+font-size: {char_height}px; line-height: {line_height}px; }} {styles}</style>
+<defs><clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>
+{lines}</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">{backgrounds}
+<g class="{unique_id}-matrix">{matrix}</g></g>
+</svg>
+"""
+
+
+def main() -> int:
+    """Renew all pictures; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=8302)
+    parser.add_argument("--web-port", type=int, default=8462)
+    arguments = parser.parse_args()
+    SCREENS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="treaty-screens-") as folder:
+        work = Path(folder)
+        for name in (".venv", "examples"):
+            (work / name).symlink_to(ROOT / name)
+        log = work / "run.log"
+        ports = ["--port", str(arguments.port), "--web-port", str(arguments.web_port)]
+        command = [sys.executable, str(ROOT / "demo/run.py"), *ports, "--data", str(work / ".treaty-registry")]
+        with log.open("wb") as output:
+            run = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        try:
+            while _READY not in log.read_text():
+                if run.poll() is not None:
+                    print(log.read_text(), file=sys.stderr)
+                    return 1
+                time.sleep(0.2)
+            _play(work, arguments.port)
+            _commands(work, arguments.port)
+            _pages(f"http://127.0.0.1:{arguments.port}")
+        finally:
+            run.terminate()
+            run.wait(60)
+    return 0
+
+
+def _play(work: Path, port: int) -> None:
+    texts = [(ROOT / "docs" / "quickstarts" / f"{name}.md").read_text(encoding="utf-8") for name in STORY]
+    blocks = [block for text in texts for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+    # An agent that has seen nothing yet, so that its `fetch` shows all ten steps.
+    blocks.append("treaty trust add http://127.0.0.1:8080 --yes --home agents/dora; cp examples/policy.toml agents/dora")
+    _shell(work, port, "\n".join(blocks), {})
+
+
+def _shell(work: Path, port: int, script: str, environment: dict[str, str]) -> str:
+    """Run a script of the documents with the ports of this run; its output."""
+    script = script.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("https://8080.localhost", f"https://{port}.localhost")
+    known = {key: value for key, value in os.environ.items() if not key.startswith("TREATY_")}
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        cwd=work,
+        env={**known, "HOME": str(work), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def _commands(work: Path, port: int) -> None:
+    before = (
+        ". .venv/bin/activate\n. .treaty-registry/environment\nURI=https://8080.localhost/protocols/alice.example/greeting/1.0\n"
+    )
+    for name, command in COMMANDS.items():
+        output = _shell(work, port, before + command, {"FORCE_COLOR": "1", "COLUMNS": str(_COLUMNS), "TERM": "xterm-256color"})
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+            console = Console(record=True, width=_COLUMNS, file=nowhere, force_terminal=True)
+            console.print(Text(f"$ {command}", style="bold"))
+            console.print(Text.from_ansi(_kept(output).replace(f"{port}.localhost", "8080.localhost")))
+            # One id for each picture, so that an equal output gives an equal file.
+            picture = console.export_svg(
+                title=command,
+                theme=MONOKAI,
+                code_format=_FORMAT.replace("TITLE", escape(command, {'"': "&quot;"})),
+                unique_id=f"screen-{name}",
+            )
+        (SCREENS / f"{name}.svg").write_text(picture, encoding="utf-8")
+
+
+def _kept(output: str) -> str:
+    """The output without the bars of its progress, of which a terminal shows the last alone."""
+    return "\n".join(line for line in output.splitlines() if "━" not in line).strip()
+
+
+def _pages(base: str) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        for width in WIDTHS:
+            for scheme in ("light", "dark"):
+                page = browser.new_context(
+                    viewport={"width": width, "height": 800}, color_scheme="light" if scheme == "light" else "dark"
+                ).new_page()
+                for name, path in PAGES.items():
+                    page.goto(base + path)
+                    page.wait_for_load_state("networkidle")
+                    page.screenshot(path=SCREENS / f"{name}-{width}-{scheme}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
