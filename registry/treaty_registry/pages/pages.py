@@ -13,7 +13,8 @@ from ..serving.history import TopicHistory
 from ..serving.negotiation import page_of
 from ..serving.representation import Representation
 from ..serving.views import PERIODIC, Made, Views
-from . import agent, ballot, from, home, log, protocol, search
+from . import agent, ballot, home, log, protocol, search
+from . import topic as topic_page
 from .assets import Assets
 from .documentation import ARCHIVE, Documentation
 from .renderer import Renderer
