@@ -28,6 +28,7 @@ _ATTRIBUTES = {
     "code": {"class"},
     "ol": {"start"},
     "div": {"class", "tabindex"},
+    "pre": {"tabindex"},
     **{f"h{level}": {"id"} for level in range(1, 7)},
 }
 _NOT_WORD = re.compile(r"[^\w]+")
@@ -60,6 +61,8 @@ def render(document: bytes) -> Prose:
     headings = _headings(tokens)
     html = parser.renderer.render(_without_pictures(tokens), parser.options, {})
     html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")
+    # A wide example scrolls in its place, also by keyboard.
+    html = html.replace("<pre>", '<pre tabindex="0">')
     clean = nh3.clean(
         html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes={"http", "https", "mailto"}, link_rel="nofollow noopener noreferrer"
     )
