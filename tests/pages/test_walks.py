@@ -22,7 +22,8 @@ WATCH = """() => {
 }"""
 REACHABLE = """() => [...document.querySelectorAll(
     'a[href], button:enabled, input:enabled, select:enabled, textarea:enabled, summary, [tabindex="0"]')]
-  .filter(element => element.checkVisibility({visibilityProperty: true}) && element.type !== 'radio' && element.tabIndex >= 0)"""
+  .filter(element => element.checkVisibility({visibilityProperty: true}))
+  .filter(element => element.type !== 'radio' && element.tabIndex >= 0)"""
 MISSED = f"""() => ({REACHABLE})()
   .filter(element => !window.reached.has(element)).map(element => element.outerHTML.slice(0, 200))"""
 MOVING = """() => [...document.querySelectorAll('*')].filter(element => {
