@@ -29,7 +29,8 @@ MISSED = f"""() => ({REACHABLE})()
 MOVING = """() => [...document.querySelectorAll('*')].filter(element => {
     const style = getComputedStyle(element);
     const longest = text => Math.max(...text.split(',').map(parseFloat));
-    return longest(style.transitionDuration) > 0.01 || longest(style.animationDuration) > 0.01 || style.scrollBehavior === 'smooth';
+    return Math.max(longest(style.transitionDuration), longest(style.animationDuration)) > 0.01
+      || style.scrollBehavior === 'smooth';
   }).map(element => element.outerHTML.slice(0, 200))"""
 
 
