@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo agency run test test-deep mutants check docs site screens wheel bench bench-attacks stubs lock clean
+.PHONY: help demo examples agency run test test-deep mutants check docs site screens wheel bench bench-attacks stubs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -28,6 +28,11 @@ $(VENV)/development: requirements-dev.lock pyproject.toml
 
 demo: $(VENV)/runtime ## The main job end to end, narrated: publish, handshake, report, vote, consensus, attacks
 	$(BIN)/python demo
+
+EXAMPLES := $(sort $(wildcard protocols/*/example))
+
+examples: $(VENV)/runtime ## The example of each protocol of the catalogue (protocols/*/example), one after the other
+	@set -e; for example in $(EXAMPLES); do echo "$$example"; $(BIN)/python $$example; done
 
 agency: $(VENV)/runtime ## A travel agency of six agents; FAULTS=short or full has them killed, moved and hung meanwhile
 	PYTHONPATH=examples:demo $(BIN)/python -m agency $(if $(FAULTS),--faults $(FAULTS) --trips 100)
@@ -72,6 +77,7 @@ wheel: site ## A wheel that carries the site, in dist/
 bench: $(VENV)/development ## The table of ratios that the docs quote
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench agreeing
+	$(BIN)/python -m bench speaking
 
 bench-attacks: $(VENV)/development ## What an attack on an election costs, by our rule and by others
 	$(BIN)/python -m bench.attacks

@@ -5,7 +5,7 @@ A2A, `python -m bench sessions` what ten thousand live sessions do, `python -m b
 opened at once,
 `python -m bench election` what the election of a whole network does, `python -m bench audit` what auditing a million statements
 does, `python -m bench floods` what ten thousand hostile connections do to everybody else, `python -m bench searching` what a
-search and its page cost.
+search and its page cost, `python -m bench speaking` how fast three protocols are spoken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import agreeing, audit, burst, calling, election, floods, report, rivals, searching, sessions
+from . import agreeing, audit, burst, calling, election, floods, report, rivals, searching, sessions, speaking
 from .contest import Group, Result, Row, hold, meters_of
 from .handshaking import GROUP as HANDSHAKING
 from .reading import GROUP as READING
@@ -27,26 +27,17 @@ from .sandboxing import GROUP as SANDBOXING
 from .voting import GROUP as VOTING
 
 GROUPS = (READING, HANDSHAKING, VOTING, SANDBOXING)
+PARTS = {
+    part.__name__.rpartition(".")[2]: part
+    for part in (agreeing, audit, burst, calling, election, floods, searching, sessions, speaking)
+}
+"""Measurements with results of their own, by the first word of the command line."""
 
 
 def main() -> int:
     """Run; the exit status."""
-    if sys.argv[1:2] == ["agreeing"]:
-        return agreeing.main(sys.argv[2:])
-    if sys.argv[1:2] == ["calling"]:
-        return calling.main(sys.argv[2:])
-    if sys.argv[1:2] == ["sessions"]:
-        return sessions.main(sys.argv[2:])
-    if sys.argv[1:2] == ["burst"]:
-        return burst.main(sys.argv[2:])
-    if sys.argv[1:2] == ["election"]:
-        return election.main(sys.argv[2:])
-    if sys.argv[1:2] == ["floods"]:
-        return floods.main(sys.argv[2:])
-    if sys.argv[1:2] == ["searching"]:
-        return searching.main(sys.argv[2:])
-    if sys.argv[1:2] == ["audit"]:
-        return audit.main(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in PARTS:
+        return PARTS[sys.argv[1]].main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row or group; may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help="samples of each side of a row (default: 5)")

@@ -21,9 +21,10 @@ RESULTS = Path(__file__).parent / "results.json"
 TABLE = Path(__file__).parent / "results.md"
 
 
-class Line(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """A row of results.json. `figure`, `baseline`: medians; `ratio`: the median of the rounds' ratios, half of which lie between
-    `low` and `high`; `load`: the largest share of a processor that the load generator took."""
+    `low` and `high`; `bar`: 0 for none; `load`: the largest share of a processor that the load generator took; `cpu`: the
+    milliseconds of processor time for one unit of the figure and of the baseline, where they were counted."""
 
     name: str
     what: str
@@ -40,6 +41,7 @@ class Line(msgspec.Struct, frozen=True):
     load: float
     machine: str
     measured: str
+    cpu: tuple[float, float] = (0.0, 0.0)
 
 
 def machine() -> str:
@@ -69,6 +71,7 @@ def line_of(result: Result, machine: str) -> Line:
         load=round(result.load, 2),
         machine=machine,
         measured=time.strftime("%Y-%m-%d", time.gmtime()),
+        cpu=(round(result.cpu[0], 4), round(result.cpu[1], 4)),
     )
 
 
@@ -78,7 +81,7 @@ def keep(lines: Sequence[Line], order: Sequence[str]) -> None:
     merged = {line.name: line for line in (*kept, *lines)}
     ordered = [merged[name] for name in order if name in merged]
     RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=2) + b"\n")
-    TABLE.write_text(_markdown(ordered))
+    TABLE.write_text("<!-- Made by `make bench`; see README.md for what each row is. -->\n\n" + markdown(ordered))
 
 
 def table(lines: Sequence[Line]) -> Table:
@@ -87,19 +90,24 @@ def table(lines: Sequence[Line]) -> Table:
     for name in ("figure", "baseline", "ratio", "half of the rounds", "bar", ""):
         shown.add_column(name, justify="right", no_wrap=True)
     for line in lines:
-        verdict = "[green]met[/]" if line.met else "[red]missed[/]"
+        verdict = ("[green]met[/]" if line.met else "[red]missed[/]") if line.bar else ""
         shown.add_row(line.name, *_cells(line), verdict)
     return shown
 
 
-def _markdown(lines: Sequence[Line]) -> str:
-    rows = [
-        "| row | what | against | figure | baseline | ratio | half of the rounds | bar | |",
-        "|---|---|---|--:|--:|--:|--:|--:|---|",
-    ]
+def markdown(lines: Sequence[Line]) -> str:
+    """The table, and where it was made. It has a column for the processor time where a line has one."""
+    counted = any(line.cpu[0] for line in lines)
+    columns = ("row", "what", "against", "figure", "baseline", "ratio", "half of the rounds", "bar", "")
+    heads, marks = [*columns], ["---"] * 3 + ["--:"] * 5 + ["---"]
+    if counted:
+        heads[6:6], marks[6:6] = ["processor, ms", "of the baseline"], ["--:", "--:"]
+    rows = [f"| {' | '.join(heads)} |", f"|{'|'.join(marks)}|"]
     for line in lines:
-        cells = (f"`{line.name}`", line.what, line.against, *_cells(line), "met" if line.met else "**missed**")
-        rows.append(f"| {' | '.join(cells)} |")
+        cells = [f"`{line.name}`", line.what, line.against, *_cells(line)]
+        cells[6:6] = [f"{each:.3f}" for each in line.cpu] if counted else []
+        verdict = ("met" if line.met else "**missed**") if line.bar else ""
+        rows.append(f"| {' | '.join((*cells, verdict))} |")
     machines: dict[str, list[Any]] = {}
     for line in lines:
         machines.setdefault(f"{line.machine}; measured {line.measured}", []).append(f"`{line.name}`")
@@ -107,12 +115,13 @@ def _markdown(lines: Sequence[Line]) -> str:
         made = [f"On {next(iter(machines))}."]
     else:
         made = [f"- {', '.join(names)}: on {where}." for where, names in machines.items()]
-    return "\n".join(["<!-- Made by `make bench`; see README.md for what each row is. -->", "", *rows, "", *made, ""])
+    return "\n".join([*rows, "", *made, ""])
 
 
 def _cells(line: Line) -> tuple[str, ...]:
     spread, sign = f"{line.low:.2f}–{line.high:.2f}", "≤" if line.unit == "ms" else "≥"
-    return _amount(line.figure, line.unit), _amount(line.baseline, line.unit), f"{line.ratio:.2f}", spread, f"{sign} {line.bar:g}"
+    bar = f"{sign} {line.bar:g}" if line.bar else ""
+    return _amount(line.figure, line.unit), _amount(line.baseline, line.unit), f"{line.ratio:.2f}", spread, bar
 
 
 def _amount(value: float, unit: Unit) -> str:

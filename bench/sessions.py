@@ -250,7 +250,7 @@ class Memory:
 
     def read(self) -> None:
         """Read it once."""
-        sizes = {pid: _pss(pid) for pid in _family(self._root)}
+        sizes = {pid: _pss(pid) for pid in family(self._root)}
         agent = sizes.pop(self._root)
         self.peak = max(self.peak, (agent + sum(sizes.values()), agent, sum(sizes.values()), len(sizes)))
 
@@ -263,7 +263,8 @@ def _pss(pid: int) -> int:
     return next((int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")), 0)
 
 
-def _family(root: int) -> list[int]:
+def family(root: int) -> list[int]:
+    """Return a process and all below it."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -138,7 +138,8 @@ def _publish_catalogue(url: str, home: Path) -> None:
     print("The catalogue", flush=True)
     for project in sorted(CATALOGUE.glob("*/*/protocol.toml")):
         print(f"  ✓ {_treaty(home, 'publish', str(project.parent))['uri']}", flush=True)
-    print(f"  Its handlers are by {_treaty(home, 'identity', 'show')['did']}: name it with --publisher to run them.")
+    publisher = _treaty(home, "identity", "show")["did"]
+    print(f"  Let an agent run their handlers: treaty policy allow {publisher} --home HOME", flush=True)
 
 
 def _say_farewell(data: Path) -> None:

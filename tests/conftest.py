@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 import structlog
 from depth import examples
+from handoffs import World, world
 from hypothesis import settings
 from postgres_server import Postgres
+from rabbitmq_server import RabbitServer, rabbitmq
 from registries import Web, open_registry
 
+from treaty_handoff import Seal
 from treaty_registry.registry import Registry
 from treaty_registry.storage.embedded import embedded_postgres
 
@@ -69,3 +72,25 @@ async def registry(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Reg
     """A registry in this process, with its genesis and parameters logged."""
     async with open_registry(tmp_path / "registry", database, web) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def rabbit() -> Iterator[RabbitServer]:
+    """A RabbitMQ for the whole run."""
+    with rabbitmq() as server:
+        yield server
+
+
+@pytest.fixture
+async def here(database: str) -> AsyncIterator[World]:
+    """Agents with the queues of PostgreSQL."""
+    async with world(database, None, seal=Seal(b"k" * 32)) as made:
+        yield made
+
+
+@pytest.fixture(params=["postgres", "rabbitmq"])
+async def anywhere(request: pytest.FixtureRequest, database: str) -> AsyncIterator[World]:
+    """Agents with the queues of each broker."""
+    url = request.getfixturevalue("rabbit").url if request.param == "rabbitmq" else None
+    async with world(database, url, seal=Seal(b"k" * 32)) as made:
+        yield made

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,8 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8302)
     parser.add_argument("--web-port", type=int, default=8462)
     arguments = parser.parse_args()
+    # A termination unwinds as Ctrl-C does, so that the registry ends too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     SCREENS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="treaty-screens-") as folder:
         work = Path(folder)

@@ -1,4 +1,4 @@
-"""AIP 0.0.1 over gRPC, for peers of other makes. `pip install 'treaty[aip]'`.
+"""AIP 0.0.1 over gRPC, for peers of other makes. `pip install '.[aip]'`.
 
     from treaty_aip import Agent, Gateway, Tool
 
@@ -10,7 +10,8 @@ The rules of the sessions and the codec are the handler of protocols/aip/0.0.1, 
 package adds clock, sockets and the names of the source.
 
     handler              the handler (a link to protocols/aip/0.0.1/handler)
-    host                 runs a session of the handler; calls, flow and security are its gRPC side
+    host                 runs a session of the handler; calls, channels, flow and security are its gRPC side
+    addresses            the addresses that a gateway connects to
     gateway, agent, tool, node    the source's classes
     executors, handlers  the functions of an application
     data, messages       the source's data
@@ -22,7 +23,9 @@ from __future__ import annotations
 
 from treaty_consensus.extras import naming_extras
 
-with naming_extras():
+with naming_extras("aip"):
+    import grpc  # noqa: F401  # first: a library of [agent], which [aip] includes, would name that extra alone
+
     from .agent import Agent
     from .calls import Bounds
     from .data import (

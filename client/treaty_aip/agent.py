@@ -8,17 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from treaty_client import OperationError
-from treaty_consensus.printable import printable
 
 from .calls import Bounds
 from .data import AgentInfo, AgentSkill, ContentItem, Mode, Peer, SessionStatus, ToolInfo
-from .handlers import invoke_all
+from .handlers import invoke_all, public_text
 from .host import Function
 from .messages import AgentMessage, Content, TaskInfo, ToolRequest, ToolResponse, content_items, written_arguments
 from .node import HEARTBEAT_INTERVAL, GatewayNode, described
 from .security import Security
 from .stub_paths import method_of, path_in
 from .stubs.aip_pb2_grpc import GatewayServiceStub
+
+MAX_LATEST = 128
+"""Sessions whose last inquiry is kept for `invoke_session_handlers`: as many as may be open. The oldest goes."""
+MAX_PEERS = 4096
+"""Nodes in `get_nodes`: as many as one answer of a gateway has. Updates name further ones without an end."""
 
 
 class Agent(GatewayNode):
@@ -50,7 +54,7 @@ class Agent(GatewayNode):
         self.input_mode, self.output_mode, self.skills = list(input_mode), list(output_mode), list(skills)
         self._peers: dict[str, AgentInfo | ToolInfo] = {}
         self._inquiries: asyncio.Queue[AgentMessage] = asyncio.Queue(self._bounds.inbox)
-        self._feedback: dict[str, asyncio.Queue[AgentMessage]] = {}
+        self._feedback: dict[tuple[str, str], asyncio.Queue[AgentMessage]] = {}
         self._latest: dict[str, AgentMessage] = {}
         self._tools: dict[str, str] = {}
 
@@ -145,7 +149,7 @@ class Agent(GatewayNode):
         to = {} if address is None else {"address": address}
         await self._call("create_client", session_id=session_id, receiver_id=receiver_id, method=method, **to)
         self._paths(method, path_in(stub, stream_calling))
-        self._feedback[session_id] = asyncio.Queue(self._bounds.inbox)
+        self._feedback[session_id, receiver_id] = asyncio.Queue(self._bounds.inbox)
         return session_id
 
     async def submit_inquiry(
@@ -167,11 +171,11 @@ class Agent(GatewayNode):
     async def receive_feedback(self, session_id: str, receiver_id: str) -> AgentMessage:
         """Wait for the next answer in a session that this agent began. A session that fails ends with STOP_RESPONSE.
 
-        Raises `OperationError` (404) without a client.
+        Raises `OperationError` (404) without a client of this session and receiver.
         """
-        if session_id not in self._feedback:
-            raise OperationError(404, "There is no client of this session.")
-        return await self._feedback[session_id].get()
+        if (session_id, receiver_id) not in self._feedback:
+            raise OperationError(404, "There is no client of this session and receiver.")
+        return await self._feedback[session_id, receiver_id].get()
 
     async def submit_feedback(
         self,
@@ -187,11 +191,18 @@ class Agent(GatewayNode):
         Raises `OperationError`: 400 for the status of a quest, 404 without such a session.
         """
         await self._submit("submit_feedback", session_id, receiver_id, content, content_mode, session_status, task_info)
+        latest = self._latest.get(session_id)
+        stopping = latest is not None and session_status is None and latest.session_status == SessionStatus.STOP_QUEST
+        if session_status == SessionStatus.STOP_RESPONSE or stopping:
+            self._latest.pop(session_id, None)
 
     async def receive_inquiry(self) -> AgentMessage:
         """Wait for the next inquiry of any session that another agent began."""
         message = await self._inquiries.get()
+        self._latest.pop(message.session_id, None)
         self._latest[message.session_id] = message
+        if len(self._latest) > MAX_LATEST:
+            del self._latest[next(iter(self._latest))]
         return message
 
     async def invoke_session_handlers(self, session_id: str, handlers: list[Callable[..., Any]]) -> list[Any]:
@@ -242,14 +253,14 @@ class Agent(GatewayNode):
         """Remove a client, and cancel its session. Return whether there was one."""
         closed = bool(await self._call("close_client", session_id=session_id, receiver_id=receiver_id))
         if closed:
-            self._feedback.pop(session_id, None)
+            self._feedback.pop((session_id, receiver_id), None)
         return closed
 
     async def close_tool_client(self, tool_id: str) -> bool:
         """Close the connection to a tool that was called. Return whether there was one."""
         address = self._tools.pop(tool_id, None)
         if address and self._host is not None:
-            await self._host.outgoing.hang_up(address)
+            await self._host.outgoing.channels.hang_up(address)
         return address is not None
 
     async def _submit(
@@ -267,7 +278,7 @@ class Agent(GatewayNode):
         await self._call(operation, message=message, **given)
 
     async def _fail(self, message: AgentMessage, error: Exception) -> None:
-        text = printable(f"{type(error).__name__}: {error}", 500)
+        text = public_text(error)
         try:
             await self.submit_feedback(message.session_id, message.sender_id, text, session_status=SessionStatus.STOP_RESPONSE)
         except OperationError:
@@ -291,14 +302,14 @@ class Agent(GatewayNode):
 
     async def _take_feedback(self, arguments: Any) -> None:
         message = AgentMessage.from_value(arguments["message"])
-        if (queue := self._feedback.get(message.session_id)) is not None:
+        if (queue := self._feedback.get((message.session_id, message.sender_id))) is not None:
             _keep(queue, message)
 
     async def _take_change(self, arguments: Any) -> None:
         update = arguments["update"]
         if update["update_type"] == "REMOVED":
             self._peers.pop(update["node_id"], None)
-        elif "peer" in update:
+        elif "peer" in update and len(self._peers) < MAX_PEERS:
             self._peers |= described([update["peer"]])
 
 

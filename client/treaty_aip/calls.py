@@ -10,15 +10,30 @@ from typing import Any
 
 import grpc
 
+from treaty_client import OperationError
+from treaty_client.network.turns import asker_at
+from treaty_client.places import Places, asker
 from treaty_consensus.errors import TreatyError
 
-from .flow import Ended, Flow
+from .addresses import NodeAddresses, caller_ip, resolved_at_call
+from .channels import Channels
+from .flow import FULL, Ended, Flow, Waiting
+from .handler.codec import decode
 from .handler.fields import CONVERSATIONS, METHODS, STREAMS
 from .handler.frames import Frame
+from .handler.registry import info_of
 from .security import CallerProofs, Security
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of one message: gRPC's own default."""
+_DESCRIBING = ("RegisterAgent", "RegisterTool", "UpdateNodeInfo")
+"""The requests in which a node names its address."""
+FIRST_MESSAGE_SECONDS = 10.0
+"""For the first message of a stream. Until it comes, no timer of the session ends the call."""
+KEEPALIVE = [("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 20_000), ("grpc.max_connection_idle_ms", 600_000)]
+"""A connection whose other end is gone holds its calls until an answer to a ping is missing."""
+_HELD = STREAMS | {"RouteToolCalling", "CallTool"}
+"""The methods whose calls last as long as an application wants. The others are answered at once."""
 _STATUS = {code.name: code for code in grpc.StatusCode}
 
 Deliver = Callable[[str, Frame], list[Flow]]
@@ -27,8 +42,11 @@ Deliver = Callable[[str, Frame], list[Flow]]
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of a gateway or node. `message`: bytes. `calls`: open calls of others. `inbox`: messages that wait for the
-    application."""
+    """The bounds of a gateway or node.
+
+    `message`: bytes. `calls`: open streams and calls of tools; one network has at most as many as are free. As many again are
+    for registrations, heartbeats and other calls that are answered at once. `inbox`: messages that wait for the application.
+    """
 
     message: int = MAX_MESSAGE
     calls: int = 512
@@ -50,11 +68,13 @@ async def _room(flows: list[Flow]) -> None:
 
 
 class IncomingCalls:
-    """The calls of others at one server."""
+    """The calls of others at one server. `addresses`: of the nodes, where it is a gateway's."""
 
-    def __init__(self, deliver: Deliver, bounds: Bounds) -> None:
-        self._deliver, self._bounds = deliver, bounds
+    def __init__(self, deliver: Deliver, bounds: Bounds, addresses: NodeAddresses | None, waiting: Waiting) -> None:
+        self._deliver, self._addresses, self._waiting = deliver, addresses, waiting
+        self._places = Places(bounds.calls, keeps_some=True)
         self._flows: dict[str, Flow] = {}
+        self._checked: dict[str, tuple[str, str]] = {}
         self._numbers = itertools.count(1)
         self.proofs: CallerProofs | None = None
 
@@ -73,7 +93,12 @@ class IncomingCalls:
         """Send a response, or the end of a call."""
         flow = self._flows.get(frame.call)
         if flow is not None:
-            _put(flow, frame)
+            _put(flow, frame, self._waiting)
+        checked = self._checked.pop(frame.call, None)
+        # Kept before any other event: a call to the new node may be the next one. A refused registration keeps nothing.
+        if checked is not None and frame.kind == "RESPONSE" and decode(METHODS[frame.method][2], frame.message)["success"]:
+            assert self._addresses is not None
+            self._addresses.keep(*checked)
         return flow
 
     def _single(self, method: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
@@ -96,11 +121,27 @@ class IncomingCalls:
 
     async def _serve(self, method: str, context: Any, request: bytes | None, write: Callable[[bytes], Awaitable[None]]) -> None:
         """Serve one call. `request`: the only one, or None for a stream of requests."""
+        if method not in _HELD:
+            await self._serve_call(method, context, request, write)
+            return
+        ip = caller_ip(context.peer())
+        asker.set(asker_at(None if ip is None else str(ip)))
+        try:
+            held = await self._places.take(0)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Too many calls are open.")
+        try:
+            await self._serve_call(method, context, request, write)
+        finally:
+            self._places.give_back(held)
+
+    async def _serve_call(
+        self, method: str, context: Any, request: bytes | None, write: Callable[[bytes], Awaitable[None]]
+    ) -> None:
         peer = await self._peer(method, context)
-        if len(self._flows) >= self._bounds.calls:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"There are {self._bounds.calls} open calls.")
         call, flow = f"in-{next(self._numbers)}", Flow()
         self._flows[call] = flow
+        self._waiting.add(flow)
         reading = asyncio.create_task(self._read(peer, method, call, request, context))
         try:
             while isinstance(item := await flow.get(), bytes):
@@ -110,6 +151,8 @@ class IncomingCalls:
         finally:
             reading.cancel()
             del self._flows[call]
+            self._waiting.discard(flow)
+            self._checked.pop(call, None)
             # An end that the session did not ask for: the caller cancelled, or its connection is lost.
             if not flow.over:
                 self._deliver(peer, Frame("CANCEL", method, call))
@@ -117,11 +160,37 @@ class IncomingCalls:
 
     async def _read(self, peer: str, method: str, call: str, request: bytes | None, context: Any) -> None:
         if request is not None:
+            try:
+                await self._check_address(method, call, request, context.peer())
+            except OperationError as error:
+                code = {400: "INVALID_ARGUMENT", 409: "ALREADY_EXISTS"}.get(error.status, "PERMISSION_DENIED")
+                self.send(Frame("STATUS", method, call, code=code, text=error.message))
+                return
             self._deliver(peer, Frame("REQUEST", method, call, request))
             return
-        while (data := await context.read()) is not grpc.aio.EOF:
+        try:
+            async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
+                data = await context.read()
+        except TimeoutError:
+            self.send(Frame("STATUS", method, call, code="DEADLINE_EXCEEDED", text="The first message did not come in time."))
+            return
+        while data is not grpc.aio.EOF:
             await _room(self._deliver(peer, Frame("REQUEST", method, call, data)))
+            data = await context.read()
         self._deliver(peer, Frame("END", method, call))
+
+    async def _check_address(self, method: str, call: str, request: bytes, connection: str) -> None:
+        """Check the address that a node names for itself. Raises `OperationError` (400, 403)."""
+        if self._addresses is None or method not in _DESCRIBING:
+            return
+        try:
+            message = decode(METHODS[method][1], request)
+        except ValueError:
+            return  # the session refuses it
+        described = info_of(message.get("peer", {})) if method == "UpdateNodeInfo" else message
+        if "address" in described:
+            address = described["address"]
+            self._checked[call] = (address, await self._addresses.check(address, caller_ip(connection)))
 
     async def _peer(self, method: str, context: Any) -> str:
         assert self.proofs is not None
@@ -133,13 +202,15 @@ class IncomingCalls:
 
 
 class OutgoingCalls:
-    """The calls that a session makes, and the channels to their targets."""
+    """The calls that a session makes. A gateway makes them to `addresses` alone; the application of a node chooses its own."""
 
-    def __init__(self, deliver: Deliver, security: Security, bounds: Bounds) -> None:
-        self._deliver, self._security, self._bounds = deliver, security, bounds
+    def __init__(
+        self, deliver: Deliver, security: Security, bounds: Bounds, addresses: NodeAddresses | None, waiting: Waiting
+    ) -> None:
+        self._deliver, self._security, self._waiting = deliver, security, waiting
         self._flows: dict[str, Flow] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self.channels = Channels(security, bounds.options(), resolved_at_call if addresses is None else addresses.target)
         self.paths: dict[str, str] = {}
         """The paths of methods that the application's stubs name in another way."""
 
@@ -150,20 +221,14 @@ class OutgoingCalls:
             if frame.kind != "REQUEST" or not frame.address:
                 return None
             flow = self._flows[frame.call] = Flow()
+            self._waiting.add(flow)
             self._tasks[frame.call] = asyncio.create_task(self._run(peer, frame, flow))
         if frame.kind == "CANCEL":
             self._tasks[frame.call].cancel()
             flow.close()
             return None
-        _put(flow, frame)
+        _put(flow, frame, self._waiting)
         return flow
-
-    async def hang_up(self, address: str) -> bool:
-        """Close the channel to an address; whether there was one."""
-        channel = self._channels.pop(address, None)
-        if channel is not None:
-            await channel.close()
-        return channel is not None
 
     async def close(self) -> None:
         """End all calls and channels."""
@@ -171,32 +236,28 @@ class OutgoingCalls:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for address in [*self._channels]:
-            await self.hang_up(address)
-
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        if address not in self._channels:
-            self._channels[address] = self._security.channel(address, self._bounds.options())
-        return self._channels[address]
+        await self.channels.close()
 
     async def _run(self, peer: str, first: Frame, flow: Flow) -> None:
         call, method = first.call, first.method
         ending = Frame("STATUS", method, call)
         try:
-            await self._call(peer, first, flow)
+            async with self.channels.use(first.address) as channel:
+                await self._call(peer, first, flow, channel)
         except grpc.aio.AioRpcError as error:
             ending = ending._replace(code=error.code().name, text=(error.details() or "")[:500])
         except (OSError, ValueError, TreatyError, grpc.aio.UsageError) as error:
             ending = ending._replace(code="UNAVAILABLE", text=str(error)[:500])
         finally:
             del self._flows[call], self._tasks[call]
+            self._waiting.discard(flow)
             flow.close()
         self._deliver(peer, ending)
 
-    async def _call(self, peer: str, first: Frame, flow: Flow) -> None:
-        call, method, address = first.call, first.method, first.address
+    async def _call(self, peer: str, first: Frame, flow: Flow, channel: grpc.aio.Channel) -> None:
+        call, method = first.call, first.method
         path = self.paths.get(method) or path_of(method)
-        channel, proof = self._channel(address), self._security.proof(address, path)
+        proof = self._security.proof(first.address, path)
         if method not in STREAMS:
             data = await flow.get()
             response = await channel.unary_unary(path)(data, metadata=proof)
@@ -226,12 +287,13 @@ async def _write(stream: Any, flow: Flow) -> None:
     await stream.done_writing()
 
 
-def _put(flow: Flow, frame: Frame) -> None:
+def _put(flow: Flow, frame: Frame, waiting: Waiting) -> None:
     item: bytes | Ended = Ended(frame.code if frame.kind == "STATUS" else "", frame.text)
     if frame.kind in ("REQUEST", "RESPONSE"):
         item = frame.message
     if not flow.put(item):
-        flow.replace(Ended("RESOURCE_EXHAUSTED", "Too many bytes wait for this call."))
+        flow.replace(FULL)
+    waiting.enforce()
 
 
 def served_methods(services: Mapping[str, bool]) -> list[str]:

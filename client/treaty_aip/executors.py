@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from treaty_client import OperationError
+from treaty_consensus.printable import printable
 
 from .handlers import run
 
@@ -43,8 +44,16 @@ class FunctionExecutor:
         self.arguments = {each.name: self._type_name(each) for each in parameters if each.kind not in variable}
 
     async def __call__(self, arguments: Mapping[str, str]) -> str:
-        """Return the result as text: a str as it is, anything else by `str`. Raises what the function raises."""
-        named = {name: self._read(name, text) for name, text in arguments.items()}
+        """Return the result as text: a str as it is, anything else by `str`. Raises what the function raises.
+
+        Raises `OperationError` (400) for an argument that is not of its type.
+        """
+        named = {}
+        for name, text in arguments.items():
+            try:
+                named[name] = self._read(name, text)
+            except ValueError as error:
+                raise OperationError(400, f"The argument {printable(name, 100)} is not of its type.") from error
         return str(await run(self._function, **named))
 
     def _type_name(self, parameter: inspect.Parameter) -> str:
@@ -73,6 +82,7 @@ class ApiExecutor:
         if not re.match(r"https?://[^/?#{}]+(?=[/?#]|$)", url):
             # A place in the host's name would let a caller choose the host.
             raise OperationError(400, "The URL is http or https, and its host has no {NAME}.")
+        self._fixed = frozenset(httpx.URL(_PLACE.sub("x", url)).params)
         self.arguments = dict.fromkeys(_PLACE.findall(url), "any")
         self.name = re.sub(r"\W+", "_", url.partition("://")[2]).strip("_")[:100]
 
@@ -82,6 +92,9 @@ class ApiExecutor:
         if missing:
             raise OperationError(400, f"The argument {missing[0]} is missing.")
         url = _PLACE.sub(lambda place: _segment(arguments[place[1]]), self._url)
+        # The owner's own parameters of the query may say whose data the API shows.
+        if fixed := [name for name in arguments if name in self._fixed and self.method in _IN_QUERY]:
+            raise OperationError(400, f"The argument {printable(fixed[0], 100)} is fixed by the tool.")
         rest = {name: value for name, value in arguments.items() if f"{{{name}}}" not in self._url}
         sent: dict[str, Any] = {"json": rest} if self.method in _IN_BODY else {"params": httpx.URL(url).params.merge(rest)}
         # Redirects are not followed: the headers may hold the owner's token, and the owner named this URL.

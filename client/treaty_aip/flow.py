@@ -19,6 +19,32 @@ class Ended(NamedTuple):
     text: str
 
 
+FULL = Ended("RESOURCE_EXHAUSTED", "Too many bytes wait for this call.")
+
+MAX_WAITING_TOTAL = 64 * 1024 * 1024
+"""Bytes that wait for all calls of one server. A peer may open many calls and read none of them."""
+
+
+class Waiting:
+    """The bytes that wait for the calls of one server."""
+
+    def __init__(self) -> None:
+        self._flows: set[Flow] = set()
+
+    def add(self, flow: Flow) -> None:
+        """Count a flow from now on."""
+        self._flows.add(flow)
+
+    def discard(self, flow: Flow) -> None:
+        """Count a flow no more."""
+        self._flows.discard(flow)
+
+    def enforce(self) -> None:
+        """End the calls for which most bytes wait, until the others fit. A call that is read loses nothing."""
+        while self._flows and sum(flow.size for flow in self._flows) > MAX_WAITING_TOTAL:
+            max(self._flows, key=lambda flow: flow.size).replace(FULL)
+
+
 class Flow:
     """A queue with bounds. For one event loop."""
 
@@ -28,6 +54,11 @@ class Flow:
         self._filled, self._emptied = asyncio.Event(), asyncio.Event()
         self._emptied.set()
         self.over = False
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that wait."""
+        return self._bytes
 
     def put(self, item: bytes | Ended) -> bool:
         """Add a message or the end. Nothing follows the end. Return False if the bound is reached; then the call has to end."""
@@ -66,4 +97,6 @@ class Flow:
     def close(self) -> None:
         """Let waiting senders go on: the messages go nowhere."""
         self.over = True
+        self._items.clear()
+        self._bytes = 0
         self._emptied.set()

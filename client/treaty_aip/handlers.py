@@ -7,7 +7,19 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from treaty_client import OperationError
+from treaty_consensus.printable import printable
+
 from .messages import AgentMessage
+
+
+def public_text(error: Exception) -> str:
+    """Return the text of an application's failure for other agents.
+
+    It is the message of an `OperationError`, which is written for them. Of any other exception it is the type: its text may hold
+    internals, and belongs into the own log.
+    """
+    return printable(error.message if isinstance(error, OperationError) else f"{type(error).__name__} in the application.", 500)
 
 
 async def invoke_all(handlers: Sequence[Callable[..., Any]], message: AgentMessage) -> list[Any]:
@@ -27,7 +39,7 @@ async def _invoke(handler: Callable[..., Any], message: AgentMessage) -> Any:
     return await run(handler, *arguments)
 
 
-async def run(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+async def run(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     """Call a function: a coroutine here, any other in a thread, so that it holds up nothing."""
     if inspect.iscoroutinefunction(inspect.unwrap(getattr(function, "func", function))):
         return await function(*arguments, **named)

@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 
 from treaty_client import OperationError
-from treaty_consensus.printable import printable
 from treaty_handler import (
     Audit,
     Call,
@@ -33,10 +32,12 @@ from treaty_handler import (
     encode_json,
 )
 
-from .calls import Bounds, IncomingCalls, OutgoingCalls, served_methods
-from .flow import Flow
+from .addresses import NodeAddresses
+from .calls import KEEPALIVE, Bounds, IncomingCalls, OutgoingCalls, served_methods
+from .flow import Flow, Waiting
 from .handler import handler
 from .handler.frames import REQUESTS, Frame, pack, unpack
+from .handlers import public_text
 from .security import CallerProofs, Security
 
 _log = logging.getLogger(__name__)
@@ -54,11 +55,17 @@ class SessionHost:
     """
 
     def __init__(
-        self, role: str, functions: Mapping[str, Function], parameters: Mapping[str, Value], security: Security, bounds: Bounds
+        self,
+        role: str,
+        functions: Mapping[str, Function],
+        parameters: Mapping[str, Value],
+        security: Security,
+        bounds: Bounds,
+        addresses: NodeAddresses | None = None,
     ) -> None:
-        """Open the session. `functions`: the operations that the handler invokes."""
+        """Open the session. `functions`: the operations that the handler invokes. `addresses`: of a gateway's nodes."""
         seed = {"local": _OTHER_SIDE, "peer": _OTHER_SIDE, "seed": secrets.token_hex(16)}
-        self._session = handler.open(role, {**seed, **parameters})
+        self._session = handler.open(role, {**seed, **security.parameters(), **parameters})
         self._functions, self._security, self._bounds = functions, security, bounds
         self._events: deque[Event] = deque()
         self._touched: list[Flow] = []
@@ -67,13 +74,17 @@ class SessionHost:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
-        self._incoming = IncomingCalls(self._frame, bounds)
-        self.outgoing = OutgoingCalls(self._frame, security, bounds)
+        waiting = Waiting()
+        self._incoming = IncomingCalls(self._frame, bounds, addresses, waiting)
+        self.outgoing = OutgoingCalls(self._frame, security, bounds, addresses, waiting)
         self._server: grpc.aio.Server | None = None
 
     async def start(self, address: str, *services: str) -> str:
         """Serve; the address, with the port that the system chose for port 0. Raises `OperationError` (503)."""
-        server = grpc.aio.server(options=self._bounds.options())
+        # Without the option a second server of the same user would share the port, and take a part of the calls.
+        options = [*self._bounds.options(), ("grpc.so_reuseport", 0), *KEEPALIVE]
+        # The bound counts calls whose proofs are still being checked, too. Half of it is for calls that are answered at once.
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * self._bounds.calls)
         server.add_generic_rpc_handlers(self._incoming.handlers(served_methods(dict.fromkeys(services, True))))
         try:
             port = self._security.bind(server, address)
@@ -193,13 +204,11 @@ class SessionHost:
             encode_json(value)
             result = Result(call=call, value=value, at=_now())
         except OperationError as error:
-            result = Result(call=call, error=Failure(code=error.status, message=printable(error.message, 500)), at=_now())
+            result = Result(call=call, error=Failure(code=error.status, message=public_text(error)), at=_now())
         except Exception as error:
-            # An application's fault fails its one call. Its text goes to the caller, as the source has it.
+            # An application's fault fails its one call. The text may hold internals, so the caller learns the type alone.
             _log.exception("%s failed", operation)
-            result = Result(
-                call=call, error=Failure(code=500, message=printable(f"{type(error).__name__}: {error}", 500)), at=_now()
-            )
+            result = Result(call=call, error=Failure(code=500, message=public_text(error)), at=_now())
         self._deliver(result)
 
 

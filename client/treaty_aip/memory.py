@@ -16,6 +16,10 @@ MAX_MESSAGES = 10_000
 """Messages of one task: TinyDB writes the whole file for each."""
 
 
+MAX_OPEN = 64
+"""Databases that are kept open: each costs a file descriptor, and a peer may choose the ids of ever new tasks."""
+
+
 class ContextMemory:
     """The messages of one agent in `save_root`/`agent_id`. One process at a time uses a folder.
 
@@ -35,7 +39,7 @@ class ContextMemory:
         try:
             # Exclusive: of two calls for one task, one returns True.
             path.open("x").close()
-            self.dbs[task_id] = TinyDB(path)
+            self._keep_open(task_id)
         except (OSError, ValueError):
             return False
         return True
@@ -56,7 +60,7 @@ class ContextMemory:
         return True
 
     def read(self, task_id: str) -> list[AgentMessage | ToolRequest | ToolResponse]:
-        """Return the messages of a task in their order; none if it has no database."""
+        """Return the messages of a task in their order; none if it has no database. Raises ValueError for a damaged file."""
         database = self._open(task_id)
         kinds = {each.__name__: each for each in (AgentMessage, ToolRequest, ToolResponse)}
         return [kinds[entry["kind"]].from_value(entry["message"]) for entry in (database.all() if database else [])]
@@ -76,8 +80,13 @@ class ContextMemory:
         if task_id not in self.dbs:
             if not self._path(task_id).exists():
                 return None
-            self.dbs[task_id] = TinyDB(self._path(task_id))
+            self._keep_open(task_id)
         return self.dbs[task_id]
+
+    def _keep_open(self, task_id: str) -> None:
+        while len(self.dbs) >= MAX_OPEN:
+            self.dbs.pop(next(iter(self.dbs))).close()
+        self.dbs[task_id] = TinyDB(self._path(task_id))
 
     def _path(self, task_id: str) -> Path:
         return Path(self.save_dir) / f"{_file_name(task_id)}.json"

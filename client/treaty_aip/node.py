@@ -11,6 +11,7 @@ from treaty_client import OperationError
 
 from .calls import Bounds
 from .data import AgentInfo, AipData, Peer, ToolInfo
+from .handler.registry import node_id
 from .host import Function, SessionHost
 from .security import Security
 
@@ -44,7 +45,8 @@ class GatewayNode:
         """Serve at `address`; port 0 becomes a free one. Raises `OperationError` (409, 503)."""
         if self._host is not None:
             raise OperationError(409, "This node is started.")
-        host = SessionHost("node", self._functions(), self._parameters, self._security, self._bounds)
+        own = {"node_id": node_id(self._peer().to_value())}
+        host = SessionHost("node", self._functions(), {**own, **self._parameters}, self._security, self._bounds)
         self.address = await host.start(self.address, self._service)
         self._host = host
         return self

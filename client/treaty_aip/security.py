@@ -7,8 +7,8 @@ and a number that is used once. So it is of no use at another target, for anothe
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
@@ -20,6 +20,7 @@ from treaty_client.network.authentication.request_signing import RequestSigner, 
 from treaty_client.network.did_documents import DidDocument, DidResolver
 from treaty_consensus.did import Did
 from treaty_consensus.errors import Unauthorized
+from treaty_handler import Value
 
 ANONYMOUS = "anonymous"
 """The peer of calls without a proof."""
@@ -34,24 +35,33 @@ async def _no_documents(did: Did) -> DidDocument:
 class Security:
     """How the calls of one gateway or node are protected. By default it speaks as the source does: to anyone, in the clear.
 
-    `identity`: signs the own calls. `require_did`: refuse a call without a proof. `resolver`: of the callers' DIDs; a did:key
-    needs none. `certificate`: chain and key in PEM, to serve TLS. `authority`: the root certificates in PEM for calls over TLS.
-    `aliases`: further addresses under which others call. `home`: the folder that remembers used proofs; default a temporary one.
+    `identity`: signs the own calls. `require_did`: refuse a call without a proof, and one that speaks as another agent. `names`:
+    id → DID of the agents whose ids are not their DIDs. `gateway`: the DID of a node's gateway, which speaks for its nodes.
+    `resolver`: of the callers' DIDs; a did:key needs none. `certificate`: chain and key in PEM, to serve TLS. `authority`: the
+    root certificates in PEM for calls over TLS. `aliases`: further addresses under which others call. `home`: the folder that
+    remembers used proofs; default a temporary one.
     """
 
     identity: Identity | None = None
     require_did: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    gateway: str = ""
     resolver: DidResolver | None = None
     certificate: tuple[bytes, bytes] | None = None
     authority: bytes | None = None
     aliases: Sequence[str] = ()
     home: Path | None = None
 
-    def channel(self, address: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
-        """Return a channel to an address."""
+    def parameters(self) -> dict[str, Value]:
+        """Return the parameters of a session that say who may speak as whom."""
+        return {"speakers": {"names": dict(self.names), "gateway": self.gateway}} if self.require_did else {}
+
+    def channel(self, address: str, target: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
+        """Return a channel to an address. `target`: dialled for it; TLS still asks for the certificate of the address."""
+        named = [*options, ("grpc.default_authority", address)]
         if self.authority is None:
-            return grpc.aio.insecure_channel(address, options=options)
-        return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(self.authority), options=options)
+            return grpc.aio.insecure_channel(target, options=named)
+        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(self.authority), options=named)
 
     def bind(self, server: grpc.aio.Server, address: str) -> int:
         """Have a server listen; the port. Raises RuntimeError where the address cannot be listened on."""

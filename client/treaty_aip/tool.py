@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self
 
-from treaty_consensus.printable import printable
+from treaty_client import OperationError
 
 from .calls import Bounds
 from .data import Mode, Peer, ToolInfo, copied
 from .executors import ApiExecutor, FunctionExecutor
-from .handlers import run
+from .handlers import public_text, run
 from .host import Function
 from .messages import ToolRequest, ToolResponse, content_items
 from .node import HEARTBEAT_INTERVAL, GatewayNode
 from .security import Security
 
+_log = logging.getLogger(__name__)
 Executor = Callable[[Mapping[str, str]], Awaitable[str]]
 
 
@@ -176,4 +178,6 @@ class Tool(GatewayNode):
         try:
             return ToolResponse(content=content_items(await self._executor(request.arguments)))
         except Exception as error:  # the function is any code
-            return ToolResponse(is_error=True, error_message=printable(f"{type(error).__name__}: {error}", 500))
+            if not isinstance(error, OperationError):
+                _log.exception("The tool %r failed", self._info.tool_id)
+            return ToolResponse(is_error=True, error_message=public_text(error))

@@ -23,7 +23,7 @@ process, a thread, a writable file or new random bytes fail there.
 
 from __future__ import annotations
 
-from .effects import Audit, Cancel, Effect, Emit, End, Invoke, Persist, Request, Return, Send, SetTimer
+from .effects import Audit, Cancel, Effect, Emit, End, Invoke, Multicast, Persist, Request, Return, Send, SetTimer
 from .events import Call, Cancelled, Close, Event, Item, Opened, PeerJoined, PeerLost, Received, Requested, Result, Timer
 from .interface import Handler, Session, derive_id
 from .values import Failure, Value, decode_json, encode_json
@@ -49,6 +49,7 @@ __all__ = [
     "Handler",
     "Invoke",
     "Item",
+    "Multicast",
     "Opened",
     "PeerJoined",
     "PeerLost",

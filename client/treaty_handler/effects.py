@@ -28,6 +28,19 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Multicast:
+    """Send one message to several peers of a shared role, as a `Send` to each would. It crosses to the host once. Interface 3.
+
+    `peers`: those that are not in the session are left out, as with `Send`. The copies of all messages of one event have at most
+    32 MiB together.
+    """
+
+    peers: tuple[str, ...]
+    data: bytes
+    stream: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Invoke:
     """Call an operation of the local application. A `Result` with the same `call` follows; several results arrive in any order.
 
@@ -117,4 +130,4 @@ class Audit:
     text: str
 
 
-Effect = Send | Invoke | Request | Cancel | Return | Emit | SetTimer | Persist | End | Audit
+Effect = Send | Multicast | Invoke | Request | Cancel | Return | Emit | SetTimer | Persist | End | Audit

@@ -1,4 +1,4 @@
-"""Hand tasks, questions, escalations and reports to other agents, durably (`pip install 'treaty[handoff]'`).
+"""Hand tasks, questions, escalations and reports to other agents, durably (`pip install '.[handoff]'`).
 
 The messages are those of the protocol `handoff` (protocols/handoff). docs/guides/handoff.md is the guide.
 """

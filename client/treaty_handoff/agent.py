@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 
@@ -25,6 +25,7 @@ from treaty_consensus.errors import Refused, TreatyError, Unauthorized, Unavaila
 
 from .broker import Broker, Delivery
 from .codes import HandoffCode
+from .dead_letters import BEGINNINGS, DeadLetters
 from .envelopes import Resolver
 from .journal import Journal
 from .messages import Kind, Message, check, id_of, is_expired, kind_of
@@ -33,7 +34,7 @@ from .permissions import Permissions
 from .processing import RETRY, Processed, Processor
 from .redaction import redacted
 from .routes import Routes
-from .work import Work
+from .work import Status, Work
 
 _log = logging.getLogger(__name__)
 _LOOK = 1.0
@@ -62,25 +63,32 @@ class HandoffAgent:
         identity: Identity | None = None,
         permissions: Permissions | None = None,
         resolver: Resolver | None = None,
+        escalates_to: Collection[str] = (),
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         retry_after: float = RETRY,
     ) -> None:
         """`name`: its `sender_id`, and the name of its queue. `groups`: the queues that it shares with other agents.
 
+        `routes`: where its messages go, and which messages to others it takes: all agents of a deployment have the same.
+
         `identity`: signs its messages; None where the transport proves the sender. `permissions`: who may send what; None admits
         all. `resolver`: finds the documents of DIDs; without it only did:key, which needs none, is verified.
-        `retry_after`: seconds before the first retry of failed work.
+        `escalates_to`: the agents and groups that a sender may name in `escalate_to`. `retry_after`: seconds before the first
+        retry of failed work.
         """
         self.name, self.queues, self.metrics = name, (name, *groups), HandoffMetrics()
         self._journal, self._broker, self._clock = journal, broker, clock
+        self.dead_letters = DeadLetters(journal)
         self._processor = Processor(
             name,
+            self.queues,
             journal,
             routes or Routes(),
             clock,
             identity,
             resolver or DidResolver(_no_documents),
             permissions,
+            frozenset(escalates_to),
             retry_after,
             observe=self._observed,
         )
@@ -108,8 +116,8 @@ class HandoffAgent:
     async def send(self, message: Message) -> str:
         """Accept a message for delivery, and return its id. Sending the same message again changes nothing.
 
-        When this returns, the message survives the end of this process. Raises `Malformed`, `Refused`, `Conflict` or
-        `Unavailable`; then it is not accepted.
+        When this returns, the message survives the end of this process. Raises `Malformed`, `Refused`, `Unauthorized` if another
+        agent is its sender, `Conflict` or `Unavailable`; then it is not accepted.
         """
         check(message)
         if is_expired(message, self._clock()):
@@ -138,7 +146,7 @@ class HandoffAgent:
 
     async def receive(self, body: bytes, *, queue: str = "") -> Processed:
         """Process an envelope that came by another way than the broker. Raises `Unavailable`."""
-        processed = await self._processor.process(body, queue or self.name)
+        processed = await self._processor.process(body, queue)
         self._sent.set()
         self._wake(processed)
         return processed
@@ -147,6 +155,10 @@ class HandoffAgent:
         """Return how many messages wait in each queue of this agent, and in its outbox. Raises `Unavailable`."""
         waiting = {queue: await self._broker.backlog(queue) for queue in self.queues}
         return {**waiting, "outbox": await self._journal.waiting()}
+
+    async def set_aside(self) -> dict[str, int]:
+        """Return how many messages of each queue of this agent are set aside. Raises `Unavailable`."""
+        return {queue: await self.dead_letters.count(queue) for queue in self.queues}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -199,26 +211,52 @@ class HandoffAgent:
 
     async def _deliver(self, delivery: Delivery, queue: str) -> None:
         """Process a delivery, then confirm it: a crash in between brings it again, and its record removes the repetition."""
-        body, seal = delivery.body, self._journal.seal
+        # Counted before it is opened: what ends this process must not come for ever.
+        times = await self.dead_letters.begin(queue, delivery.body)
         try:
-            processed = await self.receive(body if seal is None else seal.open(body, f"queue/{queue}"), queue=queue)
-        except Unavailable:
-            await delivery.return_later(_FIRST_PAUSE)
+            again = await self._processed(delivery.body, queue, times)
+        except (Unavailable, asyncio.CancelledError) as error:
+            # A key that cannot be fetched now, and an orderly end, are no fault of the message. A lost database may be.
+            if not isinstance(error, Unavailable) or error.code != HandoffCode.JOURNAL:
+                with suppress(Unavailable):
+                    await self.dead_letters.undo(queue, delivery.body)
+            if isinstance(error, Unavailable):
+                await delivery.return_later(_FIRST_PAUSE)
             raise
-        except TreatyError as error:
-            # Not sealed by this deployment: it can have no effect, now or later.
-            _log.error("queue %s: %s", queue, error)
-            self.metrics.count("refused", "")
-            await delivery.confirm()
-            return
-        if processed.again is not None:
-            await delivery.return_later(processed.again)
+        await self.dead_letters.end(queue, delivery.body)
+        if again is not None:
+            await delivery.return_later(again)
         else:
             await delivery.confirm()
+
+    async def _processed(self, sealed: bytes, queue: str, times: int) -> float | None:
+        """Process a sealed message. Return the seconds after which it has to come again."""
+        try:
+            # The attempt after the last one may not even be opened: opening it may be what ends the process.
+            if times > BEGINNINGS + 1:
+                raise Refused(HandoffCode.ATTEMPTS, f"Its work began {times - 1} times and never ended.")
+            seal = self._journal.seal
+            body = sealed if seal is None else seal.open(sealed, f"queue/{queue}")
+            if times > BEGINNINGS:
+                return (await self._processor.set_aside(body, queue)).again
+        except Unavailable:
+            raise
+        except TreatyError as error:
+            # The key is lost, or another client of the broker wrote it. The operator may give it back with the key.
+            _log.error("queue %s: %s", queue, error)
+            async with self._journal.transaction() as transaction:
+                await self.dead_letters.add(transaction, queue, sealed, self._clock(), reason=error.message)
+            self.metrics.count("refused", "")
+            return None
+        # Errors of this end no attempt: the message comes again, and is set aside in the end.
+        return (await self.receive(body, queue=queue)).again
 
     def _wake(self, processed: Processed) -> None:
         """Give an answer to the call that waits for it."""
         message = processed.message
+        # A repetition and an expired message have no effect, and this is one.
+        if processed.status in (Status.EXPIRED, Status.DUPLICATE):
+            return
         if message is None or message["payload"]["data"].get("status") == "IN_PROGRESS":
             return
         future = self._answers.get(str(message["payload"]["data"].get("in_reply_to", "")).lower())

@@ -25,7 +25,8 @@ class Broker(Protocol):
 
     async def publish(self, queue: str, body: bytes, priority: int) -> None:
         """Put a message into a queue, which is made if there is none. When this returns, the message survives a crash of the
-        broker. Raises `Unavailable`; then the message may be in the queue or not."""
+        broker. Raises `Unavailable`; then the message may be in the queue or not. Raises `Refused` if the broker does not
+        take messages for this queue."""
 
     def deliveries(self, queue: str) -> AsyncGenerator[Delivery, None]:
         """Give out the messages of a queue, the most urgent first, the next one when the last was confirmed or returned. Raises

@@ -9,6 +9,7 @@ from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TooL
 class HandoffCode(Code):
     """Codes of messages, of their journey and of their work."""
 
+    ATTEMPTS = "handoff.attempts", "The work on the message began too often and never ended.", Refused
     BROKER = "handoff.broker", "The broker does not answer.", Unavailable
     CHANGED = "handoff.changed", "Another message has this id already.", Conflict
     EXPIRED = "handoff.expired", "The message has expired.", Refused
@@ -18,8 +19,12 @@ class HandoffCode(Code):
     KEY = "handoff.key", "The key for storage does not have 32 bytes.", Malformed
     PERMISSION = "handoff.permission", "The sender may not send messages of this kind.", Refused
     PROOF = "handoff.proof", "The message is not signed by its sender.", Unauthorized
+    QUEUE = "handoff.queue", "The broker refuses this queue.", Refused
+    RECIPIENT = "handoff.recipient", "The message is for another agent, or is no answer of its recipient.", Refused
     SEALED = "handoff.sealed", "Stored data were changed, or sealed with another key.", Untrusted
+    SET_ASIDE = "handoff.set-aside", "No message with this number is set aside.", NotFound
     SILENCE = "handoff.silence", "The answer did not come in time.", Unavailable
     TOO_LARGE = "handoff.too-large", "The message is over its cap.", TooLarge
     UNHANDLED = "handoff.unhandled", "The agent has no function for messages of this kind.", NotFound
+    URL = "handoff.url", "The URL is not of PostgreSQL.", Malformed
     VERSION = "handoff.version", "The message is of a version of the protocol that is not spoken here.", Refused

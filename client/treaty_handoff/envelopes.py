@@ -25,7 +25,7 @@ from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unauthoriz
 from treaty_handler import decode_json
 
 from .codes import HandoffCode
-from .messages import MAX_MESSAGE, Message, accept, encode
+from .messages import MAX_MESSAGE, Message, encode
 
 _CONTEXT = b"treaty-handoff-v1\n"
 """Keeps a signature of this purpose from being one of another."""
@@ -50,9 +50,9 @@ class Resolver(Protocol):
 
 @dataclass(frozen=True)
 class Opened:
-    """A message, and the DID that signed it; None if it has no proof."""
+    """A message as it was sent, its form not checked, and the DID that signed it; None if it has no proof."""
 
-    message: Message
+    message: dict[str, object]
     signer: str | None
 
 
@@ -69,8 +69,8 @@ def envelope(message: Message, identity: Identity | None) -> bytes:
 
 
 async def open_envelope(data: bytes, resolver: Resolver) -> Opened:
-    """Read an envelope and verify its proof. Raises `TooLarge`, `Malformed`, `Refused`, `Unauthorized`, and the errors of the
-    resolver: a DID whose document cannot be fetched now may be verified later."""
+    """Read an envelope and verify its proof; `accept` checks the message. Raises `TooLarge`, `Malformed`, `Unauthorized`, and the
+    errors of the resolver: a DID whose document cannot be fetched now may be verified later."""
     if len(data) > MAX_MESSAGE:
         raise TooLarge(HandoffCode.TOO_LARGE, f"A message has at most {MAX_MESSAGE} bytes.")
     try:
@@ -79,10 +79,10 @@ async def open_envelope(data: bytes, resolver: Resolver) -> Opened:
         raise Malformed(HandoffCode.FORM, f"This is no envelope of a message: {error}.") from error
     # The signature covers the message as it was sent, members of later versions included.
     signer = None if parts.proof is None else await _verified(parts.handoff, parts.proof, resolver)
-    return Opened(accept(parts.handoff), signer)
+    return Opened(parts.handoff, signer)
 
 
-async def _verified(message: Message, proof: _Proof, resolver: Resolver) -> str:
+async def _verified(message: dict[str, object], proof: _Proof, resolver: Resolver) -> str:
     refused = Unauthorized(HandoffCode.PROOF, "The signature of the message does not verify.")
     try:
         did, _ = parse_key_id(proof.key)

@@ -9,6 +9,8 @@ message has the id, 410 expired, 413 too large, 422 failed, 503 try again. The s
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -26,15 +28,21 @@ from .messages import MAX_MESSAGE, Message, accept, check
 from .processing import Processed
 from .work import Status
 
+_log = logging.getLogger(__name__)
 _CODES = {Status.EXPIRED: 410, Status.FAILED: 422, Status.REJECTED: 400, Status.IN_PROGRESS: 202}
 _ERRORS = {
     HandoffCode.PROOF: 401,
     HandoffCode.PERMISSION: 403,
+    HandoffCode.RECIPIENT: 403,
     HandoffCode.CHANGED: 409,
     HandoffCode.TOO_LARGE: 413,
 }
 _PATIENCE = 60.0
 """Seconds that a caller waits for the work."""
+_BODY, _WORK = 10.0, 50.0
+"""Seconds for a body to arrive, and for the work: the answer leaves before the caller gives up."""
+MAX_OPEN = 64
+"""Requests at a time. A further one is asked to come again, so that slow ones do not fill the memory."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -44,23 +52,40 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 def create_app(agent: HandoffAgent, identity: Identity | None = None) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """Return the ASGI application of an agent. `identity`: signs the answers; without it TLS proves the server."""
 
+    places = asyncio.Semaphore(MAX_OPEN)
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         if (scope["method"], scope["path"]) != ("POST", "/handoffs"):
             await _answer(send, 404, {"status": "REJECTED", "handoffs": []})
             return
-        try:
-            processed = await agent.receive(await _body(receive))
-            code = _code_of(processed)
-            answers: list[object] = [decode_json(envelope(answer, identity)) for answer in processed.answers]
-            await _answer(send, code, {"status": str(processed.status), "handoffs": answers})
-        except TooLarge:
-            await _answer(send, 413, {"status": "REJECTED", "handoffs": []})
-        except Unavailable:
+        if places.locked():
             await _answer(send, 503, {"status": "FAILED", "handoffs": []})
+            return
+        async with places:
+            await _answer(send, *await _received(agent, receive, identity))
 
     return app
+
+
+async def _received(agent: HandoffAgent, receive: Receive, identity: Identity | None) -> tuple[int, dict[str, Any]]:
+    """Take one request. Return the status code and the answer."""
+    try:
+        async with asyncio.timeout(_BODY):
+            body = await _body(receive)
+        async with asyncio.timeout(_WORK):
+            processed = await agent.receive(body)
+        answers: list[object] = [decode_json(envelope(answer, identity)) for answer in processed.answers]
+        return _code_of(processed), {"status": str(processed.status), "handoffs": answers}
+    except TooLarge:
+        return 413, {"status": "REJECTED", "handoffs": []}
+    except (TreatyError, TimeoutError):
+        # Work that is too slow for an answer has no effect, as if the process had ended.
+        return 503, {"status": "FAILED", "handoffs": []}
+    except Exception:
+        _log.exception("a handoff over HTTP failed")
+        return 503, {"status": "FAILED", "handoffs": []}
 
 
 def _code_of(processed: Processed) -> int:

@@ -25,7 +25,7 @@ from treaty_handler import decode_json
 
 from .codes import HandoffCode
 
-with naming_extras():
+with naming_extras("handoff"):
     import jsonschema_rs
 
 Message: TypeAlias = dict[str, Any]
@@ -78,12 +78,22 @@ def _validator() -> jsonschema_rs.Draft202012Validator:
 
 def issues(message: object) -> list[str]:
     """Return the faults of a message, a sentence each, at most ten. They name places and rules, and no values."""
-    found = islice(_validator().iter_errors(message), MAX_ISSUES)
-    return [f"{'.'.join(map(str, error.instance_path)) or 'message'} breaks the rule {_rule(error)}." for error in found]
+    found: dict[str, list[str]] = {}
+    for error in islice(_validator().iter_errors(message), MAX_ISSUES):
+        rule, name = _rule(error)
+        place = ".".join(map(str, error.instance_path)) or "message"
+        found.setdefault(f"{place} {rule}", []).extend(name)
+    return [f"{rule}{' ' * bool(names)}{', '.join(names)}." for rule, names in found.items()]
 
 
-def _rule(error: jsonschema_rs.ValidationError) -> str:
-    return str(error.schema_path[-1]) if error.schema_path else "form"
+def _rule(error: jsonschema_rs.ValidationError) -> tuple[str, list[str]]:
+    """Return the broken rule, and the names that belong to it: those of the schema, none of the message."""
+    match error.kind:
+        case jsonschema_rs.ValidationErrorKind.Required(property=name):
+            return "lacks", [name]
+        case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
+            return "has a member that is not allowed", []
+    return f"breaks the rule {error.schema_path[-1] if error.schema_path else 'form'}", []
 
 
 def check(message: object) -> None:
@@ -213,7 +223,8 @@ def respond(about: Message, kind: Kind, data: Mapping[str, Any], *, sender: str,
         now=now,
         priority=priority_of(about),
         flow=metadata.get("correlation_id"),
-        message_id=derived_id(metadata["message_id"], f"{sender}/{key}"),
+        # Two senders may have used the same id: each gets an answer of its own.
+        message_id=derived_id(metadata["message_id"], f"{sender}/{metadata['sender_id']}/{key}"),
     )
 
 
@@ -240,6 +251,11 @@ def priority_of(message: Message) -> Priority:
 def id_of(message: Message) -> str:
     """Return the id of a valid message in lower case: UUIDs are equal whatever their case."""
     return str(message["metadata"]["message_id"]).lower()
+
+
+def sender_of(message: Message) -> str:
+    """Return the sender of a valid message."""
+    return str(message["metadata"]["sender_id"])
 
 
 def recipients_of(message: Message) -> tuple[str, ...]:

@@ -33,14 +33,17 @@ class HandoffMetrics:
         """Return how often an event happened, for all kinds."""
         return sum(count for (name, _), count in self.events.items() if name == event)
 
-    def exposition(self, backlog: Mapping[str, int]) -> str:
-        """Return all in the text format of Prometheus. `backlog`: the waiting messages of each queue."""
+    def exposition(self, backlog: Mapping[str, int], set_aside: Mapping[str, int]) -> str:
+        """Return all in the text format of Prometheus. `backlog`, `set_aside`: how many messages of each queue wait, and are set
+        aside."""
         lines = ["# TYPE handoff_events_total counter"]
         lines += [
             f'handoff_events_total{{event="{event}",kind="{kind}"}} {n}' for (event, kind), n in sorted(self.events.items())
         ]
         lines.append("# TYPE handoff_backlog gauge")
         lines += [f'handoff_backlog{{queue="{_escaped(queue)}"}} {count}' for queue, count in sorted(backlog.items())]
+        lines.append("# TYPE handoff_set_aside gauge")
+        lines += [f'handoff_set_aside{{queue="{_escaped(queue)}"}} {count}' for queue, count in sorted(set_aside.items())]
         lines.append("# TYPE handoff_latency_seconds histogram")
         total = 0
         for bound, count in zip((*BOUNDS, "+Inf"), self.latencies, strict=True):

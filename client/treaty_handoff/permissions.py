@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from treaty_consensus.errors import Refused, Unauthorized
 
 from .codes import HandoffCode
-from .messages import Kind, Message, kind_of
+from .messages import Kind, Message, kind_of, sender_of
 
 
 @dataclass(frozen=True)
 class SenderGrant:
-    """The permission of one sender. `did`: the identity that proves it; None if the transport does. `kinds`: all unless given."""
+    """The permission of one sender. `did`: the identity that proves it; None if the transport does. `kinds`: all unless given.
+
+    `groups`: the groups for which it may answer, as their member.
+    """
 
     did: str | None
     kinds: frozenset[Kind] = frozenset(Kind)
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,23 @@ class Permissions:
     def check(self, message: Message, signer: str | None) -> None:
         """Check a message. `signer`: the DID that signed it. Raises `Unauthorized` if the sender is not proved, and `Refused` if
         it may not send this kind."""
-        name = message["metadata"]["sender_id"]
-        grant = self.senders.get(name)
+        name = sender_of(message)
+        grant = self.grant(name, signer)
         if grant is None:
-            grant = SenderGrant(name, self.strangers) if name == signer else None
-        if grant is None or (grant.did is not None and grant.did != signer):
             raise Unauthorized(
                 HandoffCode.PROOF, f"The message is not signed by its sender, {name}.", fix="Sign it with the sender's identity."
             )
         if kind_of(message) not in grant.kinds:
             raise Refused(HandoffCode.PERMISSION, f"{name} may not send {kind_of(message)} here.")
+
+    def grant(self, sender: object, signer: str | None) -> SenderGrant | None:
+        """Return the permission of a sender; None if `signer`, the DID that signed, does not prove it."""
+        grant = self.senders.get(sender) if isinstance(sender, str) else None
+        if grant is None:
+            return SenderGrant(signer, self.strangers) if signer is not None and sender == signer else None
+        return grant if grant.did in (None, signer) else None
+
+    def may_answer(self, sender: str, recipients: AbstractSet[str]) -> bool:
+        """Whether an answer of this proved sender counts for a request to these agents and groups."""
+        grant = self.senders.get(sender)
+        return sender in recipients or (grant is not None and not grant.groups.isdisjoint(recipients))

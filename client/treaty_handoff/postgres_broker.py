@@ -15,9 +15,9 @@ from treaty_consensus.extras import naming_extras
 
 from .broker import Delivery
 from .codes import HandoffCode
-from .journal import LOST_DATABASE
+from .journal import LOST_DATABASE, check_url
 
-with naming_extras():
+with naming_extras("handoff"):
     import asyncpg
     from pgqueuer.db import AsyncpgPoolDriver
     from pgqueuer.models import Job
@@ -44,7 +44,9 @@ class PostgresBroker:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, *, lease: float = LEASE) -> AsyncIterator[PostgresBroker]:
-        """Connect to the database at `url`; make PgQueuer's tables there if they are missing. Raises `Unavailable`."""
+        """Connect to the database at `url`; make PgQueuer's tables there if they are missing. Raises `Unavailable`, or
+        `Malformed` for a URL of something else."""
+        check_url(url)
         with naming_broker():
             pool = await asyncpg.create_pool(url, min_size=0, max_size=8)
         broker = cls(pool, lease)

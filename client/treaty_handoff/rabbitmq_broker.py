@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from treaty_consensus.errors import Unavailable
+from treaty_consensus.errors import Refused, Unavailable
 from treaty_consensus.extras import naming_extras
 
 from .broker import Delivery
 from .codes import HandoffCode
 from .messages import Priority
 
-with naming_extras():
+with naming_extras("handoff"):
     import aio_pika
     from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
-    from aiormq.exceptions import AMQPError
+    from aiormq.exceptions import AMQPError, ChannelAccessRefused, ChannelLockedResource, ChannelPreconditionFailed
     from pamqp.common import FieldTable
 
 _CONNECT = 10.0
 """Seconds to wait for a connection, and for the confirmation of a message."""
+_REFUSALS = (ChannelAccessRefused, ChannelLockedResource, ChannelPreconditionFailed)
+"""The errors of one queue: another client owns it, or made it in another form."""
 
 
 class RabbitBroker:
@@ -63,10 +67,10 @@ class RabbitBroker:
         """See `Broker`."""
         with naming_rabbit():
             channel = await self._publisher()
-            await _declare(channel, queue)
+            declared = await _declare(channel, queue)
             message = aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT, priority=priority)
             # Mandatory, so that a queue which vanished is an error and no loss. Returns when the server has it on disk.
-            await channel.default_exchange.publish(message, routing_key=queue, mandatory=True, timeout=_CONNECT)
+            await channel.default_exchange.publish(message, routing_key=declared.name, mandatory=True, timeout=_CONNECT)
 
     async def deliveries(self, queue: str) -> AsyncGenerator[Delivery, None]:
         """See `Broker`."""
@@ -78,7 +82,7 @@ class RabbitBroker:
                 declared = await _declare(channel, queue)
                 async with declared.iterator() as iterator:
                     async for message in iterator:
-                        yield _Received(channel, queue, message)
+                        yield _Received(channel, declared.name, message)
                 raise Unavailable(HandoffCode.BROKER, "The broker ended the connection.")
             finally:
                 if not channel.is_closed:
@@ -129,14 +133,25 @@ class _Received:
             await self.message.ack()
 
 
+def queue_name(queue: str) -> str:
+    """Return the name in RabbitMQ of an agent's or group's queue.
+
+    RabbitMQ admits 255 bytes and reserves some names, and the names of agents come from other agents. The digest makes the name
+    unique, and the readable part is for the operator.
+    """
+    return f"treaty.{re.sub('[^A-Za-z0-9_-]', '_', queue)[:64]}.{hashlib.sha256(queue.encode()).hexdigest()[:32]}"
+
+
 async def _declare(channel: AbstractChannel, queue: str) -> AbstractQueue:
-    return await channel.declare_queue(queue, durable=True, arguments={"x-max-priority": Priority.CRITICAL.rank})
+    return await channel.declare_queue(queue_name(queue), durable=True, arguments={"x-max-priority": Priority.CRITICAL.rank})
 
 
 @contextmanager
 def naming_rabbit() -> Iterator[None]:
-    """Turn the errors of a lost server in the block into `Unavailable`."""
+    """Turn the errors of a lost server in the block into `Unavailable`, and its refusals into `Refused`."""
     try:
         yield
+    except _REFUSALS as error:
+        raise Refused(HandoffCode.QUEUE, f"The broker refuses the queue: {error or type(error).__name__}.") from error
     except (OSError, AMQPError, aio_pika.exceptions.AMQPException, TimeoutError, RuntimeError) as error:
         raise Unavailable(HandoffCode.BROKER, f"The broker does not answer: {error or type(error).__name__}.") from error

@@ -12,7 +12,7 @@ from treaty_consensus.errors import Refused
 
 from .codes import HandoffCode
 from .journal import Connection, Transaction
-from .messages import Kind, Message
+from .messages import Kind, Message, id_of, sender_of
 
 _DURATION = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?")
 
@@ -86,7 +86,7 @@ class Handling:
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt: for effects outside the database, where the other side removes repetitions."""
-        return f"{self.queue}/{self.message['metadata']['message_id'].lower()}"
+        return f"{self.queue}/{sender_of(self.message)}/{id_of(self.message)}"
 
     @property
     def data(self) -> Mapping[str, Any]:

@@ -50,7 +50,8 @@ class Coordinator:
         number = next(
             (n for n in range(len(self._steps)) if self._id(task, n) == handling.data.get("in_reply_to", "").lower()), None
         )
-        if number is None or status not in _ENDED:
+        # Ids of steps can be computed: a report counts for a step that was sent. Its sender was checked on arrival.
+        if number is None or status not in _ENDED or await handling.transaction.sent(self._id(task, number)) is None:
             return Outcome()
         await handling.transaction.set_state(f"workflow/{task}", f"{number}/{status}")
         if status is Status.COMPLETED and number + 1 < len(self._steps):

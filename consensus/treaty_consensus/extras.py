@@ -1,7 +1,7 @@
-"""Name the extra of the package `treaty` that has a missing library: `pip install 'treaty[agent]'`.
+"""Name the extra of the package that has a missing library: `pip install '.[agent]'` in a clone.
 
-`treaty` alone is the command line and the client of registries. Libraries that few need are in extras (pyproject.toml), and are
-imported where they are used. README.md has a table of them.
+The package without an extra is the command line and the client of registries. Libraries that few need are in extras
+(pyproject.toml), and are imported where they are used. README.md has a table of them.
 
     >>> with naming_extras():
     ...     import numpy
@@ -27,10 +27,11 @@ EXTRA_OF: Mapping[str, str] = {
 
 
 @contextmanager
-def naming_extras() -> Iterator[None]:
+def naming_extras(extra: str = "") -> Iterator[None]:
     """Turn the failed import of a library in the block into `Unavailable` (`system.extra`), whose fix names its extra.
 
-    Other errors pass, also failed imports of modules that are in no extra.
+    `extra`: the one that the importing package needs; without it, the one that has the library. Other errors pass, also failed
+    imports of modules that are in no extra.
     """
     try:
         yield
@@ -46,5 +47,6 @@ def naming_extras() -> Iterator[None]:
         raise Unavailable(
             SystemCode.EXTRA,
             f"This needs the library {library}, which is not installed.",
-            fix=f"pip install 'treaty[{EXTRA_OF[library]}]'",
+            # By a path: on PyPI the name `treaty` is another project's.
+            fix=f"In a clone of Treaty: pip install '.[{extra or EXTRA_OF[library]}]'",
         ) from error

@@ -14,6 +14,11 @@ from .limits import table
 
 _CONTENTS = re.compile(r"^#+ Table of Contents\n.*?(?=^\*\*Commands\*\*)", re.DOTALL | re.MULTILINE)
 _HOME = re.compile(r"\[default: /[^]]*/(\.treaty[\w-]*)\]")
+_USAGE = re.compile(
+    r"(?P<before>^#+ (?P<command>treaty[\w -]*)\n(?:(?!^#).*\n)*?```console\n)[^\n]*?(?P<rest>(?: (?:\[|[A-Z])[^\n]*)?)(?=\n)",
+    re.MULTILINE,
+)
+"""The usage of a command. Cyclopts writes the name of the running program into it, which here is another one."""
 _VARIABLE = re.compile(r"\*\[env: (\w+)\]\*")
 _ITEM = re.compile(r"^\* `(?P<names>[^`]+)`: (?P<text>.*)$", re.MULTILINE)
 
@@ -22,6 +27,7 @@ def commands(app: App) -> str:
     """All commands of a program, each with its help."""
     text = app.generate_docs(output_format="markdown", recursive=True, heading_level=2)
     text = _HOME.sub(r"[default: ~/\1]", _CONTENTS.sub("", text))
+    text = _USAGE.sub(r"\g<before>\g<command>\g<rest>", text)
     text = re.sub(r" +$", "", text, flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 

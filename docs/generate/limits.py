@@ -13,8 +13,8 @@ from treaty_client.network import egress, turns
 from treaty_client.network.transport import application, http, http_server, listener, outbox, websocket
 from treaty_client.sandbox import validation
 from treaty_client.sandbox.passivation import Passivation
-from treaty_client.sessions import calls, invocations
-from treaty_client.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity
+from treaty_client.sessions import calls, invocations, shared_handler
+from treaty_client.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity, SessionTimeouts
 from treaty_consensus.election import defaults
 from treaty_consensus.kinds import MAX_ANCHORS, MIN_ANCHORS, Blob
 from treaty_registry.connections import UNSENT, ConnectionLimits
@@ -170,6 +170,21 @@ def shared_limits() -> str:
             ("streams that are provided to one member", Capacity().streams, "the `Invoke` fails with 503"),
             ("streams that are provided to all members", invocations.MAX_SHARED, "the `Invoke` fails with 503"),
             ("bytes that wait for one member", size(outbox.MAX_BACKLOG), "the member is dropped: `session.slow-peer`"),
+            (
+                "bytes that wait for all members",
+                size(shared_handler.MAX_WAITING),
+                "the slowest one is dropped: `session.slow-peer`",
+            ),
+            (
+                "seconds for a member to take one message",
+                seconds(SessionTimeouts().send),
+                "the member is dropped: `session.slow-peer`",
+            ),
+            (
+                "messages that wait for a member that is not ready",
+                Limits().waiting_frames,
+                "the member is dropped: `session.outbox-full`",
+            ),
         ],
     )
 

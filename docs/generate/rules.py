@@ -14,7 +14,7 @@ from typing import NamedTuple
 from . import GENERATORS, matched_rows, present
 from .suite import all_tests
 
-SOURCES = {"000": 66, "001": 33, "002": 22, "003": 73, "004": 38, "005": 17}
+SOURCES = {"000": 66, "001": 33, "002": 22, "003": 75, "004": 38, "005": 17}
 """The two source documents, the page of declarative protocols, AIP, handoff and message routing; and how many rules each has."""
 
 _ROW = re.compile(r"^\| (\d+) \| (.) \| (.+?) \| (.*?) ?\|$", re.MULTILINE)

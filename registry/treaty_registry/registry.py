@@ -119,6 +119,8 @@ class Registry:
             sequencer=self.sequencer,
             reader=self.reader,
         )
+        # For pages: foreign blobs are read where admission checks them.
+        self.read_blobs = self._intake.read
         self.decisions = Decisions(
             pool=pool,
             blobs=self.blobs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def test_003_69_a_message_cannot_name_the_session_of_another_stream() -> None:
     gateway.request("a", ROUTE, quest(session="victim"))
     ((_, own),) = gateway.request("m", ROUTE, quest(session="own", sender="m"))
     sent = gateway.request("m", ROUTE, quest("HOLD_QUEST", session="victim", sender="m"))
-    assert [(to, each.kind, each.call) for to, each in sent] == [("b", "CANCEL", own.call), ("m", "STATUS", "c")]
+    ended = [("b", "CANCEL", own.call), ("m", "RESPONSE", "c"), ("m", "STATUS", "c")]
+    assert [(to, each.kind, each.call) for to, each in sent] == ended
     assert statuses(gateway.request("a", ROUTE, quest("HOLD_QUEST", session="victim"))) == []
 
 
@@ -87,15 +89,16 @@ def test_003_68_a_node_belongs_to_the_peer_that_registered_it() -> None:
 
 def secure(folder: Path, name: str, **options: Any) -> Security:
     (folder / name).mkdir()
-    return Security(identity=Identity.create(), require_did=True, home=folder / name, **options)
+    return Security(**{"identity": Identity.create(), "require_did": True, "home": folder / name, **options})
 
 
 @pytest.mark.threat(230)
 async def test_003_68_a_gateway_that_requires_a_did_serves_proved_callers_alone(tmp_path: Path) -> None:
     async with nodes() as made:
-        gateway = await made.gateway(security=secure(tmp_path, "g"))
-        first = await made.agent("a", gateway, security=secure(tmp_path, "a"))
-        second = await made.agent("b", gateway, security=secure(tmp_path, "b"))
+        identity = Identity.create()
+        gateway = await made.gateway(security=secure(tmp_path, "g", identity=identity))
+        first = await made.agent("a", gateway, security=secure(tmp_path, "a", gateway=identity.did))
+        second = await made.agent("b", gateway, security=secure(tmp_path, "b", gateway=identity.did))
         session = await begin(first, "b")
         assert told(await second.receive_inquiry()) == (SessionStatus.START_QUEST, "hello")
         await second.submit_feedback(session, "a", "hi")
@@ -212,7 +215,7 @@ def test_003_73_a_node_bounds_the_sessions_and_inquiries_of_others() -> None:
 
 @pytest.mark.threat(231)
 async def test_003_73_large_messages_and_many_calls_are_refused() -> None:
-    bounds = Bounds(message=1000, calls=2)
+    bounds = Bounds(message=1000, calls=4)  # two of them for one network
     async with nodes() as made:
         gateway = await made.gateway(bounds=bounds)
         first = await made.agent("a", gateway)
@@ -223,9 +226,10 @@ async def test_003_73_large_messages_and_many_calls_are_refused() -> None:
         for _ in range(2):
             await begin(first, "b")
             await second.receive_inquiry()
-        with pytest.raises(OperationError) as error:
-            await second.update_peers()
-        assert error.value.status == 429
+        third = await begin(first, "b")
+        assert "RESOURCE_EXHAUSTED" in told(await first.receive_feedback(third, "b"))[1]
+        # Calls that are answered at once have places of their own.
+        assert sorted((await second.update_peers()).get_nodes()) == ["a", "b"]
 
 
 @pytest.mark.threat(231)
@@ -246,7 +250,10 @@ async def test_003_73_an_agent_that_takes_no_inquiries_ends_the_session() -> Non
 
 
 @pytest.mark.threat(231)
-async def test_003_72_a_handler_that_raises_something_odd_hangs_nothing() -> None:
+async def test_003_72_a_handler_that_raises_something_odd_hangs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    # A lone surrogate in a captured line cannot be sent from a process of pytest to the other.
+    caplog.set_level(logging.CRITICAL, "treaty_aip")
+
     class Odd(Exception):
         def __str__(self) -> str:
             return "\ud800" * 3

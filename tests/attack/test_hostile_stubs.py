@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treaty_client.authoring.check import build
-from treaty_client.authoring.new_project import KINDS, NewProtocol, write_project
+from treaty_client.authoring.new_project import KINDS, NewProtocol, forms_of, write_project
 from treaty_client.authoring.stubs import write_stubs
 from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import TreatyError
@@ -176,6 +176,7 @@ USES = {
     "def provide(agent: Agent) -> None:\n    provide_provider(agent, Given())\n",
     "stream": 'async def use(it: Requester) -> list[str]:\n    return [item async for item in it.findItems(text="x")]\n',
     "event": 'async def use(it: Reporter) -> None:\n    await it.happened(name="x")\n',
+    "shared": 'async def use(it: Member) -> None:\n    await it.post(text="x")\n',
 }
 
 
@@ -193,7 +194,7 @@ def test_no_operation_takes_the_method_of_another_one() -> None:
 @pytest.mark.threat(170)
 def test_the_stubs_of_each_kind_are_typed(tmp_path: Path) -> None:
     for kind in KINDS:
-        write_project(tmp_path / kind, NewProtocol("weather", "a/b", kind))
+        write_project(tmp_path / kind, NewProtocol("weather", "a/b", kind, forms_of(kind)[0]))
         module = write_stubs(build(load_project(tmp_path / kind)))
         check(module)
         (tmp_path / f"right_{kind}.py").write_text(f"{module}\n\n{USES[kind]}")

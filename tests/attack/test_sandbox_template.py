@@ -110,6 +110,7 @@ async def test_workers_end_with_their_template_and_the_next_start_makes_another(
 async def test_without_a_template_each_worker_has_its_own_bubblewrap(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = descendants()
     monkeypatch.setattr(bubblewrap, "_OF_A_TEMPLATE", options)
     async with SandboxPool(size=0) as pool:
         for _ in range(2):
@@ -117,7 +118,7 @@ async def test_without_a_template_each_worker_has_its_own_bubblewrap(
         places = [namespaces(pid) for pid in (os.getpid(), *sandboxed())]
         for kind in OWN:
             assert len({place[kind] for place in places}) == 3, kind
-    assert gone(descendants())
+    assert gone(descendants() - before)
 
 
 async def test_a_start_that_is_given_up_leaves_no_worker() -> None:
@@ -137,11 +138,12 @@ async def test_a_start_that_is_given_up_leaves_no_worker() -> None:
 
 
 async def test_thirty_workers_start_at_once() -> None:
+    before = descendants()
     async with SandboxPool(size=0) as pool:
         hired = await asyncio.gather(*(hire(pool) for _ in range(30)))
         effects = await asyncio.gather(*(inside.run(f"value = {number}") for number, inside in enumerate(hired)))
         assert effects == list(range(30))
-    assert gone(descendants())
+    assert gone(descendants() - before)
 
 
 @pytest.mark.threat(215)

@@ -9,7 +9,7 @@ from handler_packages import LOCAL, MANIFEST, package
 
 from treaty_client.sandbox import HandlerSession, SandboxPool
 from treaty_consensus.errors import TreatyError
-from treaty_handler import Audit, Call, Effect, Opened, PeerJoined, PeerLost, Received, Return
+from treaty_handler import Audit, Call, Effect, Multicast, Opened, PeerJoined, PeerLost, Received, Return
 
 ADA, BOB = "did:wba:ada.example", "did:wba:bob.example"
 SHARED = {**MANIFEST, "roles": {**MANIFEST["roles"], "client": {**MANIFEST["roles"]["client"], "peers": "many"}}}
@@ -45,6 +45,52 @@ async def test_messages_to_others_than_the_members_are_dropped_and_noted_once() 
         await worker.close()
 
 
+@pytest.mark.threat(222)
+async def test_a_message_to_many_crosses_once_and_reaches_members_alone() -> None:
+    peers = [f"did:example:{number}" for number in range(500)]
+    async with SandboxPool(size=0) as pool:
+        worker = await pool.load_code(package(manifest=SHARED), local=LOCAL, peers=[""])
+        session = await worker.open("client")
+        await session.handle(Opened())
+        to_all = "effects = [Multicast(peers=tuple(session.{0}), data=bytes({1}))]".format
+        await asked(session, f"session.known = {peers!r}; session.more = ['did:wba:eve.example', *session.known]", 1)
+        assert told(await asked(session, to_all("known", 1), 2)) == [
+            "Messages to agents that are not in the session were dropped: 500."
+        ]
+        for peer in peers:
+            await session.handle(PeerJoined(peer=peer, role="server", is_proved=False))
+        # As single messages, 500 of these would be more than a worker's reply may have.
+        note, sent, _ = await asked(session, to_all("more", 60_000), 3)
+        assert note == Audit(text="Messages to agents that are not in the session were dropped: 1.")
+        assert sent == Multicast(peers=tuple(peers), data=bytes(60_000))
+        await worker.close()
+
+
+@pytest.mark.threat(222)
+@pytest.mark.parametrize(
+    ("effects", "code"),
+    [
+        ("[Multicast(peers=(ada,) * 33, data=bytes(1024 * 1024))]", "handler.effect-many"),
+        ("[Multicast(peers=(ada,) * 16, data=bytes(1024 * 1024))] * 3", "handler.effect-many"),
+        ("[Multicast(peers=(ada,), data=bytes(1024 * 1024 + 1))]", "handler.effect-message"),
+        ("[Multicast(peers=(ada,), data=b'', stream='a b')]", "handler.effect-message"),
+        ("[Multicast(peers='x', data=b'')]", "handler.reply"),
+    ],
+)
+async def test_the_copies_of_one_event_are_bounded(effects: str, code: str) -> None:
+    async with SandboxPool(size=0) as pool:
+        worker = await pool.load_code(package(manifest=SHARED), local=LOCAL, peers=[""])
+        session = await worker.open("client")
+        await session.handle(Opened())
+        await session.handle(PeerJoined(peer=ADA, role="server", is_proved=True))
+        fits = await asked(session, f"effects = [Multicast(peers=({ADA!r},) * 32, data=bytes(1024 * 1024))]")
+        assert len(fits) == 2
+        with pytest.raises(TreatyError) as caught:
+            await asked(session, f"ada = {ADA!r}; effects = {effects}", 1)
+        assert caught.value.code == code
+        await worker.close()
+
+
 async def test_the_host_gives_no_message_of_an_agent_that_has_not_joined() -> None:
     async with SandboxPool(size=0) as pool:
         worker = await pool.load_code(package(manifest=SHARED), local=LOCAL, peers=[ADA])
@@ -73,4 +119,15 @@ async def test_a_handler_whose_role_is_not_shared_sees_no_member(manifest: dict[
         with pytest.raises(TreatyError) as caught:
             await asked(session, f"effects = [Send(peer={BOB!r}, data=b'')]", 1)
         assert caught.value.code == "handler.effect-peer"
+        await worker.close()
+
+
+async def test_a_role_that_is_not_shared_sends_to_its_peer_alone() -> None:
+    async with SandboxPool(size=0) as pool:
+        worker = await pool.load_code(package(), local=LOCAL, peers=[ADA])
+        session = await worker.open("client")
+        await session.handle(Opened())
+        with pytest.raises(TreatyError) as caught:
+            await asked(session, f"effects = [Multicast(peers=({ADA!r},), data=b'')]")
+        assert caught.value.code == "handler.effect-interface"
         await worker.close()

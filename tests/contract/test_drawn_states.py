@@ -7,19 +7,20 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from docs.generate import ROOT, diagrams
+from docs.generate import ROOT, __main__, diagrams, drifted
 from docs.generate import states as drawn
-from docs.generate.__main__ import drifted
 from docs.generate.pictures import Arrow, Diagram, draw
 
 from treaty_client.anp.flow_profile import states as flow
 from treaty_client.anp.hello_profile import states as hello
+from treaty_client.protocols.verification import steps
 from treaty_client.protocols.verification.steps import Step
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_no_picture_and_no_table_drifted() -> None:
+    assert __main__.PARTS  # each adds its parts when it is imported
     assert drifted() == [], "run `python -m docs.generate`"
 
 
@@ -57,7 +58,7 @@ def test_a_picture_has_dark_colours_for_all_its_light_ones(picture: Path) -> Non
 
 def test_the_steps_are_those_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [f">{step.title}<" in diagrams.steps_svg() for step in Step] == [True] * 10
-    monkeypatch.setattr(diagrams.steps, "__doc__", (diagrams.steps.__doc__ or "").replace("3 inclusion", "3 presence"))
+    monkeypatch.setattr(steps, "__doc__", (steps.__doc__ or "").replace("3 inclusion", "3 presence"))
     with pytest.raises(ValueError, match="step 3"):
         diagrams.steps_svg()
 

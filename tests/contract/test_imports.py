@@ -76,9 +76,10 @@ def test_importing_the_agents_class_imports_neither_sigstore_nor_a_network(home:
 
 def test_the_extras_of_the_error_are_those_of_the_package() -> None:
     modules = {"grpcio": "grpc", "protobuf": "google"}
+    # A library of several extras is the first one's; `naming_extras` of a package with an extra of its own says that one.
     listed = {
         modules.get(name := re.split(r"[^a-z0-9-]", requirement)[0], name.replace("-", "_")): extra
-        for extra, requirements in PROJECT["optional-dependencies"].items()
+        for extra, requirements in reversed(PROJECT["optional-dependencies"].items())
         for requirement in requirements
         # Rich, which every installation has, needs markdown-it-py too: it is never missing.
         if extra != "embedded" and not requirement.startswith(("treaty[", "markdown-it-py"))
@@ -105,5 +106,17 @@ def test_a_missing_library_is_an_error_that_names_its_extra(library: str, code: 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     said = done.stdout + done.stderr.splitlines()[-1] if done.stderr else done.stdout
-    assert f"pip install 'treaty[{extra}]'" in said and library in said
+    assert f"pip install '.[{extra}]'" in said and library in said
     assert not list(tmp_path.iterdir())
+
+
+def test_no_text_installs_the_package_of_this_name_that_is_on_pypi() -> None:
+    """It is another project's: a reader would run a stranger's code."""
+    folders = ("consensus", "client", "registry", "protocols", "docs", "demo", "examples", "bench")
+    pages = [
+        *ROOT.glob("*.md"),
+        *(page for folder in folders for kind in ("*.md", "*.py") for page in (ROOT / folder).rglob(kind)),
+    ]
+    assert len(pages) > 500
+    wrong = re.compile(r"(?:pip install|uv add|pipx install) '?treaty\b|\btreaty\[[a-z,]+\]")
+    assert [str(page) for page in pages if wrong.search(page.read_text(encoding="utf-8"))] == []

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import runpy
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +21,55 @@ ROOT = Path(__file__).parents[2]
 AIP = ROOT / "protocols" / "aip"
 
 
-def test_three_agents_two_tools_and_a_gateway_exchange_text_image_and_audio() -> None:
-    done = subprocess.run([sys.executable, "-m", "example"], cwd=AIP, capture_output=True, text=True, timeout=120, check=False)
+def example(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run the example as its README says."""
+    command = [sys.executable, "protocols/aip/example", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_three_agents_two_tools_and_a_gateway_exchange_text_image_and_audio_byte_for_byte() -> None:
+    done = example("--json")
     assert done.returncode == 0, done.stderr
-    told = [line.removeprefix("editor: ") for line in done.stdout.splitlines() if line.startswith("editor: ")]
-    assert told[0] == "nodes: average, draw, editor, painter, singer"
-    kinds = ["nodes:", *["image:"] * 3, "audio:", "text:", "audio:", "text:", "average:", "done"]
-    assert [line.split()[0] for line in told] == kinds
-    assert "text: 440 Hz" in told
-    assert all(line.endswith("PNG") for line in told if line.startswith("image:"))
+    report = json.loads(done.stdout)
+    assert sorted(report["nodes"]) == ["average", "draw", "editor", "gateway", "painter", "singer"]
+    assert all(each["intact"] for each in report["exchanged"])
+    kinds = Counter((each["from"], each["to"], each["mode"]) for each in report["exchanged"])
+    assert kinds == {
+        ("editor", "painter", "text"): 2,
+        ("draw", "painter", "image"): 2,
+        ("painter", "editor", "image"): 2,
+        ("editor", "singer", "text"): 2,
+        ("singer", "editor", "audio"): 2,
+        ("singer", "editor", "text"): 2,
+    }
+    texts = {each["text"] for each in report["exchanged"] if each["mode"] == "text"}
+    assert {"255,0,0", "0,0,255", "440", "440 Hz", "880", "880 Hz"} == texts
+    digests = {mode: {each["sha256"] for each in report["exchanged"] if each["mode"] == mode} for mode in ("image", "audio")}
+    assert [len(found) for found in digests.values()] == [2, 2]
+    images = [each["bytes"] for each in report["exchanged"] if each["mode"] == "image"]
+    (sound,) = {each["bytes"] for each in report["exchanged"] if each["mode"] == "audio"}
+    assert float(report["average"]) in {(size + sound) / 2 for size in images}
+
+
+def test_the_example_tells_a_reader_what_was_exchanged() -> None:
+    done = example()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("byte for byte") == 12
+    assert [word for word in ("painter", "image", "audio", "440 Hz") if word not in done.stdout] == []
+    assert example("--nonsense").returncode == 2
+
+
+def test_the_example_sees_a_content_that_was_changed_lost_or_made_up() -> None:
+    compared = runpy.run_path(str(AIP / "example" / "__main__.py"))["compared"]
+    one, other = ({"from": "a", "to": "b", "mode": "text", "bytes": 1, "sha256": digest} for digest in "xy")
+    assert compared([{"sent": one}, {"received": one}]) == [{**one, "intact": True}]
+    for events in (
+        [{"sent": one}, {"received": other}],
+        [{"sent": one}],
+        [{"received": one}],
+        [{"sent": one}] * 2 + [{"received": one}],
+    ):
+        assert not any(each["intact"] for each in compared(events))
 
 
 async def test_the_vectors_hold_in_the_sandbox() -> None:

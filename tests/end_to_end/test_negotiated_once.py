@@ -161,9 +161,10 @@ EVENTS = Business("metering/event-counter", (addEvents, readTotal), count_events
 
 @pytest.fixture
 def model() -> Iterator[ScriptedModel]:
+    before = descendants()
     with scripted_model() as server:
         yield server
-    assert gone(descendants())
+    assert gone(descendants() - before)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -54,27 +55,47 @@ def closure(requirements: list[str]) -> set[str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def alone(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a clean environment with the wheel and the dependencies of no extra."""
-    place = tmp_path_factory.mktemp("alone")
+def environment(wheel: Path, place: Path, extra: str = "") -> Path:
+    """Make a clean environment with a wheel and the dependencies of one extra, or of none; the folder of its programs."""
     venv.create(place, with_pip=False, symlinks=True)
     target = place / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    with zipfile.ZipFile(built[".whl"]) as wheel:
-        metadata = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         needed = [
-            line.partition(": ")[2] for line in wheel.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")
+            line.partition(": ")[2] for line in archive.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")
         ]
     # Links to the files that are installed here, instead of a download: the same files, and no others.
-    for name in closure([text for text in needed if "extra ==" not in text]):
+    wanted = [text for text in needed if "extra ==" not in text]
+    wanted += [text.partition(";")[0] for text in needed if extra and f"extra == '{extra}'" in text]
+    for name in closure(wanted):
         for file in distribution(name).files or ():
             top = target / file.parts[0]
             source = Path(str(distribution(name).locate_file(file.parts[0])))
-            if file.parts[0] != ".." and not top.exists() and source.exists():
+            # The project itself, which an extra of it requires, comes from the wheel.
+            if name != "treaty" and file.parts[0] != ".." and not top.exists() and source.exists():
                 top.symlink_to(source)
     command = ["-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([sys.executable, *command, str(built[".whl"])], check=True, capture_output=True)
+    subprocess.run([sys.executable, *command, str(wheel)], check=True, capture_output=True)
     return place / "bin"
+
+
+@pytest.fixture(scope="module")
+def alone(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment without an extra."""
+    return environment(built[".whl"], tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture(scope="module")
+def from_sdist(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that is built from the sdist."""
+    place = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(built[".gz"]) as sdist:
+        sdist.extractall(place, filter="data")
+    (sources,) = place.iterdir()
+    output = tmp_path_factory.mktemp("second")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(output)]
+    subprocess.run(command, cwd=sources, check=True, capture_output=True)
+    return next(output.glob("*.whl"))
 
 
 def run(program: Path, *arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
@@ -102,6 +123,7 @@ def test_the_installed_client_works_without_an_extra(alone: Path, tmp_path: Path
         ("treaty", ["config"], "agent"),
         ("treaty", ["audit"], "audit"),
         ("treaty-registry", ["serve", "--data", "data"], "registry"),
+        ("python", ["-c", "import treaty_aip"], "aip"),
         ("python", ["-c", "from treaty_client import Agent, Identity; Agent(Identity.create(), 'x')"], "agent"),
     ],
 )
@@ -110,7 +132,7 @@ def test_a_missing_extra_is_named_and_nothing_changes(
 ) -> None:
     done = run(alone / program, *arguments, home=tmp_path / "home")
     assert done.returncode == 1
-    assert f"pip install 'treaty[{extra}]'" in done.stderr
+    assert f"pip install '.[{extra}]'" in done.stderr
     assert program == "python" or ("system.extra" in done.stderr and "Traceback" not in done.stderr)
     assert not (tmp_path / "home").exists()
 
@@ -127,3 +149,38 @@ def test_the_sdist_has_the_sources_of_the_wheel(built: dict[str, Path]) -> None:
     with zipfile.ZipFile(built[".whl"]) as wheel:
         modules = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert modules - kept == set()
+
+
+def test_the_wheel_of_the_sdist_has_the_same_files(built: dict[str, Path], from_sdist: Path) -> None:
+    found = []
+    for path in (built[".whl"], from_sdist):
+        with zipfile.ZipFile(path) as wheel:
+            found.append({name: wheel.read(name) for name in wheel.namelist() if ".dist-info/RECORD" not in name})
+    assert found[0].keys() == found[1].keys()
+    assert found[0] == found[1]
+
+
+def test_the_handler_of_aip_is_in_the_wheel_and_the_sdist_as_files(built: dict[str, Path]) -> None:
+    sources = {path.name: path.read_bytes() for path in (ROOT / "protocols" / "aip" / "0.0.1" / "handler").glob("*.py")}
+    assert "gateway.py" in sources
+    with zipfile.ZipFile(built[".whl"]) as wheel:
+        packed = {name.rpartition("/")[2]: wheel.read(name) for name in wheel.namelist() if "treaty_aip/handler/" in name}
+    with tarfile.open(built[".gz"]) as sdist:
+        members = [member for member in sdist.getmembers() if "/treaty_aip/handler/" in member.name]
+        kept = {
+            member.name.rpartition("/")[2]: extracted.read() for member in members if (extracted := sdist.extractfile(member))
+        }
+        assert all(member.isreg() for member in members)
+    assert (packed, kept) == (sources, sources)
+
+
+def test_an_installed_aip_runs_its_example_and_the_snippet_of_its_readme(from_sdist: Path, tmp_path: Path) -> None:
+    python = environment(from_sdist, tmp_path / "aip", "aip") / "python"
+    where = run(python, "-c", "import treaty_aip.handler; print(treaty_aip.handler.__file__)", home=tmp_path)
+    assert Path(where.stdout.strip()).is_relative_to(tmp_path), where.stderr
+    done = run(python, str(ROOT / "protocols" / "aip" / "example"), "--json", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "protocols" / "aip" / "README.md").read_text(), re.DOTALL)
+    # Any free ports, as others may use the ones of the page.
+    done = run(python, "-c", re.sub(r"localhost:\d+", "localhost:0", snippet), home=tmp_path)
+    assert done.stdout == "3\n", done.stderr

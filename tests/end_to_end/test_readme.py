@@ -109,6 +109,18 @@ def test_the_example_is_the_file_it_shows() -> None:
     assert blocks("python") == [(ROOT / "examples/agents.py").read_text(encoding="utf-8")]
 
 
+def test_make_examples_runs_the_example_of_each_protocol() -> None:
+    examples = sorted(f"protocols/{path.parent.name}/example" for path in (ROOT / "protocols").glob("*/example"))
+    assert len(examples) >= 3
+    # The interpreter of the tests, and nothing is installed. At the end of its input an example asks no person.
+    command = ["make", "--old-file", ".venv/runtime", "examples", f"BIN={Path(sys.executable).parent}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line for line in done.stdout.splitlines() if line in examples] == examples
+    # Each of them said something after its name.
+    assert all(done.stdout.split(f"{name}\n")[1].strip() for name in examples)
+
+
 def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     documents = README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

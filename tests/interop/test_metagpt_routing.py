@@ -67,12 +67,12 @@ def delivered(members: list[dict[str, Any]], batches: list[list[dict[str, Any]]]
     for member in members:
         flow = package.flow.Flow.in_order("First")
         ours[member["name"]] = package.member.Member(member["name"], member["address"], flow, member.get("watch", ()))
-        assert environment.join(member["name"], member["address"]) == ""
+        assert environment.join(member["name"], member["address"], shares=True) == ""
     found: dict[str, dict[str, list[str]]] = {name: {"buffered": [], "news": []} for name in ours}
     for batch in batches:
         for draft in batch:
             message = package.message.complete(draft, str)
-            for name in environment.publish(message):
+            for name in environment.publish(message).receivers:
                 ours[name].put(message)
                 found[name]["buffered"].append(message.id)
         for name, member in ours.items():

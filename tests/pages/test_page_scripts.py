@@ -80,6 +80,13 @@ def _wrong_receipts() -> list[dict[str, str]]:
         ("another log", replace(right, checkpoint=sign(foreign.format(), [LOG_KEY])), leaf),
         ("changed text", replace(right, checkpoint=tree.note.replace(b"\n13\n", b"\n14\n")), leaf),
     ]
+    # The roots fit these paths, so only the length of the path tells that they are wrong.
+    hash_ = merkle.leaf_hash(leaf)
+    short, long = Checkpoint(ORIGIN, 13, hash_), Checkpoint(ORIGIN, 1, merkle.node_hash(bytes(32), hash_))
+    found += [
+        ("a path without its end", Receipt(5, (), sign(short.format(), [LOG_KEY])), leaf),
+        ("a path above the root", Receipt(0, (bytes(32),), sign(long.format(), [LOG_KEY])), leaf),
+    ]
     for what, made, data in found:
         with pytest.raises(TreatyError):
             made.verify(data, LOG_KEY.verifier)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treaty_client.sandbox.worker import framing
-from treaty_handler import Audit, Cancel, Effect, Emit, End, Failure, Invoke, Persist, Request, Return, Send, SetTimer
+from treaty_handler import Audit, Cancel, Effect, Emit, End, Failure, Invoke, Multicast, Persist, Request, Return, Send, SetTimer
 
 text = st.text(max_size=20)
 values = st.recursive(
@@ -22,6 +22,7 @@ values = st.recursive(
 failures = st.none() | st.builds(Failure, code=st.integers(-(2**63), 2**63 - 1), message=text)
 effects: st.SearchStrategy[Effect] = st.one_of(
     st.builds(Send, peer=text, data=st.binary(max_size=50), stream=text),
+    st.builds(Multicast, peers=st.lists(text, max_size=3).map(tuple), data=st.binary(max_size=50), stream=text),
     st.builds(Invoke, call=text, operation=text, arguments=st.dictionaries(text, values, max_size=3)),
     st.builds(Request, call=text, count=st.integers(-(2**63), 2**63 - 1)),
     st.builds(Cancel, call=text),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -23,9 +24,9 @@ class Nodes:
         self._stack.push_async_callback(gateway.stop)
         return gateway
 
-    async def agent(self, name: str, gateway: Gateway | None = None, **options: Any) -> Agent:
+    async def agent(self, name: str, gateway: Gateway | None = None, address: str = LOOPBACK, **options: Any) -> Agent:
         """An agent, registered if there is a gateway."""
-        agent = await Agent(LOOPBACK, name, **{**self._options, **options}).start()
+        agent = await Agent(address, name, **{**self._options, **options}).start()
         self._stack.push_async_callback(agent.stop)
         return agent if gateway is None else await agent.register_to_gateway(gateway.address)
 
@@ -38,8 +39,8 @@ class Nodes:
 
 @asynccontextmanager
 async def nodes(**options: Any) -> AsyncIterator[Nodes]:
-    """Nodes, until the end of the block."""
-    async with AsyncExitStack() as stack:
+    """Nodes, until the end of the block. A test that waits for a message which never comes fails, and does not hang."""
+    async with asyncio.timeout(60), AsyncExitStack() as stack:
         yield Nodes(stack, **options)
 
 

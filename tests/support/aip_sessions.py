@@ -70,6 +70,10 @@ class Driven:
         sent = self._handle(Call(call=call, operation=operation, arguments=arguments, at=self.at))
         return self.returned.pop(call, None), sent
 
+    def state(self) -> bytes:
+        """Its snapshot."""
+        return self._session.snapshot()
+
     def result(self, value: Any = None, error: Failure | None = None) -> list[tuple[str, Frame]]:
         """Answer the oldest invocation."""
         return self._handle(Result(call=self.invoked.pop(0).call, value=value, error=error, at=self.at))

@@ -9,6 +9,8 @@ empties the sender's outbox.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from datetime import UTC, datetime
 from itertools import count
@@ -17,6 +19,7 @@ from typing import Any
 from treaty_consensus.errors import Unavailable
 from treaty_handoff import Handling, HandoffAgent, Journal, Kind, PostgresBroker, Priority, RabbitBroker, build
 
+POISON = "End your process."
 PAUSE = 0.02
 """Seconds between two messages, so that a run does not pile up thousands."""
 
@@ -59,7 +62,12 @@ async def send(agent: HandoffAgent, recipient: str) -> None:
 
 
 async def work(handling: Handling) -> None:
-    """The effect: a row. The table admits rows that are equal, so that a second effect is seen."""
+    """The effect: a row. The table admits rows that are equal, so that a second effect is seen.
+
+    A poisonous task ends the process.
+    """
+    if handling.data["objective"] == POISON:
+        os.kill(os.getpid(), signal.SIGKILL)
     await handling.connection.execute("insert into effect values ($1)", handling.message["metadata"]["message_id"])
 
 

@@ -145,6 +145,11 @@ async def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
             await asyncio.sleep(0.02)
 
 
+async def drained(made: World, name: str = "desk") -> bool:
+    """Whether the outbox of an agent is empty."""
+    return await made.journals[made.name(name)].waiting() == 0
+
+
 def shown(message: Mapping[str, Any]) -> tuple[str, str]:
     """The kind and the sender of a message, without the test's suffix."""
     return message["payload"]["handoff_type"], message["metadata"]["sender_id"].partition(".")[0]

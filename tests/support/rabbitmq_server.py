@@ -69,12 +69,18 @@ class RabbitServer:
     data: Path
     port: int
     _ports: tuple[int, int]
+    tls_port: int = 0
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
         """The address for clients."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    @property
+    def tls_url(self) -> str:
+        """The address for encrypted connections; see `rabbitmq(tls=…)`."""
+        return f"amqps://guest:guest@127.0.0.1:{self.tls_port}/"
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
@@ -134,12 +140,17 @@ class RabbitServer:
 
 
 @contextmanager
-def rabbitmq() -> Iterator[RabbitServer]:
-    """A running server with empty data, which ends with the block."""
+def rabbitmq(*, tls: tuple[Path, Path, Path] | None = None) -> Iterator[RabbitServer]:
+    """A running server with empty data, which ends with the block. `tls`: files of the authority, the certificate and the key."""
     root = installation()
     port, epmd, distribution = free_port(), free_port(), free_port()
     data = Path(tempfile.mkdtemp(prefix="treaty-rabbitmq-"))
     server = RabbitServer(root, data, port, (epmd, distribution))
+    if tls is not None:
+        server.tls_port = free_port()
+        options = zip(("cacertfile", "certfile", "keyfile"), tls, strict=True)
+        lines = [f"listeners.ssl.default = {server.tls_port}", *(f"ssl_options.{name} = {path}" for name, path in options)]
+        (data / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
     try:
         server.start()
         yield server

@@ -20,7 +20,22 @@ from treaty_client.protocols.project import Project, load_project
 from treaty_client.sandbox import Isolation, SandboxPool
 from treaty_client.sandbox.interface import RunningHandler
 from treaty_consensus.handler import HandlerPackage, read_wheel
-from treaty_handler import Audit, Call, End, Event, Failure, Invoke, Opened, PeerJoined, PeerLost, Received, Result, Return, Send
+from treaty_handler import (
+    Audit,
+    Call,
+    End,
+    Event,
+    Failure,
+    Invoke,
+    Multicast,
+    Opened,
+    PeerJoined,
+    PeerLost,
+    Received,
+    Result,
+    Return,
+    Send,
+)
 
 # Beside the client that is imported, so that the copy with a mutant has its own.
 FOLDER = Path(treaty_client.__file__).parents[2] / "protocols" / "message-routing" / "1.0"
@@ -145,6 +160,10 @@ class Wired:
                 case Send(peer=peer, data=data):
                     self.received[peer] += 1
                     await self.send(did, peer, data)
+                case Multicast(peers=peers, data=data):
+                    for peer in peers:
+                        self.received[peer] += 1
+                        await self.send(did, peer, data)
                 case Invoke():
                     task = asyncio.create_task(self._invoke(did, effect))
                     self._tasks.add(task)

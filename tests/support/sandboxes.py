@@ -62,7 +62,7 @@ def open_descriptors() -> int:
 
 def descendants() -> set[int]:
     """Every process below this one, by number, zombies included; but for the tracker of multiprocessing, which stays until the
-    end once there was a pool."""
+    end once there was a pool. Servers that several tests share are among them, so compare with those before."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -92,3 +92,14 @@ def test_003_09_the_description_comes_from_the_call_or_the_url() -> None:
 
     made = Tool.create_function_tool(fetch, "h:1")
     assert (made.tool_id, made.description, made.arguments) == ("fetch", "Fetch a user.", {"user": "str", "deep": "bool"})
+
+
+async def test_003_09_a_function_may_have_any_names_of_arguments() -> None:
+    def named(function: str, arguments: str, self: str) -> str:
+        return function + arguments + self
+
+    async with nodes() as made:
+        tool = await made.tool(Tool.create_function_tool(named, LOOPBACK))
+        agent = await made.agent("a")
+        answer = await agent.call_tool("named", arguments={"function": "x", "arguments": "y", "self": "z"}, address=tool.address)
+        assert answer.content[0].text == "xyz"

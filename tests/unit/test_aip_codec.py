@@ -14,7 +14,7 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treaty_aip.handler.codec import MAX_ITEMS, decode, encode
+from treaty_aip.handler.codec import MAX_DEPTH, MAX_FIELDS, MAX_ITEMS, decode, encode, lengthy
 from treaty_aip.handler.fields import ENUMS, MESSAGES, METHODS, Field
 from treaty_aip.handler.frames import Frame, pack, read, unpack, write
 from treaty_aip.stubs import aip_pb2
@@ -197,11 +197,15 @@ def test_a_later_version_is_read_unknown_fields_and_values_included() -> None:
     assert decode("AgentInfo", bytes.fromhex("28 01 28 00"))["input_mode"] == ["IMAGE", "TEXT"]
     assert decode("TaskInfo", bytes.fromhex("20 ffffffffffffffffff01"))["task_status"] == -1
     assert decode("ContentItem", bytes.fromhex("0a0161 120162")) == {"image": "Yg=="}
+    group = "9b01 0a0162 a301 1005 a401 9c01"  # of a field 19, with another group in it
+    assert decode("HeartbeatRequest", bytes.fromhex(f"{group} 0a0161 {group}"))["sender_id"] == "a"
     parts = decode("AgentMessage", bytes.fromhex("2a 03 0a0174 2a 02 2004"))["task_info"]
     assert (parts["task_id"], parts["task_status"]) == ("t", "FINISH")
 
 
-@pytest.mark.parametrize("data", ["0a 05 61", "0a", "00 01", "0b", "0a 01 ff", "08 ffffffffffffffffffffff01", "0a ffffffff0f"])
+@pytest.mark.parametrize(
+    "data", ["0a 05 61", "0a", "00 01", "0b", "0c", "0b 14", "0f", "0a 01 ff", "08 ffffffffffffffffffffff01", "0a ffffffff0f"]
+)
 def test_broken_bytes_are_refused(data: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode("HeartbeatRequest", bytes.fromhex(data))
@@ -215,6 +219,34 @@ def test_003_73_the_items_of_a_message_are_bounded() -> None:
     nested = bytes.fromhex("0a 04 0a02 4200") * (MAX_ITEMS // 2 + 1)
     with pytest.raises(ValueError, match="more than"):
         decode("GetNodesResponse", nested)
+
+
+@pytest.mark.threat(234)
+@pytest.mark.parametrize(
+    "part",
+    ["2a 02 0a00", "78 00", "0a 00", "42 02 7800", "7b 7c", "2a 04 0a02 7800"],
+    ids=["parts of a message", "unknown fields", "one field again", "fields of items", "groups", "fields of parts"],
+)
+def test_the_fields_of_a_message_are_bounded(part: str) -> None:
+    piece = bytes.fromhex(part)
+    with pytest.raises(ValueError, match="more than"):
+        decode("AgentMessage", piece * (MAX_FIELDS + 1))
+    with pytest.raises(ValueError, match="more than"):
+        read(piece * (MAX_FIELDS + 1))
+
+
+@pytest.mark.threat(234)
+def test_groups_within_groups_are_bounded() -> None:
+    deep = bytes.fromhex("7b") * (MAX_DEPTH + 1) + bytes.fromhex("7c") * (MAX_DEPTH + 1)
+    with pytest.raises(ValueError, match="within each other"):
+        decode("AgentMessage", deep)
+    assert decode("AgentMessage", deep[1:-1])["sender_id"] == ""
+
+
+@pytest.mark.threat(234)
+def test_a_message_in_many_parts_is_read_in_one_go() -> None:
+    part = lengthy(1, b"x" * 300)
+    assert decode("AgentMessage", lengthy(5, part) * 8_000)["task_info"]["task_id"] == "x" * 300
 
 
 def test_a_value_that_is_no_message_is_refused() -> None:

@@ -52,15 +52,25 @@ async def test_003_10_to_14_a_gateway_lists_its_nodes_by_kind() -> None:
         assert gateway.get_registered_agents() == {"a": agent.agent_info}
         assert gateway.get_registered_tools() == {"t": tool.tool_info}
         assert gateway.get_registered_nodes() == {"a": agent.agent_info, "t": tool.tool_info}
-        with pytest.raises(OperationError):
+        with pytest.raises(OperationError) as error:
             await gateway.start()
+        assert status_of(error) == 409
+        with pytest.raises(OperationError) as error:
+            await Gateway(gateway.address).start()
+        assert status_of(error) == 503
     assert gateway.get_registered_nodes() == {}
 
 
 async def test_003_15_to_20_an_agent_starts_registers_and_knows_the_other_nodes() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
-        first = await made.agent("a", gateway, domain="x")
+        first = await made.agent("a", gateway, domain="x", skills=[AgentSkill("s", "c")], version="2")
+        assert first.agent_info == AgentInfo(
+            "a", first.address, "a", "x", [Mode.TEXT], [Mode.TEXT], "", [AgentSkill("s", "c")], "2"
+        )
+        with pytest.raises(OperationError) as error:
+            await first.start()
+        assert status_of(error) == 409
         second = await made.agent("b", gateway, domain="y")
         assert second.get_nodes() == {"a": first.agent_info}
         assert first.get_nodes() == {}
@@ -130,7 +140,34 @@ async def test_003_05_and_24_to_28_two_agents_speak_through_a_gateway_or_directl
         assert told(await second.receive_inquiry()) == (SessionStatus.START_QUEST, "again")
 
 
-async def test_003_03_and_25_errors_of_an_inquiry_are_raised_where_it_is_submitted() -> None:
+async def test_003_28_inquiries_are_received_in_their_order() -> None:
+    async with nodes() as made:
+        receiver, sender = await made.agent("b"), await made.agent("a")
+        session = await begin(sender, "b", "one", stub=AgentServiceStub, stream_calling="CallAgent", address=receiver.address)
+        await sender.submit_inquiry(session, "b", "two")
+        await sender.submit_inquiry(session, "b", "three", session_status=SessionStatus.STOP_QUEST)
+        found = [told(await receiver.receive_inquiry()) for _ in range(3)]
+        quests = (SessionStatus.START_QUEST, SessionStatus.HOLD_QUEST, SessionStatus.STOP_QUEST)
+        assert found == [*zip(quests, ("one", "two", "three"), strict=True)]
+
+
+async def test_003_11_a_gateway_that_is_stopped_serves_no_more_and_may_start_again() -> None:
+    async with nodes() as made:
+        gateway = await made.gateway()
+        agent = await made.agent("a", gateway)
+        await gateway.stop()
+        with pytest.raises(OperationError) as error:
+            await agent.update_peers()
+        assert status_of(error) == 503
+        await gateway.start()
+        assert gateway.get_registered_nodes() == {}
+        async with grpc.aio.insecure_channel(gateway.address) as channel:
+            # The connections of a process to one address share their pause after a failure.
+            answer = await GatewayServiceStub(channel).GetNodes(aip_pb2.GetNodesRequest(), wait_for_ready=True)
+        assert [*answer.peers] == []
+
+
+async def test_003_03_25_and_26_errors_of_an_inquiry_are_raised_where_it_is_submitted() -> None:
     async with nodes() as made:
         alone = await made.agent("a")
         session = await alone.create_agent_client("b")
@@ -142,6 +179,9 @@ async def test_003_03_and_25_errors_of_an_inquiry_are_raised_where_it_is_submitt
         assert status_of(error) == 404
         with pytest.raises(OperationError) as error:
             await alone.receive_feedback("none", "b")
+        assert status_of(error) == 404
+        with pytest.raises(OperationError) as error:
+            await alone.receive_feedback(session, "other")
         assert status_of(error) == 404
         with pytest.raises(OperationError) as error:
             await alone.create_agent_client("b", AgentServiceStub, "CallAgent")
@@ -173,7 +213,7 @@ async def test_003_05_and_26_a_dead_receiver_is_deregistered_and_its_sessions_en
         assert sorted(gateway.get_registered_nodes()) == ["a"]
 
 
-async def test_003_29_and_72_handlers_run_and_an_exception_ends_the_session() -> None:
+async def test_003_28_29_and_72_handlers_run_and_an_exception_ends_the_session() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         first, second = await made.agent("a", gateway), await made.agent("b", gateway)
@@ -197,7 +237,7 @@ async def test_003_29_and_72_handlers_run_and_an_exception_ends_the_session() ->
 
         with pytest.raises(RuntimeError, match="no"):
             await second.invoke_session_handlers(session, [later, fail])
-        assert told(await first.receive_feedback(session, "b")) == (STOPPED, "RuntimeError: no")
+        assert told(await first.receive_feedback(session, "b")) == (STOPPED, "RuntimeError in the application.")
         with pytest.raises(OperationError):
             await second.invoke_session_handlers("other", [later])
 
@@ -230,6 +270,11 @@ async def test_003_30_to_33_and_36_to_39_an_agent_calls_a_python_function() -> N
         with pytest.raises(OperationError) as error:
             await agent.call_tool("none")
         assert status_of(error) == 404
+        await tool.stop()
+        assert sorted(gateway.get_registered_nodes()) == ["a"]
+        with pytest.raises(OperationError) as error:
+            await agent.call_tool("add", address=tool.address)
+        assert status_of(error) == 503
 
 
 async def test_003_32_a_closed_client_cancels_its_session() -> None:

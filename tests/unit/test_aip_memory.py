@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from treaty_aip import AgentMessage, ContentItem, ContextMemory, ToolRequest, ToolResponse
+from treaty_aip.memory import MAX_OPEN
 
 
 def test_003_08_and_41_to_44_a_task_has_a_database_of_json(tmp_path: Path) -> None:
@@ -57,3 +58,12 @@ def test_a_damaged_file_is_false_not_an_error(tmp_path: Path) -> None:
     (file,) = Path(memory.save_dir).iterdir()
     file.write_text("{")
     assert memory.write("t", ToolRequest("a")) is False
+
+
+def test_a_memory_of_many_tasks_keeps_few_files_open(tmp_path: Path) -> None:
+    memory = ContextMemory("a", str(tmp_path))
+    names = [f"t{number}" for number in range(MAX_OPEN + 10)]
+    before = len([*Path("/proc/self/fd").iterdir()])
+    assert all(memory.create(name) and memory.write(name, ToolRequest(name)) for name in names)
+    assert len([*Path("/proc/self/fd").iterdir()]) - before <= MAX_OPEN
+    assert [[each.sender_id for each in memory.read(name)] for name in names] == [[name] for name in names]

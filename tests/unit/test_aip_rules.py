@@ -179,12 +179,6 @@ def test_003_05_a_receiver_that_fails_is_deregistered() -> None:
     assert sorted(gateway.call("registered_nodes")[0]) == ["a"]
 
 
-def test_003_05_a_receiver_that_refuses_one_call_stays() -> None:
-    gateway, frame = routed()
-    gateway.receive("b", Frame("STATUS", "CallAgent", frame.call, code="INVALID_ARGUMENT", text="no"))
-    assert sorted(gateway.call("registered_nodes")[0]) == ["a", "b"]
-
-
 def test_003_05_two_peers_need_no_gateway() -> None:
     left, right = Driven("peer", peer="right"), Driven("peer", peer="left")
     client(left)
@@ -223,24 +217,60 @@ def test_003_06_an_agent_gets_all_nodes_and_default_is_every_domain() -> None:
     assert (listed("x"), listed("y"), listed("z")) == (["a:1"], ["b:1"], [])
 
 
-def test_003_07_a_node_that_is_silent_for_30_seconds_is_deregistered() -> None:
+def test_003_07_a_node_that_is_silent_for_30_seconds_is_deregistered_at_once() -> None:
     gateway = gateway_with(agent("a"), agent("b"))
-    assert gateway.timers["heartbeats"] == 10
-    gateway.expire("heartbeats")
-    gateway.expire("heartbeats")
+    gateway.at = 20_500
     assert messages(gateway.request("a", "Heartbeat", {"sender_id": "a"})) == [{"success": True, "message": "Heartbeat received"}]
+    gateway.at = 0
     gateway.expire("heartbeats")
+    assert (gateway.at, sorted(gateway.call("registered_nodes")[0])) == (30_000, ["a"])
+    gateway.expire("heartbeats")
+    assert (gateway.at, gateway.call("registered_nodes")[0]) == (50_500, {})
+
+
+@pytest.mark.parametrize("status", ["START_QUEST", "HOLD_QUEST", "STOP_QUEST"])
+def test_003_07_each_routed_message_is_a_sign_of_life(status: str) -> None:
+    gateway = gateway_with(agent("a"), agent("b"), tool("t"))
+    if status != "START_QUEST":
+        begun(gateway)
+    gateway.at = 29_000
+    gateway.request("a", "RouteAgentCalling", quest(status))
+    gateway.request("b", "RouteToolCalling", {"sender_id": "b", "receiver_id": "t"}, "c2")
+    gateway.at = 0
+    gateway.expire("heartbeats")
+    assert sorted(gateway.call("registered_nodes")[0]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("code", ["UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE"])
+def test_003_05_each_failure_of_a_receiver_deregisters_it(code: str) -> None:
+    gateway = gateway_with(agent("a"), agent("b"), tool("t"))
+    frame = begun(gateway)
+    ((_, called),) = gateway.request("a", "RouteToolCalling", {"sender_id": "a", "receiver_id": "t"}, "c2")
+    gateway.receive("b", Frame("STATUS", "CallAgent", frame.call, code=code))
+    gateway.receive("t", Frame("STATUS", "CallTool", called.call, code=code))
     assert sorted(gateway.call("registered_nodes")[0]) == ["a"]
 
 
-def test_003_07_a_routed_call_is_a_sign_of_life() -> None:
-    gateway = gateway_with(agent("a"), agent("b"), tool("t"))
-    gateway.at = 29_000
-    begun(gateway)
-    gateway.request("b", "RouteToolCalling", {"sender_id": "b", "receiver_id": "t"}, "c2")
-    gateway.at = 25_000
-    gateway.expire("heartbeats")
+@pytest.mark.parametrize("code", ["OK", "CANCELLED", "RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "PERMISSION_DENIED"])
+def test_003_05_a_receiver_that_refuses_one_call_stays(code: str) -> None:
+    gateway, frame = routed()
+    gateway.receive("b", Frame("STATUS", "CallAgent", frame.call, code=code))
     assert sorted(gateway.call("registered_nodes")[0]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("at", ["gateway", "receiver"])
+def test_003_02_a_fault_of_the_initiator_ends_with_a_reason(at: str) -> None:
+    if at == "gateway":
+        side, _ = routed()
+        sent = side.request("a", ROUTE, quest("START_QUEST"))
+    else:
+        side = Driven("node")
+        side.request("gw", "CallAgent", quest())
+        sent = side.request("gw", "CallAgent", quest("START_QUEST"))
+    (told,) = messages(sent)
+    assert (told["session_status"], told["sender_id"], told["receiver_id"]) == ("STOP_RESPONSE", "b", "a")
+    assert told["content"] == [{"text": "After the first message the initiator sends HOLD_QUEST and STOP_QUEST."}]
+    assert statuses(sent) == ["INVALID_ARGUMENT"]
 
 
 def test_003_07_a_heartbeat_of_an_unknown_node_has_no_success() -> None:

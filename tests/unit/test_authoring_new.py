@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
 import random
 import subprocess
 import sys
-from itertools import product
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from treaty_client import Agent, AgentConfig, Identity, LocalProtocols, OperationError
 from treaty_client.authoring.check import build, check_project
-from treaty_client.authoring.new_project import FORMS, KINDS, Form, Kind, NewProtocol, write_project
+from treaty_client.authoring.new_project import KINDS, Form, Kind, NewProtocol, forms_of, write_project
 from treaty_client.authoring.watch import MAX_FILES, fingerprint
 from treaty_client.protocols.project import load_project
 from treaty_client.sandbox import SandboxPool
 from treaty_client.sandbox.vectors import LOCAL, PEER
 from treaty_consensus.errors import Conflict, Malformed
-from treaty_handler import Opened, Received, encode_json
+from treaty_handler import Opened, PeerJoined, Received, encode_json
 
 TREATY = [sys.executable, "-c", "from treaty_client.cli import main; main()"]
 
@@ -38,7 +40,7 @@ def treaty(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(("kind", "form"), list(product(KINDS, FORMS)))
+@pytest.mark.parametrize(("kind", "form"), [(kind, form) for kind in KINDS for form in forms_of(kind)])
 async def test_a_new_project_passes_at_once_with_every_outcome_reached(tmp_path: Path, kind: Kind, form: Form) -> None:
     made = write_project(tmp_path / "weather", NewProtocol("weather-report", "science/weather", kind, form))
     assert all(path.is_file() for path in made)
@@ -58,13 +60,15 @@ async def test_the_handlers_of_the_templates_survive_strangers(tmp_path: Path, k
     package = build(load_project(tmp_path / "weather"))
     draw = random.Random(7)
     odd: list[Any] = [None, 0, -1, 2**53 - 1, 1.5, "", "x" * 2000, [], {}, True, ["request"], {"id": "1"}, "1", "request"]
-    names = ("id", "type", "item", "text", "code", "message", "count", "name")
+    names = ("id", "type", "item", "text", "code", "message", "count", "name", "from")
     types = ("request", "response", "error", "item", "more", "cancel", "end", "event")
     async with SandboxPool(size=0) as pool:
         for role in package.manifest.roles:
             worker = await pool.load(package, local=LOCAL, peers=[PEER])
             session = await worker.open(role)
             await session.handle(Opened())
+            if package.manifest.roles[role].is_shared:
+                await session.handle(PeerJoined(peer=PEER, role="member"))
             for _ in range(400):
                 message = {name: draw.choice(odd) for name in names if draw.random() < 0.8}
                 message |= {"type": draw.choice(types)} if draw.random() < 0.8 else {}
@@ -83,6 +87,7 @@ async def test_the_handlers_of_the_templates_survive_strangers(tmp_path: Path, k
         (("weather", "A"), "topic"),
         (("weather", "a/b", "datagram"), "kind"),
         (("weather", "a/b", "request", "rust"), "form"),
+        (("weather", "a/b", "shared", "declarative"), "form"),
         (('a"\n[handler]', "a/b"), "name"),
     ],
 )
@@ -91,6 +96,48 @@ def test_a_choice_that_is_not_legal_names_the_legal_ones(choices: Any, told: str
         NewProtocol(*choices)
     assert caught.value.code == "project.choice"
     assert f"--{told}" in caught.value.fix
+
+
+async def test_a_new_room_runs_with_several_members_and_records_them(tmp_path: Path) -> None:
+    folder, recordings = tmp_path / "board", tmp_path / "recordings"
+    write_project(folder, NewProtocol("board", "social/board", "shared", "python"))
+    source = LocalProtocols([folder])
+    uri, heard = source.uri("board"), asyncio.Queue[tuple[str, str]]()
+
+    async def post(text: str) -> None:
+        if text.isupper():
+            raise OperationError(403, "Not so loud.")
+
+    async def hears(speaker: str, text: str) -> None:
+        heard.put_nowait((speaker, text))
+
+    hears.__name__ = "heard"
+    async with AsyncExitStack() as stack:
+        room, ada, bob = [
+            await stack.enter_async_context(Agent(Identity.create(), source, AgentConfig(home=tmp_path / name, recordings=kept)))
+            for name, kept in (("room", recordings), ("ada", None), ("bob", None))
+        ]
+        room.provides(uri, role="room")(post)
+        port = await stack.enter_async_context(room.listen("127.0.0.1", 0))
+        joining = [
+            agent.connect(f"ws://127.0.0.1:{port}", protocols=[uri], role="member", serving=[hears]) for agent in (ada, bob)
+        ]
+        sessions = [await stack.enter_async_context(joined) for joined in joining]
+        assert await sessions[0].call("post", text="Hello.") is None
+        with pytest.raises(OperationError) as caught:
+            await sessions[1].call("post", text="HELLO.")
+        assert caught.value.status == 403
+        await room.shared(uri).call("announce", text="We close.")
+        told = sorted([await heard.get() for _ in range(4)])
+        assert told == sorted([(ada.did, "Hello."), ("", "We close.")] * 2)
+    # A recording of the room has each member by a name of its own, and is a vector of the project.
+    [recording] = recordings.glob("board-1.0-room-*.json")
+    assert all(f'"{name}"' in recording.read_text() for name in ("did:example:peer", "did:example:peer2"))
+    added = treaty("record", str(folder), str(recording), home=tmp_path / "home")
+    assert added.returncode == 0, added.stderr
+    assert len(list((folder / "vectors").glob("*.json"))) == 6
+    tested = treaty("test", str(folder), "--json", home=tmp_path / "home")
+    assert json.loads(tested.stdout)["passed"] is True
 
 
 def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ PEER = "did:wba:feed.example"
 class Simulated:
     """A session as its calls see it, without a connection. `sent`: each message of a handler, and whether it was early."""
 
+    backlog = 0
+
     def __init__(self) -> None:
         self.phase = Phase.RUNNING
         self.sent: list[tuple[dict[str, Any], bool]] = []

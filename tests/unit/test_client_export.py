@@ -16,7 +16,7 @@ from treaty_client.protocols.verification.records import VerifiedProtocol
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_client.registries.trust import TrustedRegistries
 from treaty_consensus import kinds
-from treaty_consensus.errors import NotFound
+from treaty_consensus.errors import NotFound, Refused
 
 POLICY = Policy([ALICE.did])
 WHEEL = "treaty_handler_echo-1-py3-none-any.whl"
@@ -44,6 +44,31 @@ async def test_exporting_again_replaces(tmp_path: Path) -> None:
     (tmp_path / "out" / DOCUMENT).write_text("old")
     export(verified, tmp_path / "out")
     assert (tmp_path / "out" / DOCUMENT).read_bytes() == verified.document
+
+
+@pytest.mark.parametrize("is_export", [False, True])
+async def test_a_folder_with_another_document_is_left_as_it_is(tmp_path: Path, is_export: bool) -> None:
+    """The project of an author, or another protocol that was fetched into the same folder."""
+    verified = await exported(tmp_path)
+    out = tmp_path / "out"
+    (out / DOCUMENT).write_text("# Another")
+    if not is_export:
+        (out / BUNDLE).unlink()
+    else:
+        data = (out / BUNDLE).read_bytes()
+        (out / BUNDLE).write_bytes(data.replace(b"/echo/1", b"/etho/1"))
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(Refused) as refused:
+        export(verified, out)
+    assert refused.value.code == "directory.taken"
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+async def test_an_export_that_a_crash_cut_short_is_completed(tmp_path: Path) -> None:
+    verified = await exported(tmp_path)
+    (tmp_path / "out" / BUNDLE).unlink()
+    export(verified, tmp_path / "out")
+    assert (tmp_path / "out" / BUNDLE).read_bytes() == verified.bundle
 
 
 @pytest.mark.parametrize("name, step", [(DOCUMENT, 5), (WHEEL, 7), (f"{WHEEL}.sigstore.json", 8), (TRUSTED_ROOT, 8)])

@@ -26,6 +26,9 @@ from treaty_registry.admission import content_worker
 from treaty_registry.admission.content_checker import ContentChecker
 from treaty_registry.admission.content_process import ContentLimits
 from treaty_registry.admission.contents import check_contents
+from treaty_registry.catalogue.comparison import Comparison, compare
+from treaty_registry.catalogue.packages import PackageView, read_package
+from treaty_registry.catalogue.readers import ReaderKind
 
 _, SMALL = build_wheel({"__init__.py": b"handler = 1\n"}, metadata())
 _, LARGE = build_wheel({"__init__.py": b"handler = 1\n", "table.py": b"# a comment\n" * 160_000}, metadata())
@@ -220,7 +223,7 @@ def test_a_process_ends_itself_when_a_job_takes_too_long(processor: float, patie
     ours, theirs = socket.socketpair()
     program = "from treaty_registry.admission.content_worker import main; main()"
     arguments = [str(processor), str(patience), str(ContentLimits().memory)]
-    job = content_worker.encode_job(*handler(LARGE))
+    job = content_worker.encode_job(content_worker.check_job(*handler(LARGE)))
     with subprocess.Popen([sys.executable, "-c", program, *arguments], stdin=theirs.fileno()) as process, ours:
         theirs.close()
         # The system looks at processor time every few milliseconds, about as long as a job takes; so one job may escape it.
@@ -261,3 +264,35 @@ def ends(pid: int) -> bool:
 def test_a_verdict_of_another_form_is_none(said: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         content_worker.decode_verdict(said)
+
+
+async def read(checker: ContentChecker, kind: ReaderKind, *blobs: bytes, name: str = "") -> bytes:
+    async def load() -> list[bytes]:
+        return [*blobs]
+
+    return await checker.read(kind, name, load, "192.0.2.1")
+
+
+async def test_a_reader_answers_from_the_process(checker: ContentChecker) -> None:
+    found = msgspec.msgpack.decode(await read(checker, "package", SMALL, name=FILENAME), type=PackageView)
+    assert found == read_package(FILENAME, SMALL) and found.operations
+    differs = msgspec.msgpack.decode(await read(checker, "comparison", b"a\n", b"b\n"), type=Comparison)
+    assert differs == compare(b"a\n", b"b\n") and differs.added == differs.removed == 1
+
+
+async def test_a_reader_refuses_as_the_rules_say_and_the_next_is_answered(checker: ContentChecker) -> None:
+    for kind, blob_, code in (("package", b"PK", "handler.zip"), ("signature", b"{}", "handler.missing")):
+        with pytest.raises(Malformed) as caught:
+            await read(checker, kind, blob_, name=FILENAME)  # type: ignore[arg-type]
+        assert caught.value.code == code
+    await check(checker, handler(SMALL))
+
+
+@pytest.mark.threat(73)
+async def test_a_costly_reading_ends_with_its_process() -> None:
+    checker = ContentChecker(ContentLimits(processor=0.003), processes=1)
+    with pytest.raises(Refused) as caught:
+        await read(checker, "package", LARGE, name=FILENAME)
+    assert caught.value.code == "content.too-costly"
+    await checker.close()
+    assert not children()

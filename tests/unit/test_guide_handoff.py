@@ -21,7 +21,7 @@ async def test_the_agents_of_the_guide_work_together(database: str) -> None:
     for block in BLOCKS:
         exec(compile(block, "docs/guides/handoff.md", "exec"), guide.__dict__)
     connection = await asyncpg.connect(database)
-    await connection.execute("create table visits (customer text)")
+    await connection.execute("create table if not exists visits (customer text)")
     async with (
         Journal.open(database, "support") as journal,
         Journal.open(database, "desk") as own,

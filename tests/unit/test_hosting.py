@@ -26,6 +26,8 @@ ROLE = product_info(URI_2).package.manifest.roles["provider"]
 class Queue:
     """A driver that performs nothing by itself."""
 
+    backlog = 0
+
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.sent: list[CallMetadata | None] = []

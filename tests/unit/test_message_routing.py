@@ -11,7 +11,7 @@ import pytest
 from routing import ENVIRONMENT, Wired, member_did, routing_package, routing_project, rules, wired
 
 from treaty_client.sandbox import Isolation, SandboxPool, run_vectors
-from treaty_handler import Call, Failure
+from treaty_handler import Call, Failure, Opened, Persist
 
 UUID4 = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}")
 ONE = {"<idle>": ["Do"], "Do": ["<idle>"]}
@@ -39,8 +39,8 @@ class Noting:
 
 
 async def join(wiring: Wired, name: str, address: str = "", **more: Any) -> Any:
-    """Have a member join; its class is Worker unless given."""
-    given = {"name": name, "address": address or "Worker", "transitions": ONE, **more}
+    """Have a member join; its class is Worker unless given, and shared."""
+    given = {"name": name, "address": address or "Worker", "shared": True, "transitions": ONE, **more}
     return await wiring.call(member_did(name), "join", **given)
 
 
@@ -78,7 +78,7 @@ def environment(*members: tuple[str, str]) -> Any:
     """An environment of the rules with these members."""
     made = rules().environment.Environment()
     for name, address in members:
-        assert made.join(name, address) == ""
+        assert made.join(name, address, shares=True) == ""
     return made
 
 
@@ -118,7 +118,9 @@ async def test_005_01_what_is_missing_or_empty_has_its_default() -> None:
     ],
 )
 async def test_005_02_a_member_is_given_what_is_for_all_its_name_or_its_class(send_to: list[str], receivers: list[str]) -> None:
-    assert environment(("Bob", "Writer"), ("Eve", "Writer"), ("Dan", "Reader")).publish(made(send_to=send_to)) == receivers
+    assert (
+        environment(("Bob", "Writer"), ("Eve", "Writer"), ("Dan", "Reader")).publish(made(send_to=send_to)).receivers == receivers
+    )
     members = {name: Noting() for name in ("Bob", "Eve", "Dan")}
     async with wired(members) as wiring:
         for name in members:
@@ -156,7 +158,7 @@ async def test_005_03_a_session_invokes_its_function_with_the_news_alone() -> No
 
 
 async def test_005_04_what_is_watched_but_addressed_to_others_is_not_received() -> None:
-    assert environment(("Bob", "Writer"), ("Eve", "Reader")).publish(made(cause_by="Work", send_to=["Eve"])) == ["Eve"]
+    assert environment(("Bob", "Writer"), ("Eve", "Reader")).publish(made(cause_by="Work", send_to=["Eve"])).receivers == ["Eve"]
     bob, eve = Noting(), Noting()
     async with wired({"Bob": bob, "Eve": eve}) as wiring:
         await join(wiring, "Bob", watch=["Work"])
@@ -250,7 +252,7 @@ def test_005_07_a_memory_forgets_the_oldest() -> None:
     assert (len(memory), memory.forgotten, next(iter(memory)).content) == (1_000, 5, "5")
     for number in range(50):
         memory.add(made(f"{number:2}" + "x" * 60_000))
-    assert sum(len(message.key) for message in memory) <= 2 * 1024 * 1024
+    assert sum(len(message.key) for message in memory) <= 1024 * 1024
     assert memory.forgotten > 1_000
 
 
@@ -273,6 +275,20 @@ def test_005_08_a_member_is_idle_without_news_something_to_do_and_a_buffer() -> 
     bob.begin()
     assert not bob.is_idle, "there are news, and something to do"
     bob.acted(None)
+    assert bob.is_idle
+
+
+def test_005_08_a_member_is_not_idle_before_between_and_after_choices() -> None:
+    flow = rules().flow.Flow({"<idle>": ["A", "B"], "A": ["B", "<idle>"], "B": ["<idle>"]})
+    bob = rules().member.Member("Bob", "Worker", flow)
+    bob.put(made())
+    bob.begin()
+    assert not bob.is_idle, "it has to choose, and has done nothing yet"
+    bob.decide("A")
+    assert not bob.is_idle, "it does A"
+    bob.acted(None)
+    assert not bob.is_idle, "it has to choose again"
+    bob.decide("<idle>")
     assert bob.is_idle
 
 
@@ -431,3 +447,25 @@ def test_a_session_goes_on_from_a_snapshot_with_more_values_than_a_message_may_h
     page = Call(call="page", operation="readHistory", arguments={"start": 10})
     assert moved.handle(page) == session.handle(page)
     assert moved.snapshot() == session.snapshot()
+
+
+def test_what_is_stored_is_the_history_and_no_more() -> None:
+    parameters = {"seed": "0" * 32, "local": "did:example:local", "peer": ""}
+    session = rules().handler.open("environment", parameters)
+    stored: dict[str, bytes] = {}
+    for number in range(1_100):
+        arguments = {"content": f"{number}" + "x" * (60_000 if number > 1_050 else 0), "send_to": ["<none>"]}
+        for effect in session.handle(Call(call=str(number), operation="publish", arguments=arguments)):
+            if not isinstance(effect, Persist):
+                continue
+            if effect.value is None:
+                del stored[effect.key]
+            else:
+                stored[effect.key] = effect.value
+                assert len(stored) <= 1_000
+                assert sum(map(len, stored.values())) <= 1024 * 1024
+    again = rules().handler.open("environment", parameters)
+    assert again.handle(Opened(stored=stored)) == []
+    for start in (0, 1_080, 1_095):
+        page = Call(call="page", operation="readHistory", arguments={"start": start})
+        assert again.handle(page) == session.handle(page)

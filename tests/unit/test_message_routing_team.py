@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ def team_of(**answers: Any) -> tuple[Any, dict[str, Writer]]:
     [
         RuntimeError("No model."),
         {"response": {"content": "x", "role": "boss"}},
-        {"publish": [{"content": "x", "sent_from": "Eve"}]},
+        {"publish": [{"content": "kept back"}, {"content": "x", "sent_from": "Eve"}]},
         {"publish": [{"content": 7}]},
     ],
 )
@@ -69,10 +70,37 @@ def test_a_name_is_one_members() -> None:
             team.add(rules().member.Member(name, address, rules().flow.Flow.in_order("Write")), Writer({}))
 
 
-def test_a_message_without_room_reaches_no_member() -> None:
-    team, _ = team_of(Bob={}, Eve={})
+async def test_a_member_without_room_misses_a_message_alone() -> None:
+    team, writers = team_of(Bob={}, Eve={})
     for number in range(256):
         team.publish({"content": str(number), "send_to": ["Bob"]})
     with pytest.raises(rules().environment.Full):
-        team.publish({"content": "too much"})
+        team.publish({"content": "too much", "send_to": ["Bob"]})
     assert len(team.history) == 256
+    team.publish({"content": "for all"})
+    assert len(team.history) == 257
+    await team.run()
+    assert writers["Eve"].news == ["for all"]
+    assert len(writers["Bob"].news) == 256
+
+
+async def test_a_round_that_is_cancelled_leaves_members_that_begin_anew() -> None:
+    team, writers = team_of(Bob={"response": "done"})
+    begun = asyncio.Event()
+
+    async def hang(action: str, news: list[dict[str, Any]]) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    act, writers["Bob"].act = writers["Bob"].act, hang  # type: ignore[method-assign]
+    team.publish({"content": "given up"})
+    running = asyncio.create_task(team.run())
+    await begun.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert team.is_idle
+    writers["Bob"].act = act  # type: ignore[method-assign]
+    team.publish({"content": "again"})
+    await team.run()
+    assert writers["Bob"].news == ["again"]
+    assert [message.content for message in team.history] == ["given up", "again", "done"]

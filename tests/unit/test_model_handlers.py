@@ -21,11 +21,12 @@ from treaty_consensus.errors import TreatyError
 
 @pytest.fixture
 def server() -> Iterator[ScriptedModel]:
+    processes = descendants()
     before = set(Path(tempfile.gettempdir()).glob("treaty-negotiated-*"))
     with scripted_model() as running:
         yield running
     assert set(Path(tempfile.gettempdir()).glob("treaty-negotiated-*")) == before  # whatever happened, nothing stays
-    assert gone(descendants())
+    assert gone(descendants() - processes)
 
 
 @pytest.fixture

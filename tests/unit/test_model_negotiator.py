@@ -47,11 +47,12 @@ Open = Callable[..., AbstractAsyncContextManager[ModelNegotiators]]
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedModel]:
+    before = descendants()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # what other tests make at the same time is theirs
     with scripted_model() as running:
         yield running
     assert not list(tmp_path.glob("treaty-negotiated-*")), "whatever happened, nothing stays"
-    assert gone(descendants())
+    assert gone(descendants() - before)
 
 
 @pytest.fixture

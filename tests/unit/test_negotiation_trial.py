@@ -26,9 +26,10 @@ LIMITS = SandboxLimits(event=1.0, load=2.0)
 
 @pytest.fixture
 async def pool() -> AsyncIterator[SandboxPool]:
+    before = descendants()
     async with SandboxPool(size=0, limits=LIMITS) as pool:
         yield pool
-    assert gone(descendants())
+    assert gone(descendants() - before)
 
 
 def written(name: str) -> Written:

@@ -49,6 +49,27 @@ async def test_sessions_at_once_share_one_allowance(tmp_path: Path) -> None:
     assert set(await first.load()) == {"half", "half again", "one more"}
 
 
+async def test_sessions_that_write_in_turn_see_each_other_at_once(tmp_path: Path) -> None:
+    first, second = store(tmp_path), store(tmp_path)
+    for number in range(1, 30):
+        await first.put("a", bytes(MAX_STORED - number))
+        with pytest.raises(Refused):
+            await second.put("b", bytes(number + 1))
+        await second.put("b", bytes(number))
+        with pytest.raises(Refused):
+            await first.put("c", b"x")
+        await second.put("b", None)
+    assert await first.load() == {"a": bytes(MAX_STORED - 29)}
+
+
+async def test_what_a_crash_left_is_no_value(tmp_path: Path) -> None:
+    await store(tmp_path).put("key", b"1")
+    [folder] = (tmp_path / "sessions").iterdir()
+    (folder / ".6b6579-crashed").write_bytes(bytes(MAX_STORED))
+    await store(tmp_path).put("key", b"2")
+    assert await store(tmp_path).load() == {"key": b"2"}
+
+
 async def test_keys_are_counted(tmp_path: Path) -> None:
     kept = store(tmp_path)
     await kept.put("0", b"")

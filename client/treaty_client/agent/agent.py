@@ -183,7 +183,7 @@ class Agent(ServingAgent, ConnectingAgent):
         return True
 
     async def __aenter__(self) -> Agent:
-        """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `treaty[agent]` is not installed."""
+        """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `.[agent]` is not installed."""
         from .assembly import import_libraries
 
         # Before the first session, which would wait for it, and in a thread: Sigstore takes a third of a second to import.

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from treaty_consensus.errors import Refused
 from treaty_consensus.handler import Manifest, Operation, OperationKind
 from treaty_handler import Call, Item, Result
 
 from ..codes import ClientPublishCode
-from ..sandbox.vectors import Vector
+
+if TYPE_CHECKING:
+    from ..sandbox.vectors import Vector
 
 SUCCESS = "success"
 ITEM = "item"

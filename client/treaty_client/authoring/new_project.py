@@ -1,7 +1,7 @@
 """Write the files of a new project, from the templates in the folder `templates`.
 
     templates/protocol.toml, handler.toml        for each protocol, and for each one with code
-    templates/KIND/document.md, vectors          KIND: request, stream or event
+    templates/KIND/document.md, vectors          KIND: request, stream, event or shared
     templates/KIND/declarative, …/python         manifest and handler
 
 In a template `@name@`, `@topic@`, `@title@`, `@summary@` and `@package@` are replaced. A new project passes `treaty test`.
@@ -23,15 +23,22 @@ from .. import durable
 from ..codes import ProjectCode
 from ..protocols.project_file import package_of
 
-Kind = Literal["request", "stream", "event"]
+Kind = Literal["request", "stream", "event", "shared"]
 Form = Literal["declarative", "python"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FORMS: tuple[Form, ...] = get_args(Form)
+_ONLY_CODE: tuple[Form, ...] = ("python",)
 _SUMMARIES: Mapping[Kind, str] = {
     "request": "Ask a provider for an item.",
     "stream": "Ask a provider for items, and get them one by one.",
     "event": "Tell a listener that something happened.",
+    "shared": "Post texts in a room, which tells them to all members.",
 }
+
+
+def forms_of(kind: str) -> tuple[Form, ...]:
+    """Return the forms that a kind may have, the usual one first. A shared role needs code."""
+    return _ONLY_CODE if kind == "shared" else FORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,7 @@ class NewProtocol:
             ("name", is_name(self.name), "lower-case letters and digits, joined by -", "weather-report"),
             ("topic", is_topic(self.topic), "one to four names, joined by /", "science/weather-report"),
             ("kind", self.kind in KINDS, " or ".join(KINDS), KINDS[0]),
-            ("form", self.form in FORMS, " or ".join(FORMS), FORMS[0]),
+            ("form", self.form in forms_of(self.kind), " or ".join(forms_of(self.kind)), forms_of(self.kind)[0]),
         ]
         for choice, is_legal, allowed, example in choices:
             if not is_legal:

@@ -21,7 +21,7 @@ from treaty_consensus.printable import printable
 
 from .. import durable
 from ..authoring.check import ProtocolCheck, build, check_package, check_project
-from ..authoring.new_project import FORMS, KINDS, Form, Kind, NewProtocol, write_project
+from ..authoring.new_project import KINDS, Form, Kind, NewProtocol, forms_of, write_project
 from ..authoring.recorded import add_recordings
 from ..authoring.stubs import write_stubs
 from ..authoring.watch import changed, fingerprint
@@ -63,18 +63,20 @@ def new(
     topic
         Its topic, such as commerce/product-info.
     kind
-        The exchange: request (one answer), stream (many items) or event (no answer). Default: request.
+        The exchange: request (one answer), stream (many items), event (no answer) or shared (one session for many members).
+        Default: request.
     form
-        declarative (message forms in the manifest, no code) or python (a handler that runs in the sandbox). Default: declarative.
+        declarative (message forms in the manifest, no code) or python (a handler that runs in the sandbox). Default: declarative;
+        python for a shared role, which needs code.
     """
     usual = folder.resolve().name
     asking = sys.stdin.isatty() and not options.json
-    chosen = NewProtocol(
-        name or _ask("Name", asking, default=usual),
-        topic or _ask("Topic, such as commerce/product-info", asking, default=None),
-        cast(Kind, kind or _ask("Kind of exchange", asking, KINDS, default=KINDS[0])),
-        cast(Form, form or _ask("Declarative, or a handler in Python", asking, FORMS, default=FORMS[0])),
-    )
+    name = name or _ask("Name", asking, default=usual)
+    topic = topic or _ask("Topic, such as commerce/product-info", asking, default=None)
+    kind = kind or _ask("Kind of exchange", asking, KINDS, default=KINDS[0])
+    forms = forms_of(kind)
+    form = form or _ask("Declarative, or a handler in Python", asking and len(forms) > 1, forms, default=forms[0])
+    chosen = NewProtocol(name, topic, cast(Kind, kind), cast(Form, form))
     made = write_project(folder, chosen)
     lines = [f"  {escape(str(path))}" for path in made]
     value = {"folder": str(folder), "files": [str(path) for path in made], **dataclasses.asdict(chosen)}

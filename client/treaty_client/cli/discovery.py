@@ -54,7 +54,7 @@ def call(name: str, method: str = "", /, *, arguments: str = "{}", anonymous: bo
     anonymous
         Do not sign the requests with the identity of this home.
     """
-    # Here, because they need the libraries of `treaty[agent]`, and `discover` does not.
+    # Here, because they need the libraries of `.[agent]`, and `discover` does not.
     from ..network.authentication.request_signing import RequestSigner
     from ..network.rpc.client import RemoteMethods
     from ..network.rpc.exchange import RpcExchange

@@ -55,9 +55,7 @@ class SearchFilters:
 
 
 def search(
-    words: str = "",
-    /,
-    *,
+    *words: str,
     filters: SearchFilters = SearchFilters(),
     limit: int = 20,
     uri: bool = False,
@@ -81,7 +79,7 @@ def search(
 
     async def work() -> tuple[Summary, ...]:
         async with RegistryClient(options.trusted().name.base_url, options.network) as client:
-            return (await client.search(words, **given, limit=limit)).protocols
+            return (await client.search(" ".join(words), **given, limit=limit)).protocols
 
     found = run(work())
     if uri and not found:

@@ -69,6 +69,7 @@ class ConnectionCode(Code, origin=Origin.PEER):
 class DirectoryCode(Code, origin=Origin.CALLER):
     CHANGED = "directory.changed", "A file of an export does not match its proofs.", Untrusted
     MISSING = "directory.missing", "A file of an export is absent.", NotFound
+    TAKEN = "directory.taken", "The folder of an export holds another document; nothing was written.", Refused
 
 
 class DiscoveryCode(Code, origin=Origin.PEER):

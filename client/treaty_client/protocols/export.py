@@ -10,9 +10,10 @@ protocol.bundle.json            all proofs, as the registry served them (docs/sp
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from pathlib import Path
 
-from treaty_consensus.errors import NotFound, Untrusted
+from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.kinds import MAX_WHEEL
 from treaty_consensus.protocol import parse_protocol_uri
 
@@ -34,7 +35,12 @@ TRUSTED_ROOT = "trusted-root.json"
 
 
 def export(verified: VerifiedProtocol, folder: Path) -> list[Path]:
-    """Write the files into `folder` and return their paths. The folder is created; existing files of these names are replaced."""
+    """Write the files into `folder` and return their paths. The folder is created; an export of the same protocol is replaced.
+
+    Raises `Refused` (`directory.taken`) if the folder holds another document, of an author or of another protocol. Then nothing
+    is written.
+    """
+    _check_free(folder, verified)
     wheel = verified.package.filename
     files = {
         DOCUMENT: verified.document,
@@ -73,6 +79,21 @@ def verify_directory(folder: Path, registries: TrustedRegistries, policy: Policy
         _same(folder / f"{verified.package.filename}.sigstore.json", verified.attestation)
         _same(folder / TRUSTED_ROOT, verified.trusted_root)
     return dataclasses.replace(verified, warnings=(*verified.warnings, *_newer(registries, registry, verified)))
+
+
+def _check_free(folder: Path, verified: VerifiedProtocol) -> None:
+    try:
+        # The document is written first, so it tells what the folder is also after a crash.
+        if _read(folder / DOCUMENT, len(verified.document)) == verified.document:
+            return
+    except NotFound:
+        return
+    with suppress(TreatyError):
+        if parse_bundle(_read(folder / BUNDLE, MAX_BUNDLE)).uri == verified.uri:
+            return  # an export whose document was changed
+    raise Refused(
+        DirectoryCode.TAKEN, f"{folder} holds another {DOCUMENT}.", fix="Name a folder of its own: treaty fetch URI --output DIR"
+    )
 
 
 def _newer(registries: TrustedRegistries, registry: TrustedRegistry, verified: VerifiedProtocol) -> list[str]:

@@ -36,7 +36,7 @@ class Operations:
 
     def check_value(self, operation: Operation, value: Value, budget: ValidationBudget) -> None:
         """Check the result of a request, or an item of a stream. Raises `Malformed` (`operation.result`)."""
-        noun = "items" if operation.kind is OperationKind.STREAM else "result"
+        noun = "items" if operation.kind is OperationKind.STREAM else "results"
         self._results[operation.name].check(value, OperationCode.RESULT, f"The {noun} of {operation.name}", budget)
 
     def check_answer(self, operation: Operation, value: Value, error: Failure | None, budget: ValidationBudget) -> None:

@@ -17,6 +17,7 @@ that it cannot block the others.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -84,12 +85,14 @@ class WorkerPool:
         *,
         spares: Callable[[], int] = lambda: 0,
         release_spare: Callable[[], None] = lambda: None,
+        lifetime: float = math.inf,
     ) -> None:
         """Start nothing.
 
         `spares`: returns the number of other workers, which count toward the limit. `release_spare`: ends one of those.
+        `lifetime`: seconds of events after which a session leaves its worker and goes on in another one.
         """
-        self.limits = limits
+        self.limits, self.lifetime = limits, lifetime
         self._spares, self._release_spare = spares, release_spare
         self._holders: OrderedDict[PassiveHandler, float] = OrderedDict()  # the session idle longest is first
         self._starts = Places(limits.starts)
@@ -233,6 +236,8 @@ class PassiveHandler:
         self._session: MovableSession | None = None
         self._has_worker = False
         self._is_movable = True
+        # Seconds of events in the present worker, or since the last attempt to leave it.
+        self._spent = 0.0
         self._error: TreatyError | None = None
         self._turn = asyncio.Lock()  # events, rest and wake exclude each other: a snapshot is made between two events
 
@@ -256,6 +261,7 @@ class PassiveHandler:
             session = await self._awake()
             # The next event may have changed the state so that a snapshot works again.
             self._is_movable = True
+            began = asyncio.get_running_loop().time()
             try:
                 return await session.handle(event)
             except TreatyError as error:
@@ -265,6 +271,7 @@ class PassiveHandler:
             finally:
                 if self._has_worker:  # `close` may have run during the event
                     self._workers.used(self)
+                    self._note_time(asyncio.get_running_loop().time() - began)
 
     async def wake(self) -> None:
         """Get a worker, if the session has none. Raises the same errors as `handle`."""
@@ -297,6 +304,13 @@ class PassiveHandler:
         if self._has_worker:
             await self._dismiss()
             self._ended()
+
+    def _note_time(self, seconds: float) -> None:
+        self._spent += seconds
+        if self._spent >= self._workers.lifetime:
+            self._spent = 0.0
+            # Not awaited: the effects of this event must not wait for a snapshot.
+            self._workers.spawn(self.rest())
 
     async def _rest(self) -> None:
         if not (self._has_worker and self._is_movable):
@@ -336,7 +350,7 @@ class PassiveHandler:
                 self._session = await self._start()
             else:
                 await self._session.resume()
-        self._has_worker = True
+        self._has_worker, self._spent = True, 0.0
         if self._error is not None:  # closed while the worker started
             await self._dismiss()
             raise self._error

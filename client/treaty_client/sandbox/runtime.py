@@ -56,7 +56,14 @@ class SandboxRuntime:
         self._code = CodeCache(home / "code")
         self._spares: OrderedDict[_Key, asyncio.Task[_Sandboxed]] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
-        self._workers = WorkerPool(self.passivation, spares=lambda: len(self._spares), release_spare=self._dismiss_oldest)
+        self._workers = WorkerPool(
+            self.passivation,
+            spares=lambda: len(self._spares),
+            release_spare=self._dismiss_oldest,
+            # A worker is ended after `cpu` seconds of its processor, and a session may last for months. A quarter leaves time for
+            # further attempts, when the handler has no snapshot at the first.
+            lifetime=self.limits.cpu / 4,
+        )
         self._closed = False
 
     @property

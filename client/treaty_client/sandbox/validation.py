@@ -28,6 +28,7 @@ from treaty_handler import (
     Event,
     Invoke,
     Item,
+    Multicast,
     Opened,
     PeerJoined,
     PeerLost,
@@ -51,6 +52,8 @@ MAX_NOTES = 64
 """The cap of `Audit` effects of one event; each writes one line to the host's log."""
 # The caps of a session: its pending calls, timers and stored values are memory of the host, and a handler chooses their number.
 MAX_MESSAGE = 1024 * 1024
+MAX_COPIES = 32 * 1024 * 1024
+"""Bytes of all messages of one event, each counted for each peer. It is half of those that may wait for all members."""
 MAX_PENDING = 1_024
 MAX_TIMERS = 1_024
 # A shorter timer would let a handler keep the host's loop busy by setting it again and again.
@@ -173,15 +176,19 @@ class SessionRules:
             raise _refused(ClientHandlerCode.EFFECT_MANY, f"wrote more than {MAX_NOTES} notes at once")
         budget = ValidationBudget()  # one for all effects: their checks block the host's event loop together
         admitted: list[Effect] = []
-        dropped = 0
-        for effect in effects:
+        dropped = copies = 0
+        for asked in effects:
             # In order: an effect before End counts, one after it is refused.
             if self.ended:
                 raise _refused(ClientHandlerCode.EFFECT_AFTER_END, "asked for something after End")
-            if self.role.is_shared and type(effect) is Send and effect.peer not in self.peers:
-                # Refused, it would end the session of all others, and a peer may leave at any moment.
-                dropped += 1
+            effect = self._reached(asked) if isinstance(asked, Send | Multicast) else asked
+            dropped += _width(asked) - _width(effect)
+            if effect is None:
                 continue
+            if isinstance(effect, Send | Multicast):
+                copies += len(effect.data) * _width(effect)
+            if copies > MAX_COPIES:
+                raise _refused(ClientHandlerCode.EFFECT_MANY, f"sent more than {MAX_COPIES} bytes at once, all copies counted")
             admitted.append(self._leave_one(effect, budget))
         if dropped:
             # One note for all, and first, because End is last.
@@ -220,12 +227,24 @@ class SessionRules:
             raise ValueError(f"no Invoke {call!r} is pending")
         return self._invokes[call]
 
+    def _reached(self, effect: Send | Multicast) -> Send | Multicast | None:
+        """Return a message with the peers that are in the session, or None. Raises `Refused` for another of a role that is not
+        shared: a handler must not use the agent to reach third parties."""
+        if self.role.is_shared:
+            # Refused, it would end the session of all others, and a peer may leave at any moment.
+            if isinstance(effect, Send):
+                return effect if effect.peer in self.peers else None
+            known = tuple(peer for peer in effect.peers if peer in self.peers)
+            return replace(effect, peers=known) if known else None
+        if isinstance(effect, Multicast):
+            raise _refused(ClientHandlerCode.EFFECT_INTERFACE, f"sent to several peers; the role {self.role.name} is not shared")
+        if effect.peer not in self.peers:
+            raise _refused(ClientHandlerCode.EFFECT_PEER, f"sent to {printable(effect.peer, 80)}, which is not in this session")
+        return effect
+
     def _leave_one(self, effect: Effect, budget: ValidationBudget) -> Effect:
         match effect:
-            case Send(peer=peer, data=data, stream=stream):
-                # A handler must not use the agent to reach third parties.
-                if peer not in self.peers:
-                    raise _refused(ClientHandlerCode.EFFECT_PEER, f"sent to {printable(peer, 80)}, which is not in this session")
+            case Send(data=data, stream=stream) | Multicast(data=data, stream=stream):
                 if len(data) > MAX_MESSAGE or (stream and not _NAME.fullmatch(stream)):
                     raise _refused(
                         ClientHandlerCode.EFFECT_MESSAGE,
@@ -357,7 +376,13 @@ class SessionRules:
 
     def _check_peer(self, peer: str) -> None:
         if peer not in self.peers:
-            raise Refused(SessionCode.PEER, f"{printable(peer, 80)} is not in this session.")
+            fix = 'It has not joined: a vector begins with {"peerjoined": …} of each member.' if self.role.is_shared else ""
+            raise Refused(SessionCode.PEER, f"{printable(peer, 80)} is not in this session.", fix=fix)
+
+
+def _width(effect: Effect | None) -> int:
+    """Return the number of peers that an effect sends to."""
+    return len(effect.peers) if isinstance(effect, Multicast) else int(isinstance(effect, Send))
 
 
 def _refused(code: str, what: str) -> Refused:

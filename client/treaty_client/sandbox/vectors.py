@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,10 +25,11 @@ from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event, Failure, Opened, Value, decode_json, encode_json
 
 from ..codes import VectorCode
-from .interface import LoadedHandler, LoadedSession
-from .pool import SandboxPool
-from .validation import MAX_MESSAGE
 from .worker.framing import EFFECTS, EVENTS
+
+if TYPE_CHECKING:
+    from .interface import LoadedHandler, LoadedSession
+    from .pool import SandboxPool
 
 LOCAL, PEER = "did:example:local", "did:example:peer"
 NO_SEED = "0" * 32
@@ -265,7 +266,7 @@ def _bytes(notation: object, where: str) -> bytes:
         if style == "text" and isinstance(value, str):
             return value.encode("utf-8")
         if style == "base64" and isinstance(value, str):
-            return b64decode(value, limit=MAX_MESSAGE)
+            return b64decode(value, limit=MAX_VECTOR)
     raise ValueError(f'{where} has bytes that are not {{"json": …}}, {{"text": …}} or {{"base64": …}}')
 
 

@@ -210,6 +210,10 @@ class TestedHandler:
 
     # Called by its host
 
+    @property
+    def backlog(self) -> int:
+        return 0  # a test has one message at a time
+
     def post(self, step: Step) -> None:
         self._port.post(step)
 

@@ -233,7 +233,11 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         waits = any(table.is_waiting for table in self._call_tables())
         if self._parts_with is not None and not (waits or self._is_working()):
             await self._fail(SessionParting(self._parts_with, self.wire.received))
-        allowed = self._machine.accepts_input and self.wire.is_readable and self._may_read() and not self._released
+        has_room = all(handler.is_readable for handler in self._speaking())
+        if self.wire.is_lost and not has_room:
+            # Its functions are at their bound, and may run for hours. What it sent and nothing has read is lost with it.
+            await self._lost("")
+        allowed = self._machine.accepts_input and self.wire.is_readable and self._may_read() and has_room and not self._released
         # While the session parts, unread messages are calls that the peer may repeat elsewhere.
         self.wire.allow_reading(allowed and (waits or self._parts_with is None))
 

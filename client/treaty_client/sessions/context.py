@@ -236,7 +236,7 @@ class AgentContext:
 
     def _record_fault(self, protocol: SpokenProtocol, request: HostRequest, fault: FunctionFault) -> None:
         role: RoleName = "initiator" if request.is_initiator else "responder"
-        event = AgentEvent(role, request.peer, protocol.uri, fault.code, 0.0)
+        event = AgentEvent(role, fault.peer or request.peer, protocol.uri, fault.code, 0.0)
         self.record_event(event._replace(operation=fault.operation, status=fault.code, trace_id=fault.trace_id))
 
     async def close(self) -> None:

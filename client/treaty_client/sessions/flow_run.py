@@ -111,6 +111,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
     def can_report(self, session_id: str) -> bool:
         return session_id in self.machine.sessions and self.machine.sessions.get(session_id).reports
 
+    @property
+    def backlog(self) -> int:
+        return self.wire.backlog
+
     async def wait_writable(self) -> None:
         await self.wire.wait_writable()
 
@@ -261,15 +265,12 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
                     self.spawn(self._host(action))
                 case Ready():
                     await self._ready(action)
-                case DeliverData(session_id, data, said, metadata):
-                    if session_id in self.sessions:
-                        await self.sessions[session_id].received(data, said, metadata)
-                case ReportReceived(session_id, report):
-                    if session_id in self.sessions:
-                        self.sessions[session_id].report_received(report)
-                case RenegotiationFailed(session_id, error):
-                    if session_id in self.sessions:
-                        self.sessions[session_id].end_change(error)
+                case DeliverData(session_id, data, said, metadata) if session_id in self.sessions:
+                    await self.sessions[session_id].received(data, said, metadata)
+                case ReportReceived(session_id, report) if session_id in self.sessions:
+                    self.sessions[session_id].report_received(report)
+                case RenegotiationFailed(session_id, error) if session_id in self.sessions:
+                    self.sessions[session_id].end_change(error)
                 case PeerChanged():
                     self._adapter.peer_changed()
                 case SessionEnded(session_id, error):
@@ -277,7 +278,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
                     if session is not None:
                         await self._end_session(session, error)
                 case NegotiationEnded():
-                    pass  # the loop checks `is_final`
+                    self.wire.wake()  # the loop checks `is_final` after a step; a shared session sends beside the steps
 
     async def _evaluate(self, ids: tuple[str, ...]) -> None:
         """Evaluate protocols, all at once, and rank them. An id without a meaning here does not match."""

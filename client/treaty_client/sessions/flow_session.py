@@ -1,7 +1,6 @@
 """Implement one session of the flow profile: its handler, its calls, its terms and its adaptation.
 
-A connection may have several sessions. When a session changes its protocol, a new handler replaces the former one, and open calls
-are issued again (see `calls`).
+A connection may have several sessions. When one changes its protocol, a new handler replaces the former, and calls are reissued.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ MAX_AGREED_TIME = 3600.0
 
 
 class SessionPort(Protocol):
-    """The functions that a session uses from its connection. `resumed`: whether the first negotiation used a remembered
-    agreement. `pipeline`: the way of the agent's calls."""
+    """The functions that a session uses from its connection. `resumed`: whether a remembered agreement was used. `pipeline`: the
+    way of the agent's calls."""
 
     resumed: bool
     pipeline: CallPipeline
@@ -53,6 +52,10 @@ class SessionPort(Protocol):
     @property
     def peer(self) -> str:
         """The DID that signs all received messages."""
+
+    @property
+    def backlog(self) -> int:
+        """The bytes that wait to be sent on the connection."""
 
     def post(self, step: Step) -> None:
         """Run a step in the connection's task."""
@@ -109,6 +112,10 @@ class HandlerLine:
         """Begin connected."""
         self._port, self._session = port, session
         self.connected = True
+
+    @property
+    def backlog(self) -> int:
+        return self._port.backlog
 
     def post(self, step: Step) -> None:
         self._port.post(partial(self._if_connected, step))
@@ -167,13 +174,11 @@ class FlowSession:
         self.agreed = Agreed("")
         self.expires_at = 0
         self.active: ActiveHandler | None = None
-        self.timeline = timeline
-        self.messages_received = 0
+        self.timeline, self.messages_received = timeline, 0
         self.changing: asyncio.Future[None] | None = None
         self._port, self._timeouts = port, timeouts
         self._error: TreatyError | None = None
-        self._is_retired = False
-        self._over = asyncio.Event()
+        self._is_retired, self._over = False, asyncio.Event()
         self.calls = CallTable(
             CallPort(
                 post=port.post,

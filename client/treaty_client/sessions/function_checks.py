@@ -41,9 +41,9 @@ def check_functions(functions: Functions, role: Role, uri: str) -> None:
     if missing:
         raise NotFound(
             AgentCode.FUNCTION_MISSING,
-            f"No function serves {', '.join(missing)} of {uri}.",
+            f"No function serves {', '.join(missing)}, which the role {role.name} of {uri} needs.",
             fix="Register a function of that name: @agent.provides(URI), or @agent.offers for negotiated protocols. For one "
-            "session that this side opens: connect(…, serving=[…]), and likewise peer.",
+            "session that this side opens: connect(…, serving=[…]), and likewise peer. For the other side of it: role=.",
         )
     misfits = functions.misfits(role.invokes.values())
     if misfits:

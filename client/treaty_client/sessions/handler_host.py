@@ -1,6 +1,7 @@
 """Give events to the handler of one session, and perform its effects.
 
     Send      to the peer of the session, as an application message; in a shared role to one of its peers
+    Multicast likewise to several of them
     Invoke    the business function of that name (`invocations`)
     Request   more items of a function that streams
     Cancel    stops a function
@@ -38,6 +39,7 @@ from treaty_handler import (
     End,
     Event,
     Invoke,
+    Multicast,
     Opened,
     PeerJoined,
     PeerLost,
@@ -117,6 +119,10 @@ class HandlerHost:
         # The messages of a handler that has retired; None before.
         self._last: list[tuple[Send, _Cause]] | None = None
         context.activity.sessions[context.is_initiator] += 1
+
+    @property
+    def is_readable(self) -> bool:
+        return True  # the functions of further messages wait for their turn
 
     def is_working(self, *, streams: bool) -> bool:
         return self.working(streams=streams) > 0
@@ -229,6 +235,9 @@ class HandlerHost:
                 self._last.append((effect, cause))
             case Send():
                 await self._send(effect, cause)
+            case Multicast(peers=peers, data=data, stream=stream):
+                for peer in peers:
+                    await self._do(Send(peer=peer, data=data, stream=stream), cause)
             case Invoke():
                 # A handler does no I/O, so the functions that it invokes at a message belong to that message.
                 self._invocations.begin(effect, self.role.invokes[effect.operation], self._port.origin(), cause.received)

@@ -104,13 +104,13 @@ class HandlerHosts:
                 f"The role {role.name} is shared: one session for all agents that connect, of a published protocol alone.",
                 fix="Provide the role, and let the other agents connect.",
             )
+        peer_role = request.peer_role or role.peer
+        shared = self.shared(protocol, role)
         self.activity.sessions[False] += 1
 
         def ended() -> None:
             self.activity.sessions[False] -= 1
 
-        peer_role = request.peer_role or role.peer
-        shared = self.shared(protocol, role)
         return MemberHandler(shared, port, request.peer, peer_role, send_named=request.send_named, ended=ended)
 
     def shared(self, protocol: SpokenProtocol, role: Role) -> SharedHandler:
@@ -136,6 +136,12 @@ class HandlerHosts:
         shared = self._shared[key] = SharedHandler(settings, ended)
         self._open.add(shared)
         return shared
+
+    def outdate(self, uri: str) -> None:
+        """End the shared sessions of a protocol when their last members have left."""
+        for shared in list(self._open):
+            if shared.settings.protocol == uri:
+                shared.outdate()
 
     async def close(self, uri: str = "") -> None:
         """End the shared sessions, or those of one protocol. Never raises."""

@@ -22,6 +22,10 @@ from .operation_errors import OnFault
 class HandlerPort(Protocol):
     """The functions that a handler's host uses from its session."""
 
+    @property
+    def backlog(self) -> int:
+        """The bytes that wait to be sent to the peer."""
+
     def post(self, step: Step) -> None:
         """Run a step in the connection's task, after all earlier steps."""
 
@@ -64,6 +68,10 @@ class HostedHandler(Protocol):
     def is_working(self, *, streams: bool) -> bool:
         """Return whether a function runs, or waits to run. `streams`: those of streams count, as far as they need no message of
         the peer."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the next message of the peer may be read."""
 
     async def open(self) -> None:
         """Begin."""

@@ -12,6 +12,8 @@ written durably and as a whole before `put` returns.
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -58,6 +60,8 @@ class SessionStore:
         """Access no disk yet."""
         name = canonical.hex_digest(canonical.dumps([wheel, role, local, peer]))
         self._folder = home / "sessions" / name
+        self._sizes: dict[str, int] = {}
+        self._counted_at = 0
 
     async def load(self) -> dict[str, bytes]:
         """Return all stored values by key. Raises `Unavailable` (`session.storage`)."""
@@ -76,21 +80,37 @@ class SessionStore:
         if value is None:
             path.unlink(missing_ok=True)
             return
-        others = self._others(path.name)
-        if others is None and self._is_last_folder():
+        if not self._folder.is_dir() and self._is_last_folder():
             raise Refused(SessionCode.STORAGE_FULL, f"Handlers already store state for {MAX_FOLDERS} peers.")
-        if others is not None and (len(others) >= MAX_STORED_KEYS or sum(others) + len(value) > MAX_STORED):
+        self._count()
+        others = {**self._sizes, path.name: 0}
+        if len(others) > MAX_STORED_KEYS or sum(others.values()) + len(value) > MAX_STORED:
             raise Refused(
                 SessionCode.STORAGE_FULL, f"A handler stores at most {MAX_STORED_KEYS} keys and {MAX_STORED} bytes for one peer."
             )
         # Atomic: a crash leaves the old value or the new one.
         durable.write(path, value, mode=0o600)
+        self._sizes[path.name] = len(value)
+        # The system sets coarse times, so that a write of another session right after this one could have the same.
+        now = time.time_ns()
+        os.utime(self._folder, ns=(now, now))
+        self._counted_at = self._changed_at()
 
-    def _others(self, name: str) -> list[int] | None:
-        """Return the sizes of the other values; None if the folder does not exist."""
-        if not self._folder.is_dir():
-            return None
-        return [path.stat().st_size for path in self._folder.iterdir() if path.name != name]
+    def _count(self) -> None:
+        """Read the sizes of all values, unless nothing in the folder changed since this store's last write.
+
+        Reading a thousand sizes takes longer than writing the value. Of two sessions that write at the same moment one may miss
+        the other's value until the next change: the caps bound strangers, and may be exceeded by a value.
+        """
+        changed_at = self._changed_at()
+        if not changed_at or changed_at != self._counted_at:
+            files = self._folder.iterdir() if changed_at else ()
+            self._sizes = {path.name: path.stat().st_size for path in files if not path.name.startswith(".")}
+            self._counted_at = changed_at
+
+    def _changed_at(self) -> int:
+        """Return the time of the folder's last change, in nanoseconds; 0 without a folder."""
+        return self._folder.stat().st_mtime_ns if self._folder.is_dir() else 0
 
     def _is_last_folder(self) -> bool:
         parent = self._folder.parent

@@ -125,6 +125,10 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
 
     # Called by the handler's host
 
+    @property
+    def backlog(self) -> int:
+        return self.wire.backlog
+
     async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
         await self._command(commands.Send(payload, early, metadata))
 
@@ -315,7 +319,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
                 case SwitchProfile():
                     self.release()
                 case Ended():
-                    pass  # the loop checks `is_final`
+                    self.wire.wake()  # the loop checks `is_final` after a step; a shared session sends beside the steps
 
     async def _run(self) -> None:
         """Let application messages flow: for the first time, or again after tests or a repair."""

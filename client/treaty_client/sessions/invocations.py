@@ -198,7 +198,7 @@ class Invocations:
                 async with asyncio.timeout_at(due):
                     value = await self._port.pipeline.call(call, partial(self._perform, operation))
         except Exception as error:
-            return Result(call=id, error=self._port.failures.raised(operation, error, one.call.context.trace.trace_id))
+            return Result(call=id, error=self._port.failures.raised(operation, error, *_caller(one)))
         return Result(call=id, value=None if operation.kind is OperationKind.EVENT else value)
 
     async def _perform(self, operation: Operation, call: Call) -> Value:
@@ -226,7 +226,7 @@ class Invocations:
                         if broken is not None:
                             raise OperationError(broken.code, broken.message)
         except Exception as error:
-            failure = self._port.failures.raised(one.operation, error, one.call.context.trace.trace_id)
+            failure = self._port.failures.raised(one.operation, error, *_caller(one))
         if not is_noted or failure is not None:
             self._note(began, failure)
         self._port.post(partial(self._finish, one, Result(call=one.effect.call, error=failure)))
@@ -266,7 +266,7 @@ class Invocations:
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            failure = self._port.failures.broke(one.operation, error, one.call.context.trace.trace_id)
+            failure = self._port.failures.broke(one.operation, error, *_caller(one))
         finally:
             if not done.done():  # the function may be stopped meanwhile
                 done.set_result(failure)
@@ -281,8 +281,13 @@ class Invocations:
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            failure = self._port.failures.broke(one.operation, error, one.call.context.trace.trace_id)
+            failure = self._port.failures.broke(one.operation, error, *_caller(one))
             await self._port.give(Result(call=result.call, error=failure, at=self._port.now()))
+
+
+def _caller(one: _Invocation) -> tuple[str, str]:
+    """Return the trace and the peer of a call, for the log of its failure."""
+    return one.call.context.trace.trace_id, one.call.context.peer
 
 
 def _described(effect: Invoke, operation: Operation, origin: CallOrigin, metadata: CallMetadata | None) -> Call:

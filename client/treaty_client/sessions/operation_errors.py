@@ -120,11 +120,12 @@ def wrong_kind(operation: Operation) -> Malformed:
 
 class FunctionFault(NamedTuple):
     """A failure of a business function that its operator should know. `code`: an `OperationCode`. `trace_id`: in the log's line,
-    and in the caller's message."""
+    and in the caller's message. `peer`: the DID of the caller."""
 
     code: OperationCode
     operation: str
     trace_id: str
+    peer: str
 
 
 OnFault: TypeAlias = Callable[[FunctionFault], None]
@@ -135,37 +136,40 @@ class FunctionFailures:
     """Turn the failures of a session's functions into answers, and report them to the operator."""
 
     def __init__(self, peer: str = "", on_fault: OnFault | None = None) -> None:
-        """`peer`: the DID of the other side, for the log."""
-        self._peer, self._on_fault = printable(peer, 200) or "-", on_fault
+        """`peer`: the DID of the other side, for the log; "" in a shared role, where each call has its own."""
+        self._peer, self._on_fault = peer, on_fault
 
-    def raised(self, operation: Operation, error: Exception, trace_id: str = "") -> Failure:
-        """Return the answer for an exception of the function. `trace_id`: of the call; without one the failure gets its own."""
+    def raised(self, operation: Operation, error: Exception, trace_id: str = "", peer: str = "") -> Failure:
+        """Return the answer for an exception of the function. `trace_id`: of the call; without one the failure gets its own.
+        `peer`: of the call, where the session has several."""
         match error:
             case PeerOperationError():
                 status = 502 if 502 in operation.errors else 500
-                return self._failed(OperationCode.UPSTREAM, operation, error, trace_id, status=status)
+                return self._failed(OperationCode.UPSTREAM, operation, error, trace_id, peer, status=status)
             case OperationError() if not operation.may_fail_with(error.status):
-                return self._failed(OperationCode.UNLISTED_CODE, operation, error, trace_id)
+                return self._failed(OperationCode.UNLISTED_CODE, operation, error, trace_id, peer)
             case OperationError():
                 return Failure(code=error.status, message=error.message[:MAX_MESSAGE])
             case Unavailable():
-                return self._failed(OperationCode.UNAVAILABLE, operation, error, trace_id, status=503)
+                return self._failed(OperationCode.UNAVAILABLE, operation, error, trace_id, peer, status=503)
             case TimeoutError():
                 return Failure(code=504, message=f"No answer came within {operation.timeout} seconds.")
-        return self._failed(OperationCode.UNCAUGHT, operation, error, trace_id)
+        return self._failed(OperationCode.UNCAUGHT, operation, error, trace_id, peer)
 
-    def broke(self, operation: Operation, error: TreatyError, trace_id: str = "") -> Failure:
-        """Return the answer for a value or an item that breaks the contract of the operation. `error`: the broken rule."""
+    def broke(self, operation: Operation, error: TreatyError, trace_id: str = "", peer: str = "") -> Failure:
+        """Return the answer for a value or an item that breaks the contract of the operation. `error`: the broken rule.
+        `trace_id`, `peer`: as in `raised`."""
         code = OperationCode.TOO_LARGE if isinstance(error, ValueTooLarge) else OperationCode.WRONG_RESULT
-        return self._failed(code, operation, error, trace_id)
+        return self._failed(code, operation, error, trace_id, peer)
 
     def _failed(
-        self, code: OperationCode, operation: Operation, error: Exception, trace_id: str, *, status: int = 500
+        self, code: OperationCode, operation: Operation, error: Exception, trace_id: str, peer: str, *, status: int = 500
     ) -> Failure:
-        trace_id = trace_id or secrets.token_hex(16)
+        trace_id, peer = trace_id or secrets.token_hex(16), peer or self._peer
         # A foreseen failure needs no traceback: its message says everything.
         trace = error if code is OperationCode.UNCAUGHT else None
-        _log.error("%s: %s for %s failed, trace=%s: %r", code, operation.name, self._peer, trace_id, str(error), exc_info=trace)
+        caller = printable(peer, 200) or "-"
+        _log.error("%s: %s for %s failed, trace=%s: %r", code, operation.name, caller, trace_id, str(error), exc_info=trace)
         if self._on_fault is not None:
-            self._on_fault(FunctionFault(code, operation.name, trace_id))
+            self._on_fault(FunctionFault(code, operation.name, trace_id, peer))
         return Failure(code=status, message=f"{_SAID.get(code, _FAILED)} Its log has trace {trace_id}.")

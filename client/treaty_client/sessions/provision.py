@@ -131,6 +131,8 @@ def end_taken_back(context: AgentContext, uri: str, error: TreatyError) -> None:
     if error.code not in _TAKEN_BACK:
         return
     context.record_event(AgentEvent("responder" if uri in context.services else "initiator", "", uri, "revoked", 0.0))
+    # Without members too: its code must not run on.
+    context.hosts.outdate(uri)
     context.spawn(part(context.connections.speaking(uri), SessionCode.REVOKED, context.timeouts.drain))
 
 

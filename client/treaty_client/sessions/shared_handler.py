@@ -14,7 +14,8 @@ loss that this side did not notice, a member can come back. A connection that on
 a stranger cannot take a place that is held.
 
 A message of a member is read only when fewer than `Capacity.functions` of its functions run, and all functions together are fewer
-than `MAX_SHARED`. So one member cannot use up the calls that a handler may have open, which would end the session of all.
+than `MAX_SHARED`. So one member cannot use up the calls that a handler may have open, which would end the session of all. The
+steps of its connection go on meanwhile. When more than `MAX_WAITING` bytes wait for all members, the slowest one is dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from treaty_handler import Return, Send, Value
 
 from ..anp.call_metadata import CallMetadata
 from ..codes import SessionCode
-from ..errors import session_over
+from ..errors import PeerUnavailable, session_over
+from ..network.transport.outbox import MAX_BACKLOG
 from ..places import Places, asker
 from .call_context import CallOrigin
 from .call_port import CallPort, Phase
@@ -47,6 +49,8 @@ from .shared_member import MemberHandler, SharedMember
 
 MEMBER_FAULTS: Final = frozenset((SessionCode.MESSAGE, SessionCode.PEER, SessionCode.BUSY))
 """The codes of an event that the handler did not get. They end the member's session, and no other."""
+MAX_WAITING: Final = 8 * MAX_BACKLOG
+"""Bytes that wait for all members together. Without it each of many members that read nothing could hold `MAX_BACKLOG`."""
 _INTERNAL = "This side failed; its log says why."
 _log = logging.getLogger(__name__)
 
@@ -76,7 +80,6 @@ class SharedHandler:
         self._places = Places(settings.capacity.members, keeps_some=True)
         # Unbounded, because its producers are bounded: one message of each member, capped functions, calls that wait.
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
-        self._step_done = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._host: HandlerHost | None = None
         self._cause: MemberHandler | None = None
@@ -120,6 +123,7 @@ class SharedHandler:
         if former is not None:
             self.expel(former, Refused(SessionCode.REPLACED, "A later connection of the same DID took this one's place."))
         try:
+            # It waits for nothing, so no other connection of this DID joins in between, and the session does not end.
             member.place = await self._places.take(0)
         except TimeoutError as error:
             most = self.settings.capacity.members
@@ -128,17 +132,19 @@ class SharedHandler:
         await self._wait_for(member, self._tell_joined)
 
     async def received(self, member: MemberHandler, payload: bytes, stream: str, metadata: CallMetadata | None) -> None:
-        """Give a message of a member to the handler, when it has room for it. Raises `TreatyError` for a message that it did not
-        get."""
-        # Before the event: the handler must not be stopped between two effects.
-        while self._is_busy_for(member):
-            await self._step_done.wait()
+        """Give a message of a member to the handler. Raises `TreatyError` for a message that it did not get."""
         if self.is_member(member):
             await self._wait_for(member, partial(self._give, payload, stream, metadata))
 
     def is_member(self, member: MemberHandler) -> bool:
         """Return whether a connection is in the session."""
         return self._members.get(member.described.peer) is member
+
+    def is_readable_for(self, member: MemberHandler) -> bool:
+        if self._host is None or not self.is_member(member):
+            return True
+        most = self.settings.capacity.functions
+        return self.working_for(member, streams=False) < most and self._host.working(streams=False) < MAX_SHARED
 
     def working_for(self, member: MemberHandler, *, streams: bool) -> int:
         if self._host is None or not self.is_member(member):
@@ -151,7 +157,6 @@ class SharedHandler:
             del self._members[member.described.peer]
             self._places.give_back(member.place)
             member.settle(None)
-            self._note_step()
             self.post(partial(self._tell_lost, member))
             self._end_if_outdated()
 
@@ -171,14 +176,19 @@ class SharedHandler:
     async def close(self) -> None:
         """Tell the handler that the session ends, perform its last effects and end the sessions of all members. Never raises."""
         self.post(self._say_goodbye)
-        # Bounded: a step before this one may hang in a handler.
+        # Bounded: a step before this one may hang in a handler. After the last step functions are stopped, which has a time too.
         _, late = await asyncio.wait({self._task}, timeout=CANCELLING_TIME)
+        if late and self.is_over:
+            _, late = await asyncio.wait({self._task}, timeout=2 * CANCELLING_TIME)
         for task in late:
             task.cancel()
-        if late:
-            await asyncio.wait(late)
+        await asyncio.wait({self._task})
 
     # The interface of a session to the handler's host
+
+    @property
+    def backlog(self) -> int:
+        return sum(member.backlog for member in self._members.values())
 
     def post(self, step: Step) -> None:
         self._steps.put_nowait(step)
@@ -205,6 +215,10 @@ class SharedHandler:
             await member.send(effect, operation, metadata)
         except TreatyError as error:
             self.expel(member, error)
+        except Exception:
+            # A fault of one connection costs that member alone, of whatever kind it is.
+            _log.exception("A message to %s failed", effect.peer)
+            self.expel(member, Unavailable(SessionCode.INTERNAL, _INTERNAL))
 
     async def wait_writable(self) -> None:
         """Return at once: no member holds up the others. One that reads too slowly is dropped."""
@@ -228,7 +242,7 @@ class SharedHandler:
             while not self.is_over:
                 step = await self._steps.get()
                 await step()
-                self._note_step()
+                self._after_step()
         except TreatyError as error:
             self._error = error
             _log.warning(
@@ -298,18 +312,16 @@ class SharedHandler:
 
     # Helpers
 
-    def _is_busy_for(self, member: MemberHandler) -> bool:
-        if self._host is None or not self.is_member(member):
-            return False
-        most = self.settings.capacity.functions
-        return self.working_for(member, streams=False) >= most or self._host.working(streams=False) >= MAX_SHARED
-
-    def _note_step(self) -> None:
-        # Each waiting member looks again. A new event, because one that is set and cleared could be missed.
-        done, self._step_done = self._step_done, asyncio.Event()
-        done.set()
+    def _after_step(self) -> None:
+        waiting = 0
         for member in self._members.values():
-            member.note_idle()
+            member.note_step()
+            waiting += member.backlog
+        # After the step and not at each message: one event has at most half of it.
+        while waiting > MAX_WAITING:
+            slowest = max(self._members.values(), key=lambda member: member.backlog)
+            waiting -= slowest.backlog
+            self.expel(slowest, PeerUnavailable(SessionCode.SLOW_PEER, "The other side reads its messages too slowly."))
 
     def _end_if_outdated(self) -> None:
         if self._is_outdated and not self._members and not self.is_over:
@@ -332,9 +344,11 @@ class SharedHandler:
             self._places.give_back(member.place)
             member.settle(error or session_over())
             member.port.post(partial(member.port.end, error))
-        self._note_step()
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCELLING_TIME)
         if self._host is not None:
             with suppress(TreatyError):
                 await self._host.close()

@@ -32,8 +32,10 @@ class Membership(Protocol):
         """Add a member, and return when the handler knows it. Raises `TreatyError`; then it is no member."""
 
     async def received(self, member: MemberHandler, payload: bytes, stream: str, metadata: CallMetadata | None) -> None:
-        """Give a message of a member to the handler, when it has room for it. Raises `TreatyError` for a message that it did not
-        get."""
+        """Give a message of a member to the handler. Raises `TreatyError` for a message that it did not get."""
+
+    def is_readable_for(self, member: MemberHandler) -> bool:
+        """Return whether there is room for the functions of another message of a member."""
 
     def working_for(self, member: MemberHandler, *, streams: bool) -> int:
         """Return the number of functions that messages of a member led to. `streams`: as in `HostedHandler.is_working`."""
@@ -65,7 +67,18 @@ class MemberHandler:
         self.place = ""
         self._shared, self._send_named, self._ended = shared, send_named, ended
         self._waiting: asyncio.Future[None] | None = None
-        self._is_closed = self._is_awaited = False
+        self._is_closed = self._is_awaited = self._is_held = False
+
+    @property
+    def is_readable(self) -> bool:
+        # The connection reads on when there is room, so it is told.
+        self._is_held = not self._shared.is_readable_for(self)
+        return not self._is_held
+
+    @property
+    def backlog(self) -> int:
+        """The bytes that wait to be sent to the member."""
+        return self.port.backlog
 
     def is_working(self, *, streams: bool) -> bool:
         # The connection may end when this is over, so it is told.
@@ -145,11 +158,12 @@ class MemberHandler:
 
         self.port.post(step)
 
-    def note_idle(self) -> None:
-        """Let the connection decide again whether it may end."""
+    def note_step(self) -> None:
+        """Let the connection decide again whether it may read or end, if it waits for that."""
         # A stream may go on: the connection knows how long it waits for one.
-        if self._is_awaited and not self._shared.working_for(self, streams=False):
-            self._is_awaited = False
+        may_end = self._is_awaited and not self._shared.working_for(self, streams=False)
+        if may_end or (self._is_held and self._shared.is_readable_for(self)):
+            self._is_awaited = self._is_held = False
             self.port.post(_nothing)
 
 

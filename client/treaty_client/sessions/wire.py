@@ -64,8 +64,18 @@ class Wire:
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is room for the answers to the next message."""
-        return self._outbox.may_read
+        """Whether there is room for the answers to the next message. After a loss there is: nothing is sent any more."""
+        return self._outbox.may_read or self.is_lost
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return not self._connected
+
+    @property
+    def backlog(self) -> int:
+        """The bytes that wait to be sent."""
+        return self._outbox.backlog
 
     def start(self) -> None:
         """Start the tasks that read and write."""
@@ -137,8 +147,11 @@ class Wire:
 
     def _send_failed(self, error: TreatyError) -> None:
         self._connected = False
-        if not isinstance(error, ConnectionLost):  # `_read` reports the loss, after all messages that arrived before
+        if not isinstance(error, ConnectionLost):
             self._post(partial(self._failed, error))
+        else:
+            # `_read` reports the loss, after all messages that arrived before. It may wait for room that will not come.
+            self.wake()
 
     def _broke(self, task: asyncio.Task[None]) -> None:
         """End the session after an unexpected exception of the reader or writer; else it would wait for ever."""

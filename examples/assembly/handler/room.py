@@ -8,6 +8,7 @@ from treaty_handler import (
     Event,
     Failure,
     Invoke,
+    Multicast,
     Opened,
     PeerJoined,
     PeerLost,
@@ -79,7 +80,8 @@ class Room:
         said = {"type": "said", "number": self.number, "from": speaker, "text": text}
         self.last = [*self.last, said][-KEPT:]
         # Durable before any member hears it: a text that was heard is not lost.
-        return [Persist(key="last", value=encode_json(self.last)), *(self.send(member, said) for member in self.members)]
+        kept = Persist(key="last", value=encode_json(self.last))
+        return [kept, Multicast(peers=tuple(self.members), data=encode_json(said))]
 
     def send(self, peer: str, message: dict[str, Value]) -> Send:
         """One message to one member."""

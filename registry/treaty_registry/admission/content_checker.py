@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any, TypeVar
 
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.kinds import Handler, Publish
 
 from ..catalogue.handler_facts import HandlerFacts
+from ..catalogue.readers import ReaderKind
 from .content_process import ContentLimits, ContentProcess, unchecked
+from .content_worker import Read
 from .fair_queue import FairQueue
+
+_T = TypeVar("_T")
 
 
 class ContentChecker:
@@ -29,7 +34,7 @@ class ContentChecker:
         self._queue = FairQueue(time.monotonic, width=processes or os.cpu_count() or 1)
         self._idle: list[ContentProcess] = []
         self._busy: set[ContentProcess] = set()
-        self._jobs: set[asyncio.Task[HandlerFacts | None]] = set()
+        self._jobs: set[asyncio.Task[Any]] = set()
         self._stopped = False
 
     def prepare(self) -> None:
@@ -46,9 +51,27 @@ class ContentChecker:
         `load` reads the blobs. It is called when the statement's turn comes, so waiting statements hold no blobs in memory.
         Raises what `load`, `contents.check_contents`, `FairQueue.turn` and `ContentProcess.check` raise.
         """
+
+        async def use(process: ContentProcess) -> HandlerFacts | None:
+            return await process.check(body, await load())
+
+        return await self._turn(use, source)
+
+    async def read(self, kind: ReaderKind, name: str, load: Callable[[], Awaitable[Sequence[bytes]]], source: str) -> bytes:
+        """Run a reader of `catalogue.readers` on blobs, for the IP address `source`, and return its result as MessagePack.
+
+        Raises the errors of `load`, the reader, `FairQueue.turn` and `ContentProcess.check`.
+        """
+
+        async def use(process: ContentProcess) -> bytes:
+            return await process.read(Read(kind, name, [*await load()]))
+
+        return await self._turn(use, source)
+
+    async def _turn(self, use: Callable[[ContentProcess], Awaitable[_T]], source: str) -> _T:
         # The turn comes before the bytes are loaded. Waiting statements hold no blobs, and networks take turns.
         async with self._queue.turn(source, 1):
-            job = asyncio.create_task(self._check(body, load))
+            job = asyncio.create_task(self._run(use))
             self._jobs.add(job)
             job.add_done_callback(self._jobs.discard)
             # A cancelled submission does not stop the check: killing its process would make the next check start a new one.
@@ -68,15 +91,14 @@ class ContentChecker:
         await asyncio.gather(*(process.close() for process in (*self._idle, *self._busy)))
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
-    async def _check(self, body: Publish | Handler, load: Callable[[], Awaitable[Mapping[str, bytes]]]) -> HandlerFacts | None:
+    async def _run(self, use: Callable[[ContentProcess], Awaitable[_T]]) -> _T:
         # Again here, because the turn may have come after `stop`.
         if self._stopped:
             raise unchecked()
-        contents = await load()
         process = await self._take_process()
         self._busy.add(process)
         try:
-            return await process.check(body, contents)
+            return await use(process)
         finally:
             self._busy.discard(process)
             # A process without a verdict was closed. It is not used again: its late verdict would answer another

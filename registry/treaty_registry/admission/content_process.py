@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -18,10 +19,24 @@ from treaty_consensus.kinds import Handler, Publish
 
 from ..catalogue.handler_facts import HandlerFacts
 from ..codes import ContentCode
-from .content_worker import EXHAUSTED, HEADER, MAX_VERDICT, Accepted, Rejected, decode_verdict, encode_job
+from .content_worker import (
+    EXHAUSTED,
+    HEADER,
+    MAX_READING,
+    MAX_VERDICT,
+    Accepted,
+    Check,
+    Read,
+    Reading,
+    Rejected,
+    check_job,
+    decode_verdict,
+    encode_job,
+)
 
 _BOOT = "import sys; sys.path[:] = sys.argv[4:]; from treaty_registry.admission.content_worker import main; main()"
 _log = structlog.get_logger(__name__)
+_V = TypeVar("_V", Accepted, Reading)
 
 
 @dataclass(frozen=True)
@@ -88,11 +103,21 @@ class ContentProcess:
         Raises the errors of `check_contents`. Raises `Refused` (`content.too-costly`) when the check used up its processor time
         or memory, and `Unavailable` (`content.unchecked`) when the process ended or timed out for another reason.
         """
+        return (await self._run(check_job(body, dict(contents)), Accepted, MAX_VERDICT)).facts
+
+    async def read(self, job: Read) -> bytes:
+        """Run a reader in the process, and return its result, encoded as MessagePack. Raises its errors and those of `check`."""
+        return bytes((await self._run(job, Reading, MAX_READING)).value)
+
+    async def _run(self, job: Check | Read, expected: type[_V], limit: int) -> _V:
         try:
             # Real time as well as processor time: a process that is suspended or swapped out uses no processor time,
             # and would keep its turn.
             async with asyncio.timeout(self._limits.patience):
-                verdict = await self._ask(encode_job(body, dict(contents)))
+                verdict = await self._ask(encode_job(job), limit)
+                # A worker that its input took over could answer another question.
+                if not isinstance(verdict, expected | Rejected):
+                    raise ValueError(f"a verdict {type(verdict).__name__}")
         except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:  # a TimeoutError is an OSError
             raise await self._failure(error) from error
         except BaseException:  # cancelled: a late verdict must not answer the next job
@@ -100,7 +125,7 @@ class ContentProcess:
             raise
         if isinstance(verdict, Rejected):
             raise verdict.error
-        return verdict.facts
+        return verdict
 
     async def close(self) -> int:
         """Kill the process, wait until it has ended, and return its exit status (negative for a signal)."""
@@ -109,14 +134,14 @@ class ContentProcess:
             self._closing = asyncio.create_task(self._end())
         return await asyncio.shield(self._closing)
 
-    async def _ask(self, frame: bytes) -> Accepted | Rejected:
+    async def _ask(self, frame: bytes, limit: int) -> object:
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(sock=self._ours)
         reader, writer = self._streams
         writer.write(frame)
         size = int.from_bytes(await reader.readexactly(HEADER), "big")
         # Before reading: a worker that its input took over could announce 4 GiB.
-        if size > MAX_VERDICT:
+        if size > limit:
             raise ValueError(f"a verdict of {size} bytes")
         return decode_verdict(await reader.readexactly(size))
 

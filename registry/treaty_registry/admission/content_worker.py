@@ -2,9 +2,10 @@
 
 Standard input is a stream socket. A frame is its length (4 bytes, big-endian) and as many bytes of MessagePack:
 
-    job       {"kind": "publish" or "handler", "body": the statement's body, "contents": {SHA-256: bytes}}
-    verdict   {"type": "accepted", "facts": those of a handler, or null}, or
-              {"type": "rejected", "family", "code", "message", "fix"}: the error that the check raised
+    job       {"type": "check", "kind": "publish" or "handler", "body": the statement's body, "contents": {SHA-256: bytes}},
+              or {"type": "read", "kind": a key of `readers.READERS`, "name", "contents": [bytes]}
+    verdict   {"type": "accepted", "facts": those of a handler, or null}, {"type": "read", "value"}: the reader's result, encoded,
+              or {"type": "rejected", "family", "code", "message", "fix"}: the error that was raised
 
 Each job gets one verdict. The process limits its memory once, and for each job its processor time (SIGPROF) and its real time
 (SIGALRM). It exits with status `EXHAUSTED` when its memory is used up, and ends when its socket is closed. It starts with an
@@ -29,11 +30,14 @@ from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.kinds import Handler, Publish
 
 from ..catalogue.handler_facts import HandlerFacts
+from ..catalogue.readers import READERS, ReaderKind
 from .contents import check_contents
 
 HEADER = 4
 MAX_VERDICT = 256 * 1024
 """Bytes of a verdict: two texts of `errors.MAX_TEXT` characters, each escaped."""
+MAX_READING = 2 * 1024 * 1024
+"""Bytes of a verdict with a reader's result. The readers cut all that they show."""
 EXHAUSTED = 77
 FAMILIES: dict[str, type[TreatyError]] = {"Malformed": Malformed, "TooLarge": TooLarge, "Refused": Refused}
 
@@ -41,7 +45,7 @@ _NICE = 5  # lower priority than the parent, which serves requests
 _KINDS: dict[str, type[Publish | Handler]] = {"publish": Publish, "handler": Handler}
 
 
-class Job(msgspec.Struct, frozen=True):
+class Check(msgspec.Struct, frozen=True, tag="check"):
     """A job: a statement's body, still encoded, and the blobs that it names."""
 
     kind: Literal["publish", "handler"]
@@ -49,10 +53,24 @@ class Job(msgspec.Struct, frozen=True):
     contents: dict[str, bytes]
 
 
+class Read(msgspec.Struct, frozen=True, tag="read"):
+    """A job: run a reader on blobs. `name`: a file name for the reader, possibly empty."""
+
+    kind: ReaderKind
+    name: str
+    contents: list[bytes]
+
+
 class Accepted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="accepted"):
     """The verdict that the contents follow the rules of the statement's type. `facts`: of a handler."""
 
     facts: HandlerFacts | None
+
+
+class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
+    """The result of a reader, still encoded."""
+
+    value: msgspec.Raw
 
 
 class Rejected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="rejected"):
@@ -69,15 +87,20 @@ class Rejected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="rej
         return FAMILIES[self.family](self.code, self.message, fix=self.fix)
 
 
-def encode_job(body: Publish | Handler, contents: dict[str, bytes]) -> bytes:
-    """Return the frame of a job."""
+def check_job(body: Publish | Handler, contents: dict[str, bytes]) -> Check:
+    """Return the job of checking the blobs that a statement names."""
     kind: Literal["publish", "handler"] = "publish" if isinstance(body, Publish) else "handler"
-    return _frame(Job(kind, msgspec.Raw(msgspec.msgpack.encode(body)), contents))
+    return Check(kind, msgspec.Raw(msgspec.msgpack.encode(body)), contents)
 
 
-def decode_verdict(payload: bytes) -> Accepted | Rejected:
+def encode_job(job: Check | Read) -> bytes:
+    """Return the frame of a job."""
+    return _frame(job)
+
+
+def decode_verdict(payload: bytes) -> Accepted | Reading | Rejected:
     """Decode the payload of a verdict frame. Raises `msgspec.DecodeError` when it has another form."""
-    return msgspec.msgpack.decode(payload, type=Accepted | Rejected)
+    return msgspec.msgpack.decode(payload, type=Accepted | Reading | Rejected)
 
 
 def main() -> None:
@@ -110,11 +133,12 @@ def main() -> None:
             os._exit(EXHAUSTED)
 
 
-def _judge(payload: bytes) -> Accepted | Rejected:
-    job = msgspec.msgpack.decode(payload, type=Job)
-    body = msgspec.msgpack.decode(job.body, type=_KINDS[job.kind])
+def _judge(payload: bytes) -> Accepted | Reading | Rejected:
+    job = msgspec.msgpack.decode(payload, type=Check | Read)
     try:
-        return Accepted(check_contents(body, job.contents))
+        if isinstance(job, Read):
+            return Reading(msgspec.Raw(msgspec.msgpack.encode(READERS[job.kind](job.name, *job.contents))))
+        return Accepted(check_contents(msgspec.msgpack.decode(job.body, type=_KINDS[job.kind]), job.contents))
     # Only errors about the contents are verdicts. Any other exception ends the process; the parent then answers
     # `content.unchecked`.
     except (Malformed, TooLarge, Refused) as error:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from treaty_consensus.election.principals import SuffixList
 
+from ..catalogue.readers import ReaderKind
 from ..log.reader import LogReader
 from ..log.seen_checkpoints import SeenCheckpoints
 from ..log.sequencer import Sequencer
 from ..settings import Quotas
 from ..storage.postgres import Pool
 from .content_checker import ContentChecker
+from .contents import check_digests
 from .electors import Electors
 from .fair_queue import FairQueue
 from .identities import Identities
@@ -45,6 +47,7 @@ class Intake:
         self._standings = StandingCache(pool)
         self._electors = Electors(pool, suffixes)
         self._checker = ContentChecker()
+        self._uploads = uploads
         self._verifier = Verifier()
         line = FairQueue(time.monotonic)
         self.admission = Admission(
@@ -63,6 +66,16 @@ class Intake:
             verifier=self._verifier,
         )
         self.submissions = Submissions(self.admission, line, sequencer, reader)
+
+    async def read(self, kind: ReaderKind, name: str, digests: Sequence[str], source: str) -> bytes:
+        """Run a reader on logged blobs. `source`: an IP address. Raises as `ContentChecker.read` and `Uploads.served`."""
+
+        async def load() -> list[bytes]:
+            contents = {digest: await self._uploads.served(digest) for digest in digests}
+            check_digests(contents)
+            return [contents[digest] for digest in digests]
+
+        return await self._checker.read(kind, name, load, source)
 
     async def refresh(self) -> None:
         """Read the data that change only with an epoch: standings and the electorate. Raises `Unavailable`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
 
 import msgspec
 from cryptography import x509
@@ -69,44 +69,52 @@ class EntryView:
 
 
 def decode(index: int, leaf: bytes, origin: str) -> EntryView:
-    """Return a leaf of the log `origin` for people. A leaf of an unknown form is shown as bytes. Never raises."""
-    try:
-        return _statement(index, leaf, statement.parse(leaf), origin)
-    except (Malformed, TooLarge):
-        return _other(index, leaf)
-
-
-def _statement(index: int, leaf: bytes, made: Statement, origin: str) -> EntryView:
-    kind, body = made.type, msgspec.to_builtins(made.body)
+    """Return a leaf of the log `origin` for people. A leaf of an unknown form is shown as such. Never raises."""
+    view = outline(index, leaf, origin)
+    if view.id is None:
+        return view
+    made = statement.parse(leaf)
     text = _indented(json.loads(made.payload))
-    envelope = msgspec.json.decode(leaf)
-    return EntryView(
-        index=index,
-        hash=leaf_hash(leaf).hex(),
-        size=len(leaf),
-        kind=kind,
-        says=explained.SAYS[kind],
-        id=made.id,
-        about=explained.about(made.body, origin),
-        authors=tuple(dict.fromkeys(did.text for did in made.authors)),
-        issued=made.issued,
-        members=tuple(_members(kind, body, made, origin)),
-        signatures=tuple(Signed(one["keyid"], one["sig"]) for one in envelope["signatures"]),
+    return replace(
+        view,
+        members=tuple(_members(made, origin)),
+        signatures=tuple(Signed(one["keyid"], one["sig"]) for one in msgspec.json.decode(leaf)["signatures"]),
         json=text[:MAX_JSON],
         is_cut=len(text) > MAX_JSON,
         checks=explained.checks(made.body),
     )
 
 
-def _members(kind: str, body: dict[str, Any], made: Statement, origin: str) -> Iterator[Member]:
-    for name, value in body.items():
+# A leaf never changes, and the newest ones are shown again with each new head. At most 16 MiB, with the largest leaves.
+@lru_cache(maxsize=256)
+def outline(index: int, leaf: bytes, origin: str) -> EntryView:
+    """Return a leaf as lists show it: as `decode`, but a statement without its members, signatures and JSON."""
+    try:
+        made = statement.parse(leaf)
+    except (Malformed, TooLarge):
+        return _other(index, leaf)
+    return EntryView(
+        index=index,
+        hash=leaf_hash(leaf).hex(),
+        size=len(leaf),
+        kind=made.type,
+        says=explained.SAYS[made.type],
+        id=made.id,
+        about=explained.about(made.body, origin),
+        authors=tuple(dict.fromkeys(did.text for did in made.authors)),
+        issued=made.issued,
+    )
+
+
+def _members(made: Statement, origin: str) -> Iterator[Member]:
+    for name, value in msgspec.to_builtins(made.body).items():
         typed = getattr(made.body, name)
         # Structs within a body are shown member by member.
         nested = value.items() if isinstance(value, dict) and not isinstance(typed, Blob) else ((None, value),)
         for part, one in nested:
             label = name if part is None else f"{name}.{part}"
             links = list(explained.links(label, one, origin))
-            yield Member(label, explained.meaning(kind, label), tuple(links[:MAX_VALUES]), max(0, len(links) - MAX_VALUES))
+            yield Member(label, explained.meaning(made.type, label), tuple(links[:MAX_VALUES]), max(0, len(links) - MAX_VALUES))
 
 
 def _other(index: int, leaf: bytes) -> EntryView:

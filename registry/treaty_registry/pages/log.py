@@ -13,7 +13,7 @@ from treaty_consensus.log.note import MAX_NOTE_BYTES
 from ..codes import RegistryStatementCode
 from ..log.tables import read_range
 from . import tree
-from .entries import decode
+from .entries import decode, outline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ async def log_context(views: Views, before: int | None) -> Mapping[str, object]:
         "checkpoint": {"origin": origin, "size": int(size), "root": root, "text": published.note.decode()},
         "signatures": signature_lines(published.note, str(registry.log_key), str(registry.clock_key)),
         "tree": tree.layout(published.size),
-        "entries_of_page": [decode(begin + place, leaf, registry.origin) for place, leaf in enumerate(leaves)][::-1],
+        "entries_of_page": [outline(begin + place, leaf, registry.origin) for place, leaf in enumerate(leaves)][::-1],
         "begin": begin,
         "end": end,
         "newer": min(end + MAX_ENTRIES, head.size) if end < head.size else None,

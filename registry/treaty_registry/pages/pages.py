@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+from treaty_consensus.codes import RegistryCode
+
+from ..admission.fair_queue import FairQueue
 from ..catalogue.agents import AgentQueries
 from ..catalogue.retrieval import Query
-from ..log.changes import CATALOGUE, HEAD
+from ..log.changes import CATALOGUE, HEAD, versions_of
 from ..problems import Problem
 from ..serving.history import TopicHistory
 from ..serving.negotiation import page_of
 from ..serving.representation import Representation
 from ..serving.views import PERIODIC, Made, Views
-from . import agent, ballot, home, log, protocol, search
+from . import agent, ballot, home, log, protocol, search, versions
 from . import topic as topic_page
 from .assets import Assets
 from .documentation import ARCHIVE, Documentation
+from .inspection import Inspection
 from .renderer import Renderer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..admission.fair_queue import FairQueue
-
 Context = Mapping[str, object]
+_WIDTH, _WAITING = 4, 128
 
 
 class Pages:
@@ -38,6 +42,9 @@ class Pages:
         self.agents = AgentQueries(views.registry.pool)
         self.history = TopicHistory(views.registry, views.standings)
         self.assets.keep_in(views.memory)
+        self.inspection = Inspection(views)
+        # Pages that wait for foreign blobs have turns of their own, so that they hold up no other answer.
+        self._inspecting = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
         self.documentation = Documentation(site)
 
     async def home(self) -> Representation:
@@ -77,16 +84,38 @@ class Pages:
     async def protocol(self, path: str) -> Representation:
         """Return the page of the version at `path`. Raises `Malformed`, `NotFound`."""
         uri = self.views.uri(path)
-        return await self._show(path, "protocol.html", lambda: protocol.context(self.views, uri), uri, PERIODIC)
 
-    async def versions(self, namespace: str, name: str) -> Representation:
-        """Return the page of all versions of a protocol. Raises as `Catalogue.versions`."""
+        async def context() -> Context:
+            return await protocol.context(self.views, self.inspection, uri)
+
+        # The list of versions and its newest one are on the page too.
+        return await self._show(path, "protocol.html", context, uri, versions_of(uri), PERIODIC, queue=self._inspecting)
+
+    async def versions(self, target: str, namespace: str, name: str, pair: tuple[str, str] | None = None) -> Representation:
+        """Return the page of all versions, with the difference of a `pair` of them. Raises as `versions.context`."""
         path = f"/protocols/{namespace}/{name}"
 
         async def context() -> Context:
-            return {"page": await self.views.catalogue.versions(namespace, name)}
+            return await versions.context(self.views, self.inspection, namespace, name, pair)
 
-        return await self._show(path, "versions.html", context, self.views.uri(path))
+        about = [self.views.uri(place) for place in (path, *(f"{path}/{version}" for version in pair or ()))]
+        return await self._show(target, "versions.html", context, *about, PERIODIC, queue=self._inspecting)
+
+    async def by_hash(self, digest: str) -> Representation:
+        """Return the page of the protocols with one document. Raises as `Catalogue.by_hash`."""
+
+        async def context() -> Context:
+            return {"found": await self.views.catalogue.by_hash(digest)}
+
+        return await self._show(f"/hashes/{digest}", "hashes.html", context, CATALOGUE)
+
+    async def resolve(self, target: str, name: str) -> Representation:
+        """Return the page of the possible meanings of a name. Raises as `Catalogue.resolve`."""
+
+        async def context() -> Context:
+            return {"found": await self.views.catalogue.resolve(name)}
+
+        return await self._show(target, "resolve.html", context, CATALOGUE)
 
     async def log(self, target: str, before: int | None) -> Representation:
         """Return the page of the log: its head, its tree, and the entries below index `before`, by default the newest."""

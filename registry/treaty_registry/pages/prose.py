@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import nh3
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -67,6 +68,25 @@ def render(document: bytes) -> Prose:
         html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes={"http", "https", "mailto"}, link_rel="nofollow noopener noreferrer"
     )
     return Prose(Markup(clean), headings, is_cut)  # noqa: S704 (cleaned)
+
+
+def encode(rendered: Prose) -> bytes:
+    """Return a rendered document as bytes, for `restore`."""
+    return msgspec.msgpack.encode(_Encoded(str.__str__(rendered.html), rendered.headings, rendered.is_cut))
+
+
+def restore(encoded: bytes) -> Prose:
+    """Return the document that `encode` encoded in this process."""
+    kept = msgspec.msgpack.decode(encoded, type=_Encoded)
+    return Prose(Markup(kept.html), kept.headings, kept.is_cut)  # noqa: S704 (cleaned before it was encoded)
+
+
+class _Encoded(msgspec.Struct):
+    """The same members as `Prose`, with the HTML as plain text."""
+
+    html: str
+    headings: tuple[Heading, ...]
+    is_cut: bool
 
 
 def _headings(tokens: list[Token]) -> tuple[Heading, ...]:

@@ -46,6 +46,14 @@ Since = Annotated[
         description="Of a bundle: the log's size you know; adds a consistency proof.",
     ),
 ]
+# PEP 440 in normal form, without a local part.
+_VERSION = "^[0-9][0-9a-z.!]{0,63}$"
+Compared = Annotated[
+    str | None, QueryParameter(name="from", pattern=_VERSION, description="Of the page for people: a version to compare.")
+]
+ComparedTo = Annotated[
+    str | None, QueryParameter(name="to", pattern=_VERSION, description="Of the page for people: the version to compare it with.")
+]
 
 
 @get("/protocols", summary="Search", responses=answers(Page, "A page of protocols, best first.", *READ))
@@ -87,9 +95,15 @@ async def versions(
     request: HttpRequest,
     views: NamedDependency[Views],
     pages: NamedDependency[Pages],
+    old: Compared = None,
+    new: ComparedTo = None,
 ) -> Representation:
     """Return the versions of one protocol."""
-    return await (pages if is_for_people(request) else views).versions(namespace, name)
+    if is_for_people(request):
+        pair = (old, new) if old and new else None
+        at = target(f"/protocols/{namespace}/{name}", **{"from": old, "to": new} if pair else {})
+        return await pages.versions(at, namespace, name, pair)
+    return await views.versions(namespace, name)
 
 
 @get(

@@ -37,7 +37,18 @@ _EARLIER = """
 select d.epoch, d.transcript from decisions d join blobs b on b.sha256 = d.transcript
 where d.topic = $1 and d.index < $2 and b.withdrawn is null order by d.index desc limit $3
 """
-_GRANTED = "select namespace, grantee from grants where namespace = any($1) and ended is null order by index limit $2"
+# A root DID speaks for its own domain, and any other DID for its first grant. Without the suffix list a host of two labels is
+# taken for a registrable domain; the page only shows ballots by it, and counts nothing.
+_GRANTED = r"""
+select g.namespace, g.grantee from grants g
+where g.namespace = any($1) and g.ended is null and g.grantee !~ '^did:(wba|web):[^:%.]+\.[^:%.]+$'
+and not exists (select from principals where principal = substring(g.grantee from '^did:(?:wba|web):([^:%]+)$'))
+and not exists (
+  select from grants e join principals p on p.principal = e.namespace
+  where e.grantee = g.grantee and e.ended is null and e.index < g.index
+)
+order by g.index limit $2
+"""
 _VOTES = """
 select v.did, b.tiers, s.document
 from unnest($2::text[]) as v (did)

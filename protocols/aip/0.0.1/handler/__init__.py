@@ -3,6 +3,7 @@
 fields, codec           the field table, and the wire format of Protocol Buffers
 frames                  calls, where the transport is not gRPC
 conversation            the rules of a stream
+speakers                the ids that a caller may use, where it is proved
 gateway                 registry (nodes, subscriptions) and routing
 node                    outgoing (requests), clients (sessions begun here) and served (sessions and requests of others)
 """

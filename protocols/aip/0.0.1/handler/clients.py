@@ -15,7 +15,7 @@ MAX_CLIENTS = 128
 
 
 class Clients:
-    """State: `clients`, session_id → {receiver, method, address, call, last}. A client is occupied while it has a call."""
+    """State: `clients`, session_id → {receiver, sender, method, address, call, last}. One with a call is occupied."""
 
     def __init__(self, state: Value, peer: str, new_call: Callable[[], str], *, direct: bool) -> None:
         """Continue from a state. `direct`: whether the peer is the other agent, and no gateway."""
@@ -38,7 +38,7 @@ class Clients:
         address = arguments.get("address", "")
         method = arguments.get("method") or ("CallAgent" if address or self._direct else "RouteAgentCalling")
         receiver = arguments["receiver_id"]
-        self._clients[name] = {"receiver": receiver, "method": method, "address": address, "call": "", "last": ""}
+        self._clients[name] = {"receiver": receiver, "sender": "", "method": method, "address": address, "call": "", "last": ""}
         return [Return(call=call, value=True)]
 
     def submit(self, call: str, message: Value, status: str | None, gateway: str | None) -> list[Effect]:
@@ -50,7 +50,7 @@ class Clients:
         begins = not client["call"]
         client["last"] = status or ("START_QUEST" if begins else "HOLD_QUEST")
         if begins:
-            client["call"] = self._new_call()
+            client["call"], client["sender"] = self._new_call(), message.get("sender_id", "")
         # A peer without a gateway and without an address speaks to the other side of its session.
         address = (client["address"] or gateway or "") if begins else ""
         filled = message | {"session_status": client["last"]}
@@ -74,11 +74,11 @@ class Clients:
         if frame.kind != "RESPONSE":
             client["call"] = ""
             reason = "The receiver ended the stream." if frame.code == "OK" else f"{frame.code}: {frame.text}"
-            return [self._feedback(stopped(name, client["receiver"], "", reason))]
-        if fault := response_fault({"session_id": name}, frame.message):
+            return [self._feedback(stopped(name, client["receiver"], client["sender"], reason))]
+        if fault := response_fault({"session_id": name, **client}, frame.message):
             call, client["call"] = client["call"], ""
             cancel = send(self._peer, Frame("CANCEL", client["method"], call))
-            return [cancel, self._feedback(stopped(name, client["receiver"], "", fault))]
+            return [cancel, self._feedback(stopped(name, client["receiver"], client["sender"], fault))]
         if frame.message["session_status"] == "STOP_RESPONSE":
             # The session is over, and the client may begin another one. The receiver ends the stream.
             client["call"] = ""
@@ -98,7 +98,7 @@ class Clients:
         for name, client in self._clients.items():
             if client["call"]:
                 client["call"] = ""
-                effects.append(self._feedback(stopped(name, client["receiver"], "", "The peer is gone.")))
+                effects.append(self._feedback(stopped(name, client["receiver"], client["sender"], "The peer is gone.")))
         return effects
 
     def _feedback(self, message: Value) -> Effect:

@@ -17,7 +17,30 @@ from .fields import ENUMS, MESSAGES, Field
 
 MAX_ITEMS = 4_096
 """Entries of all repeated fields and maps of one message together. The host's own cap on values is 20,000."""
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+MAX_FIELDS = 16_384
+"""Fields of one message and all messages in it, also unknown ones. A message of 4 MiB may have two million, a second of work."""
+MAX_DEPTH = 100
+"""Groups within groups, as in the other implementations."""
+_VARINT, _FIXED64, _LENGTH, _GROUP, _END_GROUP, _FIXED32 = range(6)
+
+
+class Count:
+    """The fields and items of one message that were read so far."""
+
+    def __init__(self) -> None:
+        self._fields = self._items = 0
+
+    def add_field(self) -> None:
+        """Count a field. Raises `ValueError` beyond the bound."""
+        self._fields += 1
+        if self._fields > MAX_FIELDS:
+            raise ValueError(f"more than {MAX_FIELDS} fields")
+
+    def add_items(self, count: int) -> None:
+        """Count entries of a repeated field or a map. Raises `ValueError` beyond the bound."""
+        self._items += count
+        if self._items > MAX_ITEMS:
+            raise ValueError(f"more than {MAX_ITEMS} items")
 
 
 def encode(message: str, value: Value) -> bytes:
@@ -36,7 +59,7 @@ def encode(message: str, value: Value) -> bytes:
 
 def decode(message: str, data: bytes) -> dict[str, Value]:
     """Return the message in these bytes. Unknown fields are skipped, as the format wants it. Raises `ValueError`."""
-    return _decode(message, data, [0])
+    return _decode(message, data, Count())
 
 
 def _field(field: Field, value: Value) -> bytes:
@@ -106,11 +129,11 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _decode(message: str, data: bytes, count: list[int]) -> dict[str, Value]:
-    """Decode; `count` holds the number of items so far, in this message and the ones around it."""
+def _decode(message: str, data: bytes, count: Count) -> dict[str, Value]:
+    """Decode; `count`: of this message and the ones around it."""
     fields, value = MESSAGES[message], _defaults(message)
-    parts: dict[str, bytes] = {}
-    for number, wire, raw in read_fields(data):
+    parts: dict[str, list[bytes]] = {}
+    for number, wire, raw in read_fields(data, count):
         field = fields.get(number)
         if field is None or not _fits(field, wire):
             continue
@@ -122,23 +145,21 @@ def _decode(message: str, data: bytes, count: list[int]) -> dict[str, Value]:
                     parts.pop(other.name, None)
         if field.kind in MESSAGES and not field.repeated:
             # A message that comes in several parts is their concatenation.
-            parts[field.name] = parts.get(field.name, b"") + _bytes(raw)
+            parts.setdefault(field.name, []).append(_bytes(raw))
             value[field.name] = None
         else:
             _store(value, field, raw, count)
     by_name = {field.name: field for field in fields.values()}
-    return value | {name: _decode(by_name[name].kind, part, count) for name, part in parts.items()}
+    return value | {name: _decode(by_name[name].kind, b"".join(found), count) for name, found in parts.items()}
 
 
-def _store(value: dict[str, Value], field: Field, raw: int | bytes, count: list[int]) -> None:
+def _store(value: dict[str, Value], field: Field, raw: int | bytes, count: Count) -> None:
     if not field.repeated and field.kind != "map":
         value[field.name] = _scalar(field, raw)
         return
     packed = field.kind in ENUMS and isinstance(raw, bytes)
     items = _packed(field, _bytes(raw)) if packed else [raw]
-    count[0] += len(items)
-    if count[0] > MAX_ITEMS:
-        raise ValueError(f"more than {MAX_ITEMS} items")
+    count.add_items(len(items))
     if field.kind == "map":
         entry = _decode("MapEntry", _bytes(raw), count)
         value[field.name][entry["key"]] = entry["value"]
@@ -203,27 +224,44 @@ def _bytes(raw: int | bytes) -> bytes:
     return raw
 
 
-def read_fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield number, wire type and content of each field."""
-    at = 0
+def read_fields(data: bytes, count: Count) -> Iterator[tuple[int, int, int | bytes]]:
+    """Yield number, wire type and content of each field. Groups, which version 3 does not have, are skipped."""
+    at, groups = 0, list[int]()
     while at < len(data):
+        count.add_field()
         tag, at = _read_varint(data, at)
         number, wire = tag >> 3, tag & 7
-        if not 1 <= number < 2**29:
-            raise ValueError("a field has no number that a field can have")
-        if wire == _VARINT:
-            value, at = _read_varint(data, at)
-            yield number, wire, value
+        if not 1 <= number < 2**29 or wire > _FIXED32:
+            raise ValueError("a field has a number or a wire type that no field has")
+        if wire in (_GROUP, _END_GROUP):
+            _enter_or_leave(groups, number, wire)
             continue
-        if wire not in (_LENGTH, _FIXED64, _FIXED32):
-            raise ValueError("a field has a wire type that is not read")
-        length = {_FIXED64: 8, _FIXED32: 4}.get(wire)
-        if length is None:
-            length, at = _read_varint(data, at)
-        if at + length > len(data):
-            raise ValueError("a field is longer than its message")
-        yield number, wire, data[at : at + length]
-        at += length
+        content, at = _content(data, at, wire)
+        if not groups:
+            yield number, wire, content
+    if groups:
+        raise ValueError("the message ends within a group")
+
+
+def _enter_or_leave(groups: list[int], number: int, wire: int) -> None:
+    if wire == _GROUP:
+        groups.append(number)
+        if len(groups) > MAX_DEPTH:
+            raise ValueError(f"more than {MAX_DEPTH} groups within each other")
+    elif not groups or groups.pop() != number:
+        raise ValueError("a group ends that did not begin")
+
+
+def _content(data: bytes, at: int, wire: int) -> tuple[int | bytes, int]:
+    """Return the content of a field, and the place after it."""
+    if wire == _VARINT:
+        return _read_varint(data, at)
+    length = {_FIXED64: 8, _FIXED32: 4}.get(wire)
+    if length is None:
+        length, at = _read_varint(data, at)
+    if at + length > len(data):
+        raise ValueError("a field is longer than its message")
+    return data[at : at + length], at + length
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -23,10 +23,13 @@ def first_fault(message: Value) -> str:
 def quest_fault(session: Value, message: Value) -> str:
     """Return the reason for which the initiator may not send this message in its session, or "".
 
-    A stream has one session: the id of another one would join the stream of another initiator.
+    A stream has one session: the id of another one would join the stream of another initiator. It has one sender, which was
+    checked with the first message.
     """
     if message["session_id"] != session["session_id"]:
         return "A message of a stream has the session_id of its first one."
+    if (message["sender_id"], message["receiver_id"]) != (session["sender"], session["receiver"]):
+        return "A stream has one sender and one receiver."
     if message["session_status"] not in ("HOLD_QUEST", "STOP_QUEST"):
         return "After the first message the initiator sends HOLD_QUEST and STOP_QUEST."
     return "No message follows STOP_QUEST." if session["last"] == "STOP_QUEST" else ""
@@ -36,7 +39,26 @@ def response_fault(session: Value, message: Value) -> str:
     """Return the reason for which the receiver may not send this message in its session, or ""."""
     if message["session_id"] != session["session_id"]:
         return "An answer has the session_id of its stream."
+    if (message["sender_id"], message["receiver_id"]) != (session["receiver"], session["sender"]):
+        return "An answer is of the receiver, to the sender."
     return "" if message["session_status"] in RESPONSES else "A receiver sends HOLD_RESPONSE and STOP_RESPONSE."
+
+
+def tool_ids(request: Value) -> dict[str, str]:
+    """Return the three ids of a request to a tool."""
+    return {name: request[name] for name in ("sender_id", "receiver_id", "session_id")}
+
+
+def tool_answer_ids(request: Value) -> dict[str, Value]:
+    """Return the ids of the answer to a request with these ids."""
+    return {"sender_id": request["receiver_id"], "receiver_id": request["sender_id"], "session_id": request["session_id"]}
+
+
+def tool_answer_fault(request: Value, response: Value) -> str:
+    """Return the reason for which this is no answer to a request, or "". The source's tools leave the ids out."""
+    if any(response[name] not in ("", wanted) for name, wanted in tool_answer_ids(request).items()):
+        return "The answer of the tool has the ids of another request."
+    return ""
 
 
 def due_response(session: Value) -> str:

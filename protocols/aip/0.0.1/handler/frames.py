@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from treaty_handler import Effect, Send, Value
 
-from .codec import decode, encode, lengthy, read_fields, varint_field
+from .codec import Count, decode, encode, lengthy, read_fields, varint_field
 from .fields import METHODS
 
 MAX_NAME = 256
@@ -52,7 +52,7 @@ def pack(frame: Frame) -> bytes:
 def unpack(data: bytes) -> Frame:
     """Return the frame in these bytes, with its message as bytes. Raises `ValueError`."""
     message, head = b"", bytearray()
-    for number, wire, content in read_fields(data):
+    for number, wire, content in read_fields(data, Count()):
         if number == _MESSAGE and isinstance(content, bytes):
             message = content
         elif isinstance(content, bytes) and wire == _LENGTH:

@@ -26,6 +26,7 @@ from treaty_handler import (
 from .frames import REQUESTS, Frame, Place, answer, finish, read
 from .registry import MAX_STATE, Refusal, Registry
 from .routing import Routing
+from .speakers import Speakers
 
 HEARTBEAT_TIMEOUT = 30.0
 """Seconds of silence after which a node is deregistered."""
@@ -38,8 +39,9 @@ class Gateway:
         state = decode_json(snapshot) if snapshot else {}
         self._seed = parameters["seed"]
         self._timeout = float(parameters.get("heartbeat_timeout", HEARTBEAT_TIMEOUT))
-        self._registry = Registry(state, int(parameters.get("max_state", MAX_STATE)))
-        self._routing = Routing(state, parameters, self._registry, self._new_call)
+        speakers = Speakers(parameters)
+        self._registry = Registry(state, int(parameters.get("max_state", MAX_STATE)), speakers)
+        self._routing = Routing(state, parameters, self._registry, speakers, self._new_call)
         self._made: int = state.get("made", 0)
 
     def snapshot(self) -> bytes:
@@ -49,15 +51,15 @@ class Gateway:
     def handle(self, event: Event) -> list[Effect]:
         """Answer requests, forward what is routed, and look for silent nodes."""
         match event:
-            case Opened():
-                return [self._next_look()]
+            case Opened(at=at):
+                return [self._next_look(at)]
             case Received(peer=peer, data=data, at=at):
                 return self._received(peer, data, at)
             case Call(call=call, operation="registered_nodes"):
                 return [Return(call=call, value={name: node["peer"] for name, node in self._registry.nodes.items()})]
             case Timer(name="heartbeats", at=at):
                 silent = [name for name, node in self._registry.nodes.items() if at - node["seen"] >= self._timeout * 1000]
-                return [effect for name in silent for effect in self._forget(name)] + [self._next_look()]
+                return [effect for name in silent for effect in self._forget(name)] + [self._next_look(at)]
             case Timer(name=name):
                 return self._routing.expired(name)
             case PeerLost(peer=peer):
@@ -68,9 +70,10 @@ class Gateway:
                 return [End()]
         return []
 
-    def _next_look(self) -> Effect:
-        # A third of the time: a silent node is forgotten at most that much too late.
-        return SetTimer(name="heartbeats", seconds=max(self._timeout / 3, 0.01))
+    def _next_look(self, at: int) -> Effect:
+        # No node that registers or is heard from later is due before this.
+        first = min((node["seen"] for node in self._registry.nodes.values()), default=at)
+        return SetTimer(name="heartbeats", seconds=max(self._timeout - (at - first) / 1000, 0.01))
 
     def _new_call(self) -> str:
         self._made += 1

@@ -30,6 +30,7 @@ from .frames import REQUESTS, Frame, Place, finish, read, send
 from .outgoing import NO_GATEWAY, Outgoing
 from .registry import node_id
 from .served import Served
+from .speakers import Speakers
 
 HEARTBEAT_INTERVAL = 10.0
 REQUEST_SECONDS = 30.0
@@ -56,7 +57,10 @@ class Node:
         request_seconds = float(parameters.get("request_seconds", REQUEST_SECONDS))
         self._outgoing = Outgoing(state, self._peer, request_seconds, seconds, self._new_call)
         self._clients = Clients(state, self._peer, self._new_call, direct=self._direct)
-        self._served = Served(state, seconds, self._new_call)
+        # The transport proves the other side of a session. A node's other side is its gateway.
+        speakers = Speakers(parameters, gateway="" if self._direct else self._peer)
+        self._name = str(parameters.get("node_id", ""))
+        self._served = Served(state, seconds, speakers, self._new_call, self._own_id)
         self._feedback: dict[str, str] = state.get("feedback", {})
 
     def snapshot(self) -> bytes:
@@ -106,6 +110,10 @@ class Node:
     def _new_call(self) -> str:
         self._made += 1
         return derive_id(self._seed, self._made)
+
+    def _own_id(self) -> str:
+        """Return the id under which this node registered, or which its host names; "" for none."""
+        return node_id(self._description) if self._description else self._name
 
     def _called(self, call: str, operation: str, arguments: dict[str, Value]) -> list[Effect]:
         match operation:

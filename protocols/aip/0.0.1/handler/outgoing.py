@@ -7,6 +7,7 @@ from typing import Any
 
 from treaty_handler import Effect, Failure, Return, SetTimer, Value
 
+from .conversation import tool_answer_fault, tool_answer_ids
 from .frames import Frame, send
 
 FAILURE_OF = {
@@ -47,6 +48,8 @@ class Outgoing:
         own = self._new_call()
         self._calls[own] = {"method": method, "call": call, "then": then}
         to_tool = method in ("CallTool", "RouteToolCalling")
+        if to_tool:
+            self._calls[own]["ids"] = {name: message.get(name, "") for name in ("sender_id", "receiver_id", "session_id")}
         timer = SetTimer(name=own, seconds=self._tool_seconds if to_tool else self._seconds)
         return [timer, send(self._peer, Frame("REQUEST", method, own, message, address=address))]
 
@@ -57,6 +60,11 @@ class Outgoing:
             return None
         effects: list[Effect] = [SetTimer(name=frame.call, seconds=None)]
         response = frame.message if frame.kind == "RESPONSE" else None
+        if response is not None and "ids" in waiting:
+            fault = tool_answer_fault(waiting["ids"], response)
+            response |= tool_answer_ids(waiting["ids"])
+            if fault:
+                return waiting["then"], None, [*effects, Return(call=waiting["call"], error=failure("INTERNAL", fault))]
         if waiting["call"] and response is not None:
             effects.append(Return(call=waiting["call"], value=response))
         elif waiting["call"]:

@@ -7,11 +7,14 @@ from typing import Any
 from treaty_handler import Effect, Value, encode_json
 
 from .frames import MAX_NAME, Place, finish, respond
+from .speakers import Speakers
 
 MAX_NODES = 256
 MAX_SUBSCRIPTIONS = 256
 MAX_STATE = 24_000
 """Bytes of all nodes and subscriptions as JSON, where the host names no other bound: a session's whole state has 64 KiB."""
+MAX_DESCRIPTION = 16_384
+"""Bytes of one node's description as JSON."""
 WILDCARD = "default"
 
 
@@ -37,10 +40,10 @@ def info_of(peer: Value) -> dict[str, Any]:
 class Registry:
     """State: `nodes`, id → {peer, owner, seen}; `subscriptions`, a list of {subscriber, nodes, without, peer, call}."""
 
-    def __init__(self, state: Value, max_state: int) -> None:
+    def __init__(self, state: Value, max_state: int, speakers: Speakers) -> None:
         self.nodes: dict[str, dict[str, Any]] = state.get("nodes", {})
         self.subscriptions: list[dict[str, Any]] = state.get("subscriptions", [])
-        self._max_state = max_state
+        self._max_state, self._speakers = max_state, speakers
 
     def state(self) -> dict[str, Value]:
         """Return the state for a snapshot."""
@@ -52,14 +55,22 @@ class Registry:
         if node is not None and node["owner"] != owner:
             raise Refusal("PERMISSION_DENIED", "This node was registered by another agent.")
 
+    def speaks(self, name: str, caller: str) -> None:
+        """Check that a caller may send as a node. Raises `Refusal`."""
+        self.owned(name, caller)
+        if name not in self.nodes and self._speakers.denies(name, caller):
+            raise Refusal("PERMISSION_DENIED", "The sender is not registered, and its id is not the caller's.")
+
     def add(self, peer: Value, owner: str, at: int) -> list[Effect]:
         """Register a node, and tell subscribers. Raises `Refusal`."""
         name = self._checked(peer)
+        if self._speakers.denies_node(name, owner):
+            raise Refusal("PERMISSION_DENIED", "This id is of another caller.")
         if name in self.nodes:
             raise Refusal("ALREADY_EXISTS", "A node with this id is registered.")
         self._free_address(peer, name)
-        if len(self.nodes) >= MAX_NODES:
-            raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {MAX_NODES} nodes.")
+        if not self._speakers.has_room(owner, 1, MAX_NODES, [(node["owner"], 1) for node in self.nodes.values()]):
+            raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {MAX_NODES} nodes, and leaves some to other callers.")
         self._put(name, {"peer": peer, "owner": owner, "seen": at})
         return self.tell("ADDED", name, peer)
 
@@ -97,7 +108,7 @@ class Registry:
         names = sorted({name[:MAX_NAME] for name in nodes})
         added = {"subscriber": subscriber, "nodes": names, "without": [], "peer": place.peer, "call": place.call}
         subscriptions = [each for each in self.subscriptions if each not in former] + [added]
-        self._check_room(self.nodes, subscriptions)
+        self._check_room(place.peer, self.nodes, subscriptions)
         self.subscriptions = subscriptions
         return [finish(Place(each["peer"], each["call"]), "SubscribeToUpdates") for each in former]
 
@@ -133,6 +144,8 @@ class Registry:
         name, info = node_id(peer), info_of(peer)
         if not 1 <= len(name) <= MAX_NAME or not 1 <= len(info["address"]) <= MAX_NAME:
             raise Refusal("INVALID_ARGUMENT", f"A node has an id and an address of 1 to {MAX_NAME} characters.")
+        if len(encode_json(peer)) > MAX_DESCRIPTION:
+            raise Refusal("RESOURCE_EXHAUSTED", f"The description of a node has at most {MAX_DESCRIPTION} bytes.")
         return name
 
     def _free_address(self, peer: Value, name: str) -> None:
@@ -142,9 +155,12 @@ class Registry:
 
     def _put(self, name: str, node: dict[str, Any]) -> None:
         nodes = {**self.nodes, name: node}
-        self._check_room(nodes, self.subscriptions)
+        self._check_room(node["owner"], nodes, self.subscriptions)
         self.nodes = nodes
 
-    def _check_room(self, nodes: Value, subscriptions: Value) -> None:
-        if len(encode_json([nodes, subscriptions])) > self._max_state:
+    def _check_room(self, caller: str, nodes: dict[str, dict[str, Any]], subscriptions: list[dict[str, Any]]) -> None:
+        """Check what a caller would use of the bound with these nodes and subscriptions. Raises `Refusal`."""
+        held = [(node["owner"], len(encode_json(node)) + len(name)) for name, node in nodes.items()]
+        held += [(each["peer"], len(encode_json(each))) for each in subscriptions]
+        if not self._speakers.has_room(caller, 0, self._max_state, held):
             raise Refusal("RESOURCE_EXHAUSTED", "The descriptions of the nodes and the subscriptions are too long together.")

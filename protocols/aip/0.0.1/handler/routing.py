@@ -7,16 +7,17 @@ from typing import Any
 
 from treaty_handler import Effect, SetTimer, Value, encode_json
 
-from .conversation import first_fault, quest_fault, response_fault, stopped
-from .frames import Frame, Place, finish, respond, send
+from .conversation import first_fault, quest_fault, response_fault, stopped, tool_answer_fault, tool_answer_ids, tool_ids
+from .frames import MAX_NAME, Frame, Place, finish, respond, send
 from .registry import Refusal, Registry, info_of
+from .speakers import Speakers
 
 MAX_SESSIONS = 128
 """Open streams and open calls of tools, each."""
 SESSION_SECONDS = 300.0
 """Seconds without a message after which a session, or a call of a tool, ends."""
 MAX_ROUTES = 30_000
-"""Bytes of all sessions and calls as JSON, before one more: a session's whole state has 64 KiB."""
+"""Bytes of all sessions and calls as JSON: a session's whole state has 64 KiB."""
 FAILURES = frozenset(("UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE"))
 """The codes after which a receiver counts as failed. With others it refused one call."""
 
@@ -26,12 +27,20 @@ _ROUTE, _CALL = "RouteAgentCalling", "CallAgent"
 class Routing:
     """State: `sessions` and `requests`, both by the id of the gateway's own call."""
 
-    def __init__(self, state: Value, parameters: Mapping[str, Value], registry: Registry, new_call: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        state: Value,
+        parameters: Mapping[str, Value],
+        registry: Registry,
+        speakers: Speakers,
+        new_call: Callable[[], str],
+    ) -> None:
+        """Continue from a state. `new_call`: returns the id of a new call of the gateway."""
         self._sessions: dict[str, dict[str, Any]] = state.get("sessions", {})
         self._requests: dict[str, dict[str, Any]] = state.get("requests", {})
         self._seconds = float(parameters.get("session_seconds", SESSION_SECONDS))
         self._most = int(parameters.get("max_sessions", MAX_SESSIONS))
-        self._registry, self._new_call = registry, new_call
+        self._registry, self._speakers, self._new_call = registry, speakers, new_call
 
     def state(self) -> dict[str, Value]:
         """Return the state for a snapshot."""
@@ -41,11 +50,9 @@ class Routing:
         """Take a frame of an initiator: begin its session, or go on with it."""
         found = next((name for name, each in self._sessions.items() if (each["peer"], each["call"]) == place), None)
         if frame.kind == "CANCEL":
-            return [] if found is None else [self._forward(found, Frame("CANCEL", _CALL, found)), *self._drop(found)]
+            return [] if found is None else self._give_up(found)
         if frame.kind == "BROKEN":
-            ending: list[Effect] = (
-                [] if found is None else [self._forward(found, Frame("CANCEL", _CALL, found)), *self._drop(found)]
-            )
+            ending: list[Effect] = [] if found is None else self._give_up(found)
             return [*ending, finish(place, _ROUTE, "INVALID_ARGUMENT", frame.text)]
         if found is None and frame.kind == "END":
             # The end of a stream that was refused, or of one without any message.
@@ -58,21 +65,22 @@ class Routing:
         session = self._sessions[found]
         if frame.kind == "END":
             return [self._forward(found, Frame("END", _CALL, found))]
-        if fault := quest_fault(session, frame.message) or self._foreign(session, frame.message):
-            cancel = self._forward(found, Frame("CANCEL", _CALL, found))
-            return [cancel, *self._drop(found), finish(place, _ROUTE, "INVALID_ARGUMENT", fault)]
+        if fault := quest_fault(session, frame.message):
+            told = respond(place, _ROUTE, stopped(session["session_id"], session["receiver"], session["sender"], fault))
+            return [*self._give_up(found), told, finish(place, _ROUTE, "INVALID_ARGUMENT", fault)]
         session["last"] = frame.message["session_status"]
         return [self._wait(found), self._forward(found, Frame("REQUEST", _CALL, found, frame.message))]
 
     def tool(self, place: Place, message: Value) -> list[Effect]:
         """Forward a request to a tool. Raises `Refusal`."""
-        self._registry.owned(message["sender_id"], place.peer)
+        self._registry.speaks(message["sender_id"], place.peer)
         node = self._node(message["receiver_id"], "tool_info")
-        if len(self._requests) >= self._most:
-            raise Refusal("RESOURCE_EXHAUSTED", "Too many tools are being called.")
-        self._check_room()
+        ids = tool_ids(message)
+        if any(len(name) > MAX_NAME for name in ids.values()):
+            raise Refusal("INVALID_ARGUMENT", f"A name has at most {MAX_NAME} characters.")
+        request = {"peer": place.peer, "call": place.call, "to": node["owner"], **ids}
         call = self._new_call()
-        self._requests[call] = {"peer": place.peer, "call": place.call, "receiver": message["receiver_id"], "to": node["owner"]}
+        self._requests = self._added(self._requests, call, request)
         address = info_of(node["peer"])["address"]
         return [self._wait(call), send(node["owner"], Frame("REQUEST", "CallTool", call, message, address=address))]
 
@@ -97,11 +105,7 @@ class Routing:
     def cancelled(self, place: Place) -> list[Effect]:
         """Pass on that a caller gave up a tool."""
         found = [name for name, each in self._requests.items() if (each["peer"], each["call"]) == place]
-        effects: list[Effect] = []
-        for name in found:
-            request = self._requests.pop(name)
-            effects += [SetTimer(name=name, seconds=None), send(request["to"], Frame("CANCEL", "CallTool", name))]
-        return effects
+        return [effect for name in found for effect in self._withdraw(name)]
 
     def expired(self, name: str) -> list[Effect]:
         """End a session or a call that was silent too long."""
@@ -118,7 +122,7 @@ class Routing:
     def removed(self, name: str) -> list[Effect]:
         """End the sessions and calls whose receiver is not registered any more."""
         sessions = [call for call, each in self._sessions.items() if each["receiver"] == name]
-        requests = [call for call, each in self._requests.items() if each["receiver"] == name]
+        requests = [call for call, each in self._requests.items() if each["receiver_id"] == name]
         effects = [effect for call in sessions for effect in self.end(call, "The receiver is not registered any more.")]
         for call in requests:
             request = self._requests.pop(call)
@@ -128,15 +132,10 @@ class Routing:
 
     def lost(self, peer: str) -> list[Effect]:
         """End the sessions and calls that a lost peer began."""
-        effects: list[Effect] = []
-        for call, session in [*self._sessions.items()]:
-            if session["peer"] == peer:
-                effects += [*self._drop(call), self._cancel(session, call)]
-        for call, request in [*self._requests.items()]:
-            if request["peer"] == peer:
-                del self._requests[call]
-                effects += [SetTimer(name=call, seconds=None), send(request["to"], Frame("CANCEL", "CallTool", call))]
-        return effects
+        sessions = [call for call, each in self._sessions.items() if each["peer"] == peer]
+        requests = [call for call, each in self._requests.items() if each["peer"] == peer]
+        ended = [effect for call in sessions for effect in self._give_up(call)]
+        return ended + [effect for call in requests for effect in self._withdraw(call)]
 
     def end(self, call: str, reason: str) -> list[Effect]:
         """End a session towards its initiator."""
@@ -148,15 +147,12 @@ class Routing:
     def _begin(self, place: Place, message: Value) -> list[Effect]:
         if fault := first_fault(message):
             raise Refusal("INVALID_ARGUMENT", fault)
-        self._registry.owned(message["sender_id"], place.peer)
+        self._registry.speaks(message["sender_id"], place.peer)
         node = self._node(message["receiver_id"], "agent_info")
         if any(each["session_id"] == message["session_id"] for each in self._sessions.values()):
             raise Refusal("INVALID_ARGUMENT", "This session is open.")
-        if len(self._sessions) >= self._most:
-            raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {self._most} open sessions.")
-        self._check_room()
         call = self._new_call()
-        self._sessions[call] = {
+        session = {
             "peer": place.peer,
             "call": place.call,
             "to": node["owner"],
@@ -165,12 +161,20 @@ class Routing:
             "receiver": message["receiver_id"],
             "last": "START_QUEST",
         }
+        self._sessions = self._added(self._sessions, call, session)
         address = info_of(node["peer"])["address"]
         return [self._wait(call), self._forward(call, Frame("REQUEST", _CALL, call, message, address=address))]
 
-    def _check_room(self) -> None:
-        if len(encode_json(self.state())) > MAX_ROUTES:
+    def _added(self, routes: dict[str, dict[str, Any]], call: str, route: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return sessions or requests with one more. Raises `Refusal` where the caller has too many, or too long ones."""
+        peer = route["peer"]
+        if not self._speakers.has_room(peer, 1, self._most, [(each["peer"], 1) for each in routes.values()]):
+            raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {self._most} routes, and leaves some to other callers.")
+        every = [*self._sessions.values(), *self._requests.values()]
+        held = [(each["peer"], len(encode_json(each))) for each in every]
+        if not self._speakers.has_room(peer, len(encode_json(route)), MAX_ROUTES, held):
             raise Refusal("RESOURCE_EXHAUSTED", "The names of the open sessions are too long together.")
+        return {**routes, call: route}
 
     def _node(self, name: str, kind: str) -> dict[str, Any]:
         node = self._registry.nodes.get(name)
@@ -178,17 +182,15 @@ class Routing:
             raise Refusal("NOT_FOUND", "No receiver of this id is registered.")
         return node
 
-    def _foreign(self, session: Value, message: Value) -> str:
-        same = message["sender_id"] == session["sender"] and message["receiver_id"] == session["receiver"]
-        return "" if same else "A stream has one sender and one receiver."
-
     def _tool_returned(self, request: Value, frame: Frame, forget: Callable[[str], list[Effect]]) -> list[Effect]:
         caller, method = Place(request["peer"], request["call"]), "RouteToolCalling"
+        if frame.kind == "RESPONSE" and not (fault := tool_answer_fault(request, frame.message)):
+            return [respond(caller, method, frame.message | tool_answer_ids(request))]
         if frame.kind == "RESPONSE":
-            return [respond(caller, method, frame.message)]
+            return [*self._withdraw(frame.call), finish(caller, method, "INTERNAL", fault)]
         del self._requests[frame.call]
         done: list[Effect] = [SetTimer(name=frame.call, seconds=None), finish(caller, method, frame.code, frame.text)]
-        return done + (forget(request["receiver"]) if frame.code in FAILURES else [])
+        return done + (forget(request["receiver_id"]) if frame.code in FAILURES else [])
 
     def _forward(self, call: str, frame: Frame) -> Effect:
         return send(self._sessions[call]["to"], frame)
@@ -198,6 +200,15 @@ class Routing:
 
     def _wait(self, call: str) -> Effect:
         return SetTimer(name=call, seconds=self._seconds)
+
+    def _give_up(self, call: str) -> list[Effect]:
+        """Cancel a session towards its receiver."""
+        return [self._cancel(self._sessions[call], call), *self._drop(call)]
+
+    def _withdraw(self, call: str) -> list[Effect]:
+        """Cancel a request to a tool."""
+        request = self._requests.pop(call)
+        return [SetTimer(name=call, seconds=None), send(request["to"], Frame("CANCEL", "CallTool", call))]
 
     def _drop(self, call: str) -> list[Effect]:
         del self._sessions[call]

@@ -7,8 +7,9 @@ from typing import Any
 
 from treaty_handler import Effect, Failure, Invoke, Return, SetTimer, Value, encode_json
 
-from .conversation import RESPONSES, due_response, first_fault, quest_fault, stopped
+from .conversation import RESPONSES, due_response, first_fault, quest_fault, stopped, tool_answer_ids, tool_ids
 from .frames import MAX_NAME, Frame, Place, answer, finish, respond
+from .speakers import Speakers
 
 MAX_SESSIONS = 128
 MAX_INQUIRIES = 256
@@ -16,15 +17,22 @@ MAX_INQUIRIES = 256
 MAX_NAMES = 30_000
 """Bytes of the names of all sessions and requests as JSON, before one more: a session's whole state has 64 KiB."""
 
+_SHARES = "One caller has at most as many as are free."
+_OTHER_RECEIVER = "This node is not the receiver that the message names."
+_FOREIGN = "The caller has not proved that it is the sender. Its id is its DID, or one that this node names for that DID."
+
 
 class Served:
     """State: `sessions`, own id → a session of another agent; `requests`, own id → a request of a tool."""
 
-    def __init__(self, state: Value, seconds: float, new_call: Callable[[], str]) -> None:
+    def __init__(
+        self, state: Value, seconds: float, speakers: Speakers, new_call: Callable[[], str], own_id: Callable[[], str]
+    ) -> None:
+        """Continue from a state. `seconds`: of silence after which a session ends. `own_id`: of this node, "" if not known."""
         self._sessions: dict[str, dict[str, Any]] = state.get("sessions", {})
         self._requests: dict[str, dict[str, Any]] = state.get("requests", {})
         self._inquiries: dict[str, str] = state.get("inquiries", {})
-        self._seconds, self._new_call = seconds, new_call
+        self._seconds, self._speakers, self._new_call, self._own_id = seconds, speakers, new_call, own_id
 
     def state(self) -> dict[str, Value]:
         """Return the state for a snapshot."""
@@ -45,7 +53,8 @@ class Served:
             # The initiator sends no more; one that asked to stop still gets its answer.
             return [] if session["last"] == "STOP_QUEST" else self._stop(found, "The initiator ended the stream.")
         if fault := quest_fault(session, frame.message):
-            return [*self._drop(found), finish(place, "CallAgent", "INVALID_ARGUMENT", fault)]
+            told = respond(place, "CallAgent", stopped(session["session_id"], session["receiver"], session["sender"], fault))
+            return [*self._drop(found), told, finish(place, "CallAgent", "INVALID_ARGUMENT", fault)]
         if len(self._inquiries) >= MAX_INQUIRIES:
             return self._stop(found, f"{MAX_INQUIRIES} inquiries wait for this agent.")
         session["last"] = frame.message["session_status"]
@@ -75,13 +84,18 @@ class Served:
             return []
         if frame.kind == "BROKEN":
             return [finish(place, "CallTool", "INVALID_ARGUMENT", frame.text)]
-        kept = {name: frame.message[name] for name in ("sender_id", "receiver_id", "session_id")}
+        kept = tool_ids(frame.message)
         if any(len(name) > MAX_NAME for name in kept.values()):
             return [finish(place, "CallTool", "INVALID_ARGUMENT", f"A name has at most {MAX_NAME} characters.")]
-        if self._is_full(self._requests):
-            return [finish(place, "CallTool", "RESOURCE_EXHAUSTED", f"The tool works on {MAX_SESSIONS} requests.")]
+        if self._speakers.denies(frame.message["sender_id"], place.peer):
+            return [finish(place, "CallTool", "PERMISSION_DENIED", _FOREIGN)]
+        if self._is_foreign(frame.message):
+            return [finish(place, "CallTool", "NOT_FOUND", _OTHER_RECEIVER)]
+        request = {"peer": place.peer, "call": place.call, **kept}
+        if not self._has_room(request, self._requests):
+            return [finish(place, "CallTool", "RESOURCE_EXHAUSTED", f"The tool works on {MAX_SESSIONS} requests. {_SHARES}")]
         own = self._new_call()
-        self._requests[own] = {"peer": place.peer, "call": place.call, **kept}
+        self._requests[own] = request
         return [Invoke(call=own, operation="process_request", arguments={"request": frame.message})]
 
     def result(self, call: str, value: Value, error: Failure | None) -> list[Effect]:
@@ -93,10 +107,11 @@ class Served:
         if request is None:
             return []
         place = Place(request["peer"], request["call"])
-        if error is None:
-            return list(answer(place, "CallTool", value))
-        back = {"sender_id": request["receiver_id"], "receiver_id": request["sender_id"], "session_id": request["session_id"]}
-        return list(answer(place, "CallTool", back | {"is_error": True, "error_message": error.message}))
+        back = tool_answer_ids(request)
+        if error is not None:
+            return list(answer(place, "CallTool", back | {"is_error": True, "error_message": error.message}))
+        # The application need not fill the ids, and cannot answer another request by them.
+        return list(answer(place, "CallTool", value | back))
 
     def expired(self, name: str) -> list[Effect]:
         """End a session that was silent too long."""
@@ -112,17 +127,29 @@ class Served:
             return [finish(place, "CallAgent", "ABORTED", "The stream ended before its first message.")]
         message = frame.message
         fault = first_fault(message)
+        if not fault and self._speakers.denies(message["sender_id"], place.peer):
+            return [finish(place, "CallAgent", "PERMISSION_DENIED", _FOREIGN)]
         if fault or any(each["session_id"] == message["session_id"] for each in self._sessions.values()):
             return [finish(place, "CallAgent", "INVALID_ARGUMENT", fault or "This session is open.")]
-        if self._is_full(self._sessions):
-            return [finish(place, "CallAgent", "RESOURCE_EXHAUSTED", f"The agent has {MAX_SESSIONS} open sessions.")]
-        own = self._new_call()
+        if self._is_foreign(message):
+            return [finish(place, "CallAgent", "NOT_FOUND", _OTHER_RECEIVER)]
         kept = {"session_id": message["session_id"], "sender": message["sender_id"], "receiver": message["receiver_id"]}
-        self._sessions[own] = {"peer": place.peer, "call": place.call, "last": "START_QUEST", **kept}
+        session = {"peer": place.peer, "call": place.call, "last": "START_QUEST", **kept}
+        if not self._has_room(session, self._sessions):
+            return [finish(place, "CallAgent", "RESOURCE_EXHAUSTED", f"The agent has {MAX_SESSIONS} open sessions. {_SHARES}")]
+        own = self._new_call()
+        self._sessions[own] = session
         return [SetTimer(name=own, seconds=self._seconds), self._inquiry(own, message)]
 
-    def _is_full(self, places: dict[str, dict[str, Any]]) -> bool:
-        return len(places) >= MAX_SESSIONS or len(encode_json([self._sessions, self._requests])) > MAX_NAMES
+    def _is_foreign(self, message: Value) -> bool:
+        return self._own_id() not in ("", message["receiver_id"])
+
+    def _has_room(self, added: dict[str, Any], places: dict[str, dict[str, Any]]) -> bool:
+        peer, every = added["peer"], [*self._sessions.values(), *self._requests.values()]
+        names = [(each["peer"], len(encode_json(each))) for each in every]
+        return self._speakers.has_room(
+            peer, 1, MAX_SESSIONS, [(each["peer"], 1) for each in places.values()]
+        ) and self._speakers.has_room(peer, len(encode_json(added)), MAX_NAMES, names)
 
     def _inquiry(self, session: str, message: Value) -> Effect:
         call = self._new_call()

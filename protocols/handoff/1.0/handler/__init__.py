@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from treaty_handler import Session, Value, decode_json, encode_json
 
+from .broker_session import BrokerSession
 from .messages import issues
 from .session import HandoffSession
 
@@ -17,8 +18,11 @@ class Handoff:
     """The protocol: every message on the wire is a handoff message."""
 
     def open(self, role: str, parameters: Mapping[str, Value], snapshot: bytes = b"") -> Session:
-        """A session as sender, receiver or broker."""
-        return HandoffSession(role, parameters["peer"], parameters["seed"], decode_json(snapshot) if snapshot else {})
+        """A session as sender, receiver or member, which have one peer, or as broker, which has many."""
+        state = decode_json(snapshot) if snapshot else {}
+        if role == "broker":
+            return BrokerSession(parameters["seed"], state)
+        return HandoffSession(role, parameters["peer"], parameters["seed"], state)
 
     def encode(self, message: Value) -> bytes:
         """A message as JSON."""

@@ -28,14 +28,15 @@ STATUSES = (
     "DENIED",
 )
 _TIME = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-_DATE = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T"
+_DATE = "^[1-8][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T"
 _ZONE = "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 
 UUID = {"type": "string", "pattern": "^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$"}
 # Both the pattern and the format: the format knows the days of each month, the pattern refuses times without a zone.
 MOMENT = {"type": "string", "format": "date-time", "pattern": f"{_DATE}{_TIME}(\\.[0-9]{{1,9}})?{_ZONE}"}
 MILLISECONDS = {"type": "string", "format": "date-time", "pattern": f"{_DATE}{_TIME}\\.[0-9]{{3}}{_ZONE}"}
-NAME = {"type": "string", "minLength": 1, "maxLength": 256}
+# No zero byte: databases that keep names take none.
+NAME = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]+$"}
 TEXT = {"type": "string", "maxLength": 16384}
 FLAG = {"type": "boolean"}
 FREE = {"type": "object"}

@@ -43,7 +43,7 @@ _NO_RECEIPT = frozenset(("STATUS_UPDATE",))
 
 
 class HandoffSession:
-    """All roles send and receive. A receiver retries, escalates and falls back; a sender and a broker hand failures back."""
+    """All roles send and receive. A receiver and a member retry, escalate and fall back; a sender hands failures back."""
 
     def __init__(self, role: str, peer: str, seed: str, state: dict[str, Any]) -> None:
         self.role, self.peer, self.seed = role, peer, seed
@@ -125,6 +125,10 @@ class HandoffSession:
         if entry is None:
             return []
         if what == "expire":
+            # A timer lasts 30 days at most: it is set again for a message that lives longer.
+            left = (expires(entry["message"]) or at) - at
+            if left > 0:
+                return [SetTimer(name=name, seconds=_seconds(left))]
             return self.settle(key, "EXPIRED", "The message expired before the peer confirmed it.")
         if entry["sent"] >= MAX_SENT and entry["call"]:
             # The message stays in the store for the next session; only this caller stops waiting.
@@ -206,7 +210,7 @@ class HandoffSession:
                 entry["step"], (value or {}).get("status", "COMPLETED")
             )
             return [*self.close(key, status, at, detail=(value or {}).get("detail", "")), *self.work(at)]
-        strategy = _strategy(entry["message"]) if self.role == "receiver" else {}
+        strategy = _strategy(entry["message"]) if self.role in ("receiver", "member") else {}
         if entry["step"] == "handOff" and entry["tries"] < strategy.get("retry_count", 0):
             entry["tries"] += 1
             entry["state"] = "resting"

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from .environment import Environment
+from .environment import Environment, Full
 from .member import Act, Member, Rest
 from .memory import Memory
 from .message import Message, complete, draft_faults
@@ -51,13 +51,13 @@ class Team:
         return self._environment.is_idle
 
     def add(self, member: Member, application: Application) -> None:
-        """Add a member. Raises `ValueError` where it has the name or the class of another."""
-        if reason := self._environment.join(member.name, member.address):
+        """Add a member. Raises `ValueError` where its name is the name or the class of another."""
+        if reason := self._environment.join(member.name, member.address, shares=True):
             raise ValueError(reason)
         self._members[member.name] = member, application
 
     def publish(self, draft: Mapping[str, Any]) -> Message:
-        """Publish a message of the user. Raises `ValueError` for one with faults, and `Full`."""
+        """Publish a message of the user. Raises `ValueError` for one with faults, and `Full`; then nothing has changed."""
         if faults := draft_faults(dict(draft)):
             raise ValueError(faults[0])
         message = complete(draft, _make_id)
@@ -87,7 +87,7 @@ class Team:
                     step = member.decide(chosen["state"])
             if step.response is not None:
                 self._send_out(member, step.response)
-        except Exception:
+        except BaseException:  # also of a cancelled round: the next one begins anew
             member.failed()
             raise
         finally:
@@ -95,7 +95,7 @@ class Team:
 
     def _acted(self, member: Member, answer: Mapping[str, Any]) -> Any:
         published, responses = answer.get("publish", []), member.response_drafts(answer.get("response"))
-        if faults := [fault for draft in (*published, *responses) for fault in draft_faults(draft)]:
+        if faults := member.answer_faults(published, responses):
             raise ValueError(faults[0])
         for draft in published:
             self._send_out(member, complete(draft, _make_id))
@@ -104,15 +104,19 @@ class Team:
 
     def _send_out(self, member: Member, message: Message) -> None:
         own, is_own = member.outgoing(message)
-        if is_own:
-            member.put(own)
-        elif own.sent_from in (member.name, member.address):
-            self._deliver(own)
-        else:
-            raise ValueError("sent_from is the name or the class of another.")
+        try:
+            if not is_own:
+                self._deliver(own, member.name)
+            elif not member.put_own(own):
+                _log.warning("Too many messages of %s to itself wait.", member.name)
+        except Full as error:
+            # As across processes: the rest of the answer is published.
+            _log.warning("A message of %s was not published: %s", member.name, error)
 
-    def _deliver(self, message: Message) -> None:
-        receivers = self._environment.publish(message)
+    def _deliver(self, message: Message, author: str = "") -> None:
+        receivers, missed = self._environment.publish(message, author)
+        if missed:
+            _log.warning("%d members had no room for the message %s.", missed, message.id)
         if not receivers:
             _log.warning("The message %s has no recipient.", message.id)
         for name in receivers:

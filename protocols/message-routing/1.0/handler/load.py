@@ -1,8 +1,8 @@
-"""The bounds of messages that travel together, as an argument or a result of one operation."""
+"""The bounds of messages that wait or travel together, as an argument or a result of one operation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .message import Message, Size
@@ -30,9 +30,36 @@ class Load:
         self.values += size.values
         return True
 
-    def has_room(self, size: Size) -> bool:
-        """Return whether a message of this size can be added."""
-        return self.messages < MAX_MESSAGES and self.bytes + size.bytes <= MAX_BYTES and self.values + size.values <= MAX_VALUES
+    def has_room(self, size: Size, parts: int = 1) -> bool:
+        """Return whether a message of this size can be added. `parts`: into one of so many equal parts of the room."""
+        return (
+            self.messages < MAX_MESSAGES // parts
+            and self.bytes + size.bytes <= MAX_BYTES // parts
+            and self.values + size.values <= MAX_VALUES // parts
+        )
+
+
+class Buffer:
+    """Messages that wait, in the order in which they came."""
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._messages: list[Message] = []
+        self._load = Load()
+        for message in messages:
+            self.put(message)
+
+    def put(self, message: Message) -> bool:
+        """Add a message. Return False if there is no room for it."""
+        if not self._load.add(message.size):
+            return False
+        self._messages.append(message)
+        return True
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages)
+
+    def __len__(self) -> int:
+        return len(self._messages)
 
 
 def fitting(messages: Iterable[Message], count: int) -> list[Message]:

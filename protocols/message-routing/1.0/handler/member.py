@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from treaty_handler import Value
 
+from .environment import PARTS
 from .flow import IDLE, Flow
-from .load import Load
+from .load import Buffer, Load
 from .memory import Memory
-from .message import TO_SELF, USER_REQUIREMENT, Message, complete
+from .message import TO_SELF, USER_REQUIREMENT, Message, complete, draft_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +50,39 @@ class Member:
         self.memory = Memory()
         self.news: tuple[Message, ...] = ()
         self.state = IDLE
-        self._buffer: list[Message] = []
-        self._load = Load()
+        # Two, because the environment counts on the room of the first.
+        self._buffer, self._own = Buffer(), Buffer()
         self._steps = 0
         self._response: Message | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it has no news, nothing to do and nothing buffered (rule 8)."""
-        return not self.news and self.state == IDLE and not self._buffer
+        """Return whether it has no news, nothing to do and nothing buffered (rule 8). It has news until it has nothing to do."""
+        return not (self.news or self._buffer or self._own)
 
     def put(self, message: Message) -> bool:
-        """Buffer a message until the next reaction. Return False where there is no room, and the message is lost."""
-        if not self._load.add(message.size):
-            return False
-        self._buffer.append(message)
-        return True
+        """Buffer a message of the environment until the next reaction. Return False where there is no room, and it is lost."""
+        return self._buffer.put(message)
+
+    def put_own(self, message: Message) -> bool:
+        """Buffer a message of the member to itself. Return False where there is no room, and it is lost."""
+        return self._own.put(message)
+
+    def answer_faults(self, published: list[Value], responses: list[Value]) -> list[str]:
+        """Return the faults of an action's answer, a sentence each. Nothing of an answer with a fault may happen."""
+        drafts = [*published, *responses]
+        if faults := [fault for draft in drafts for fault in draft_faults(draft)]:
+            return faults
+        if any(draft.get("sent_from") not in (None, "", self.name, self.address) for draft in drafts):
+            return ["sent_from is the name or the class of another."]
+        others, own = Load(), Load()
+        for draft in published:
+            message, is_own = self.outgoing(complete(draft, str))
+            load, parts = (own, 1) if is_own else (others, PARTS)
+            if not load.has_room(message.size, parts):
+                return ["An action publishes more at once than a member may publish in a round, or than may wait for it."]
+            load.add(message.size)
+        return []
 
     def outgoing(self, message: Message) -> tuple[Message, bool]:
         """Return a message of this member as it leaves, and whether it goes to the member alone (rule 6). Such a message is for
@@ -80,8 +98,12 @@ class Member:
         return [] if response is None else [response]
 
     def begin(self) -> Step:
-        """Take all messages from the buffer, and react to those that are news (rule 3)."""
-        buffered, self._buffer, self._load = self._buffer, [], Load()
+        """Take the messages from the buffer, and react to those that are news (rule 3). Of the member's own, those are taken that
+        fit into an action beside the others; the rest stays for the next reaction."""
+        taken, own = self._buffer, list(self._own)
+        while own and taken.put(own[0]):
+            own.pop(0)
+        buffered, self._buffer, self._own = list(taken), Buffer(), Buffer(own)
         # Kept too, if it is no news: an application may read it in the memory.
         new = [message for message in buffered if self.memory.add(message)]
         self.news = tuple(message for message in new if message.cause_by in self.watch or self.name in message.send_to)
@@ -129,6 +151,7 @@ class Member:
             "watch": sorted(self.watch),
             "memory": self.memory.to_value(),
             "buffer": [message.to_value() for message in self._buffer],
+            "own": [message.to_value() for message in self._own],
             "news": [message.to_value() for message in self.news],
             "state": self.state,
             "steps": self._steps,
@@ -140,8 +163,7 @@ class Member:
         """Return the member of `to_value`."""
         member = cls(value["name"], value["address"], Flow(value["transitions"], value["limit"]), value["watch"])
         member.memory = Memory.from_value(value["memory"])
-        for message in value["buffer"]:
-            member.put(complete(message, str))
+        member._buffer, member._own = (Buffer(complete(one, str) for one in value[name]) for name in ("buffer", "own"))
         member.news = tuple(complete(message, str) for message in value["news"])
         member.state, member._steps = value["state"], value["steps"]
         member._response = None if value["response"] is None else complete(value["response"], str)

@@ -25,7 +25,7 @@ from treaty_handler import (
 from .flow import Flow, flow_faults
 from .load import fitting
 from .member import Act, Member, Rest, Step, Think
-from .message import Message, complete, draft_faults, is_name
+from .message import NAME_FORM, Message, complete, draft_faults, is_name
 from .wire import MAX_TEXT, make_id, pack, read
 
 MAX_RECALLED = 100
@@ -83,12 +83,14 @@ class MemberSession:
         if self.member is not None or self.joining:
             return [_failed(call, 409, "This session has a member.")]
         faults = flow_faults(arguments["transitions"])
-        faults += ["A member, its class and what it watches have names."] if not _has_names(arguments) else []
+        given = (arguments["name"], arguments["address"], *arguments.get("watch", ()))
+        faults += [f"{name!r} is not {NAME_FORM}." for name in given if not is_name(name)]
         if faults:
             return [_failed(call, 400, faults[0][:MAX_TEXT])]
         self.joining = arguments
         request = self._request(call, {})
-        return [self._say(type="join", id=request, name=arguments["name"], address=arguments["address"])]
+        shared = arguments.get("shared", False)
+        return [self._say(type="join", id=request, name=arguments["name"], address=arguments["address"], shared=shared)]
 
     def _received(self, data: bytes) -> list[Effect]:
         try:
@@ -140,7 +142,7 @@ class MemberSession:
         assert member is not None  # only a member is asked to think or to act
         published = value.get("publish", []) if error is None else []
         responses = member.response_drafts(value.get("response")) if error is None else []
-        faults = [fault for draft in (*published, *responses) for fault in draft_faults(draft)]
+        faults = member.answer_faults(published, responses)
         if error or faults:
             # Nothing of the answer happens, and the round goes on without this member.
             self.error = (error.message if error else faults[0])[:MAX_TEXT] or "The action failed."
@@ -165,8 +167,8 @@ class MemberSession:
         own, is_own = member.outgoing(message)
         if not is_own:
             return [self._say(type="publish", id=self._request(call, {"id": own.id}), message=own.to_value())]
-        if not member.put(own):
-            reason = "Too many messages wait for this member."
+        if not member.put_own(own):
+            reason = "Too many messages of this member to itself wait."
             return [_failed(call, 429, reason)] if call else [Audit(text=reason)]
         # The environment has to know that there is something to do; in a round it learns so at the end.
         told = [] if self.invoked or not call else [self._state(member)]
@@ -200,10 +202,6 @@ class MemberSession:
 
     def _say(self, **message: Value) -> Send:
         return Send(peer=self.peer, data=encode_json(message))
-
-
-def _has_names(arguments: dict[str, Value]) -> bool:
-    return all(map(is_name, (arguments["name"], arguments["address"], *arguments.get("watch", ()))))
 
 
 def _failed(call: str, code: int, reason: str) -> Return:

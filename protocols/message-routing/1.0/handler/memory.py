@@ -9,7 +9,8 @@ from treaty_handler import Value
 from .message import Message, complete
 
 MAX_MESSAGES = 1_000
-MAX_BYTES = 2 * 1024 * 1024
+MAX_BYTES = 1024 * 1024
+"""The bytes and values that a host keeps for a session: 1 MiB and 1,024. So it has room for a whole history."""
 
 
 class Memory:
@@ -34,6 +35,11 @@ class Memory:
             self.forgotten += 1
         return True
 
+    @property
+    def total(self) -> int:
+        """Return the number of messages that were ever kept."""
+        return self.forgotten + len(self)
+
     def caused_by(self, causes: Collection[str]) -> list[Message]:
         """Return the messages with one of these causes; all for none."""
         return [message for message in self if not causes or message.cause_by in causes]
@@ -46,6 +52,11 @@ class Memory:
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    def newest(self, count: int) -> Memory:
+        """Return a memory of the last messages alone."""
+        forgotten = max(len(self) - count, 0)
+        return Memory(list(self)[forgotten:], self.forgotten + forgotten)
 
     def to_value(self) -> list[Value]:
         """Return the memory as a JSON value, for a snapshot."""

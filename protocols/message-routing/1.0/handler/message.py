@@ -95,11 +95,11 @@ def draft_faults(draft: Value) -> list[str]:
 
 
 def message_faults(value: Value) -> list[str]:
-    """Return the faults of a message on the wire, which has all fields and no empty id, cause or list of recipients."""
-    if isinstance(value, dict) and value.keys() == set(FIELDS) and not (value["id"] and value["cause_by"] and value["send_to"]):
-        return ["A message has an id, a cause and recipients."]
-    if isinstance(value, dict) and value.keys() != set(FIELDS):
+    """Return the faults of a message on the wire, which has all fields. Only the sender may be empty: that of the user."""
+    if not isinstance(value, dict) or value.keys() != set(FIELDS):
         return [f"A message has the fields {', '.join(FIELDS)}."]
+    if not all(value[name] for name in ("id", "role", "cause_by", "send_to")) or value["sent_from"] is None:
+        return ["A message has an id, a role, a cause, a sender and recipients."]
     return draft_faults(value)
 
 

@@ -15,7 +15,7 @@ MAX_TEXT = 500
 
 _MEMBERS: dict[str, dict[str, dict[str, type]]] = {
     "member": {
-        "join": {"id": str, "name": str, "address": str},
+        "join": {"id": str, "name": str, "address": str, "shared": bool},
         "publish": {"id": str, "message": dict},
         "state": {"round": int, "idle": bool, "error": str},
     },
@@ -27,7 +27,7 @@ _MEMBERS: dict[str, dict[str, dict[str, type]]] = {
     },
 }
 CODES = (400, 403, 409, 429)
-"""The reasons for which an environment refuses: malformed, not a member or another's name, taken, no room."""
+"""The reasons for which an environment refuses: malformed, not allowed, taken, no room."""
 
 
 def wire_faults(message: Value, sender: str) -> list[str]:

@@ -1,0 +1,49 @@
+"""Which caller may speak as which agent, and how much of a bound it may use, where the transport tells callers apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from treaty_handler import Value
+
+
+class Speakers:
+    """The ids of agents and the callers that may use them.
+
+    Without the parameter `speakers`, in a session that is not shared, there are no proofs, and everyone may use every id. Else
+    an id belongs to the caller that `names` gives it to; one that is a DID belongs to that DID. A gateway speaks for its
+    nodes: it has checked them.
+    """
+
+    def __init__(self, parameters: Value, gateway: str = "") -> None:
+        """Read `speakers`: {names: id → caller, gateway: caller or ""}. `gateway`: a caller that is one as well, or ""."""
+        stated: dict[str, Any] | None = parameters.get("speakers")
+        # In a shared session each member is known by its DID, and the parameter `peer` is "".
+        self.proved = stated is not None or parameters.get("peer") == ""
+        self._names: dict[str, str] = (stated or {}).get("names", {})
+        self._gateways = {gateway, (stated or {}).get("gateway", "")} - {""}
+
+    def denies(self, name: str, caller: str) -> bool:
+        """Return whether a caller may not use this id as the sender's."""
+        return self.proved and caller not in self._gateways and self._owner(name) != caller
+
+    def denies_node(self, name: str, caller: str) -> bool:
+        """Return whether a caller may not register a node with this id. An id that is given to no caller is free."""
+        return self.proved and self._owner(name) not in ("", caller)
+
+    def has_room(self, caller: str, size: int, most: int, held: Iterable[tuple[str, int]]) -> bool:
+        """Return whether a caller may use `size` more of a bound. `held`: what each caller uses already.
+
+        A proved caller uses at most as much as is left for the others, so that one cannot close the bound to all. A gateway
+        may use all of it: it divides the places among its nodes itself.
+        """
+        own = total = 0
+        for name, each in held:
+            total += each
+            own += each if name == caller else 0
+        free = most - total - size
+        return free >= 0 and (not self.proved or caller in self._gateways or own + size <= free + 1)
+
+    def _owner(self, name: str) -> str:
+        return self._names.get(name) or (name if name.startswith("did:") else "")

@@ -1,1 +1,0 @@
-"""Three agents, two tools and one gateway: text, an image and a sound through AIP."""

@@ -1,0 +1,294 @@
+"""The session of a broker. All its members are peers of one session: it keeps their messages, and passes them on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treaty_handler import (
+    Audit,
+    Call,
+    Close,
+    Effect,
+    End,
+    Event,
+    Failure,
+    Opened,
+    PeerLost,
+    Persist,
+    Received,
+    Return,
+    Send,
+    SetTimer,
+    Timer,
+    Value,
+    decode_json,
+    encode_json,
+)
+
+from .messages import MAX_MESSAGE, expires, issues, rank, read, status_update
+from .routing import BROKER, JOIN, RULES, faults, holds, routed
+
+MAX_WAITING, MAX_OF_SENDER = 32 * 1024, 16 * 1024
+"""Bytes of all messages that wait, and of those of one sender. Without room a message gets no receipt, and comes again."""
+MAX_MEMBERS, MAX_NAME, MAX_SEEN = 64, 64, 200
+SEND_AGAIN, MAX_SENT = 5.0, 5
+_STATUS = "STATUS_UPDATE"
+
+
+class BrokerSession:
+    """`members`: name → peer ("" while it is away), owner, groups and subscriptions. `waiting`: by number the messages, each with
+    the member that gets it, and the group by which it does. `passed`: which messages went to which members, for their reports."""
+
+    def __init__(self, seed: str, state: dict[str, Any]) -> None:
+        self.seed = seed
+        self.made: int = state.get("made", 0)
+        self.members: dict[str, Any] = state.get("members", {})
+        self.waiting: dict[str, Any] = state.get("waiting", {})
+        self.seen: list[str] = state.get("seen", [])
+        self.passed: list[list[str]] = state.get("passed", [])
+        self.rules: list[Value] = state.get("rules", [])
+
+    def snapshot(self) -> bytes:
+        """Return the state as JSON."""
+        return encode_json({name: value for name, value in vars(self).items() if name != "seed"})
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Process one event."""
+        match event:
+            case Opened(stored=stored):
+                return self.restore(stored)
+            case Call(call=call, operation=operation, arguments=arguments):
+                return self.called(call, operation, arguments, event.at)
+            case Received(peer=peer, data=data):
+                return self.received(peer, data, event.at)
+            case Timer(name=name):
+                return self.repeat(name, event.at)
+            case PeerLost(peer=peer):
+                return self.lose(peer, event.at)
+            case Close():
+                return [End()]
+        return []
+
+    def called(self, call: str, operation: str, arguments: dict[str, Value], at: int) -> list[Effect]:
+        """The application sets the rules, reads the members, or hands a message off."""
+        if operation == "readMembers":
+            members = [{"name": name, "groups": of["groups"], "present": bool(of["peer"])} for name, of in self.members.items()]
+            return [Return(call=call, value={"members": members})]
+        if operation == "setRoutes":
+            if found := faults(RULES, arguments["rules"]):
+                return [Return(call=call, error=Failure(code=400, message=" ".join(found)[:500]))]
+            self.rules = arguments["rules"]
+            return [Persist(key="rules", value=encode_json(self.rules)), Return(call=call, value={})]
+        message = arguments["message"]
+        if found := issues(message):
+            return [Return(call=call, error=Failure(code=400, message=" ".join(found)[:500]))]
+        status, effects = self.accept(message, at)
+        code = {"REJECTED": 400, "EXPIRED": 410, "": 429}.get(status)
+        if code is not None:
+            return [*effects, Return(call=call, error=Failure(code=code, message="The message is not passed on."))]
+        return [*effects, Return(call=call, value={"status": status})]
+
+    # Members
+
+    def received(self, peer: str, data: bytes, at: int) -> list[Effect]:
+        """Take a JOIN, a receipt, or a message to pass on."""
+        message, found = read(data)
+        if found:
+            return [Audit(text=f"Invalid message of {peer[:500]}: {' '.join(found)}"[:1000])]
+        metadata, payload = message["metadata"], message["payload"]
+        if (
+            payload["handoff_type"] == "NOTIFICATION"
+            and payload["data"]["event"] == "JOIN"
+            and metadata["recipient_id"] == BROKER
+        ):
+            return self.join(peer, message, at)
+        name = self.name_of(peer)
+        if name is not None and payload["handoff_type"] == _STATUS:
+            return self.reported(name, message, at)
+        if name is None or metadata["sender_id"] != name:
+            return self.answer(peer, message, "REJECTED", at, "The sender is not the member that sends it.")
+        status, effects = self.accept(message, at)
+        # Kept before it is confirmed. Without room there is no receipt, and the member sends it again.
+        return [*effects, *self.answer(peer, message, status, at)] if status else effects
+
+    def reported(self, name: str, message: Value, at: int) -> list[Effect]:
+        """Take the receipt of a message that was passed on, or pass on a report on a message that the member was given."""
+        about, status = message["payload"]["data"].get("in_reply_to", "").lower(), message["payload"]["data"]["status"]
+        sent = (n for n, entry in self.waiting.items() if entry["to"] == name and entry["sent"] and _id(entry) == about)
+        number, effects = next(sent, None), list[Effect]()
+        if number is not None:
+            if not self.waiting[number]["is_copy"]:
+                self.passed = [*self.passed, [about, name]][-MAX_SEEN:]
+            effects = [*self.forget(number), *self.deliver(name, at)]
+            if status in ("ACCEPTED", "DUPLICATE"):
+                return effects
+        # A report on a message to a group, or of a rule, has the recipient's name as its sender. Those on copies end here.
+        if message["metadata"]["sender_id"] != name and [about, name] not in self.passed:
+            return [*effects, Audit(text=f"A report of {name} is on no message that was passed to it.")]
+        return [*effects, *self.accept(message, at)[1]]
+
+    def join(self, peer: str, message: Value, at: int) -> list[Effect]:
+        """Add a member, or take it back with what waits for it."""
+        name, attributes = message["metadata"]["sender_id"], message["payload"]["data"].get("attributes", {})
+        if found := faults(JOIN, attributes):
+            return self.answer(peer, message, "REJECTED", at, " ".join(found))
+        known, groups = self.members.get(name), {group for member in self.members.values() for group in member["groups"]}
+        if (known is not None and known["owner"] != peer) or name == BROKER or name in groups or len(name) > MAX_NAME:
+            found.append(f"The name is another's, or has more than {MAX_NAME} characters.")
+        if any(group in self.members or group == BROKER for group in attributes.get("groups", ())):
+            found.append("A group has the name of a member.")
+        if self.name_of(peer) not in (None, name):
+            found.append("The agent has another name already.")
+        if known is None and len(self.members) >= MAX_MEMBERS:
+            found.append(f"The broker has {MAX_MEMBERS} members already.")
+        if found:
+            return self.answer(peer, message, "REJECTED", at, " ".join(found))
+        joined = {"owner": peer, "groups": attributes.get("groups", []), "subscriptions": attributes.get("subscriptions", [])}
+        self.members[name] = {**joined, "peer": peer}
+        kept = Persist(key=f"member:{name}", value=encode_json(joined))
+        return [kept, *self.answer(peer, message, "ACCEPTED", at), *self.deliver(name, at)]
+
+    def lose(self, peer: str, at: int) -> list[Effect]:
+        """Messages to a group go to another member of it. Others wait until the member comes back."""
+        name = self.name_of(peer)
+        if name is None:
+            return []
+        self.members[name]["peer"] = ""
+        effects: list[Effect] = [SetTimer(name=f"send:{name}", seconds=None)]
+        for number, entry in list(self.waiting.items()):
+            if entry["to"] != name:
+                continue
+            entry["sent"], other = 0, self.one_of(entry["group"])
+            if other not in (None, name):
+                entry["to"] = other
+                effects += [self.keep(number), *self.deliver(other, at)]
+        return effects
+
+    def name_of(self, peer: str) -> str | None:
+        """Return the name of the member that is present as this peer."""
+        return next((name for name, member in self.members.items() if member["peer"] == peer), None)
+
+    def one_of(self, group: str) -> str | None:
+        """Return the member of a group that has the fewest messages, a present one if there is one."""
+        names = [name for name, member in self.members.items() if group in member["groups"]]
+        load = {name: sum(entry["to"] == name for entry in self.waiting.values()) for name in names}
+        return min(names, key=lambda name: (not self.members[name]["peer"], load[name]), default=None)
+
+    # Messages
+
+    def accept(self, message: Value, at: int) -> tuple[str, list[Effect]]:
+        """Keep a message for its recipients and subscribers. Return its status, "" if there is no room."""
+        key, moment, data = message["metadata"]["message_id"].lower(), expires(message), encode_json(message)
+        if moment is not None and moment <= at:
+            return "EXPIRED", []
+        if key in self.seen:
+            return "DUPLICATE", []
+        found: dict[str, tuple[str, bool]] = {}
+        for target in routed(message, self.rules):
+            name = target if target in self.members else self.one_of(target)
+            if name is None:
+                return "REJECTED", [Audit(text=f"No member has the name or group {target[:256]}.")]
+            found.setdefault(name, (target if name != target else "", False))
+        for name, member in self.members.items():
+            is_own = name == message["metadata"]["sender_id"]
+            if not is_own and any(holds(subscription, message) for subscription in member["subscriptions"]):
+                found.setdefault(name, ("", True))
+        if not self.has_room(message["metadata"]["sender_id"], len(data), len(found)):
+            return "", [Audit(text=f"No room for message {key}.")]
+        self.seen = [*self.seen, key][-MAX_SEEN:]
+        effects: list[Effect] = [Persist(key="seen", value=encode_json(self.seen))]
+        for name, (group, is_copy) in found.items():
+            self.made += 1
+            self.waiting[str(self.made)] = {"message": message, "to": name, "group": group, "is_copy": is_copy, "sent": 0}
+            effects.append(self.keep(str(self.made)))
+        for name in found:
+            effects += self.deliver(name, at)
+        return "ACCEPTED", effects
+
+    def deliver(self, name: str, at: int) -> list[Effect]:
+        """Send a member the most urgent message that waits for it, unless it has not confirmed the last one."""
+        member, effects = self.members[name], list[Effect]()
+        mine = [number for number, entry in self.waiting.items() if entry["to"] == name]
+        if not member["peer"] or any(self.waiting[number]["sent"] for number in mine):
+            return []
+        for number in sorted(mine, key=lambda number: (rank(self.waiting[number]["message"]), int(number))):
+            entry = self.waiting[number]
+            moment, data = expires(entry["message"]), encode_json(entry["message"])
+            if moment is not None and moment <= at:
+                effects += self.forget(number)
+                continue
+            effects.append(Send(peer=member["peer"], data=data))
+            if entry["message"]["payload"]["handoff_type"] == _STATUS:
+                effects += self.forget(number)  # it has no receipt
+                continue
+            entry["sent"] = 1
+            return [*effects, SetTimer(name=f"send:{name}", seconds=SEND_AGAIN)]
+        return effects
+
+    def repeat(self, name: str, at: int) -> list[Effect]:
+        """Send a message again, or give it up: its sender learns that the member does not confirm."""
+        name = name.removeprefix("send:")
+        number = next((number for number, entry in self.waiting.items() if entry["to"] == name and entry["sent"]), None)
+        if number is None:
+            return []
+        entry = self.waiting[number]
+        if entry["sent"] < MAX_SENT:
+            entry["sent"] += 1
+            again = SetTimer(name=f"send:{name}", seconds=SEND_AGAIN * entry["sent"])
+            return [again, Send(peer=self.members[name]["peer"], data=encode_json(entry["message"]))]
+        given_up = self.forget(number)
+        self.made += 1
+        detail = f"{name} does not confirm."
+        report = status_update(self.seed, self.made, at, entry["message"], "FAILED", issues=[], detail=detail)
+        return [*given_up, *self.accept(report, at)[1], *self.deliver(name, at)]
+
+    def answer(self, peer: str, about: Value, status: str, at: int, detail: str = "") -> list[Effect]:
+        """Send a member a receipt. A STATUS_UPDATE has none."""
+        if about["payload"]["handoff_type"] == _STATUS:
+            return [Audit(text=f"Ignored a report: {detail}")] if detail else []
+        self.made += 1
+        receipt = status_update(self.seed, self.made, at, about, status, issues=[], detail=detail)
+        return [Send(peer=peer, data=encode_json(receipt))]
+
+    # Memory
+
+    def has_room(self, sender: str, size: int, copies: int) -> bool:
+        """Whether copies of a message fit into the session, and into the part of their sender."""
+        sizes = [
+            (entry["message"]["metadata"]["sender_id"], len(encode_json(entry["message"]))) for entry in self.waiting.values()
+        ]
+        of_sender = sum(length for name, length in sizes if name == sender)
+        added = size * copies
+        fits = added + sum(length for _, length in sizes) <= MAX_WAITING
+        return size <= MAX_MESSAGE and fits and added + of_sender <= MAX_OF_SENDER
+
+    def keep(self, number: str) -> Persist:
+        """Keep a message beyond this session."""
+        entry = self.waiting[number]
+        return Persist(key=f"wait:{number}", value=encode_json({**entry, "sent": 0}))
+
+    def forget(self, number: str) -> list[Effect]:
+        """Remove a message that is confirmed, expired or given up."""
+        name = self.waiting.pop(number)["to"]
+        return [Persist(key=f"wait:{number}", value=None), SetTimer(name=f"send:{name}", seconds=None)]
+
+    def restore(self, stored: dict[str, bytes]) -> list[Effect]:
+        """Go on with the messages of an earlier session. Its members are away until they join again."""
+        for key, data in stored.items():
+            what, _, name = key.partition(":")
+            value = decode_json(data)
+            if what == "member":
+                self.members[name] = {**value, "peer": ""}
+            elif what == "wait":
+                self.waiting[name] = value
+            elif what == "seen":
+                self.seen = value
+            else:
+                self.rules = value
+        self.waiting = {number: self.waiting[number] for number in sorted(self.waiting, key=int)}
+        self.made = max((int(number) for number in self.waiting), default=0)
+        return []
+
+
+def _id(entry: dict[str, Any]) -> str:
+    return str(entry["message"]["metadata"]["message_id"]).lower()

@@ -1,0 +1,237 @@
+"""Read the contents of a handler package for people: operations, roles, files, and the coverage of its vectors.
+
+The package was checked when it was published; `read_wheel` checks it again. Vectors are parsed, and not replayed: that would run
+the handler. So the coverage is the claim of the vectors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from treaty_client.authoring.coverage import Coverage, measure_coverage
+from treaty_client.sandbox.vectors import Vector, parse_vector
+from treaty_consensus.errors import TreatyError
+from treaty_consensus.handler import HandlerPackage, Manifest, Operation, read_wheel
+from treaty_handler import Call, Item, Result
+
+# Cut rather than refused: a page shows the beginning, and the package holds the rest. Together with the caps of a manifest they
+# keep a result below `content_worker.MAX_READING`.
+MAX_FILES = 64
+MAX_VECTORS = 48
+MAX_VECTOR_BYTES = 2 * 1024 * 1024
+MAX_ITEMS = 3
+MAX_JSON = 1_200
+MAX_FORMS = 2_400
+MAX_TITLE = 200
+
+
+class Example(msgspec.Struct, frozen=True):
+    """One call of an operation in a vector, as indented JSON. `outcome`: the result, or the error with its code."""
+
+    vector: str
+    title: str
+    arguments: str
+    items: list[str]
+    outcome: str
+    is_error: bool
+
+
+class RoleOperation(msgspec.Struct, frozen=True):
+    """The outcomes of an operation in a role that vectors reach, and those that they miss."""
+
+    role: str
+    operation: str
+    reached: list[str]
+    missed: list[str]
+
+
+class PackageOperation(msgspec.Struct, frozen=True):
+    """An operation of a manifest. `result` is null for an event. `callers`, `providers`: roles. `forms`: its messages as JSON,
+    empty when code makes them."""
+
+    name: str
+    kind: str
+    arguments: dict[str, Any]
+    result: dict[str, Any] | None
+    errors: list[tuple[int, str]]
+    is_idempotent: bool
+    timeout: int
+    window: int
+    callers: list[str]
+    providers: list[str]
+    forms: str
+    example: Example | None
+
+
+class PackageRole(msgspec.Struct, frozen=True):
+    """A role of a manifest. `is_shared`: one session of it has many peers."""
+
+    name: str
+    peer: str
+    calls: list[str]
+    invokes: list[str]
+    is_shared: bool
+
+
+class PackageVector(msgspec.Struct, frozen=True):
+    """A recorded session in a package."""
+
+    name: str
+    title: str
+    role: str
+    steps: int
+
+
+class PackageFile(msgspec.Struct, frozen=True):
+    """A file of a package."""
+
+    name: str
+    size: int
+
+
+class PackageView(msgspec.Struct, frozen=True):
+    """The contents of a package. `vector_count`, `file_count`: also of those that are cut. `fault`: why vectors are
+    missing, or empty. `cells`, `reached`: the outcomes that vectors should reach, and those that they do."""
+
+    uri: str
+    document: str
+    interface: int
+    is_declarative: bool
+    operations: list[PackageOperation]
+    roles: list[PackageRole]
+    vectors: list[PackageVector]
+    vector_count: int
+    coverage: list[RoleOperation]
+    cells: int
+    reached: int
+    files: list[PackageFile]
+    file_count: int
+    fault: str
+
+
+def read_package(filename: str, wheel: bytes) -> PackageView:
+    """Return the contents of a wheel. Raises as `read_wheel`."""
+    package = read_wheel(filename, wheel)
+    manifest = package.manifest
+    vectors, fault = _vectors(package)
+    coverage = measure_coverage(manifest, vectors)
+    examples = _examples(vectors)
+    return PackageView(
+        uri=manifest.protocol_uri,
+        document=manifest.protocol_hash,
+        interface=manifest.interface,
+        is_declarative=package.is_declarative,
+        operations=[_operation(manifest, operation, examples.get(name)) for name, operation in manifest.operations.items()],
+        roles=[
+            PackageRole(role.name, role.peer, [*role.calls], [*role.invokes], role.is_shared) for role in manifest.roles.values()
+        ],
+        vectors=[
+            PackageVector(vector.name[:MAX_TITLE], vector.title[:MAX_TITLE], vector.role[:MAX_TITLE], len(vector.steps))
+            for vector in vectors[:MAX_VECTORS]
+        ],
+        vector_count=len(package.vectors),
+        coverage=_coverage(coverage),
+        cells=coverage.cells,
+        reached=coverage.cells - len(coverage.missed),
+        files=[PackageFile(name, len(content)) for name, content in sorted(package.files.items())[:MAX_FILES]],
+        file_count=len(package.files),
+        fault=fault,
+    )
+
+
+def _vectors(package: HandlerPackage) -> tuple[list[Vector], str]:
+    """Return the vectors that can be read, and the first reason why not all are."""
+    found: list[Vector] = []
+    left = MAX_VECTOR_BYTES
+    for name, data in sorted(package.vectors.items()):
+        left -= len(data)
+        if left < 0:
+            return found, "The vectors are too large to read all of them here."
+        try:
+            found.append(parse_vector(name, data))
+        except TreatyError as error:
+            return found, error.message
+    return found, ""
+
+
+def _operation(manifest: Manifest, operation: Operation, example: Example | None) -> PackageOperation:
+    forms = manifest.messages.get(operation.name)
+    return PackageOperation(
+        name=operation.name,
+        kind=operation.kind.value,
+        arguments=dict(operation.arguments),
+        result=None if operation.result is None else dict(operation.result),
+        errors=sorted(operation.errors.items()),
+        is_idempotent=operation.idempotent,
+        timeout=operation.timeout,
+        window=operation.window,
+        callers=[role.name for role in manifest.roles.values() if operation.name in role.calls],
+        providers=[role.name for role in manifest.roles.values() if operation.name in role.invokes],
+        forms=_json({kind: dict(form) for kind, form in forms.items()}, MAX_FORMS) if forms else "",
+        example=example,
+    )
+
+
+def _coverage(coverage: Coverage) -> list[RoleOperation]:
+    """Return the outcomes by role and operation, in the order of the manifest."""
+    rows: dict[tuple[str, str], RoleOperation] = {}
+    for cells, is_reached in ((coverage.reached, True), (coverage.missed, False)):
+        for cell in cells:
+            row = rows.setdefault((cell.role, cell.operation), RoleOperation(cell.role, cell.operation, [], []))
+            (row.reached if is_reached else row.missed).append(cell.outcome)
+    return list(rows.values())
+
+
+def _examples(vectors: Sequence[Vector]) -> dict[str, Example]:
+    """Return the first call of each operation in the vectors. One that succeeds is preferred to one that fails."""
+    found: dict[str, Example] = {}
+    for vector in vectors:
+        for operation, example in _calls(vector):
+            known = found.get(operation)
+            if known is None or (known.is_error and not example.is_error):
+                found[operation] = example
+    return found
+
+
+def _calls(vector: Vector) -> Iterator[tuple[str, Example]]:
+    """Yield each finished call of a vector, made by the application or answered by it."""
+    called: dict[str, tuple[str, Any]] = {}
+    items: dict[str, list[str]] = {}
+    for step in vector.steps:
+        event = step.event
+        match event:
+            case Call():
+                called[event.call] = event.operation, event.arguments
+            case Item() if len(items.setdefault(event.call, [])) < MAX_ITEMS:
+                items[event.call].append(_json(event.value, MAX_JSON))
+            case Result() if event.call in called:
+                error = {"code": event.error.code, "message": event.error.message} if event.error else None
+                yield _finished(vector, *called.pop(event.call), items.pop(event.call, []), event.value, error)
+        for tag, effect in step.effects:
+            match tag:
+                case "invoke":
+                    called[str(effect["call"])] = str(effect["operation"]), effect["arguments"]
+                case "emit" if len(items.setdefault(str(effect["call"]), [])) < MAX_ITEMS:
+                    items[str(effect["call"])].append(_json(effect["value"], MAX_JSON))
+                case "return" if effect["call"] in called:
+                    call = str(effect["call"])
+                    yield _finished(vector, *called.pop(call), items.pop(call, []), effect["value"], effect["error"])
+
+
+def _finished(
+    vector: Vector, operation: str, arguments: Any, items: list[str], value: Any, error: Mapping[str, Any] | None
+) -> tuple[str, Example]:
+    outcome = "" if value is None and error is None else _json(value if error is None else error, MAX_JSON)
+    made = Example(
+        vector.name[:MAX_TITLE], vector.title[:MAX_TITLE], _json(arguments, MAX_JSON), items, outcome, error is not None
+    )
+    return operation, made
+
+
+def _json(value: object, limit: int) -> str:
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return text if len(text) <= limit else f"{text[:limit]}\n…"

@@ -1,0 +1,58 @@
+"""The page of all versions of a protocol, and the difference of two of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treaty_consensus.protocol import parse_protocol_uri
+
+from ..catalogue.packages import PackageView
+from ..catalogue.resources import Record
+from .changes import operation_changes
+from .protocol import chosen_handler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..serving.views import Views
+    from .inspection import Inspection, Unreadable
+
+
+async def context(
+    views: Views, inspection: Inspection, namespace: str, name: str, pair: tuple[str, str] | None
+) -> Mapping[str, object]:
+    """Return the data of the page of all versions. `pair`: the versions to compare.
+
+    Raises as `Catalogue.versions`, and `NotFound` for a version that is not published.
+    """
+    page = await views.catalogue.versions(namespace, name)
+    numbers = [parse_protocol_uri(summary.uri).version for summary in page.versions]
+    # Without a choice the form proposes the newest change.
+    old, new = pair or (numbers[min(1, len(numbers) - 1)], numbers[0])
+    at = views.uri(f"/protocols/{namespace}/{name}")
+    difference = await _difference(views, inspection, f"{at}/{old}", f"{at}/{new}") if pair else None
+    return {"page": page, "numbers": numbers, "old": old, "new": new, "difference": difference}
+
+
+async def _difference(views: Views, inspection: Inspection, old: str, new: str) -> Mapping[str, object]:
+    before, after = [msgspec.json.decode((await views.catalogue.record(uri)).json, type=Record) for uri in (old, new)]
+    comparison, first, second = await asyncio.gather(
+        inspection.comparison(before.hash, after.hash), _package(inspection, before), _package(inspection, after)
+    )
+    packages = [package for package in (first, second) if isinstance(package, PackageView)]
+    return {
+        "before": before,
+        "after": after,
+        "document": comparison,
+        "same_document": before.hash == after.hash,
+        "operations": operation_changes(*packages) if len(packages) == 2 else None,
+        "packages": (first, second),
+    }
+
+
+async def _package(inspection: Inspection, record: Record) -> PackageView | Unreadable | None:
+    handler = chosen_handler(record)
+    return None if handler is None else await inspection.package(handler)

@@ -1,0 +1,119 @@
+"""What an agent of AIP tries in order to speak as another one, where callers have to prove their DIDs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aip_nodes import LOOPBACK, begin, nodes, told
+from aip_sessions import Driven, agent, gateway_with, messages, quest, statuses, tool
+
+from treaty_aip import AgentServiceStub, Security, SessionStatus, Tool
+from treaty_aip.handler.frames import Frame
+from treaty_client import Identity, OperationError
+
+A, M, GATEWAY = "did:example:a", "did:example:m", "did:example:gateway"
+PROVED = {"speakers": {"names": {"a": A}, "gateway": GATEWAY}}
+
+
+@pytest.mark.threat(233)
+def test_003_75_an_id_is_used_by_its_did_alone() -> None:
+    for sender in ("a", A, "unnamed", ""):
+        node = Driven("node", **PROVED)
+        before = node.state()
+        assert statuses(node.request(M, "CallAgent", quest(sender=sender))) == ["PERMISSION_DENIED"]
+        assert statuses(node.request(M, "CallTool", {"sender_id": sender, "receiver_id": "t"}, "t")) == ["PERMISSION_DENIED"]
+        assert (node.invoked, node.timers, node.state()) == ([], {}, before)
+    for sender, caller in (("a", A), (A, A), (M, M), ("unnamed", GATEWAY), ("a", GATEWAY), (A, GATEWAY), ("unnamed", "gw")):
+        node = Driven("node", **PROVED)
+        assert statuses(node.request(caller, "CallAgent", quest(sender=sender))) == []
+        assert statuses(node.request(caller, "CallTool", {"sender_id": sender, "receiver_id": "t"}, "t")) == []
+        assert len(node.invoked) == 2
+
+
+@pytest.mark.threat(233)
+def test_003_75_the_other_one_of_two_peers_is_no_gateway() -> None:
+    peer = Driven("peer", peer=M, speakers={"names": {"a": A}})
+    assert statuses(peer.request(M, "CallAgent", quest(sender="a"))) == ["PERMISSION_DENIED"]
+    assert statuses(peer.request(M, "CallAgent", quest(sender=M))) == []
+
+
+@pytest.mark.threat(233)
+def test_003_75_the_sender_of_a_stream_does_not_change() -> None:
+    node = Driven("node", **PROVED)
+    assert statuses(node.request(M, "CallAgent", quest(sender=M))) == []
+    for changed in ({"sender": "a"}, {"sender": M, "receiver": "other"}):
+        other = Driven("node", **PROVED)
+        other.request(M, "CallAgent", quest(sender=M))
+        assert statuses(other.request(M, "CallAgent", quest("HOLD_QUEST", **changed))) == ["INVALID_ARGUMENT"]
+        assert len(other.invoked) == 1
+    assert statuses(node.request(M, "CallAgent", quest("HOLD_QUEST", sender=M))) == []
+
+
+@pytest.mark.threat(233)
+def test_003_75_an_answer_is_of_the_receiver() -> None:
+    gateway = gateway_with(agent("a"), agent("b"))
+    ((_, frame),) = gateway.request("a", "RouteAgentCalling", quest())
+    forged = quest("HOLD_RESPONSE", sender="ceo", receiver="a")
+    sent = gateway.receive("b", Frame("RESPONSE", "CallAgent", frame.call, forged))
+    assert [each["session_status"] for each in messages(sent)] == ["STOP_RESPONSE"]
+    node = Driven("peer", peer="b")
+    node.call("create_client", session_id="s", receiver_id="b")
+    _, ((_, begun),) = node.call("submit_inquiry", message=quest())
+    node.receive("b", Frame("RESPONSE", "CallAgent", begun.call, forged))
+    (told_of,) = node.invoked
+    assert told_of.arguments["message"]["session_status"] == "STOP_RESPONSE"
+    assert told_of.arguments["message"]["sender_id"] == "b"
+
+
+@pytest.mark.threat(233)
+def test_003_75_a_gateway_routes_for_registered_senders_and_keeps_named_ids_for_their_dids() -> None:
+    gateway = gateway_with(agent("b"), tool("t"), **PROVED)
+    before = gateway.state()
+    for method, message in (
+        ("RouteAgentCalling", quest(sender="ceo")),
+        ("RouteToolCalling", {"sender_id": "ceo", "receiver_id": "t"}),
+        ("RegisterAgent", agent("a")),
+        ("RegisterTool", tool("a")),
+        ("RegisterAgent", agent(A)),
+    ):
+        assert statuses(gateway.request(M, method, message)) == ["PERMISSION_DENIED"], method
+        assert gateway.state() == before, method
+    assert statuses(gateway.request(A, "RegisterAgent", agent("a"))) == ["OK"]
+    assert statuses(gateway.request(M, "RegisterAgent", agent("m"))) == ["OK"]
+    assert statuses(gateway.request(M, "RouteAgentCalling", quest(sender="m"), "c2")) == []
+    assert statuses(gateway.request(M, "RouteAgentCalling", quest(sender="a", session="s2"), "c3")) == ["PERMISSION_DENIED"]
+
+
+@pytest.mark.threat(233)
+async def test_003_75_an_agent_with_a_proof_does_not_speak_as_another_one(tmp_path: Path) -> None:
+    caller, liar = Identity.create(), Identity.create()
+
+    def security(name: str, identity: Identity, **options: Any) -> Security:
+        (tmp_path / name).mkdir()
+        return Security(identity=identity, require_did=True, home=tmp_path / name, **options)
+
+    async with nodes() as made, asyncio.timeout(60):
+        direct: Any = {"stub": AgentServiceStub, "stream_calling": "CallAgent"}
+        names = {"a": caller.did}
+        receiver = await made.agent("b", security=security("b", Identity.create(), names=names))
+        served = await made.tool(Tool(LOOPBACK, "t", security=security("t", Identity.create(), names=names)))
+        served.set_process_request_handler(lambda request: request.sender_id)
+        honest = await made.agent("a", security=security("a", caller))
+        false = await made.agent("a", security=security("m", liar))
+        session = await begin(false, "b", address=receiver.address, **direct)
+        status, text = told(await false.receive_feedback(session, "b"))
+        assert status is SessionStatus.STOP_RESPONSE
+        assert "PERMISSION_DENIED" in text
+        with pytest.raises(OperationError) as error:
+            await false.call_tool("t", address=served.address)
+        assert error.value.status == 403
+        session = await begin(honest, "b", address=receiver.address, **direct)
+        message = await receiver.receive_inquiry()
+        assert (message.sender_id, told(message)[1]) == ("a", "hello")
+        assert (await honest.call_tool("t", address=served.address)).content[0].text == "a"
+        under_its_did = await made.agent(liar.did, security=security("own", liar))
+        await begin(under_its_did, "b", address=receiver.address, **direct)
+        assert (await receiver.receive_inquiry()).sender_id == liar.did

@@ -1,0 +1,277 @@
+"""The work on a handoff: instructions, limits, failures, feedback, and flows of several agents."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from handoffs import Inbox, World, until
+
+from treaty_consensus.errors import Unavailable
+from treaty_handoff import (
+    Coordinator,
+    Handling,
+    Kind,
+    Outcome,
+    Routes,
+    Status,
+    Step,
+    subscription,
+)
+from treaty_handoff.work import time_limit
+
+TASK, STATUS, ASK = Kind.TASK_TRANSFER, Kind.STATUS_UPDATE, Kind.REQUEST_INFORMATION
+
+
+async def test_004_04_the_recipient_acts_on_the_instructions(here: World) -> None:
+    desk, support = await here.agent("desk"), await here.agent("support")
+    seen: list[Any] = []
+
+    @support.handles(TASK)
+    async def work(handling: Handling) -> Outcome:
+        seen.append(handling.message["instructions"])
+        return Outcome(done=tuple(handling.message["instructions"]["required_actions"]))
+
+    feedback = Inbox(desk, STATUS)
+    await here.run(desk, support)
+    wanted = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["DIAGNOSE"]}
+    await desk.send(here.message(TASK, "desk", "support", instructions=wanted))
+    await feedback.wait()
+    assert seen == [wanted] and feedback.statuses == ["COMPLETED"]
+
+
+async def test_004_15_required_actions_bind_and_suggestions_do_not(here: World) -> None:
+    desk, support = await here.agent("desk"), await here.agent("support")
+    Inbox(support, TASK, outcome=Outcome(done=("A",)))
+    feedback = Inbox(desk, STATUS)
+    await here.run(desk, support)
+    await desk.send(here.message(TASK, "desk", "support", instructions={"required_actions": ["A", "B"]}))
+    await feedback.wait(1)
+    await desk.send(here.message(TASK, "desk", "support", instructions={"next_steps_suggestion": "B"}))
+    await feedback.wait(2)
+    assert feedback.statuses == ["FAILED", "COMPLETED"]
+    assert "B" in feedback.messages[0]["payload"]["data"]["detail"]
+
+
+async def test_004_16_the_time_limit_ends_the_work(here: World) -> None:
+    desk, support = await here.agent("desk"), await here.agent("support")
+
+    @support.handles(TASK)
+    async def work(handling: Handling) -> None:
+        await handling.transaction.set_state("effect", True)
+        await asyncio.sleep(3600)
+
+    feedback = Inbox(desk, STATUS)
+    await here.run(desk, support)
+    await desk.send(here.message(TASK, "desk", "support", instructions={"constraints": {"time_limit": "PT1S"}}))
+    await feedback.wait()
+    assert feedback.statuses == ["FAILED"]
+    async with here.journals[here.name("support")].transaction() as transaction:
+        assert await transaction.state("effect") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("PT1H", 3600), ("PT2M", 120), ("PT3S", 3), ("PT1H2M3S", 3723), ("PT0S", 0), (None, None)]
+)
+def test_004_16_a_time_limit_has_hours_minutes_and_seconds(text: str | None, seconds: float | None) -> None:
+    constraints = {} if text is None else {"time_limit": text}
+    assert time_limit({"instructions": {"constraints": constraints}}) == seconds
+
+
+@pytest.mark.parametrize(("met", "status"), [(True, "COMPLETED"), (False, "FAILED"), (None, "FAILED")])
+async def test_004_17_success_criteria_are_judged(here: World, met: bool | None, status: str) -> None:
+    desk, support = await here.agent("desk"), await here.agent("support")
+    Inbox(support, TASK, outcome=Outcome(criteria_met=met))
+    feedback = Inbox(desk, STATUS)
+    await here.run(desk, support)
+    await desk.send(here.message(TASK, "desk", "support", instructions={"success_criteria": "The line is up for an hour."}))
+    await feedback.wait()
+    assert feedback.statuses == [status]
+
+
+async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back(anywhere: World) -> None:
+    desk, experts = await anywhere.agent("desk"), await anywhere.agent("experts")
+    support = await anywhere.agent("support", escalates_to=[anywhere.name("experts")])
+    attempts: list[str] = []
+
+    @support.handles(TASK)
+    async def work(handling: Handling) -> None:
+        attempts.append(handling.idempotency_key)
+        await handling.send(anywhere.message(Kind.NOTIFICATION, "support", "desk"))
+        raise RuntimeError("The line is dead.")
+
+    @support.falls_back("notify_customer_of_delay")
+    async def notify(handling: Handling) -> None:
+        await handling.send(anywhere.message(Kind.NOTIFICATION, "support", "desk", data={"event": "DELAYED"}))
+
+    feedback, notes, level3 = Inbox(desk, STATUS), Inbox(desk, Kind.NOTIFICATION), Inbox(experts, TASK)
+    await anywhere.run(desk, support, experts)
+    plan = {"retry_count": 2, "escalate_to": anywhere.name("experts"), "fallback_action": "notify_customer_of_delay"}
+    message = anywhere.message(TASK, "desk", "support", flow="f", instructions={"failure_handling_strategy": plan})
+    await desk.send(message)
+    (escalated,) = await level3.wait()
+    await feedback.wait()
+    assert len(attempts) == 3 and len(set(attempts)) == 1
+    assert feedback.statuses[0] == "ESCALATED"
+    assert escalated["metadata"]["correlation_id"] == "f" and escalated["metadata"]["task_id"] == message["metadata"]["task_id"]
+    assert escalated["context"]["previous_actions"][-1]["action_type"] == "ESCALATED"
+    del plan["escalate_to"], plan["retry_count"]
+    await desk.send(anywhere.message(TASK, "desk", "support", instructions={"failure_handling_strategy": plan}))
+    (note,) = await notes.wait()
+    assert note["payload"]["data"] == {"event": "DELAYED"}
+    plan["fallback_action"] = "unknown"
+    await desk.send(anywhere.message(TASK, "desk", "support", instructions={"failure_handling_strategy": plan}))
+    await until(lambda: set(feedback.statuses) >= {"ESCALATED", "FELL_BACK", "FAILED"})
+    assert len(notes.messages) == 1, "what the failed work sent must not leave"
+
+
+async def test_004_20_the_receiver_deserialises_validates_and_dispatches(here: World) -> None:
+    desk, support = await here.agent("desk"), await here.agent("support")
+    inboxes = {kind: Inbox(support, kind) for kind in Kind}
+    await here.run(desk, support)
+    sent = {kind: here.message(kind, "desk", "support") for kind in Kind}
+    for message in sent.values():
+        await desk.send(message)
+    for kind, inbox in inboxes.items():
+        assert await inbox.wait() == [sent[kind]]
+
+
+async def test_004_25_a_request_is_answered_by_provide(anywhere: World) -> None:
+    desk, profiles = await anywhere.agent("desk"), await anywhere.agent("profiles")
+    Inbox(profiles, ASK, outcome=Outcome(information={"level": "gold"}))
+    await anywhere.run(desk, profiles)
+    request = anywhere.message(ASK, "desk", "profiles", data={"requested_info_keys": ["level", "age"]}, flow="f")
+    answer = await desk.ask(request, 60)
+    assert answer["payload"] == {
+        "handoff_type": "PROVIDE_INFORMATION",
+        "data": {
+            "in_reply_to": request["metadata"]["message_id"],
+            "information": {"level": "gold"},
+            "missing_keys": ["age"],
+        },
+    }
+    assert answer["metadata"]["correlation_id"] == "f"
+    silent = anywhere.message(ASK, "desk", "nobody")
+    with pytest.raises(Unavailable, match="No answer"):
+        await desk.ask(silent, 0.2)
+
+
+async def test_004_26_feedback_is_a_status_update_or_a_request(here: World) -> None:
+    desk, support = await here.agent("desk"), await here.agent("support")
+
+    @support.handles(TASK)
+    async def work(handling: Handling) -> Outcome:
+        await handling.report(Status.IN_PROGRESS, "Half of it.", 50)
+        await handling.send(here.message(ASK, "support", "desk"))
+        return Outcome(detail="Done.", result={"cause": "cable"})
+
+    feedback, questions = Inbox(desk, STATUS), Inbox(desk, ASK)
+    await here.run(desk, support)
+    message = here.message(TASK, "desk", "support")
+    await desk.send(message)
+    await questions.wait()
+    await feedback.wait(2)
+    found = {entry["payload"]["data"]["status"]: entry["payload"]["data"] for entry in feedback.messages}
+    key = message["metadata"]["message_id"]
+    assert found == {
+        "IN_PROGRESS": {"in_reply_to": key, "status": "IN_PROGRESS", "progress": 50, "detail": "Half of it."},
+        "COMPLETED": {"in_reply_to": key, "status": "COMPLETED", "detail": "Done.", "result": {"cause": "cable"}},
+    }
+
+
+async def test_004_27_agents_of_different_temper_act_differently_on_the_same_message(here: World) -> None:
+    desk = await here.agent("desk")
+    terse, thorough = await here.agent("terse"), await here.agent("thorough")
+    read: dict[str, list[str]] = {}
+
+    @terse.handles(Kind.ESCALATION)
+    async def skim(handling: Handling) -> Outcome:
+        read["terse"] = [handling.message["context"]["historical_data_summary"]]
+        return Outcome(detail="OK")
+
+    @thorough.handles(Kind.ESCALATION)
+    async def study(handling: Handling) -> Outcome:
+        read["thorough"] = [entry["details"] for entry in handling.message["context"]["previous_actions"]]
+        return Outcome(detail="Every step was read before anything was done.")
+
+    feedback = Inbox(desk, STATUS)
+    await here.run(desk, terse, thorough)
+    actions = [{"action_type": "PING", "details": f"Step {n}", "timestamp": "2023-10-27T10:20:05.000Z"} for n in range(3)]
+    message = here.message(Kind.ESCALATION, "desk", "terse", actions=actions, summary="It drops.")
+    message["metadata"]["recipient_id"] = [here.name("terse"), here.name("thorough")]
+    await desk.send(message)
+    await feedback.wait(2)
+    assert read == {"terse": ["It drops."], "thorough": ["Step 0", "Step 1", "Step 2"]}
+    assert feedback.statuses == ["COMPLETED", "COMPLETED"]
+
+
+async def test_004_35_state_outlives_the_process_and_a_failed_attempt_changes_nothing(here: World) -> None:
+    desk = await here.agent("desk")
+    first = await here.agent("support")
+
+    async def count(handling: Handling) -> Outcome:
+        seen = (await handling.transaction.state("seen") or 0) + 1
+        await handling.transaction.set_state("seen", seen)
+        if handling.data["event"] == "BAD":
+            raise RuntimeError("Too late.")
+        return Outcome()
+
+    first.handles(Kind.NOTIFICATION)(count)
+    await here.run(desk)
+    async with first.running():
+        for event in ("GOOD", "BAD", "GOOD"):
+            await desk.send(here.message(Kind.NOTIFICATION, "desk", "support", data={"event": event}))
+        await until(lambda: first.metrics.total("completed") == 2 and first.metrics.total("failed") == 1)
+    second = await here.agent("support")
+    second.handles(Kind.NOTIFICATION)(count)
+    await here.run(second)
+    await desk.send(here.message(Kind.NOTIFICATION, "desk", "support"))
+    await until(lambda: second.metrics.total("completed") == 1)
+    async with here.journals[here.name("support")].transaction() as transaction:
+        assert await transaction.state("seen") == 3
+
+
+async def test_004_36_a_coordinator_leads_a_task_through_its_steps(here: World) -> None:
+    lead, collect, review = await here.agent("lead"), await here.agent("collect"), await here.agent("review")
+    order: list[tuple[str, Any]] = []
+
+    @collect.handles(TASK)
+    async def first(handling: Handling) -> Outcome:
+        order.append(("collect", handling.data["inputs"]))
+        return Outcome(result={"pages": 3})
+
+    @review.handles(TASK)
+    async def second(handling: Handling) -> Outcome:
+        order.append(("review", handling.data["inputs"]))
+        return Outcome()
+
+    steps = [Step(here.name("collect"), "Collect the reports."), Step(here.name("review"), "Review them.")]
+    coordinator = Coordinator(lead, steps, clock=here.clock)
+    await here.run(lead, collect, review)
+    await coordinator.start("task-9", {"year": 2023})
+
+    async def is_done() -> bool:
+        async with here.journals[here.name("lead")].transaction() as transaction:
+            return await coordinator.position(transaction, "task-9") == "1/COMPLETED"
+
+    await until(is_done)
+    assert order == [("collect", {"year": 2023}), ("review", {"pages": 3})]
+
+
+async def test_004_37_agents_react_to_events_without_a_coordinator(here: World) -> None:
+    routes = Routes([subscription(here.name("billing"), Kind.NOTIFICATION, event="LINE_RESTORED")])
+    support = await here.agent("support", routes=routes)
+    billing, desk = await here.agent("billing", routes=routes), await here.agent("desk")
+
+    @billing.handles(Kind.NOTIFICATION)
+    async def credit(handling: Handling) -> None:
+        await handling.send(here.message(Kind.NOTIFICATION, "billing", "desk", data={"event": "CREDITED"}))
+
+    inbox = Inbox(desk)
+    await here.run(support, billing, desk)
+    await support.send(here.message(Kind.NOTIFICATION, "support", "desk", data={"event": "OTHER"}))
+    await support.send(here.message(Kind.NOTIFICATION, "support", "desk"))
+    found = await inbox.wait(3)
+    assert sorted(entry["payload"]["data"]["event"] for entry in found) == ["CREDITED", "LINE_RESTORED", "OTHER"]
+    assert billing.metrics.total("completed") == 1
