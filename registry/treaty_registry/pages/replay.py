@@ -75,7 +75,9 @@ def replay(given: Mapping[str, str]) -> Replay:
         return _of_transcript(text.replace("\r\n", "\n").encode("utf-8", "replace") + b"\n")
     first, second = given.get("first", "").strip(), given.get("second", "").strip()
     if not first or not second:
-        raise Malformed(HttpCode.REQUEST, "Paste a transcript, or the descriptions of two agents.", fix="Try one of the examples.")
+        raise Malformed(
+            HttpCode.REQUEST, "Paste a transcript, or the descriptions of two agents.", fix="Try one of the examples."
+        )
     return _of_descriptions(_described(first, "first"), _described(second, "second"))
 
 
@@ -136,7 +138,9 @@ def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Seque
         if alone is None:
             verdicts.append(Verdict(uri, "dropped", "The agent that answers does not provide it."))
         elif agreement is not None and agreement.uri == uri:
-            why = "Both remember it from before." if agreement.confirmed else "It is the first candidate that both sides can speak."
+            why = (
+                "Both remember it from before." if agreement.confirmed else "It is the first candidate that both sides can speak."
+            )
             verdicts.append(Verdict(uri, "chosen", why))
         else:
             taken = agreement.uri if agreement is not None else "another one"
