@@ -147,13 +147,13 @@ class Pages:
         return self.renderer.text("replay.html", context), context["problem"] is None
 
     def _replayed(self, given: Mapping[str, str]) -> Context:
-        empty = {"titles": TITLES, "given": given, "shown": None, "problem": None}
+        page = {"titles": TITLES, "given": dict.fromkeys(replay.FIELDS, "") | dict(given), "shown": None, "problem": None}
         try:
-            return {**empty, "shown": replay.replay(given)} if given else empty
+            return {**page, "shown": replay.replay(given)} if given else page
+        except TooLarge as error:
+            return {**page, "given": dict.fromkeys(replay.FIELDS, ""), "problem": error}  # it is not sent back
         except TreatyError as error:
-            # A text that is too large is not sent back.
-            kept = {} if isinstance(error, TooLarge) else given
-            return {**empty, "given": kept, "problem": error}
+            return {**page, "problem": error}
 
     def problem(self, problem: Problem) -> bytes:
         """Return the page about a refusal."""
