@@ -134,7 +134,7 @@ def _handlers(draft: Draft, code_free: kinds.Publish, sandboxed: kinds.Publish) 
 def _warnings(draft: Draft) -> None:
     for state in ("deprecated", "yanked", "revoked"):
         made = draft.publish(CAROL, publication(CAROL, f"was-{state}", topic="travel/trains"))
-        draft.add(kinds.Status(made.uri, state), CAROL)  # type: ignore[arg-type]
+        draft.add(kinds.Status(made.uri, state), CAROL)
 
 
 async def _elect(registry: Registry, product: Sequence[kinds.Publish], crowd: Sequence[kinds.Publish]) -> None:
@@ -152,7 +152,7 @@ async def _elect(registry: Registry, product: Sequence[kinds.Publish], crowd: Se
             for voter, agent in enumerate(AGENTS):
                 order = product if voter < 3 else product[::-1]
                 _vote(draft, registry, agent, TOPIC, order)
-                _vote(draft, registry, agent, CROWDED, crowd[voter:] + crowd[:voter])
+                _vote(draft, registry, agent, CROWDED, [*crowd[voter:], *crowd[:voter]])
         await draft.log(registry)
         assert await registry.decide()
 

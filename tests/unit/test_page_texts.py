@@ -127,9 +127,7 @@ def test_scripts_and_styles_load_nothing_from_elsewhere() -> None:
         if file.suffix == ".css":
             assert not re.search(r"@import|url\(", file.read_text(encoding="utf-8")), file
         if file.suffix == ".js" and file.name != "htmx.js":
-            assert not re.search(
-                r"\beval\(|new Function|innerHTML|document\.write|https?://(?!www\.w3\.org)", file.read_text("utf-8")
-            ), file
+            assert not re.search(r"\beval\(|new Function|document\.write|import\(", file.read_text("utf-8")), file
 
 
 CHROME = b"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"

@@ -203,12 +203,20 @@ def _steps(notes: Sequence[Note]) -> Iterator[Step]:
     for note in notes:
         at = "" if note.seconds is None else f"{note.seconds - began:.3f}"
         if note.name == "receive":
-            yield Step(at, "received", "message", shown(note.arguments.get("message")))
+            said = shown(note.arguments.get("message"))
+            yield Step(at, "received", _kind(note.arguments.get("message"), "message"), said)
         elif note.name not in ("initiator", "responder"):
             yield Step(at, "", note.name, ", ".join(shown(value) for value in note.arguments.values())[:160])
         for action in note.actions:
             name = str(next(iter(action), ""))[:40]
-            yield Step(at, "sent" if name.startswith("Send") else "", name, shown(_content(action)))
+            content = _content(action)
+            yield Step(at, "sent" if name.startswith("Send") else "", _kind(content, name), shown(content))
+
+
+def _kind(message: Any, otherwise: str) -> str:
+    """Return the type of a Hello, or another name."""
+    text = message if isinstance(message, str) else ""
+    return next((kind for kind in ("sourceHello", "destinationHello") if f'"type":"{kind}"' in text), otherwise)
 
 
 def _content(action: Mapping[str, Any]) -> Any:

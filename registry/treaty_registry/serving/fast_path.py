@@ -50,7 +50,7 @@ class FastPath:
         kind: str = scope["type"]
         if kind != "http":
             await self._app(scope, receive, send)
-            return
+            return None
         source = self._sender(scope)
         network = site_network(source) if source else ""
         # Before any work for the request: with pipelining, each connection can bring one into every iteration.
@@ -75,12 +75,13 @@ class FastPath:
         refusal = self._filter.refusal(method, path, query, hosts, scope["http_version"], size)
         if refusal is not None:
             await send_problem(refusal, send)
-            return
+            return None
         if method == "HEAD":
             scope, send = _with_method(scope, HttpMethod.GET), _without_body(send)
+        elif method == "OPTIONS":
+            return await self._say_methods(scope, receive, send)
         elif method != "GET":
-            await self._pass_other(scope, self._rounds.after(receive, network), send, source, length)
-            return
+            return await self._pass_body(scope, self._rounds.after(receive, network), send, source, length)
         try:
             # Before the look-up: a writer must read its own writes.
             if not self._views.is_current:
@@ -96,7 +97,7 @@ class FastPath:
         # The exception handler of the framework does not see errors outside it.
         except Exception as error:
             await send_problem(problem_of(error), send)
-            return
+            return None
         if view is None:
             await self._app(scope, receive, send)
         elif if_none_match is None:
@@ -105,14 +106,8 @@ class FastPath:
         else:
             await view.answer(if_none_match, send)
 
-    async def _pass_other(self, scope: Scope, receive: Receive, send: Send, source: str | None, length: bytes) -> None:
-        """Pass a request that does not read on, after reserving memory for its body; answer OPTIONS.
-
-        `length`: the announced length, possibly empty.
-        """
-        if scope["type"] == "http" and scope["method"] == HttpMethod.OPTIONS:
-            await self._say_methods(scope, receive, send)
-            return
+    async def _pass_body(self, scope: Scope, receive: Receive, send: Send, source: str | None, length: bytes) -> None:
+        """Pass a request on after reserving memory for its body. `length`: the announced length, possibly empty."""
         # An unknown length reserves the largest body. More than 19 digits are no length, and converting them costs
         # time.
         size = min(int(length), MAX_BODY) if length.isdigit() and len(length) < 20 else MAX_BODY
