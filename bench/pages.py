@@ -1,9 +1,10 @@
 """`python -m bench pages`: what each page costs the server, against the JSON of the same resource.
 
 One registry with elections, warnings and texts of every length, in this process, on a real PostgreSQL. JSON and page come in
-turns, one at a time, in one run, so that both see the same machine. `cached`: the answer is in memory. `uncached`: the memory is emptied
-before each request. `growing`: so it is, and the log grows by ten leaves a second. The bar of both is 2: a page may cost twice
-the JSON.
+turns, one at a time, in one run, so that both see the same machine.
+
+`cached`: the answer is in memory. `uncached`: the memory is emptied before each request. `growing`: so it is, and the log grows
+by ten leaves a second. The bar of both is 2: a page may cost twice the JSON.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Fate = Literal["chosen", "kept", "dropped", "unknown"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """A candidate, in the initiator's order, and why it was kept or dropped."""
 
     uri: str
@@ -55,7 +55,7 @@ class Replay:
     """What the page shows. `left`: names of the recorded or first side, and of the other one. `hidden`: steps left out."""
 
     sides: tuple[str, str]
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[Judgement]
     steps: Sequence[Step]
     hidden: int = 0
     outcome: str = ""
@@ -84,7 +84,7 @@ def replay(given: Mapping[str, str]) -> Replay:
 def _of_transcript(data: bytes) -> Replay:
     profile, notes = parse_transcript(data)
     steps = list(_steps(notes))
-    verdicts: Sequence[Verdict] = ()
+    verdicts: Sequence[Judgement] = ()
     if profile == "hello":
         try:
             verdicts = _judged_in(notes)
@@ -102,27 +102,27 @@ def _of_transcript(data: bytes) -> Replay:
     )
 
 
-def _judged_in(notes: Sequence[Note]) -> Sequence[Verdict]:
+def _judged_in(notes: Sequence[Note]) -> Sequence[Judgement]:
     """Return the verdicts of a recorded Hello. An initiator knows only what the other side chose."""
     made = transcript.arguments_of("hello", notes[0])
     own = made["own"]
     received = next((note for note in notes if note.name == "receive"), None)
     if received is None:
-        return [Verdict(uri, "unknown", "No answer was received.") for uri in own.candidate_protocols]
+        return [Judgement(uri, "unknown", "No answer was received.") for uri in own.candidate_protocols]
     message = transcript.arguments_of("hello", received)["message"]
     if notes[0].name == "responder":
         return judged(own, hellos.parse(message, "sourceHello"), made.get("provides") or {})
     answer = hellos.parse(message, "destinationHello")
     chosen = answer.selected_protocol or (made.get("known_uri") if answer.used_protocol_hash else None)
     return [
-        Verdict(uri, "chosen", "The other side chose it.")
+        Judgement(uri, "chosen", "The other side chose it.")
         if uri == chosen
-        else Verdict(uri, "dropped", "The other side did not choose it. Its own transcript has the reason.")
+        else Judgement(uri, "dropped", "The other side did not choose it. Its own transcript has the reason.")
         for uri in own.candidate_protocols
     ]
 
 
-def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Sequence[Verdict]:
+def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Sequence[Judgement]:
     """Return the verdict on each candidate of a sourceHello, as the responder `own` chooses."""
     try:
         agreement = choose(own, source, provides)[1]
@@ -133,18 +133,18 @@ def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Seque
         try:
             alone = choose(own, replace(source, candidate_protocols=(uri,), used_protocol_hash=None), provides)[1]
         except TreatyError as error:
-            verdicts.append(Verdict(uri, "dropped", error.message))
+            verdicts.append(Judgement(uri, "dropped", error.message))
             continue
         if alone is None:
-            verdicts.append(Verdict(uri, "dropped", "The agent that answers does not provide it."))
+            verdicts.append(Judgement(uri, "dropped", "The agent that answers does not provide it."))
         elif agreement is not None and agreement.uri == uri:
             why = (
                 "Both remember it from before." if agreement.confirmed else "It is the first candidate that both sides can speak."
             )
-            verdicts.append(Verdict(uri, "chosen", why))
+            verdicts.append(Judgement(uri, "chosen", why))
         else:
             taken = agreement.uri if agreement is not None else "another one"
-            verdicts.append(Verdict(uri, "kept", f"Both sides can speak it, but {taken} comes before it."))
+            verdicts.append(Judgement(uri, "kept", f"Both sides can speak it, but {taken} comes before it."))
     return verdicts
 
 
@@ -179,7 +179,7 @@ def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Repla
     }
     found = {verdict.uri: verdict for verdict in judged(own, source, provides)}
     for uri in unequal:
-        found[uri] = Verdict(uri, "dropped", "The two agents name different documents under this URI.")
+        found[uri] = Judgement(uri, "dropped", "The two agents name different documents under this URI.")
     verdicts = [found[uri] for uri in offered]
     chosen = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
     steps = [

@@ -50,7 +50,7 @@ class FastPath:
         kind: str = scope["type"]
         if kind != "http":
             await self._app(scope, receive, send)
-            return None
+            return
         source = self._sender(scope)
         network = site_network(source) if source else ""
         # Before any work for the request: with pipelining, each connection can bring one into every iteration.
@@ -75,13 +75,13 @@ class FastPath:
         refusal = self._filter.refusal(method, path, query, hosts, scope["http_version"], size)
         if refusal is not None:
             await send_problem(refusal, send)
-            return None
+            return
         if method == "HEAD":
             scope, send = _with_method(scope, HttpMethod.GET), _without_body(send)
-        elif method == "OPTIONS":
-            return await self._say_methods(scope, receive, send)
         elif method != "GET":
-            return await self._pass_body(scope, self._rounds.after(receive, network), send, source, length)
+            answer = self._say_methods(scope, receive, send) if method == "OPTIONS" else None
+            await (answer or self._pass_body(scope, self._rounds.after(receive, network), send, source, length))
+            return
         try:
             # Before the look-up: a writer must read its own writes.
             if not self._views.is_current:
@@ -97,7 +97,7 @@ class FastPath:
         # The exception handler of the framework does not see errors outside it.
         except Exception as error:
             await send_problem(problem_of(error), send)
-            return None
+            return
         if view is None:
             await self._app(scope, receive, send)
         elif if_none_match is None:
