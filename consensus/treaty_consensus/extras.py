@@ -19,7 +19,7 @@ EXTRA_OF: Mapping[str, str] = {
         "aip": "google grpc tinydb",
         "audit": "numpy publicsuffixlist",
         "handoff": "aio_pika pgqueuer",
-        "registry": "asn1crypto asyncpg granian litestar obstore structlog uvloop",
+        "registry": "asn1crypto asyncpg granian litestar nh3 obstore structlog uvloop",
     }.items()
     for module in modules.split()
 }

@@ -60,6 +60,8 @@ _ROUTES = [
     sigstore.timestamp_chain,
     pages.home,
     pages.static,
+    pages.replay,
+    pages.replay_given,
     pages.documentation,
     health.live,
     health.ready,

@@ -2,20 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 
 import httpx
 import pytest
+from build_cache import kept
+from chromium import chromium
 from http_api import serving
+from playwright import sync_api
 from playwright.async_api import Browser, async_playwright
+from populated_catalogue import attack, in_a_thread, nothing, populate
 from ports import free_port
+from postgres_server import Postgres
 from registries import Web
 from signers import ORIGIN, Signer, domain_signer
 
 from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
 
-CHROMIUM = "/usr/bin/chromium"
+# In a container its own sandbox needs rights that a test does not have.
+_OPTIONS = ["--no-sandbox"]
+
+
+@pytest.fixture(scope="session")
+def axe(request: pytest.FixtureRequest) -> str:
+    """The source of axe-core, which `npm` installs as the lock file pins it."""
+    source = Path(__file__).parent / "axe"
+
+    def install(folder: Path) -> None:
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+    folder = kept(request.config.cache.mkdir("js") / "axe", install)
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def window(postgres: Postgres) -> Iterator[sync_api.Browser]:
+    """Debian's Chromium for a module whose tests are no coroutines. It ends before the server does, whose fixture has a loop."""
+    program = chromium()
+    with sync_api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program.path, args=_OPTIONS, env=_environment(program.environment))
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def populated(postgres: Postgres) -> Iterator[str]:
+    """The URL of a registry with everything in it."""
+    with in_a_thread(postgres, populate) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def empty(postgres: Postgres) -> Iterator[str]:
+    """The URL of a registry with nothing in it."""
+    with in_a_thread(postgres, nothing) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def hostile(postgres: Postgres) -> Iterator[str]:
+    """The URL of a registry of hostile texts."""
+    with in_a_thread(postgres, attack) as url:
+        yield url
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str | float | bool]:
+    return {**os.environ, **more}
 
 
 @pytest.fixture
@@ -37,8 +96,9 @@ async def site(registry: Registry) -> AsyncIterator[str]:
 async def browser() -> AsyncIterator[Browser]:
     """Debian's Chromium."""
     async with async_playwright() as playwright:
-        # In a container its own sandbox needs rights that a test does not have.
-        running = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        program = chromium()
+        environment = _environment(program.environment)
+        running = await playwright.chromium.launch(executable_path=program.path, args=_OPTIONS, env=environment)
         yield running
         await running.close()
 

@@ -177,6 +177,11 @@ def parse_transcript(data: bytes) -> tuple[Profile, list[Note]]:
     return profile, notes
 
 
+def arguments_of(profile: Profile, note: Note) -> dict[str, Any]:
+    """Return the arguments of a call, as the values of the machine. Their types are unchecked. Raises `Malformed`."""
+    return {name: _decode(value, _ARGUMENTS[profile]) for name, value in note.arguments.items()}
+
+
 def replay(data: bytes) -> int:
     """Replay a session, compare all its actions, and return the number of calls.
 
@@ -210,7 +215,7 @@ class _Replay:
     def call(self, note: Note, number: int) -> tuple[Sequence[object], Sequence[str]]:
         """Repeat one call. Return its actions and the ids that it drew. Raises `Malformed`."""
         self._ids, self._drawn = list(note.drawn), []
-        arguments = {name: _decode(value, _ARGUMENTS[self._profile]) for name, value in note.arguments.items()}
+        arguments = arguments_of(self._profile, note)
         try:
             return self._repeat(note, number, arguments), self._drawn
         except (TypeError, AttributeError, ValueError, KeyError) as error:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from cyclopts import App
 from rich.markup import escape
 
-from treaty_consensus.canonical import b64decode
-from treaty_consensus.errors import NotFound, TooLarge, TreatyError
+from treaty_consensus.errors import NotFound, TooLarge
 from treaty_consensus.printable import printable
 
-from ..anp import frame
-from ..anp.frame import ProtocolType
-from ..anp.hello_profile.messages import CARRIES
 from ..anp.transcript import MAX_TRANSCRIPT, Note, parse_transcript
 from ..anp.transcript import replay as replay_transcript
+from ..anp.transcript_lines import shown
 from ..codes import TranscriptCode
 from .context import Options
 
 app = App(name="transcript", help="Show a recorded session, or replay it to the byte.")
-_MAX_SHOWN = 160
 
 
 @app.command
@@ -39,7 +34,7 @@ def show(file: Path, /, *, options: Options = Options()) -> None:
         when = "        " if note.seconds is None else f"{note.seconds - began:8.3f}"
         options.output.say(f"[dim]{when}[/] [bold]{escape(printable(note.name, 40))}[/] {escape(_about(note))}")
         for action in note.actions:
-            options.output.say(f"           [dim]→[/] {escape(_shown(action))}")
+            options.output.say(f"           [dim]→[/] {escape(shown(action))}")
     value = [{"note": n.name, "at": n.at, "with": dict(n.arguments), "did": [dict(a) for a in n.actions]} for n in notes]
     options.output.result({"profile": profile, "notes": value})
 
@@ -73,33 +68,4 @@ def _about(note: Note) -> str:
     """Return the arguments in one line. The settings of the machine are only in `--json`."""
     if "timeouts" in note.arguments:
         return ""
-    return ", ".join(_shown(value) for value in note.arguments.values())
-
-
-def _shown(value: Any) -> str:
-    """Return a value in one line, frames by their type. The transcript may come from a stranger and contain anything."""
-    if isinstance(value, dict) and len(value) == 1:
-        [(name, content)] = value.items()
-        if name == "bytes" and isinstance(content, str):
-            return _frame(content)
-        value = content if name == "map" else f"{name} {_fields(content)}"
-    return printable(str(value), _MAX_SHOWN)
-
-
-def _fields(content: Any) -> str:
-    if not isinstance(content, dict):
-        return str(content)
-    return ", ".join(f"{name}: {_shown(value)}" for name, value in content.items())
-
-
-def _frame(text: str) -> str:
-    try:
-        type, payload = frame.decode(b64decode(text, limit=frame.MAX_FRAME * 2))
-    except TreatyError:
-        return f"{len(text)} characters of base64 that are not a frame"
-    first, carries, carried = payload.partition(CARRIES) if type is ProtocolType.META else (payload, b"", b"")
-    return _payload(type, first) + (f", {_payload(ProtocolType.APPLICATION, carried)}" if carries else "")
-
-
-def _payload(type: ProtocolType, payload: bytes) -> str:
-    return f"PT={type:02b} {printable(payload.decode('utf-8', 'replace'), _MAX_SHOWN)}"
+    return ", ".join(shown(value) for value in note.arguments.values())

@@ -113,7 +113,7 @@ def _members(made: Statement, origin: str) -> Iterator[Member]:
         nested = value.items() if isinstance(value, dict) and not isinstance(typed, Blob) else ((None, value),)
         for part, one in nested:
             label = name if part is None else f"{name}.{part}"
-            links = list(explained.links(label, one, origin))
+            links = list(explained.links(made.type, label, one, origin))
             yield Member(label, explained.meaning(made.type, label), tuple(links[:MAX_VALUES]), max(0, len(links) - MAX_VALUES))
 
 

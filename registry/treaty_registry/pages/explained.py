@@ -157,11 +157,13 @@ def agent(did: str) -> Link:
     return Link(did, f"/identities/{quote(did, safe=':')}" if did.startswith("did:") else None)
 
 
-def links(member: str, value: object, origin: str) -> Iterator[Link]:
-    """Yield the values of a member, each with a link to what it names."""
+def links(kind: str, member: str, value: object, origin: str) -> Iterator[Link]:
+    """Yield the values of a member of a statement of this kind, each with a link to what it names."""
     match value:
         case {"sha256": str(digest), "size": int(size)}:
-            yield Link(f"{digest} ({size:,} bytes)", f"/hashes/{digest}" if member in _DOCUMENTS else f"/blobs/sha256/{digest}")
+            # The document of an identity is a DID document, and that of a publication a protocol.
+            is_protocol = kind == "publish" and member in _DOCUMENTS
+            yield Link(f"{digest} ({size:,} bytes)", f"/hashes/{digest}" if is_protocol else f"/blobs/sha256/{digest}")
         case {"id": str(id_), "multikey": str(key)}:
             yield Link(f"{id_} = {key}")
         case list() | tuple() if member in ("tiers", "states"):
@@ -173,7 +175,7 @@ def links(member: str, value: object, origin: str) -> Iterator[Link]:
                 yield Link(text, document and f"/hashes/{document}")
         case list() | tuple():
             for one in value:
-                yield from links(member, one, origin)
+                yield from links(kind, member, one, origin)
         case str() if "\n" in value:
             yield Link(value, is_block=True)
         case str():

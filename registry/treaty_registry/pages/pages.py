@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from treaty_consensus.codes import RegistryCode
+from treaty_consensus.errors import TooLarge, TreatyError
 
 from ..admission.fair_queue import FairQueue
 from ..catalogue.agents import AgentQueries
@@ -17,12 +19,13 @@ from ..serving.history import TopicHistory
 from ..serving.negotiation import page_of
 from ..serving.representation import Representation
 from ..serving.views import PERIODIC, Made, Views
-from . import agent, ballot, home, log, protocol, search, versions
+from . import agent, ballot, home, log, protocol, replay, search, versions
 from . import topic as topic_page
 from .assets import Assets
 from .documentation import ARCHIVE, Documentation
 from .inspection import Inspection
 from .renderer import Renderer
+from .replay_examples import TITLES, examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,6 +131,29 @@ class Pages:
     async def ballot(self, target: str, topic: str, did: str | None) -> Representation:
         """Return the page that makes a ballot. `did`: says what it weighs. Raises `Malformed`, `NotFound`."""
         return await self._show(target, "ballot.html", lambda: ballot.context(self.views, topic, did), topic, HEAD, PERIODIC)
+
+    async def replay(self, target: str, example: str | None) -> Representation:
+        """Return the page that replays negotiations, empty or with an example of `replay_examples.TITLES`."""
+        given = {} if example is None else examples()[example]
+
+        async def context() -> Context:
+            return self._replayed(given)
+
+        return await self._show(target, "replay.html", context)
+
+    async def replay_given(self, given: Mapping[str, str]) -> tuple[bytes, bool]:
+        """Return the page about what was sent, and whether it could be replayed."""
+        context = await asyncio.to_thread(self._replayed, given)
+        return self.renderer.text("replay.html", context), context["problem"] is None
+
+    def _replayed(self, given: Mapping[str, str]) -> Context:
+        page = {"titles": TITLES, "given": dict.fromkeys(replay.FIELDS, "") | dict(given), "shown": None, "problem": None}
+        try:
+            return {**page, "shown": replay.replay(given)} if given else page
+        except TooLarge as error:
+            return {**page, "given": dict.fromkeys(replay.FIELDS, ""), "problem": error}  # it is not sent back
+        except TreatyError as error:
+            return {**page, "problem": error}
 
     def problem(self, problem: Problem) -> bytes:
         """Return the page about a refusal."""

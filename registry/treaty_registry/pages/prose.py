@@ -18,6 +18,7 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 MAX_TEXT = 256 * 1024  # bytes that are rendered; a second of work at most
+MAX_LINES = 10_000
 MAX_NESTING = 20
 _PREFIX = "doc-"
 _TAGS = {
@@ -29,6 +30,7 @@ _ATTRIBUTES = {
     "code": {"class"},
     "ol": {"start"},
     "div": {"class", "tabindex"},
+    "pre": {"tabindex"},
     **{f"h{level}": {"id"} for level in range(1, 7)},
 }
 _NOT_WORD = re.compile(r"[^\w]+")
@@ -54,13 +56,17 @@ class Prose:
 
 def render(document: bytes) -> Prose:
     """Return a document as HTML. Bytes that are no UTF-8 are replaced. Never raises."""
-    is_cut = len(document) > MAX_TEXT
-    text = document[:MAX_TEXT].decode("utf-8", errors="replace")
+    # Nested quotes are read again for each line, so lines cost more than bytes.
+    lines = document[:MAX_TEXT].split(b"\n", MAX_LINES)
+    is_cut = len(document) > MAX_TEXT or len(lines) > MAX_LINES
+    text = b"\n".join(lines[:MAX_LINES]).decode("utf-8", errors="replace")
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
     tokens = parser.parse(text)
     headings = _headings(tokens)
     html = parser.renderer.render(_without_pictures(tokens), parser.options, {})
     html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")
+    # A wide example scrolls in its place, also by keyboard.
+    html = html.replace("<pre>", '<pre tabindex="0">')
     clean = nh3.clean(
         html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes={"http", "https", "mailto"}, link_rel="nofollow noopener noreferrer"
     )
@@ -90,14 +96,17 @@ def _headings(tokens: list[Token]) -> tuple[Heading, ...]:
     """Give each heading an id, and return them."""
     found: list[Heading] = []
     taken: set[str] = set()
+    repeated: dict[str, int] = {}
     for opening, inline in pairwise(tokens):
         if opening.type != "heading_open":
             continue
         words = "".join(child.content for child in inline.children or [] if child.type in ("text", "code_inline"))
         base = _PREFIX + (_NOT_WORD.sub("-", words.lower()).strip("-") or "section")
-        id_, number = base, 2
+        id_ = base
+        # Counted on from the last heading of the same words: a search from the start costs the square of their number.
         while id_ in taken:
-            id_, number = f"{base}-{number}", number + 1
+            repeated[base] = repeated.get(base, 1) + 1
+            id_ = f"{base}-{repeated[base]}"
         taken.add(id_)
         opening.attrSet("id", id_)
         # One step down: the page itself has the heading of the first level.

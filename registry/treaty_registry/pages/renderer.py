@@ -62,4 +62,4 @@ class Renderer:
 
     def error_headers(self) -> Mapping[str, str]:
         """Return the headers of a page about an error, which caches must not store."""
-        return {**dict(HEADERS), "Cache-Control": NO_STORE}
+        return {**dict(HEADERS), "Cache-Control": NO_STORE, "X-Content-Type-Options": "nosniff"}

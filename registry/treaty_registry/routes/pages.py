@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from litestar import get
+from typing import Annotated, Literal
+from urllib.parse import parse_qsl
+
+from litestar import Response, get, post
 from litestar.di import NamedDependency
-from litestar.exceptions import NotFoundException
-from litestar.params import FromPath
+from litestar.enums import MediaType
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath, QueryParameter
 from litestar.response.redirect import ASGIRedirectResponse
 from litestar.types import ASGIApp
 
+from treaty_consensus.errors import Malformed
+
+from ..codes import HttpCode
 from ..pages.pages import Pages
+from ..pages.replay import FIELDS, MAX_REPLAYED
 from ..serving.representation import Representation
-from .requests import HttpRequest
+from .requests import HttpRequest, media_type, read_body, target
+
+# A form may write each byte in three characters.
+_MAX_FORM = 3 * MAX_REPLAYED + 1024
+_FORM = "application/x-www-form-urlencoded"
+Example = Annotated[Literal["agreed", "nothing", "descriptions"] | None, QueryParameter(name="example")]
 
 
 @get("/", include_in_schema=False)
@@ -36,3 +49,26 @@ async def documentation(request: HttpRequest, pages: NamedDependency[Pages]) -> 
     path = request.scope["path"].rstrip("/") + ("/" if request.scope["raw_path"].endswith(b"/") else "")
     folder = pages.documentation.folder(path)
     return ASGIRedirectResponse(path=folder, status_code=308) if folder else await pages.documentation.get(path)
+
+
+@get("/replay", include_in_schema=False)
+async def replay(pages: NamedDependency[Pages], example: Example = None) -> Representation:
+    """Return the page that replays negotiations."""
+    return await pages.replay(target("/replay", example=example), example)
+
+
+@post("/replay", include_in_schema=False, status_code=200)
+async def replay_given(request: HttpRequest, pages: NamedDependency[Pages]) -> Response[bytes]:
+    """Replay what a form sent: a transcript, or two descriptions. Nothing is kept, and nothing else is read."""
+    if media_type(request) != _FORM:
+        raise HTTPException(status_code=415)
+    body = await read_body(request, _MAX_FORM)
+    try:
+        sent = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=len(FIELDS))
+    except ValueError as error:
+        raise Malformed(HttpCode.BODY, "This is not the form of this page.") from error
+    given = {name: value for name, value in sent if name in FIELDS}
+    page, was_replayed = await pages.replay_given(given or {"transcript": ""})
+    return Response(
+        page, status_code=200 if was_replayed else 400, media_type=MediaType.HTML, headers=pages.renderer.error_headers()
+    )

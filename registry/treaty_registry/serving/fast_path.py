@@ -78,11 +78,9 @@ class FastPath:
             return
         if method == "HEAD":
             scope, send = _with_method(scope, HttpMethod.GET), _without_body(send)
-        elif method == "OPTIONS":
-            await self._say_methods(scope, receive, send)
-            return
         elif method != "GET":
-            await self._pass_body(scope, self._rounds.after(receive, network), send, source, length)
+            answer = self._say_methods(scope, receive, send) if method == "OPTIONS" else None
+            await (answer or self._pass_body(scope, self._rounds.after(receive, network), send, source, length))
             return
         try:
             # Before the look-up: a writer must read its own writes.

@@ -1,0 +1,225 @@
+"""The page that replays a negotiation: a recorded transcript, or the descriptions of two agents.
+
+It is pure: it reads what was pasted, fetches nothing, and keeps nothing. The choice is made by the code with which agents
+themselves answer a Hello (`hello.choose`), once with all candidates, and once with each candidate alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from treaty_client.anp import transcript
+from treaty_client.anp.hello_profile import hello as hellos
+from treaty_client.anp.hello_profile.hello import Hello, Provided, choose
+from treaty_client.anp.transcript import Note, parse_transcript
+from treaty_client.anp.transcript_lines import shown
+from treaty_client.network.discovery.parsing import AgentDescription, SupportedProtocol
+from treaty_client.network.discovery.parsing import parse as parse_description
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+
+from ..codes import HttpCode
+
+MAX_REPLAYED = 256 * 1024
+"""Bytes of what one request replays."""
+MAX_STEPS = 100
+MAX_ARROWS = 24
+FIELDS = ("transcript", "first", "second")
+_UNKNOWN = "unknown"  # a hash that a description does not say; "" would mean that the protocol cannot be verified
+
+Fate = Literal["chosen", "kept", "dropped", "unknown"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A candidate, in the initiator's order, and why it was kept or dropped."""
+
+    uri: str
+    fate: Fate
+    reason: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A message or a decision of the recorded side. `direction`: "sent", "received" or "" for what stays on that side."""
+
+    at: str
+    direction: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What the page shows. `left`: names of the recorded or first side, and of the other one. `hidden`: steps left out."""
+
+    sides: tuple[str, str]
+    verdicts: Sequence[Judgement]
+    steps: Sequence[Step]
+    hidden: int = 0
+    outcome: str = ""
+
+    @property
+    def arrows(self) -> Sequence[Step]:
+        """The messages of the picture."""
+        return [step for step in self.steps if step.direction][:MAX_ARROWS]
+
+
+def replay(given: Mapping[str, str]) -> Replay:
+    """Return the replay of a transcript, or else of two descriptions. Raises `TreatyError` for anything else."""
+    if sum(len(text.encode("utf-8", "replace")) for text in given.values()) > MAX_REPLAYED:
+        raise TooLarge(HttpCode.BODY_TOO_LARGE, f"What is replayed here has at most {MAX_REPLAYED // 1024} KiB.")
+    if text := given.get("transcript", "").strip():
+        # A form sends lines that end in CR LF, and the digest is of lines that end in LF.
+        return _of_transcript(text.replace("\r\n", "\n").encode("utf-8", "replace") + b"\n")
+    first, second = given.get("first", "").strip(), given.get("second", "").strip()
+    if not first or not second:
+        raise Malformed(
+            HttpCode.REQUEST, "Paste a transcript, or the descriptions of two agents.", fix="Try one of the examples."
+        )
+    return _of_descriptions(_described(first, "first"), _described(second, "second"))
+
+
+def _of_transcript(data: bytes) -> Replay:
+    profile, notes = parse_transcript(data)
+    steps = list(_steps(notes))
+    verdicts: Sequence[Judgement] = ()
+    if profile == "hello":
+        try:
+            verdicts = _judged_in(notes)
+        # The arguments of a transcript are checked for their form, and not for their types.
+        except (TypeError, AttributeError, ValueError, KeyError) as error:
+            raise Malformed(HttpCode.REQUEST, f"The first calls of this transcript have other arguments: {error}.") from error
+    sides = ("the agent that connects", "the agent that answers")
+    ended = next((step.text for step in reversed(steps) if step.name in ("Ended", "SessionEnded", "NegotiationEnded")), "")
+    return Replay(
+        sides if notes[0].name == "initiator" else (sides[1], sides[0]),
+        verdicts,
+        steps[:MAX_STEPS],
+        max(0, len(steps) - MAX_STEPS),
+        f"It ended: {ended}" if ended else "",
+    )
+
+
+def _judged_in(notes: Sequence[Note]) -> Sequence[Judgement]:
+    """Return the verdicts of a recorded Hello. An initiator knows only what the other side chose."""
+    made = transcript.arguments_of("hello", notes[0])
+    own = made["own"]
+    received = next((note for note in notes if note.name == "receive"), None)
+    if received is None:
+        return [Judgement(uri, "unknown", "No answer was received.") for uri in own.candidate_protocols]
+    message = transcript.arguments_of("hello", received)["message"]
+    if notes[0].name == "responder":
+        return judged(own, hellos.parse(message, "sourceHello"), made.get("provides") or {})
+    answer = hellos.parse(message, "destinationHello")
+    chosen = answer.selected_protocol or (made.get("known_uri") if answer.used_protocol_hash else None)
+    return [
+        Judgement(uri, "chosen", "The other side chose it.")
+        if uri == chosen
+        else Judgement(uri, "dropped", "The other side did not choose it. Its own transcript has the reason.")
+        for uri in own.candidate_protocols
+    ]
+
+
+def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Sequence[Judgement]:
+    """Return the verdict on each candidate of a sourceHello, as the responder `own` chooses."""
+    try:
+        agreement = choose(own, source, provides)[1]
+    except TreatyError:
+        agreement = None  # no candidate can be used, and each has its reason
+    verdicts = []
+    for uri in source.candidate_protocols:
+        try:
+            alone = choose(own, replace(source, candidate_protocols=(uri,), used_protocol_hash=None), provides)[1]
+        except TreatyError as error:
+            verdicts.append(Judgement(uri, "dropped", error.message))
+            continue
+        if alone is None:
+            verdicts.append(Judgement(uri, "dropped", "The agent that answers does not provide it."))
+        elif agreement is not None and agreement.uri == uri:
+            why = (
+                "Both remember it from before." if agreement.confirmed else "It is the first candidate that both sides can speak."
+            )
+            verdicts.append(Judgement(uri, "chosen", why))
+        else:
+            taken = agreement.uri if agreement is not None else "another one"
+            verdicts.append(Judgement(uri, "kept", f"Both sides can speak it, but {taken} comes before it."))
+    return verdicts
+
+
+def _described(text: str, which: str) -> AgentDescription:
+    found = parse_description(text.encode("utf-8", "replace"), f"https://{which}.example/ad.json")
+    if not isinstance(found, AgentDescription):
+        raise Malformed(HttpCode.REQUEST, f"The {which} document is a list of agents.", fix="Paste the description of one agent.")
+    if not found.protocols:
+        raise Refused(HttpCode.REQUEST, f"The {which} description names no protocol, so there is nothing to agree on by URI.")
+    return found
+
+
+def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Replay:
+    offered = {protocol.uri: protocol for protocol in first.protocols}
+    other = {protocol.uri: protocol for protocol in second.protocols}
+    unequal = {uri for uri, mine in offered.items() if uri in other and _differ(mine, other[uri])}
+    source = Hello(
+        type="sourceHello",
+        message_id="1",
+        session_id="1",
+        source_did=first.did,
+        destination_did="",
+        candidate_protocols=tuple(uri for uri in offered if uri not in unequal),
+        candidate_roles={uri: protocol.role for uri, protocol in offered.items() if protocol.role},
+    )
+    own = replace(source, type="destinationHello", source_did=second.did, candidate_protocols=(), candidate_roles={})
+    # A description does not say which roles fit. Two different roles are taken to fit.
+    provides = {
+        uri: Provided(theirs.digest or _UNKNOWN, False, theirs.role, _fitting(offered.get(uri), theirs))
+        for uri, theirs in other.items()
+        if uri not in unequal
+    }
+    found = {verdict.uri: verdict for verdict in judged(own, source, provides)}
+    for uri in unequal:
+        found[uri] = Judgement(uri, "dropped", "The two agents name different documents under this URI.")
+    verdicts = [found[uri] for uri in offered]
+    chosen = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
+    steps = [
+        Step("", "sent", "sourceHello", f"{len(source.candidate_protocols)} candidates, best first"),
+        Step("", "received", "destinationHello", f"selects {chosen}" if chosen else "selects nothing"),
+    ]
+    outcome = f"They would speak {chosen}." if chosen else "They have no protocol in common. They would have to negotiate one."
+    return Replay((first.name, second.name), verdicts, steps, 0, outcome)
+
+
+def _differ(mine: SupportedProtocol, theirs: SupportedProtocol) -> bool:
+    return bool(mine.digest and theirs.digest and mine.digest != theirs.digest)
+
+
+def _fitting(mine: SupportedProtocol | None, theirs: SupportedProtocol) -> tuple[str, ...]:
+    return (mine.role,) if mine is not None and mine.role != theirs.role else ()
+
+
+def _steps(notes: Sequence[Note]) -> Iterator[Step]:
+    began = notes[0].seconds or 0.0
+    for note in notes:
+        at = "" if note.seconds is None else f"{note.seconds - began:.3f}"
+        if note.name == "receive":
+            said = shown(note.arguments.get("message"))
+            yield Step(at, "received", _kind(note.arguments.get("message"), "message"), said)
+        elif note.name not in ("initiator", "responder"):
+            yield Step(at, "", note.name, ", ".join(shown(value) for value in note.arguments.values())[:160])
+        for action in note.actions:
+            name = str(next(iter(action), ""))[:40]
+            content = _content(action)
+            yield Step(at, "sent" if name.startswith("Send") else "", _kind(content, name), shown(content))
+
+
+def _kind(message: Any, otherwise: str) -> str:
+    """Return the type of a Hello, or another name."""
+    text = message if isinstance(message, str) else ""
+    return next((kind for kind in ("sourceHello", "destinationHello") if f'"type":"{kind}"' in text), otherwise)
+
+
+def _content(action: Mapping[str, Any]) -> Any:
+    """Return the message of an action that sends one, else the action."""
+    content = next(iter(action.values()), None)
+    return content.get("text", action) if isinstance(content, dict) else action

@@ -1,0 +1,166 @@
+"""Hostile texts in every place where a stranger's text stands: none becomes a script, a request or markup."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hostile_texts import PAYLOADS
+from page_table import BROWSER
+from playwright import sync_api
+from populated_catalogue import AGENTS, HOSTILE_TOPIC
+
+from treaty_registry.pages import prose
+
+_VOID = {"meta", "link", "input", "img", "br", "hr", "path", "rect", "line", "circle", "polyline"}
+_NEVER = {"style", "iframe", "object", "embed", "base", "video", "audio", "math", "template"}
+_SAFE = {"", "https", "http", "mailto"}
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+# Read from the tree that the browser built. A page's own form has `hx-` attributes, which no text may add elsewhere.
+FOUND = """() => [...document.querySelectorAll('*')].filter(element =>
+    [...element.attributes].some(({name, value}) => /^on|^style$|^srcdoc$/.test(name)
+      || /^(data-)?hx-/.test(name) && element.id !== 'search'
+      || /^(href|src|action|formaction|xlink:href)$/.test(name)
+        && !['http:', 'https:', 'mailto:'].includes(new URL(value, 'https://here.example').protocol))
+    || element.localName === 'script' && !element.getAttribute('src')?.startsWith('/static/')
+    || /^(style|iframe|object|embed|base|video|audio|math|template)$/.test(element.localName))
+  .map(element => element.outerHTML.slice(0, 200)).concat(window.__xss ? ['it ran'] : [])"""
+# Each place of a request that a page repeats or explains, with `{}` for the text.
+PLACES = (
+    "/protocols?q={}",
+    "/protocols?topic={}",
+    "/protocols?namespace={}",
+    "/protocols?state={}",
+    "/protocols?q=p&cursor={}",
+    "/protocols/{}/p/1.0",
+    "/protocols/alice.example/{}/1.0",
+    "/protocols/alice.example/p0/{}",
+    "/protocols/alice.example/{}",
+    "/topics?after={}",
+    "/topics/{}",
+    "/identities/{}",
+    "/statements/{}",
+    "/ballots?topic={}",
+    f"/ballots?topic={HOSTILE_TOPIC}&did={{}}",
+    "/log?before={}",
+    "/{}",
+)
+
+
+class Strict(HTMLParser):
+    """A page whose tags must match; it notes elements and attributes that no text may make."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.wrong: list[str] = []
+        self._open: list[str] = []
+        self.feed(html)
+        if self._open:
+            self.wrong.append(f"open: {self._open}")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.wrong += [f"{tag} {name}" for name in given if name.startswith("on") or name == "style"]
+        self.wrong += [value for name in ("href", "src", "action") if _scheme(value := given.get(name, "/")) not in _SAFE]
+        is_foreign = tag == "script" and not given.get("src", "").startswith("/static/")
+        if is_foreign or tag in _NEVER:
+            self.wrong.append(tag)
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self._open or self._open.pop() != tag:
+            self.wrong.append(f"</{tag}>")
+
+
+def _scheme(url: str) -> str:
+    """The scheme as a browser reads it: it leaves out controls and white space. "" for a relative reference."""
+    found = _SCHEME.match("".join(character for character in url if character > " "))
+    return found.group(1).lower() if found else ""
+
+
+@pytest.fixture(scope="module")
+def page(window: sync_api.Browser, hostile: str) -> sync_api.Page:
+    """One page, which notes the errors of all that it shows."""
+    return window.new_page()
+
+
+@pytest.fixture
+def errors(page: sync_api.Page, hostile: str) -> list[str]:
+    """Violations of the policy, dialogs, and requests to other places, from now on."""
+    found: list[str] = []
+    page.on("console", lambda message: found.append(message.text) if "Content Security" in message.text else None)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith((hostile, "data:")) else found.append(request.url))
+    return found
+
+
+def test_the_corpus_attacks_a_page_without_protection(window: sync_api.Browser) -> None:
+    """At least half of the payloads do harm where a page has neither escaping nor a policy. The others need other places."""
+    harmful = 0
+    for payload in PAYLOADS:
+        page = window.new_page()
+        asked: list[sync_api.Request] = []
+        page.route("**/*", lambda route: route.abort())
+        page.on("request", asked.append)
+        page.set_content(f"<main>{payload}</main>", wait_until="domcontentloaded")
+        harmful += bool(page.evaluate(FOUND)) or any("attacker" in request.url for request in asked)
+        page.close()
+    assert len(PAYLOADS) >= 80 and harmful > len(PAYLOADS) // 2
+
+
+def test_texts_of_protocols_stay_texts(page: sync_api.Page, hostile: str, errors: list[str]) -> None:
+    wrong: list[str] = []
+    for number, payload in enumerate(PAYLOADS):
+        namespace = AGENTS[number % 4].did.removeprefix("did:wba:")
+        path = f"/protocols/{namespace}/p{number}/1.0"
+        page.goto(hostile + path)
+        wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND)]
+        if _plain(page.locator("h1").first.text_content() or "") != _plain(payload[:120]):
+            wrong.append(f"{payload!r}: the title is {page.locator('h1').first.text_content()!r}")
+    assert not wrong and not errors, "\n".join([*wrong, *errors])
+
+
+def test_lists_of_hostile_texts_stay_texts(page: sync_api.Page, hostile: str, errors: list[str]) -> None:
+    wrong: list[str] = []
+    for path in ("/", "/protocols?limit=100", f"/topics/{HOSTILE_TOPIC}", f"/ballots?topic={HOSTILE_TOPIC}", "/log"):
+        page.goto(hostile + path)
+        wrong += [f"{path}: {found}" for found in page.evaluate(FOUND)]
+        assert page.locator("main#main").count() == 1, path
+    page.goto(f"{hostile}/protocols?limit=100")
+    shown = {_plain(text) for text in page.locator(".card h3 a").all_text_contents()}
+    assert len(shown & {_plain(payload[:120]) for payload in PAYLOADS}) >= 90
+    assert not wrong and not errors, "\n".join([*wrong, *errors])
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_texts_of_requests_stay_texts(page: sync_api.Page, hostile: str, errors: list[str], place: str) -> None:
+    wrong: list[str] = []
+    with httpx.Client(headers=BROWSER, base_url=hostile) as client:
+        for payload in PAYLOADS:
+            path = place.format(quote(payload, safe=""))
+            answer = client.get(path)
+            assert answer.status_code < 500, (path, answer.text)
+            # What no resource can have in its path or query is refused before the pages, in JSON.
+            if answer.headers["content-type"] == "application/problem+json":
+                assert answer.status_code == 400 and answer.json()["code"] == "http.request"
+                continue
+            assert "script-src 'self'" in answer.headers["content-security-policy"], path
+            wrong += [f"{payload!r}: {found}" for found in Strict(answer.text).wrong]
+    for payload in PAYLOADS[:: len(PAYLOADS) // 8]:
+        page.goto(hostile + place.format(quote(payload, safe="")))
+        wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND)]
+    assert not wrong and not errors, "\n".join([*wrong, *errors])
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_markdown_becomes_nothing_else(payload: str) -> None:
+    for document in (payload, f"- {payload}", f"> {payload}", f"**{payload}**", f"[{payload}](https://a.example)"):
+        assert not Strict(str(prose.render(document.encode()).html)).wrong
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

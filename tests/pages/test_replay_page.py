@@ -1,0 +1,113 @@
+"""The replay of negotiations: the verdicts are those of the code of agents, and hostile input gets a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import httpx
+import pytest
+from hostile_texts import PAYLOADS
+from pages_read import Page
+
+from treaty_client.anp.transcript import replay as repeat
+from treaty_registry.pages.replay import MAX_REPLAYED, replay
+from treaty_registry.pages.replay_examples import TITLES, examples
+from treaty_registry.registry import Registry
+
+BASE = "https://registry.example/protocols/example.com"
+NEW, OLD = f"{BASE}/product-info/1.1", f"{BASE}/product-info/1.0"
+
+
+def described(*protocols: tuple[str, str, str], name: str = "An agent") -> str:
+    listed = [{"type": "StructuredInterface", "protocol": uri, "digest": digest, "role": role} for uri, digest, role in protocols]
+    return json.dumps({"type": "AgentDescription", "name": name, "interfaces": listed})
+
+
+def fates(given: Mapping[str, str]) -> dict[str, str]:
+    return {verdict.uri: verdict.fate for verdict in replay(given).verdicts}
+
+
+async def send(api: httpx.AsyncClient, **given: str) -> tuple[int, Page, str]:
+    response = await api.post("/replay", data=given)
+    assert response.headers["content-type"] == "text/html; charset=utf-8", response.text
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert response.headers["cache-control"] == "no-store"
+    return response.status_code, Page(response.text), response.text
+
+
+@pytest.mark.parametrize("name", TITLES)
+async def test_examples_are_one_click_away(api: httpx.AsyncClient, name: str) -> None:
+    start = Page((await api.get("/replay")).text)
+    (link,) = [target for target in start.targets if target.endswith(f"={name}")]
+    shown = Page((await api.get(link)).text)
+    assert "Which candidates were there?" in shown.text and len(shown.charts) == 1 and len(shown.tables) == 1
+    status, sent, _ = await send(api, **examples()[name])
+    assert status == 200 and sent.tables == shown.tables and sent.charts == shown.charts
+
+
+def test_transcripts_of_the_examples_are_real() -> None:
+    assert [repeat(given["transcript"].encode()) for given in examples().values() if "transcript" in given] == [2, 2]
+    assert [*fates(examples()["agreed"]).values()] == ["dropped", "chosen", "kept"]
+    assert [*fates(examples()["nothing"]).values()] == ["dropped", "dropped"]
+
+
+def test_descriptions_are_judged_as_agents_do() -> None:
+    same, other = "ab" * 32, "cd" * 32
+    buyer = described((NEW, same, "client"), (OLD, same, "client"))
+    assert fates({"first": buyer, "second": described((OLD, same, "server"), (NEW, same, "server"))}) == {
+        NEW: "chosen",
+        OLD: "kept",
+    }
+    assert fates({"first": buyer, "second": described((OLD, same, "server"))}) == {NEW: "dropped", OLD: "chosen"}
+    assert fates({"first": buyer, "second": described((NEW, other, "server"), (OLD, same, "server"))})[NEW] == "dropped"
+    assert set(fates({"first": buyer, "second": described((NEW, same, "client"))}).values()) == {"dropped"}
+    card = {"name": "A card", "supportedInterfaces": [], "capabilities": {"extensions": [{"uri": OLD}]}}
+    assert fates({"first": buyer, "second": json.dumps(card)})[OLD] == "chosen"
+
+
+HOSTILE = {
+    "nothing": {"transcript": ""},
+    "no transcript": {"transcript": "hello"},
+    "changed": {"transcript": examples()["agreed"]["transcript"].replace("orders", "others")},
+    "cut": {"transcript": examples()["agreed"]["transcript"][:-20]},
+    "deep": {"first": "[" * 100_000, "second": "{}"},
+    "deep object": {"first": '{"interfaces":' * 5_000, "second": described((NEW, "", ""))},
+    "one side": {"first": described((NEW, "", ""))},
+    "no protocols": {"first": described(), "second": described()},
+    "a page of agents": {"first": '{"items": []}', "second": described((NEW, "", ""))},
+    "many": {"first": json.dumps({"type": "AgentDescription", "interfaces": [{}] * 300}), "second": described((NEW, "", ""))},
+    "surrogates": {"first": '{"type": "AgentDescription", "name": "\\ud800"}', "second": described((NEW, "", ""))},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_bad_input_gets_a_sentence(api: httpx.AsyncClient, registry: Registry, name: str) -> None:
+    before = registry.head.size
+    status, page, _ = await send(api, **HOSTILE[name])
+    assert status == 400 and "This cannot be replayed" in page.text
+    assert registry.head.size == before
+
+
+async def test_large_input_is_refused_before_it_is_read(api: httpx.AsyncClient) -> None:
+    status, page, text = await send(api, transcript="x" * (MAX_REPLAYED + 1))
+    assert status == 400 and "at most 256 KiB" in page.text and len(text) < 20_000
+    response = await api.post("/replay", data={"transcript": "é" * MAX_REPLAYED})
+    assert response.status_code == 413
+    assert (await api.post("/replay", content=b"x", headers={"Content-Type": "text/plain"})).status_code == 415
+    many = "&".join(f"a{number}=1" for number in range(50))
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert (await api.post("/replay", content=many, headers=form)).status_code == 400
+    assert (await api.post("/replay", content="transcript=%ff%fe", headers=form)).status_code == 400
+
+
+@pytest.mark.parametrize("payload", PAYLOADS[::4])
+async def test_hostile_texts_stay_texts(api: httpx.AsyncClient, payload: str) -> None:
+    given = {
+        "first": described((NEW, "", ""), (f"x:{''.join(payload.split())}", "", ""), name=payload),
+        "second": described((NEW, "", ""), name=payload),
+    }
+    for sent in (given, {"transcript": payload}, {"first": payload, "second": payload}):
+        _, page, text = await send(api, **sent)
+        assert page.handlers == [] and all(script.startswith("/static/") for script in page.scripts)
+        assert "</textarea><script" not in text

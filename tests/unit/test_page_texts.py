@@ -1,0 +1,164 @@
+"""What pages are made of: foreign Markdown, the wording of values, files with hashes, and the choice of a form."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.election.arithmetic import ONE
+from treaty_registry.pages import prose, wording
+from treaty_registry.pages.assets import STATIC, Assets
+from treaty_registry.serving.negotiation import page_of, preferred_form, prefers_html, split_form
+
+FULL = prose.MAX_TEXT
+# Each is of the greatest size that is rendered. A renderer that backtracks would take hours for one of them.
+COSTLY = {
+    "brackets": "[" * FULL,
+    "closed brackets": "[]" * (FULL // 2),
+    "links": "[a](" * (FULL // 4),
+    "pictures": "![" * (FULL // 2),
+    "quotes": ">" * FULL,
+    "quotes in lines": "> " * 200 + "x\n" * (FULL // 2 - 300),
+    "stars": "*" * FULL,
+    "stars and words": "*a " * (FULL // 3),
+    "underscores": "_a*" * (FULL // 3),
+    "backticks": "".join("`" * (number % 700) + " " for number in range(700)) * 1,
+    "open angles": "<" * FULL,
+    "comments": "<!--" * (FULL // 4),
+    "entities": "&" * FULL,
+    "list": "".join(f"{'  ' * (number % 100)}- x\n" for number in range(2_000)),
+    "table": "|a" * 2_000 + "\n" + "|-" * 2_000 + "\n" + ("|b" * 2_000 + "\n") * 60,
+    "rows": "|a|\n|-|\n" + "|b|\n" * (FULL // 5),
+    "headings": "# x\n" * (FULL // 4),
+    "references": "".join(f"[{number}]: /{number}\n" for number in range(15_000)),
+    "fences": "```\n" * (FULL // 4),
+    "tildes": "~~a" * (FULL // 3),
+}
+
+
+class Depth(HTMLParser):
+    """The greatest depth of a text's elements, and their number."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.depth = self.deepest = self.elements = 0
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements += 1
+        self.depth += tag not in ("br", "hr")
+        self.deepest = max(self.deepest, self.depth)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.depth -= 1
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_a_costly_document_is_rendered_in_bounds(name: str) -> None:
+    document = COSTLY[name].encode()
+    assert len(document) <= FULL + 3
+    shown = prose.render(document)
+    read = Depth(str(shown.html))
+    # A table cell is the smallest source of an element: two characters.
+    assert read.deepest <= 3 * prose.MAX_NESTING and read.elements <= FULL
+    assert len(shown.html) <= 40 * FULL
+
+
+def test_a_longer_document_is_cut_and_says_so() -> None:
+    assert not prose.render(b"x" * FULL).is_cut
+    shown = prose.render(b"x" * FULL + b"secret")
+    assert shown.is_cut and "secret" not in shown.html
+    assert "\ufffd" in prose.render("é".encode() * FULL).html or prose.render(b"\xff").html
+
+
+def test_a_document_of_many_lines_is_cut() -> None:
+    shown = prose.render(b"# x\n" * 60_000)
+    assert shown.is_cut and len(shown.headings) == prose.MAX_LINES == len({heading.id for heading in shown.headings})
+    assert not prose.render(b"x\n" * (prose.MAX_LINES - 1)).is_cut
+
+
+def test_headings_have_ids_of_their_own_that_no_page_has() -> None:
+    shown = prose.render("# main\n# main\n# main-2\n# 预订\n# !!!\n###### deep\n".encode())
+    ids = [heading.id for heading in shown.headings]
+    assert len(set(ids)) == 6 and all(id_.startswith("doc-") for id_ in ids)
+    assert [heading.level for heading in shown.headings] == [2, 2, 2, 2, 2, 6]
+    assert re.findall(r'<h\d id="([^"]+)"', shown.html) == ids
+
+
+def test_pictures_become_links_and_wide_things_scroll_by_keyboard() -> None:
+    html = prose.render(b"![a *b*](https://x.example/a.png)\n\n|a|\n|-|\n|b|\n\n```json\n{}\n```\n").html
+    assert "<img" not in html and 'href="https://x.example/a.png"' in html and 'rel="nofollow noopener noreferrer"' in html
+    assert 'class="scroll" tabindex="0"' in html and '<pre tabindex="0">' in html
+
+
+def test_values_are_worded() -> None:
+    assert [wording.weight(units) for units in (0, 1, ONE, ONE // 2, str(1234 * ONE))] == ["0", "<0.001", "1", "0.5", "1,234"]
+    assert [wording.size(number) for number in (0, 1023, 1024, 1536, 1 << 20)] == [
+        *("0 bytes", "1023 bytes", "1.0 KiB", "1.5 KiB", "1.0 MiB"),
+    ]
+    assert wording.count(1234567) == "1,234,567" and wording.short("ab" * 32) == "ab" * 6
+    assert wording.moment(0) == "1970-01-01 00:00 UTC"
+    uri = "https://registry.example/protocols/a.example/hello/1.0"
+    assert (wording.path(uri), wording.name(uri)) == ("/protocols/a.example/hello/1.0", "hello 1.0")
+    assert wording.segment('did:wba:a.example:"/<') == "did:wba:a.example:%22%2F%3C"
+
+
+def test_files_are_at_the_path_of_their_hash(tmp_path: Path) -> None:
+    (tmp_path / "a.css").write_text("a {}")
+    (tmp_path / "a.py").write_text("secret")
+    assets = Assets(tmp_path)
+    path = assets.path("a.css")
+    assert path == f"/static/a-{hex_digest(b'a {}')[:16]}.css"
+    found = assets.get(path)
+    assert found is not None and found.body == b"a {}"
+    assert assets.get("/static/a.css") is assets.get("/static/../a.py") is None
+    with pytest.raises(KeyError):
+        assets.path("a.py")
+    (tmp_path / "a.css").write_text("b {}")
+    assert Assets(tmp_path).path("a.css") != path
+
+
+def test_scripts_and_styles_load_nothing_from_elsewhere() -> None:
+    for file in STATIC.iterdir():
+        if file.suffix == ".css":
+            assert not re.search(r"@import|url\(", file.read_text(encoding="utf-8")), file
+        if file.suffix == ".js" and file.name != "htmx.js":
+            assert not re.search(r"\beval\(|new Function|document\.write|import\(", file.read_text("utf-8")), file
+
+
+CHROME = b"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_page"),
+    [
+        (CHROME, True),
+        (b"text/html", True),
+        (b"text/html;q=0.9,application/json;q=0.1", True),
+        (b"text/html;q=0.1,application/json", False),
+        (b"text/html;q=0,application/json", False),
+        (b"*/*", False),
+        (b"", False),
+        (b"application/json", False),
+        (b"nothing at all;;;", False),
+        (b"text/html" * 500, False),
+        (b"\xff\xfe text/html", False),
+    ],
+)
+def test_a_page_is_for_those_who_prefer_it(accept: bytes, is_page: bool) -> None:
+    assert prefers_html(accept) is is_page
+
+
+def test_forms_are_chosen_by_accept_and_suffix() -> None:
+    assert preferred_form(b"", ("json", "html")) == "json"
+    assert preferred_form(CHROME, ("json", "md")) == "json", "of a resource without a page a browser gets JSON"
+    assert preferred_form(b"text/markdown", ("json", "md", "html")) == "md"
+    assert preferred_form(b"image/png", ("json", "html")) is None
+    assert split_form("/protocols/a/b/1.0.md") == ("/protocols/a/b/1.0", "md")
+    assert split_form("/protocols/a/b/1.0") == ("/protocols/a/b/1.0", None)
+    assert split_form("/x.html") == ("/x.html", None)
+    assert page_of("/x") != "/x"
