@@ -185,7 +185,7 @@ async def test_a_program_still_gets_json(browser: httpx.AsyncClient, agents: lis
 def test_labels_of_charts_are_escaped() -> None:
     drawn = [
         charts.heat_map([HOSTILE], [[0]], 0, HOSTILE),
-        charts.bars([charts.Bar(HOSTILE, [charts.Part(1, 0, HOSTILE)])], 1, HOSTILE, width=2000),
+        charts.bars([charts.Bar(HOSTILE, [charts.BarPart(1, 0, HOSTILE)])], 1, HOSTILE, width=2000),
         charts.lines([HOSTILE], [charts.Curve(HOSTILE, 9, [None, 1])], 1, HOSTILE),
         charts.state_picture({"candidate": [HOSTILE]}, HOSTILE),
         charts.meter(2, 1, 1, 0, HOSTILE),

@@ -1,4 +1,4 @@
-"""Query what an agent did: its statements, its ballots and the protocols it speaks. The tables are `projection.agents`."""
+"""Query the acts of an agent: its statements, its ballots and the protocols it speaks. The tables are `projection.agents`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Named(NamedTuple):
 
 
 class AgentQueries:
-    """Reads what agents did. Safe for concurrent use on one event loop; raises `Unavailable` when PostgreSQL is down."""
+    """Reads the acts of agents. Safe for concurrent use on one event loop; raises `Unavailable` when PostgreSQL is down."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

@@ -1,4 +1,4 @@
-"""Define the facets of search: what a protocol can be filtered by beside words and topic.
+"""Define the facets of search: the filters of protocols beside words and topic.
 
 A protocol has a posting under one word for each of its facets, such as `=handler/code-free`. No word of a text begins with `=`.
 So a facet costs as much as a word, and can lead a search (`retrieval`). The words of a protocol are derived from the tables by

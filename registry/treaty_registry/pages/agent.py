@@ -1,4 +1,4 @@
-"""The page of an agent: who it is, what it signed, what it weighs and why, and how it votes."""
+"""The page of an agent: its identity, its statements, its weight with the reasons, and its ballots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KINDS_OF_AGENTS = ("identity", "publish", "handler", "status", "report", "ballot
 async def context(
     views: Views, history: TopicHistory, agents: AgentQueries, did: str, kind: str | None, before: int | None
 ) -> Mapping[str, object]:
-    """Return what the page of a DID shows. `kind`, `before`: which of its statements. Raises `NotFound`, `Malformed`."""
+    """Return the values that the page of a DID shows. `kind`, `before`: which of its statements. Raises `NotFound`, `Malformed`."""
     identity = await views.catalogue.identity(did)
     parsed, size = parse_did(did), views.registry.head.size
     standing = await views.standings.standing(did, None)
@@ -75,7 +75,7 @@ async def context(
 
 
 def why(did: Did, standing: StandingView, principal: Principal | None, parameters: Parameters | None) -> list[str]:
-    """Return the sentences that say why a DID weighs what it weighs, at the end of the newest epoch."""
+    """Return the sentences that explain the weight of a DID at the end of the newest epoch."""
     if did.method == "key":
         return ["A did:key costs nothing to make, so it has no vote. Nothing that it signs counts in an election."]
     if standing.epoch is None or parameters is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def context(views: Views, topic: str, did: str | None) -> Mapping[str, object]:
-    """Return what the page of a ballot in a topic shows. `did`: says what it weighs. Raises `Malformed`, `NotFound`."""
+    """Return the values that the page of a ballot in a topic shows. `did`: shows its weight. Raises `Malformed`, `NotFound`."""
     head = views.registry.head
     election = await views.elections.topic(topic, head)
     choices = [candidate.uris[0] for candidate in election.candidates[:1]]

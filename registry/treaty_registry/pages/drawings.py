@@ -14,7 +14,7 @@ from treaty_consensus.kinds import NONE
 from ..catalogue.resources import Candidate
 from ..serving.history import Supports
 from . import charts
-from .charts import Bar, Curve, BarPart
+from .charts import Bar, BarPart, Curve
 from .voices import UNKNOWN, Cluster, HeardVoice, clusters_of
 
 MAX_LINES = 5

@@ -1,4 +1,4 @@
-"""Say what the entries of the log mean: a sentence for each kind and for each member, and links to what they name."""
+"""Explain the entries of the log: a sentence for each kind and for each member, and links to the resources they name."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ _STATEMENTS = frozenset({"previous", "parameters"})
 
 
 def meaning(kind: str, member: str) -> str:
-    """Return what a member of a statement means."""
+    """Return the meaning of a member of a statement."""
     known = _MEMBERS.get(kind, {}).get(member) or _ANYWHERE.get(member)
     return known or ("A constant of the election." if kind == "parameters" else "")
 
@@ -158,7 +158,7 @@ def agent(did: str) -> Link:
 
 
 def links(kind: str, member: str, value: object, origin: str) -> Iterator[Link]:
-    """Yield the values of a member of a statement of this kind, each with a link to what it names."""
+    """Yield the values of a member of a statement of this kind, each with a link to the resource it names."""
     match value:
         case {"sha256": str(digest), "size": int(size)}:
             # The document of an identity is a DID document, and that of a publication a protocol.

@@ -1,4 +1,4 @@
-"""The first page: search, topics, what changed, and numbers. Every list reads a bounded number of rows."""
+"""The first page: search, topics, news, and numbers. Every list reads a bounded number of rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ where s.state <> 'active' order by s.index desc limit $2
 
 
 async def context(views: Views) -> Mapping[str, object]:
-    """Return what the first page shows."""
+    """Return the values that the first page shows."""
     pool = views.registry.pool
     (numbers,) = await pool.fetch(_NUMBERS)
     return {

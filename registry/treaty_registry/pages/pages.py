@@ -69,7 +69,7 @@ class Pages:
         return await self._show(target, "topics.html", context, CATALOGUE)
 
     async def topic(self, topic: str) -> Representation:
-        """Return the page of a topic: what to speak there, and why. Raises `Malformed`, `NotFound`."""
+        """Return the page of a topic: the protocol to speak there, and the reasons. Raises `Malformed`, `NotFound`."""
 
         async def context() -> Context:
             return await topic_page.context(self.views, self.history, self.agents, topic)
@@ -129,7 +129,7 @@ class Pages:
         return await self._show(f"/statements/{id_}", "entry.html", lambda: log.entry_context(self.views, id_))
 
     async def ballot(self, target: str, topic: str, did: str | None) -> Representation:
-        """Return the page that makes a ballot. `did`: says what it weighs. Raises `Malformed`, `NotFound`."""
+        """Return the page that makes a ballot. `did`: shows its weight. Raises `Malformed`, `NotFound`."""
         return await self._show(target, "ballot.html", lambda: ballot.context(self.views, topic, did), topic, HEAD, PERIODIC)
 
     async def replay(self, target: str, example: str | None) -> Representation:
@@ -142,7 +142,7 @@ class Pages:
         return await self._show(target, "replay.html", context)
 
     async def replay_given(self, given: Mapping[str, str]) -> tuple[bytes, bool]:
-        """Return the page about what was sent, and whether it could be replayed."""
+        """Return the replay of a recording that was sent, or the reason that it cannot be replayed."""
         context = await asyncio.to_thread(self._replayed, given)
         return self.renderer.text("replay.html", context), context["problem"] is None
 
@@ -167,7 +167,7 @@ class Pages:
         *subjects: str,
         queue: FairQueue | None = None,
     ) -> Representation:
-        """Return the cached page at a target, or a new one. `subjects`: what it depends on (`log.changes`)."""
+        """Return the cached page at a target, or a new one. `subjects`: those it depends on (`log.changes`)."""
 
         async def view() -> Made:
             return self.renderer.page(template, await context()), subjects

@@ -1,6 +1,6 @@
 """The page that replays a negotiation: a recorded transcript, or the descriptions of two agents.
 
-It is pure: it reads what was pasted, fetches nothing, and keeps nothing. The choice is made by the code with which agents
+It is pure: it reads the pasted text, fetches nothing, and keeps nothing. The choice is made by the code with which agents
 themselves answer a Hello (`hello.choose`), once with all candidates, and once with each candidate alone.
 """
 
@@ -22,7 +22,7 @@ from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from ..codes import HttpCode
 
 MAX_REPLAYED = 256 * 1024
-"""Bytes of what one request replays."""
+"""Bytes that one request may replay."""
 MAX_STEPS = 100
 MAX_ARROWS = 24
 FIELDS = ("transcript", "first", "second")
@@ -42,7 +42,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Step:
-    """A message or a decision of the recorded side. `direction`: "sent", "received" or "" for what stays on that side."""
+    """A message or a decision of the recorded side. `direction`: "sent", "received" or "" for a decision that stays on that side."""
 
     at: str
     direction: str
@@ -103,7 +103,7 @@ def _of_transcript(data: bytes) -> Replay:
 
 
 def _judged_in(notes: Sequence[Note]) -> Sequence[Judgement]:
-    """Return the verdicts of a recorded Hello. An initiator knows only what the other side chose."""
+    """Return the verdicts of a recorded Hello. An initiator knows only the choice of the other side."""
     made = transcript.arguments_of("hello", notes[0])
     own = made["own"]
     received = next((note for note in notes if note.name == "receive"), None)

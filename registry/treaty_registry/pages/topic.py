@@ -78,7 +78,7 @@ class ShownDocument:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The protocol to speak. `kind`: consensus, provisional, candidates, published, undecided. `entry`: what it is about.
+    """The protocol to speak. `kind`: consensus, provisional, candidates, published, undecided. `entry`: its subject.
 
     `since`: the epoch since which it is the consensus. `beaten`: how many of the `others` it is preferred to.
     """
@@ -104,7 +104,7 @@ class Book:
 
 
 async def context(views: Views, history: TopicHistory, agents: AgentQueries, topic: str) -> Mapping[str, object]:
-    """Return what the page of a topic shows. Raises `NotFound`, `Malformed`."""
+    """Return the values that the page of a topic shows. Raises `NotFound`, `Malformed`."""
     head = views.registry.head
     shown = await views.elections.topic(topic, head)
     decision = decided(shown.decision)
@@ -165,7 +165,7 @@ def names_of(candidates: Iterable[Candidate], others: Mapping[str, Named]) -> Ma
 
 
 def judge(entries: Sequence[ShownDocument], shown: Topic, transcript: Transcript | None, reigns: Sequence[Reign]) -> Verdict:
-    """Return what to speak in a topic, and since when."""
+    """Return the protocol to speak in a topic, and since when."""
     if shown.decision is None:
         return Verdict("undecided")
     by_state = {entry.shown.state: entry for entry in reversed(entries)}
