@@ -34,6 +34,7 @@ _LISTED = 100
 """Files in the list of a folder."""
 _TITLES = {
     "bench/agreeing.md": "Measurements of agreeing",
+    "bench/pages.md": "Pages for people",
     "bench/attacks.md": "Measurements of attacks on elections",
     "bench/calling.md": "Measurements of calls",
     "bench/election.md": "Measurements of elections",

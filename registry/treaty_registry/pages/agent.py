@@ -33,7 +33,7 @@ KINDS_OF_AGENTS = ("identity", "publish", "handler", "status", "report", "ballot
 async def context(
     views: Views, history: TopicHistory, agents: AgentQueries, did: str, kind: str | None, before: int | None
 ) -> Mapping[str, object]:
-    """Return the values that the page of a DID shows. `kind`, `before`: which of its statements. Raises `NotFound`, `Malformed`."""
+    """Return the values of the page of a DID. `kind`, `before`: which of its statements. Raises `NotFound`, `Malformed`."""
     identity = await views.catalogue.identity(did)
     parsed, size = parse_did(did), views.registry.head.size
     standing = await views.standings.standing(did, None)

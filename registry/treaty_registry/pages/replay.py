@@ -42,7 +42,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Step:
-    """A message or a decision of the recorded side. `direction`: "sent", "received" or "" for a decision that stays on that side."""
+    """A message or a decision of the recorded side. `direction`: "sent", "received" or "" for a decision."""
 
     at: str
     direction: str
