@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ KEEPALIVE = [("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 2
 """A connection whose other end is gone holds its calls until an answer to a ping is missing."""
 _HELD = STREAMS | {"RouteToolCalling", "CallTool"}
 """The methods whose calls last as long as an application wants. The others are answered at once."""
+_log = logging.getLogger(__name__)
 _STATUS = {code.name: code for code in grpc.StatusCode}
 
 Deliver = Callable[[str, Frame], list[Flow]]
@@ -143,6 +145,7 @@ class IncomingCalls:
         self._flows[call] = flow
         self._waiting.add(flow)
         reading = asyncio.create_task(self._read(peer, method, call, request, context))
+        reading.add_done_callback(lambda done: self._read_failed(done, method, call))
         try:
             while isinstance(item := await flow.get(), bytes):
                 await write(item)
@@ -178,6 +181,12 @@ class IncomingCalls:
             await _room(self._deliver(peer, Frame("REQUEST", method, call, data)))
             data = await context.read()
         self._deliver(peer, Frame("END", method, call))
+
+    def _read_failed(self, reading: asyncio.Task[None], method: str, call: str) -> None:
+        """End a call whose requests cannot be read. Without this its caller waits until its own deadline."""
+        if not reading.cancelled() and (error := reading.exception()) is not None:
+            _log.error("The requests of a call of %s cannot be read", method, exc_info=error)
+            self.send(Frame("STATUS", method, call, code="INTERNAL", text="The requests of this call cannot be read."))
 
     async def _check_address(self, method: str, call: str, request: bytes, connection: str) -> None:
         """Check the address that a node names for itself. Raises `OperationError` (400, 403)."""

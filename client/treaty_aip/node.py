@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Self
@@ -21,7 +22,7 @@ _FAREWELL = 2.0
 """Seconds for the gateway's answer when a node stops. The gateway forgets a silent node anyway."""
 
 
-class GatewayNode:
+class GatewayNode(ABC):
     """A node with a server of its own. A stopped one can start again."""
 
     _service = ""
@@ -69,12 +70,15 @@ class GatewayNode:
         self._registered(response)
         return self
 
+    @abstractmethod
     def _peer(self) -> Peer:
-        raise NotImplementedError
+        """Return the description that a registration sends."""
 
+    @abstractmethod
     def _functions(self) -> Mapping[str, Function]:
-        raise NotImplementedError
+        """Return the functions that the session asks this node for, by name."""
 
+    @abstractmethod
     def _registered(self, response: Mapping[str, Any]) -> None:
         """Use the answer to a registration."""
 

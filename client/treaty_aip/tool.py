@@ -55,12 +55,6 @@ class Tool(GatewayNode):
         """The description that a registration sends."""
         return copied(self._info, address=self.address)  # type: ignore[no-any-return]
 
-    def __getattr__(self, name: str) -> Any:
-        """The attributes of the description: tool_id, name, domain, description, version, input_mode, output_mode, arguments."""
-        if name.startswith("_") or name not in ToolInfo.__dataclass_fields__:
-            raise AttributeError(name)
-        return getattr(self._info, name)
-
     async def update_tool_info(
         self,
         name: str | None = None,
@@ -156,6 +150,9 @@ class Tool(GatewayNode):
 
     def _peer(self) -> Peer:
         return Peer(tool_info=self.tool_info)
+
+    def _registered(self, response: Mapping[str, Any]) -> None:
+        """Keep nothing: a tool knows no peers."""
 
     def _functions(self) -> Mapping[str, Function]:
         return {"process_request": self._process}

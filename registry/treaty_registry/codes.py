@@ -60,7 +60,7 @@ class HttpCode(Code):
     NOT_ACCEPTABLE = "http.not-acceptable", "The resource has no representation of an acceptable type."
     NOT_FOUND = "http.not-found", "Nothing is served at the path.", NotFound
     QUERY = "http.query", "A parameter of the query is out of its range.", Malformed
-    REQUEST = "http.request", "The request is not in the form of its route."
+    REQUEST = "http.request", "The request is not in the form of its route.", Malformed
     TARGET_TOO_LONG = "http.target-too-long", "The path or the query is too long."
     TIMEOUT = "http.timeout", "The request took too long to arrive."
 

@@ -205,6 +205,7 @@ async def test_no_spelling_of_a_request_makes_anything_anew(
     path = path_of(made.body.uri)
     for target in (f"{path}.bundle", path, "/protocols?q=product%20info", f"/topics/{TOPIC}"):
         assert (await api.get(target)).status_code == 200
+    assert (await api.get(f"/topics/{TOPIC}", headers={"Accept": "text/html"})).status_code == 200
     await grow(registry, 0)
     await registry.pool.close()
     bundle = "application/vnd.treaty.bundle.v1+json"

@@ -51,8 +51,8 @@ def test_the_heading_that_pages_of_the_registry_link_is_there(site: zipfile.ZipF
 
 
 def test_an_example_is_text(site: zipfile.ZipFile) -> None:
-    (name,) = (name for name in site.namelist() if name.endswith("/agents.py"))
-    assert site.read(name) == (ROOT / "examples/agents.py").read_bytes()
+    examples = [site.read(name) for name in site.namelist() if name.endswith("/agents.py")]
+    assert (ROOT / "examples/agents.py").read_bytes() in examples
 
 
 def test_equal_files_make_an_equal_archive(tmp_path: Path) -> None:

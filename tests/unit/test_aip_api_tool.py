@@ -84,13 +84,13 @@ def test_an_api_that_a_caller_could_choose_is_refused(url: str, method: str) -> 
 
 def test_003_09_the_description_comes_from_the_call_or_the_url() -> None:
     tool = Tool.creat_api_tool("h:1", "https://api.example/users/{id}")
-    assert (tool.arguments, tool.description) == ({"id": "any"}, "GET https://api.example/users/{id}")
+    assert (tool.tool_info.arguments, tool.tool_info.description) == ({"id": "any"}, "GET https://api.example/users/{id}")
 
     async def fetch(user: str, *, deep: bool = False) -> str:
         """Fetch a user."""
         return user
 
-    made = Tool.create_function_tool(fetch, "h:1")
+    made = Tool.create_function_tool(fetch, "h:1").tool_info
     assert (made.tool_id, made.description, made.arguments) == ("fetch", "Fetch a user.", {"user": "str", "deep": "bool"})
 
 

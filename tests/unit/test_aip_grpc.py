@@ -305,7 +305,8 @@ async def test_003_34_and_35_a_tool_changes_its_description_and_its_handler() ->
         tool = await made.tool(Tool(LOOPBACK, "t"), gateway)
         assert (await tool.update_tool_info("new", output_mode=[Mode.IMAGE], arguments={"x": "int"})) is tool
         assert gateway.get_registered_tools()["t"] == tool.tool_info
-        assert (tool.name, tool.output_mode, tool.arguments, tool.version) == ("new", [Mode.IMAGE], {"x": "int"}, "1.0.0")
+        info = tool.tool_info
+        assert (info.name, info.output_mode, info.arguments, info.version) == ("new", [Mode.IMAGE], {"x": "int"}, "1.0.0")
         agent = await made.agent("a", gateway)
         assert (await agent.call_tool("t")).is_error
 

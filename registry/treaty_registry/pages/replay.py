@@ -17,7 +17,7 @@ from treaty_client.anp.transcript import Note, parse_transcript
 from treaty_client.anp.transcript_lines import shown
 from treaty_client.network.discovery.parsing import AgentDescription, SupportedProtocol
 from treaty_client.network.discovery.parsing import parse as parse_description
-from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 
 from ..codes import HttpCode
 
@@ -153,7 +153,7 @@ def _described(text: str, which: str) -> AgentDescription:
     if not isinstance(found, AgentDescription):
         raise Malformed(HttpCode.REQUEST, f"The {which} document is a list of agents.", fix="Paste the description of one agent.")
     if not found.protocols:
-        raise Refused(HttpCode.REQUEST, f"The {which} description names no protocol, so there is nothing to agree on by URI.")
+        raise Malformed(HttpCode.REQUEST, f"The {which} description names no protocol, so there is nothing to agree on by URI.")
     return found
 
 
