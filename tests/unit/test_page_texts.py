@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -68,6 +69,26 @@ def test_a_costly_document_is_rendered_in_bounds(name: str) -> None:
     assert len(shown.html) <= 40 * FULL
 
 
+def test_a_document_that_needs_too_much_work_is_shown_as_it_was_written() -> None:
+    for document in (b"![" * (FULL // 2), b"***a***" * 30_000, b"|a" * 50_000, b"<a@b.c> " * 30_000):
+        count = 0
+
+        def profile(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(profile)
+        try:
+            shown = prose.render(document)
+        finally:
+            sys.setprofile(None)
+        assert shown.is_plain and shown.is_cut and not shown.headings
+        assert shown.html.unescape().startswith('<pre tabindex="0">' + document[:100].decode())
+        assert count < 60 * prose.MAX_WORK, (document[:10], count)
+        assert prose.restore(prose.encode(shown)) == shown
+    assert "<b>" not in prose.render(b"<b>" * 30_000).html
+
+
 def test_a_longer_document_is_cut_and_says_so() -> None:
     assert not prose.render(b"x" * FULL).is_cut
     shown = prose.render(b"x" * FULL + b"secret")
@@ -76,8 +97,8 @@ def test_a_longer_document_is_cut_and_says_so() -> None:
 
 
 def test_a_document_of_many_lines_is_cut() -> None:
-    shown = prose.render(b"# x\n" * 60_000)
-    assert shown.is_cut and len(shown.headings) == prose.MAX_LINES == len({heading.id for heading in shown.headings})
+    shown = prose.render(b"# x\n" * 5_000 + b"\n" * 60_000)
+    assert shown.is_cut and len(shown.headings) == 5_000 == len({heading.id for heading in shown.headings})
     assert not prose.render(b"x\n" * (prose.MAX_LINES - 1)).is_cut
 
 

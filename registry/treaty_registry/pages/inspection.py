@@ -66,7 +66,7 @@ class Inspection:
             data = await self._views.registry.blob(digest)
             # The page says that the text has this hash.
             check_digests({digest: data})
-            # In a thread: rendering takes up to a second, in which other requests are answered.
+            # In a thread: rendering takes up to a quarter of a second, in which other requests are answered.
             return prose.encode(await asyncio.to_thread(prose.render, data))
 
         answer = await self._kept(f"prose {digest}", make)

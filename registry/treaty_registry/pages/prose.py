@@ -14,11 +14,21 @@ from itertools import pairwise
 import msgspec
 import nh3
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock, table
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markupsafe import Markup
 
-MAX_TEXT = 256 * 1024  # bytes that are rendered; a second of work at most
+MAX_TEXT = 256 * 1024
+"""Bytes that are rendered."""
 MAX_LINES = 10_000
+MAX_WORK = 60_000
+"""Units of work for one document: a quarter of a second at most. A usual document needs a unit for two or three bytes."""
+MAX_PLAIN = 64 * 1024
+"""Bytes of a document that are shown as plain text."""
+_CELL, _INLINE, _LINK = 2, 2, 8  # units of a cell, and of a place in a line where markup, or a link, may begin
+_MAX_CELLS = 5_000
 MAX_NESTING = 20
 _PREFIX = "doc-"
 _TAGS = {
@@ -47,11 +57,16 @@ class Heading:
 
 @dataclass(frozen=True)
 class Prose:
-    """A rendered document. `is_cut`: only its beginning is shown."""
+    """A rendered document. `is_cut`: only its beginning is shown. `is_plain`: it is shown as it was written."""
 
     html: Markup
     headings: tuple[Heading, ...]
     is_cut: bool
+    is_plain: bool = False
+
+
+class _Exhausted(Exception):
+    """A document needs more work than `MAX_WORK`."""
 
 
 def render(document: bytes) -> Prose:
@@ -60,8 +75,11 @@ def render(document: bytes) -> Prose:
     lines = document[:MAX_TEXT].split(b"\n", MAX_LINES)
     is_cut = len(document) > MAX_TEXT or len(lines) > MAX_LINES
     text = b"\n".join(lines[:MAX_LINES]).decode("utf-8", errors="replace")
-    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
-    tokens = parser.parse(text)
+    parser = _parser(text)
+    try:
+        tokens = parser.parse(text)
+    except _Exhausted:
+        return _plain(document)
     headings = _headings(tokens)
     html = parser.renderer.render(_without_pictures(tokens), parser.options, {})
     html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")
@@ -73,15 +91,62 @@ def render(document: bytes) -> Prose:
     return Prose(Markup(clean), headings, is_cut)  # noqa: S704 (cleaned)
 
 
+def _parser(text: str) -> MarkdownIt:
+    """Return the parser of one document. It raises `_Exhausted` when its budget is spent."""
+    # The rule for tables asks no other rule about a cell, so cells are paid for beforehand.
+    left = MAX_WORK - _CELL * text.count("|")
+
+    def spend(units: int) -> bool:
+        nonlocal left
+        left -= units
+        if left < 0:
+            raise _Exhausted
+        return False  # as a rule that does not apply
+
+    def on_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+        # The tokens are spent when all blocks are found.
+        if len(state.tokens) > left:
+            raise _Exhausted
+        return spend(1 + state.level)
+
+    def on_tokens(state: StateCore | StateInline) -> None:
+        spend(len(state.tokens))
+
+    def on_inline(state: StateInline, silent: bool) -> bool:
+        # A link in angle brackets is parsed and written again as a URL.
+        return spend(_LINK if state.src[state.pos] == "<" else _INLINE)
+
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
+    ending = ["paragraph", "reference", "blockquote", "list"]  # also asked whether another block ends one of these
+    parser.block.ruler.before("table", "budget", on_block, {"alt": ending})
+    parser.block.ruler.at("table", _bounded_table, {"alt": ["paragraph", "reference"]})
+    parser.core.ruler.after("block", "budget", on_tokens)
+    parser.inline.ruler.before("text", "budget", on_inline)
+    parser.inline.ruler2.before("balance_pairs", "budget", on_tokens)
+    return parser
+
+
+def _bounded_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """The rule for tables, which end after `_MAX_CELLS` cells. It completes short rows, so cells cost more than bytes."""
+    columns = state.src.count("|", state.bMarks[start], state.eMarks[start]) + 1
+    return table(state, start, min(end, start + 2 + _MAX_CELLS // columns), silent)
+
+
+def _plain(document: bytes) -> Prose:
+    """Return the beginning of a document as it was written."""
+    text = document[:MAX_PLAIN].decode("utf-8", errors="replace")
+    return Prose(Markup('<pre tabindex="0">{}</pre>').format(text), (), len(document) > MAX_PLAIN, is_plain=True)
+
+
 def encode(rendered: Prose) -> bytes:
     """Return a rendered document as bytes, for `restore`."""
-    return msgspec.msgpack.encode(_Encoded(str.__str__(rendered.html), rendered.headings, rendered.is_cut))
+    return msgspec.msgpack.encode(_Encoded(str.__str__(rendered.html), rendered.headings, rendered.is_cut, rendered.is_plain))
 
 
 def restore(encoded: bytes) -> Prose:
     """Return the document that `encode` encoded in this process."""
     kept = msgspec.msgpack.decode(encoded, type=_Encoded)
-    return Prose(Markup(kept.html), kept.headings, kept.is_cut)  # noqa: S704 (cleaned before it was encoded)
+    return Prose(Markup(kept.html), kept.headings, kept.is_cut, kept.is_plain)  # noqa: S704 (cleaned before it was encoded)
 
 
 class _Encoded(msgspec.Struct):
@@ -90,6 +155,7 @@ class _Encoded(msgspec.Struct):
     html: str
     headings: tuple[Heading, ...]
     is_cut: bool
+    is_plain: bool
 
 
 def _headings(tokens: list[Token]) -> tuple[Heading, ...]:
