@@ -20,9 +20,10 @@ from . import (
     rules,
     states,
     threats,
+    vectors,
 )
 
-PARTS = (codes, commands, configuration, diagrams, errors, http_api, interfaces, limits, project, rules, states, threats)
+PARTS = (codes, commands, configuration, diagrams, errors, http_api, interfaces, limits, project, rules, states, threats, vectors)
 """The modules that add to `GENERATORS` when they are imported."""
 
 

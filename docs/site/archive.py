@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from sphinx.application import Sphinx
 
-from .staging import ROOT, stage
+from .staging import ROOT, stage, write_vectors
 
 ARCHIVE = ROOT / "registry" / "treaty_registry" / "site.zip"
 """Where `make site` puts the site: beside the code that serves it, so that a wheel carries it."""
@@ -38,6 +38,7 @@ def build(archive: Path = ARCHIVE) -> None:
         sources.mkdir()
         stage(sources)
         _make(sources, output)
+        write_vectors(output)
         check(output)
         pack(output, archive)
 
