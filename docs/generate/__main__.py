@@ -13,6 +13,7 @@ from . import (
     drifted,
     errors,
     http_api,
+    installing,
     interfaces,
     limits,
     project,
@@ -23,7 +24,22 @@ from . import (
     vectors,
 )
 
-PARTS = (codes, commands, configuration, diagrams, errors, http_api, interfaces, limits, project, rules, states, threats, vectors)
+PARTS = (
+    codes,
+    commands,
+    configuration,
+    diagrams,
+    errors,
+    http_api,
+    installing,
+    interfaces,
+    limits,
+    project,
+    rules,
+    states,
+    threats,
+    vectors,
+)
 """The modules that add to `GENERATORS` when they are imported."""
 
 
