@@ -63,7 +63,7 @@ def measure(extras: str) -> Installation:
     with tempfile.TemporaryDirectory(prefix="treaty-installing-") as folder:
         venv.create(folder, with_pip=True)
         target = f"{ROOT}[{extras}]" if extras else str(ROOT)
-        command = [Path(folder, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", target]
+        command = [str(Path(folder, "bin", "python")), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", target]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
         place = Path(folder, "lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
         installed = [found for found in distributions(path=[str(place)]) if found.name not in ("pip", "setuptools")]

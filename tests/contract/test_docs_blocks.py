@@ -141,8 +141,9 @@ def test_no_command_stands_outside_a_block() -> None:
 
 @pytest.mark.parametrize(("block", "line"), CONSOLE, ids=[line[:60] for _, line in CONSOLE])
 def test_a_command_that_is_not_run_exists(block: Block, line: str) -> None:
-    for command in shlex.split(line, comments=True, posix=True) and [shlex.split(line, comments=True)]:
-        check(command)
+    words = shlex.split(line, comments=True)
+    if words:
+        check(words)
 
 
 def is_command(line: str) -> bool:

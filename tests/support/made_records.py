@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from signers import NOW, ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
@@ -171,8 +172,8 @@ def names() -> dict[str, Any]:
             {
                 "title": title,
                 "base64": canonical.b64encode(data),
-                "code": refusal(lambda data=data: protocol.check_document(data)),
-            }  # type: ignore[misc]
+                "code": refusal(partial(protocol.check_document, data)),
+            }
             for title, data in bad_documents.items()
         ],
         "card": {"text": CARD.encode().decode(), "sha256": canonical.hex_digest(CARD.encode())},

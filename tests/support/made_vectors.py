@@ -15,8 +15,8 @@ from typing import Any
 from unittest import mock
 
 import made_records
-from made_records import ALICE, DOCUMENT, ORIGIN, URI, refusal
-from signers import NOW, Signer
+from made_records import ALICE, DOCUMENT, URI, refusal
+from signers import NOW, ORIGIN, Signer
 
 from treaty_client import Identity
 from treaty_client.identity.key_binding import bound_segment
