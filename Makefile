@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples agency run test test-deep mutants check docs site screens wheel bench bench-attacks stubs lock clean
+.PHONY: help demo examples agency run test test-deep mutants check docs vectors site screens wheel bench bench-attacks stubs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -63,6 +63,10 @@ check: $(VENV)/development ## Lint, types, import directions
 	$(BIN)/lint-imports
 
 docs: $(VENV)/development ## Write the generated parts of the documentation anew
+	$(BIN)/python -m docs.generate
+
+vectors: $(VENV)/development ## Write the test vectors that the code makes anew, and their list in the specification
+	PYTHONPATH=tests/support $(BIN)/python tests/support/made_vectors.py
 	$(BIN)/python -m docs.generate
 
 site: $(VENV)/development ## Build the documentation as a site, which a registry then serves under /docs/

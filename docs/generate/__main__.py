@@ -12,6 +12,7 @@ from . import (
     diagrams,
     drifted,
     errors,
+    figures,
     http_api,
     interfaces,
     limits,
@@ -20,9 +21,25 @@ from . import (
     rules,
     states,
     threats,
+    vectors,
 )
 
-PARTS = (codes, commands, configuration, diagrams, errors, http_api, interfaces, limits, project, rules, states, threats)
+PARTS = (
+    codes,
+    commands,
+    configuration,
+    diagrams,
+    errors,
+    figures,
+    http_api,
+    interfaces,
+    limits,
+    project,
+    rules,
+    states,
+    threats,
+    vectors,
+)
 """The modules that add to `GENERATORS` when they are imported."""
 
 

@@ -103,21 +103,22 @@ def _message(parts: list[str], y: int, direction: str, label: str) -> int:
 
 
 def architecture_svg() -> str:
-    """The packages in the layers that the import linter holds, each with the first sentence of its docstring."""
+    """The packages in the layers that the import linter holds, each with the first sentence of its docstring, and its rooms."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     layers: Sequence[str] = contracts[0]["layers"]
+    rooms = {contract["containers"][0]: contract["layers"] for contract in contracts if "rooms" in contract["name"]}
     parts, y, words = list[str](), 24, list[str]()
     for number, layer in enumerate(layers):
         names = layer.split(" | ")
         width = (WIDTH - 48 - 16 * (len(names) - 1)) // len(names)
-        cells = [textwrap.wrap(_sentence(name), max(18, width // 8)) for name in names]
-        height = 34 + LINE * max(map(len, cells))
+        cells = [_cell(name, rooms.get(name, ()), max(18, width // 8)) for name in names]
+        height = 38 + LINE * max(map(len, cells))
         for place, (name, lines) in enumerate(zip(names, cells, strict=True)):
             x = 24 + place * (width + 16)
             parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8" fill="#eef3ff" stroke="#557"/>')
-            parts.append(text(x + 14, y + 22, name, anchor="start", weight=600))
-            parts += [text(x + 14, y + 42 + LINE * row, line, anchor="start", size=13) for row, line in enumerate(lines)]
-        words.append(f"{', '.join(names)}.")
+            parts.append(text(x + 14, y + 24, name, anchor="start", weight=600))
+            parts += [text(x + 14, y + 44 + LINE * row, line, anchor="start", size=13) for row, line in enumerate(lines)]
+        words.append(" ".join(f"{name}: {' '.join(cell)}." for name, cell in zip(names, cells, strict=True)))
         y += height
         if number < len(layers) - 1:
             middle = WIDTH // 2
@@ -130,10 +131,16 @@ def architecture_svg() -> str:
     return frame("The parts of Treaty, and which of them uses which", description, WIDTH, y, parts)
 
 
+def _cell(package: str, rooms: Sequence[str], width: int) -> list[str]:
+    """The lines below the name of a package: its purpose, and its rooms from above."""
+    listed = f"Rooms, from above: {', '.join(rooms).replace(' | ', ', ')}" if rooms else ""
+    return [*textwrap.wrap(_sentence(package), width), *textwrap.wrap(listed, width)]
+
+
 def _sentence(package: str) -> str:
     """The first sentence of a package's docstring."""
     first = (import_module(package).__doc__ or "").partition("\n\n")[0]
-    return re.split(r"(?<=[.:]) |: `", " ".join(first.split()).replace("`", ""))[0].rstrip(":")
+    return re.split(r"(?<=[.:]) |: `| \(", " ".join(first.split()).replace("`", ""))[0].rstrip(":.")
 
 
 GENERATORS.update({"steps-svg": steps_svg, "handshake-svg": handshake_svg, "architecture-svg": architecture_svg})

@@ -1,4 +1,7 @@
-"""State diagrams as SVG: boxes in a row, one lane for each arrow, so that no two arrows lie on each other."""
+"""State diagrams as SVG: boxes in a column, one lane for each arrow, so that no two arrows lie on each other.
+
+A column is legible in a page's width, also on a narrow screen.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
-BOX, GAP, LINE, LANE, MARGIN = 170, 170, 15, 30, 24
-"""The width of a box, the gap between two, the height of a line of text, that of a lane, and the margin, in pixels."""
-LABEL = 24
-"""The characters of a line of a label, so that it fits the gap: an arrow's label is in the gap beside its source, which no other
-arrow crosses upright."""
+BOX, GAP, LINE, LANE, MARGIN = 190, 26, 15, 14, 24
+"""The width of a box, the gap between two, the height of a line of text, the width of a lane, and the margin, in pixels."""
+LABEL, LABEL_WIDTH = 24, 172
+"""The characters of a line of a label, and the room for it between the boxes and the lanes, where no arrow is upright."""
 
 _DARK = {
     "fill": {
@@ -61,8 +63,8 @@ def draw(title: str, description: str, diagrams: Sequence[Diagram]) -> str:
     for diagram in diagrams:
         drawn = _Drawing(diagram, y)
         parts += drawn.parts
-        y, width = drawn.bottom + 24, max(width, drawn.width)
-    return frame(title, description, width, y, parts)
+        y, width = drawn.bottom + 44, max(width, drawn.width)
+    return frame(title, description, width, y - 20, parts)
 
 
 def frame(title: str, description: str, width: float, height: float, parts: Sequence[str]) -> str:
@@ -95,91 +97,109 @@ class _Drawing:
     def __init__(self, diagram: Diagram, top: float) -> None:
         self._diagram = diagram
         self._place = {state: number for number, state in enumerate(diagram.states)}
-        forward = [arrow for arrow in diagram.arrows if self._place[arrow.source] < self._place[arrow.target]]
-        back = [arrow for arrow in diagram.arrows if self._place[arrow.source] > self._place[arrow.target]]
-        self.width = 2 * MARGIN + (BOX + GAP) * (len(diagram.states) - 1) + BOX
+        down = [arrow for arrow in diagram.arrows if self._place[arrow.source] < self._place[arrow.target]]
+        up = [arrow for arrow in diagram.arrows if self._place[arrow.source] > self._place[arrow.target]]
+        sides = [_Side(arrows, self._place, is_down=is_down) for arrows, is_down in ((down, True), (up, False))]
+        right, left = sides
+        self._left = MARGIN + left.width
+        self.width = self._left + BOX + right.width + MARGIN
         self.parts = [text(MARGIN, top + 16, diagram.title, anchor="start", weight=700, size=16)]
-        above, heights = self._lanes(forward), self._heights
-        box_top = top + 30 + sum(heights)
-        self._box_height = 30.0 + LINE * max((len(notes) for notes in diagram.notes.values()), default=0)
-        self._arrows(forward, above, heights, box_top, up=True)
-        below, heights = self._lanes(back), self._heights
-        self._arrows(back, below, heights, box_top + self._box_height, up=False)
+        y = top + 36
         for state in diagram.states:
-            self._box(state, box_top)
-        self.bottom = box_top + self._box_height + sum(heights) + 10
+            notes = 32.0 + LINE * len(diagram.notes.get(state, ()))
+            height = max(notes, *(side.height(state) for side in sides))
+            self._box(state, y, height)
+            for side in sides:
+                side.settle(state, y + (height - side.height(state)) / 2)
+            y += height + GAP
+        self.parts += right.drawn(self._left + BOX, 1) + left.drawn(self._left, -1)
+        self.bottom = y - GAP
         if diagram.finals:
-            self._finals(self.bottom + 8)
+            self._finals(self.bottom + GAP)
 
-    def _lanes(self, arrows: list[Arrow]) -> list[int]:
-        """The lane of each arrow, the innermost 0: short arrows inside, no two that overlap in one lane."""
-        taken = list[list[tuple[int, int]]]()
-        lanes = [0] * len(arrows)
-        self._heights = []
-        order = sorted(range(len(arrows)), key=lambda i: abs(self._place[arrows[i].source] - self._place[arrows[i].target]))
-        for index in order:
-            low, high = sorted((self._place[arrows[index].source], self._place[arrows[index].target]))
-            lane = next((n for n, spans in enumerate(taken) if all(high <= a or b <= low for a, b in spans)), len(taken))
-            if lane == len(taken):
-                taken.append([])
-                self._heights.append(0)
-            taken[lane].append((low, high))
-            self._heights[lane] = max(self._heights[lane], LANE + LINE * (len(_lines(arrows[index])) - 1))
-            lanes[index] = lane
-        return lanes
-
-    def _arrows(self, arrows: list[Arrow], lanes: list[int], heights: list[int], edge: float, *, up: bool) -> None:
-        """Each arrow leaves and enters its boxes at a port of its own, outer lanes nearer to the corner that they come from."""
-        ports: dict[str, list[tuple[int, int, int]]] = {}
-        for index, arrow in enumerate(arrows):
-            for here, there in ((arrow.source, arrow.target), (arrow.target, arrow.source)):
-                right = self._place[there] > self._place[here]
-                # arrows to the left first, the outermost in the middle, so that lines of one side do not cross
-                ports.setdefault(here, []).append((1 if right else 0, -lanes[index] if right else lanes[index], index))
-        x = {
-            (state, index): self._left(state) + BOX * (number + 1) / (len(found) + 1)
-            for state, found in ports.items()
-            for number, (_, _, index) in enumerate(sorted(found))
-        }
-        labels = []
-        for index, arrow in enumerate(arrows):
-            depth = sum(heights[: lanes[index]]) + heights[lanes[index]] - (LANE - LINE) + 4
-            lane = edge - depth if up else edge + depth
-            start, end = x[arrow.source, index], x[arrow.target, index]
-            path = f'<path d="M{start:.0f} {edge:.0f}V{lane:.0f}H{end:.0f}V{edge:.0f}"'
-            self.parts.append(f'{path} fill="none" stroke="#335" stroke-width="1.4" marker-end="url(#tip)"/>')
-            gap = self._left(arrow.source) + (BOX + GAP / 2 if end > start else -GAP / 2)
-            lines = _lines(arrow)
-            for number, label in enumerate(lines if up else reversed(lines)):
-                labels.append(text(gap, lane + 12 + LINE * number if up else lane - 5 - LINE * number, label, size=12))
-        self.parts += labels
-
-    def _box(self, state: str, top: float) -> None:
-        left, middle = self._left(state), self._left(state) + BOX / 2
+    def _box(self, state: str, top: float, height: float) -> None:
+        middle, notes = self._left + BOX / 2, self._diagram.notes.get(state, ())
         self.parts.append(
-            f'<rect x="{left:.0f}" y="{top:.0f}" width="{BOX}" height="{self._box_height:.0f}" rx="8" '
-            'fill="#eef3ff" stroke="#557"/>'
+            f'<rect x="{self._left:.0f}" y="{top:.0f}" width="{BOX}" height="{height:.0f}" rx="8" fill="#eef3ff" stroke="#557"/>'
         )
-        self.parts.append(text(middle, top + 20, state, weight=600))
-        for number, note in enumerate(self._diagram.notes.get(state, ())):
-            self.parts.append(text(middle, top + 36 + LINE * number, note, size=11))
+        first = top + (height - LINE * len(notes)) / 2 + 5
+        self.parts.append(text(middle, first, state, weight=600))
+        for number, note in enumerate(notes):
+            self.parts.append(text(middle, first + 4 + LINE * (number + 1), note, size=11))
 
     def _finals(self, top: float) -> None:
-        rows = max(map(len, self._diagram.finals.values()))
-        width = (self.width - 2 * MARGIN - 16 * (len(self._diagram.finals) - 1)) / len(self._diagram.finals)
-        for number, (state, lines) in enumerate(self._diagram.finals.items()):
-            left = MARGIN + number * (width + 16)
+        for state, lines in self._diagram.finals.items():
+            height = 16 + LINE * len(lines)
             self.parts.append(
-                f'<rect x="{left:.0f}" y="{top:.0f}" width="{width:.0f}" height="{34 + LINE * rows}" rx="8" '
+                f'<rect x="{MARGIN}" y="{top:.0f}" width="{self.width - 2 * MARGIN:.0f}" height="{height}" rx="8" '
                 'fill="#f4f4f6" stroke="#888"/>'
             )
-            self.parts.append(text(left + width / 2, top + 20, state, weight=600))
+            self.parts.append(text(MARGIN + 14, top + 20, state, anchor="start", weight=600))
             for line, words in enumerate(lines):
-                self.parts.append(text(left + width / 2, top + 38 + LINE * line, words, size=11))
-        self.bottom = top + 34 + LINE * rows
+                self.parts.append(text(MARGIN + 120, top + 20 + LINE * line, words, anchor="start", size=12))
+            top += height + 8
+        self.bottom = top - 8
 
-    def _left(self, state: str) -> float:
-        return MARGIN + self._place[state] * (BOX + GAP)
+
+class _Side:
+    """The arrows at one side of the column: those that lead down are on the right, those that lead up on the left.
+
+    Each arrow leaves and enters its boxes at a port of its own, and has a lane upright.
+    """
+
+    def __init__(self, arrows: list[Arrow], place: Mapping[str, int], *, is_down: bool) -> None:
+        self._arrows, self._place = arrows, place
+        self._lane = self._lanes()
+        self.width = LABEL_WIDTH + LANE * (1 + max(self._lane)) if arrows else 0
+        self._ports: dict[str, list[tuple[int, bool]]] = {}
+        for index, arrow in enumerate(arrows):
+            self._ports.setdefault(arrow.source, []).append((index, True))
+            self._ports.setdefault(arrow.target, []).append((index, False))
+        for ports in self._ports.values():
+            # Arrows that come, the innermost first, then arrows that go, the outermost first: so no two of them cross here.
+            ports.sort(key=lambda port: (port[1], -self._lane[port[0]] if port[1] else self._lane[port[0]]), reverse=not is_down)
+        self._y: dict[tuple[int, bool], float] = {}
+
+    def height(self, state: str) -> float:
+        """Return the height that the ports of a box need."""
+        return sum(map(self._slot, self._ports.get(state, ())))
+
+    def settle(self, state: str, top: float) -> None:
+        """Give the ports of a box their places, from `top` on."""
+        for port in self._ports.get(state, ()):
+            top += self._slot(port)
+            self._y[port] = top - 8
+
+    def drawn(self, edge: float, direction: int) -> list[str]:
+        """Return the arrows and their labels. `edge`: that of the boxes. `direction`: 1 to the right, -1 to the left."""
+        parts, labels = list[str](), list[str]()
+        for index, arrow in enumerate(self._arrows):
+            start, end = self._y[index, True], self._y[index, False]
+            lane = edge + direction * (LABEL_WIDTH + LANE * (self._lane[index] + 0.5))
+            path = f'<path d="M{edge:.0f} {start:.0f}H{lane:.0f}V{end:.0f}H{edge:.0f}"'
+            parts.append(f'{path} fill="none" stroke="#335" stroke-width="1.4" marker-end="url(#tip)"/>')
+            anchor = "start" if direction > 0 else "end"
+            for number, label in enumerate(reversed(_lines(arrow))):
+                labels.append(text(edge + direction * 10, start - 5 - LINE * number, label, anchor=anchor, size=12))
+        return parts + labels
+
+    def _slot(self, port: tuple[int, bool]) -> float:
+        index, is_source = port
+        return LINE * len(_lines(self._arrows[index])) + 12 if is_source else 18
+
+    def _lanes(self) -> list[int]:
+        """The lane of each arrow, the innermost 0: short arrows inside, no two that overlap in one lane."""
+        taken = list[list[tuple[int, int]]]()
+        lanes = [0] * len(self._arrows)
+        spans = [sorted((self._place[arrow.source], self._place[arrow.target])) for arrow in self._arrows]
+        for index in sorted(range(len(spans)), key=lambda i: spans[i][1] - spans[i][0]):
+            low, high = spans[index]
+            lane = next((n for n, found in enumerate(taken) if all(high <= a or b <= low for a, b in found)), len(taken))
+            if lane == len(taken):
+                taken.append([])
+            taken[lane].append((low, high))
+            lanes[index] = lane
+        return lanes
 
 
 def _lines(arrow: Arrow) -> list[str]:

@@ -145,7 +145,7 @@ def _diagram(title: str, table: Table, live: tuple[Any, ...], final: Iterable[An
     arrows = [Arrow(source, target, tuple(labels)) for (source, target), labels in changes.items()]
     notes = {state: _wrapped(lines, 27) for state, lines in stays.items()}
     finals = {
-        state.upper(): _wrapped([f"{', '.join(sources)}: {label}" for label, sources in found.items()], 44)
+        state.upper(): _wrapped([f"{', '.join(sources)}: {label}" for label, sources in found.items()], 72)
         for state, found in ends.items()
     }
     return Diagram(title, [state.upper() for state in live], arrows, notes, finals)

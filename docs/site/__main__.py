@@ -15,10 +15,13 @@ def main(arguments: list[str]) -> int:
     archive = Path(arguments[0]) if arguments else ARCHIVE
     begun = time.monotonic()
     try:
-        build(archive)
+        is_new = build(archive)
     except (SiteError, LinkError) as error:
         print(error, file=sys.stderr)
         return 1
+    if not is_new:
+        print(f"{archive} is of these sources already.")
+        return 0
     print(f"{archive}: {archive.stat().st_size / 1024:.0f} KiB, in {time.monotonic() - begun:.0f} s")
     return 0
 

@@ -6,21 +6,25 @@ built again to the byte.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from sphinx.application import Sphinx
 
-from .staging import ROOT, stage
+from .staging import ROOT, stage, write_vectors
 
 ARCHIVE = ROOT / "registry" / "treaty_registry" / "site.zip"
 """Where `make site` puts the site: beside the code that serves it, so that a wheel carries it."""
+PAGES = ROOT / "registry" / "treaty_registry" / "pages" / "static"
 
 _TIME = (1980, 1, 1, 0, 0, 0)
 _UNUSED = re.compile(r"\.buildinfo|\.doctrees/.*|objects\.inv|_static/(?:basic|pygments)\.css|_static/(?:file|minus|plus)\.png")
@@ -31,21 +35,47 @@ class SiteError(Exception):
     """The site has a fault: a warning of Sphinx, a link to nothing, or a style or script in a page. The message lists them."""
 
 
-def build(archive: Path = ARCHIVE) -> None:
-    """Write the site into an archive. Raises `SiteError`, `LinkError`."""
+def build(archive: Path = ARCHIVE) -> bool:
+    """Write the site into an archive; return False if it is of these sources already. Raises `SiteError`, `LinkError`."""
     with tempfile.TemporaryDirectory(prefix="treaty-site-") as folder:
-        sources, output = Path(folder, "sources"), Path(folder, "html")
+        sources, output, kept = Path(folder, "sources"), Path(folder, "html"), Path(folder, "kept")
         sources.mkdir()
         stage(sources)
+        write_vectors(kept)
+        digest = _digest(sources, kept, Path(__file__).parent, PAGES)
+        if _comment(archive) == digest:
+            return False
         _make(sources, output)
+        shutil.copytree(kept, output, dirs_exist_ok=True)
         check(output)
-        pack(output, archive)
+        pack(output, archive, digest)
+    return True
 
 
-def pack(folder: Path, archive: Path) -> None:
-    """Pack the files of a folder that the site serves. A crash leaves the former archive."""
+def _digest(*folders: Path) -> bytes:
+    """The digest of everything that the site is made of: sources, vectors, this package, the style of the pages, its programs."""
+    versions = {name: version(name) for name in ("sphinx", "myst-parser", "docutils", "pygments", "treaty")}
+    digest = hashlib.sha256(repr(versions).encode())
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return digest.hexdigest().encode()
+
+
+def _comment(archive: Path) -> bytes:
+    """The digest of the sources that an archive was built from, or nothing."""
+    if not archive.is_file() or not zipfile.is_zipfile(archive):
+        return b""
+    with zipfile.ZipFile(archive) as packed:
+        return packed.comment
+
+
+def pack(folder: Path, archive: Path, digest: bytes = b"") -> None:
+    """Pack the files of a folder that the site serves. A crash leaves the former archive. `digest`: that of their sources."""
     new = archive.with_suffix(".new")
     with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        packed.comment = digest
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder).as_posix()
             if path.is_file() and not _UNUSED.fullmatch(name):

@@ -2,7 +2,7 @@
 
 No page is copied in the repository. A page of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of
 its folder. Each other file that a page links is under files/: Markdown as a page, all else as it is. A linked folder is a page
-that lists its files.
+that lists its files. Test vectors are below vectors/, at addresses that last, whether a page links them or not.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+
+from docs.generate import vectors
 
 ROOT = Path(__file__).parents[2]
 HOME = Path(__file__).with_name("index.md")
@@ -45,6 +47,11 @@ _TITLES = {
 
 class LinkError(Exception):
     """A page links a file that is not in the repository. The message names both."""
+
+
+@cache
+def _vectors() -> frozenset[Path]:
+    return frozenset(vectors.files())
 
 
 @cache
@@ -98,6 +105,19 @@ def stage(folder: Path) -> None:
             target.write_bytes(path.read_bytes())
 
 
+def write_vectors(folder: Path) -> None:
+    """Write the test vectors and their list into the folder of the built site: Sphinx would name them by a hash."""
+    for path in _vectors():
+        target = folder / _vector_place(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    _write(folder / "vectors" / "index.json", vectors.index())
+
+
+def _vector_place(path: Path) -> str:
+    return f"vectors/{vectors.name(path)}"
+
+
 def _is_page(path: Path) -> bool:
     return path in pages() or (path.suffix == ".md" and path.read_text(encoding="utf-8").startswith("# "))
 
@@ -116,7 +136,11 @@ def _moved_line(page: Path, line: str) -> str:
     def follow(match: re.Match[str]) -> str:
         if not _is_relative(match["target"]):
             return match[0]
-        return f"{match['before']}/{place(_resolved(page, match['target']))}{match['anchor'] or ''}{match['after']}"
+        target = _resolved(page, match["target"])
+        if target in _vectors():
+            relative = os.path.relpath(_vector_place(target), Path(place(page)).parent)
+            return f"{match['before']}{relative}{match['after']}{{.external}}"
+        return f"{match['before']}/{place(target)}{match['anchor'] or ''}{match['after']}"
 
     return _outside_code(line, lambda part: _LINK.sub(follow, part))
 
@@ -127,7 +151,8 @@ def _linked(page: Path, text: str) -> list[Path]:
     for line, is_prose in _lines(text):
         if is_prose:
             targets = [match["target"] for match in _LINK.finditer(_CODE.sub(lambda code: "`" * len(code[0]), line))]
-            found += [_resolved(page, target) for target in targets if _is_relative(target)]
+            files = [_resolved(page, target) for target in targets if _is_relative(target)]
+            found += [path for path in files if path not in _vectors()]
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import subprocess
 import zipfile
@@ -48,6 +50,23 @@ def test_the_heading_that_pages_of_the_registry_link_is_there(site: zipfile.ZipF
     glossary = site.read("glossary.html").decode()
     for heading in ("protocols", "the-log", "elections", "handlers", "sessions", "identity-and-trust"):
         assert f'id="{heading}"' in glossary
+
+
+def test_every_vector_is_at_an_address_that_lasts(site: zipfile.ZipFile) -> None:
+    index = json.loads(site.read("vectors/index.json"))
+    entries = [entry for page in index.values() for entry in page]
+    assert len(entries) > 100
+    for entry in entries:
+        assert hashlib.sha256(site.read(f"vectors/{entry['file']}")).hexdigest() == entry["sha256"]
+    assert 'href="../vectors/log/rfc6962.json"' in site.read("specification/log.html").decode()
+
+
+def test_an_unchanged_site_is_not_built_again(site: zipfile.ZipFile, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(str(site.filename))
+    before = path.stat()
+    assert main([str(path)]) == 0
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert "of these sources already" in capsys.readouterr().out
 
 
 def test_an_example_is_text(site: zipfile.ZipFile) -> None:

@@ -13,8 +13,12 @@ import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 
+import httpx
 import pytest
+from docs.site.archive import pack
 from packaging.requirements import Requirement
+from ports import free_port
+from registry_process import Server
 
 from treaty_consensus import __version__
 
@@ -158,6 +162,43 @@ def test_the_wheel_of_the_sdist_has_the_same_files(built: dict[str, Path], from_
             found.append({name: wheel.read(name) for name in wheel.namelist() if ".dist-info/RECORD" not in name})
     assert found[0].keys() == found[1].keys()
     assert found[0] == found[1]
+
+
+@pytest.fixture
+def registry_program(built: dict[str, Path], tmp_path: Path) -> Path:
+    """`treaty-registry` of a wheel with a small site: `tests/contract/test_site.py` builds the real one."""
+    with tarfile.open(built[".gz"]) as sdist:
+        sdist.extractall(tmp_path / "sources", filter="data")
+    (sources,) = (tmp_path / "sources").iterdir()
+    (tmp_path / "html" / "guides").mkdir(parents=True)
+    for name in ("index.html", "guides/calling.html"):
+        (tmp_path / "html" / name).write_text(f"<!doctype html><title>{name}</title>")
+    pack(tmp_path / "html", sources / "registry" / "treaty_registry" / "site.zip")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "dist")]
+    subprocess.run(command, cwd=sources, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    program = environment(wheel, tmp_path / "installed", "embedded") / "treaty-registry"
+    begun = run(program, "init", "--data", str(tmp_path / "data"), "--origin", "registry.example", home=tmp_path)
+    assert begun.returncode == 0, begun.stderr
+    return program
+
+
+async def test_an_installed_registry_serves_its_pages_and_the_documentation(registry_program: Path, tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", free_port(), program=registry_program)
+    await server.start()
+    try:
+        assert await server.ready()
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{server.port}", headers={"Accept": "text/html"}, trust_env=False
+        ) as client:
+            for path, shown in (("/docs/", "index.html"), ("/docs/guides/calling.html", "guides/calling.html"), ("/", "Treaty")):
+                answer = await client.get(path)
+                assert (answer.status_code, shown in answer.text) == (200, True), path
+            assets = set(re.findall(r'(?:href|src)="(/[^"]+\.(?:css|js|svg)[^"]*)"', answer.text))
+            assert assets
+            assert [path for path in assets if (await client.get(path)).status_code != 200] == []
+    finally:
+        assert await server.stop() == 0
 
 
 def test_the_handler_of_aip_is_in_the_wheel_and_the_sdist_as_files(built: dict[str, Path]) -> None:

@@ -7,18 +7,25 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from meetings import LAPTOP, buyer, shop
 from run_process import DOMAINS_READY, make_run, run_script
 
-QUICKSTARTS = Path(__file__).parents[2] / "docs" / "quickstarts"
+from treaty_client import Agent
+
+DOCS = Path(__file__).parents[2] / "docs"
+QUICKSTARTS = DOCS / "quickstarts"
 STORY = ("use", "publish", "vote", "audit")
 """Each goes on where the one before ended, as its page says."""
+GUIDES = ("command-line.md", "contradictions.md", "serving.md")
+"""Their commands need no more than the first quick start has made."""
 
 
 def blocks(name: str, language: str = "sh") -> list[str]:
-    """The fenced blocks of a page."""
-    text = (QUICKSTARTS / f"{name}.md").read_text(encoding="utf-8")
+    """The fenced blocks of a quick start, or of a guide."""
+    text = (DOCS / "guides" / name if name in GUIDES else QUICKSTARTS / f"{name}.md").read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -29,10 +36,12 @@ def test_every_page_is_run() -> None:
 def test_a_new_user_uses_publishes_votes_and_audits(tmp_path: Path) -> None:
     with make_run(tmp_path) as run:
         run.wait_for(DOMAINS_READY)
-        done = run_script(run, tmp_path / "clone", "\n".join(block for name in STORY for block in blocks(name)))
+        done = run_script(
+            run, tmp_path / "clone", "\n".join(block for name in ("use", *GUIDES, *STORY[1:]) for block in blocks(name))
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("Hello, Ada!") == 3
-    told = ("commerce/product-info", "10 lock", "weather-report/1.0", "greeting/1.0 is the consensus", "3 decisions")
+    told = ("commerce/product-info", "10 lock", "key-2", "weather-report/1.0", "greeting/1.0 is the consensus", "3 decisions")
     places = [done.stdout.index(text) for text in told]
     assert places == sorted(places)
 
@@ -46,8 +55,21 @@ def test_a_log_of_ones_own_begins(tmp_path: Path) -> None:
     assert "registry.example" in done.stdout
 
 
-@pytest.mark.parametrize("name", STORY)
-def test_a_program_that_is_shown_is_python(name: str) -> None:
-    for text in blocks(name, "python"):
-        body = "\n".join(f"    {line}" for line in text.splitlines())
-        compile(f"async def main():\n{body}\n", f"{name}.md", "exec")
+async def test_the_program_that_is_shown_calls_a_shop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (text,) = blocks("use", "python")
+    seller, customer = shop(tmp_path), buyer(tmp_path)
+    # The agent of a home, with a simulated registry in place of the one that the page trusts.
+    monkeypatch.setattr(Agent, "from_home", lambda: customer.agent)
+    async with seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
+        await awaited(text.replace("https://shop.example", f"ws://127.0.0.1:{port}"), "use.md")
+    assert str(LAPTOP["productName"]) in capsys.readouterr().out
+
+
+async def awaited(text: str, name: str) -> None:
+    """Run a program with `await` at its top level."""
+    space: dict[str, Any] = {}
+    body = "\n".join(f"    {line}" for line in text.splitlines())
+    exec(compile(f"async def main():\n{body}\n", name, "exec"), space)
+    await space["main"]()

@@ -106,7 +106,9 @@ def test_a_new_user_comes_from_a_protocol_to_a_consensus(tmp_path: Path) -> None
 
 
 def test_the_example_is_the_file_it_shows() -> None:
-    assert blocks("python") == [(ROOT / "examples/agents.py").read_text(encoding="utf-8")]
+    example, negotiation = blocks("python")
+    assert example == (ROOT / "examples/agents.py").read_text(encoding="utf-8")
+    assert "requirement=" in negotiation, "tests/unit/test_guide_negotiation.py runs it"
 
 
 def test_make_examples_runs_the_example_of_each_protocol() -> None:

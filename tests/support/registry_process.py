@@ -28,12 +28,13 @@ class Server:
     process: asyncio.subprocess.Process | None = None
     options: tuple[str, ...] = ()
     about: dict[str, str] = field(default_factory=dict)
+    program: Path = PROGRAM
 
     async def start(self) -> None:
         arguments = ["serve", "--data", str(self.data), "--port", str(self.port), "--json", *self.options]
         errors = (self.data.parent / f"{self.data.name}.log").open("ab")
         pipe = asyncio.subprocess.PIPE
-        self.process = await asyncio.create_subprocess_exec(PROGRAM, *arguments, stdout=pipe, stderr=errors)
+        self.process = await asyncio.create_subprocess_exec(self.program, *arguments, stdout=pipe, stderr=errors)
         errors.close()
 
     async def ready(self) -> bool:

@@ -26,6 +26,7 @@ from treaty_client.authoring.stubs import write_stubs
 from treaty_client.protocols.project import load_project
 from treaty_client.registries.api import RegistryClient
 from treaty_client.statements.publish import Publisher
+from treaty_handler import Multicast, PeerJoined, PeerLost, Received
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "handlers.md").read_text(encoding="utf-8")
 WALK = GUIDE.partition("## From an idea")[2].partition("## Without code")[0]
@@ -89,6 +90,20 @@ async def test_the_walk_from_an_idea_to_two_agents(
         async with seller.listen("127.0.0.1", 0) as port:
             items = await application.ask(customer, f"ws://127.0.0.1:{port}")
     assert items == [f"{hour}:00 rain" for hour in range(24)]
+
+
+def test_the_room_of_the_guide_sends_to_its_members() -> None:
+    (source,) = [
+        block for block in re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL) if "class Room:" in block
+    ]
+    space: dict[str, Any] = {}
+    exec(compile(source, "docs/guides/handlers.md", "exec"), space)
+    room, peers = space["Room"](), ("did:example:ada", "did:example:bob")
+    for peer in peers:
+        assert room.handle(PeerJoined(peer=peer, role="member")) == []
+    assert room.handle(Received(peer=peers[0], data=b"x")) == [Multicast(peers=peers, data=b"x")]
+    room.handle(PeerLost(peer=peers[0]))
+    assert room.handle(Received(peer=peers[1], data=b"y")) == [Multicast(peers=peers[1:], data=b"y")]
 
 
 def test_the_guide_has_each_event_and_each_effect() -> None:

@@ -16,7 +16,9 @@ from scripted_model import KEY, ScriptedModel, scripted_model
 
 from treaty_consensus.errors import Refused
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "negotiation.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "guides" / "negotiation.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -43,6 +45,20 @@ async def test_000_11_and_31_two_agents_run_what_a_model_wrote(tmp_path: Path, g
     first, second = await guide.first_meeting(REGISTRY, tmp_path)
     assert first == second
     assert first["productName"] == "Laptop"
+
+
+async def test_the_lines_of_the_readme_negotiate(tmp_path: Path, guide: Any, model: ScriptedModel) -> None:
+    (text,) = re.findall(r"^```python\n(wanted = .*?)^```$", README, re.MULTILINE | re.DOTALL)
+    async with (
+        guide.shop(REGISTRY, tmp_path / "shop", negotiators=guide.negotiators()) as seller,
+        guide.Agent(guide.Identity.create(), REGISTRY, home=tmp_path / "buyer", negotiators=guide.negotiators()) as agent,
+        seller.listen("127.0.0.1", 0) as port,
+    ):
+        lines = text.replace("https://shop.example", f"ws://127.0.0.1:{port}").splitlines()
+        body = "\n".join(f"    {line}" for line in [*lines, "return info"])
+        space: dict[str, Any] = {"agent": agent, "Requirement": guide.Requirement}
+        exec(compile(f"async def main():\n{body}\n", "README.md", "exec"), space)
+        assert (await space["main"]())["productName"] == "Laptop"
 
 
 async def test_a_person_goes_on_where_a_cautious_agent_would_not(tmp_path: Path, guide: Any, model: ScriptedModel) -> None:

@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
 
 
 async def test_its_log_begins_and_is_served_behind_its_proxies(data: Path) -> None:
-    (begin,), (command,) = blocks("sh"), blocks("text")
+    (begin,), (command,) = blocks("sh"), blocks("console")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     begun = await asyncio.create_subprocess_exec("bash", "-euc", begin, cwd=data, env=environment, stdout=subprocess.DEVNULL)
     assert await begun.wait() == 0

@@ -8,13 +8,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from routing import ENVIRONMENT, Wired, member_did, routing_package, routing_project, rules, wired
+from routing import ENVIRONMENT, FOLDER, Wired, member_did, routing_package, routing_project, rules, wired
 
 from treaty_client.sandbox import Isolation, SandboxPool, run_vectors
 from treaty_handler import Call, Failure, Opened, Persist
 
 UUID4 = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}")
 ONE = {"<idle>": ["Do"], "Do": ["<idle>"]}
+
+
+def test_the_program_of_the_readme_writes_verses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert rules().__name__ == "treaty_handler_message_routing"  # the wheel is installed, as the page says
+    readme = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    exec(compile(program, "README.md", "exec"), {"__name__": "readme"})
+    assert capsys.readouterr().out == "['rain', 'Verses about rain']\n"
 
 
 class Noting:

@@ -28,6 +28,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".png": "image/png",
     ".json": "application/json",
+    ".whl": "application/octet-stream",
 }
 ROOT = "/docs/"
 

@@ -1,0 +1,52 @@
+"""A measured figure in the docs comes from bench/: a generator writes it from the results, or its paragraph links them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from docs.generate import ROOT
+
+PAGES = sorted(
+    [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "protocols").glob("*/README.md")]
+    + [path for name in ("guides", "quickstarts", "specification") for path in (ROOT / "docs" / name).glob("*.md")]
+)
+MEASURED = (
+    r"\d[\d.,]* ?(?:µs|ns|MB|GB)\b",
+    r"\d[\d.,]* ?(?:s|ms|seconds?|minutes?) of (?:a )?processor\b",
+    r"\b(?:took|takes?|costs?) (?:about |some |only )?\d[\d.,]* ?(?:s|ms|seconds?|minutes?|MiB)\b",
+    r"\b(?:\d[\d.,]*|two|three|four|five|ten) times (?:as (?:fast|large|slow|many)|faster|slower|less|smaller)\b",
+    r"\d[\d.,]* (?:messages|calls|requests|statements|sessions) (?:a|per) second\b",
+)
+"""Forms of a measured figure. A limit has other forms (`within`, `at most`); `tests/contract/test_specification.py` has those."""
+LIMITS = {
+    "docs/specification/handler-packages.md": ("30 ms of processor", "take 30 seconds"),
+    "docs/specification/http.md": ("2 s of processor", "times as large"),
+    "docs/decisions.md": ("4 MB",),
+}
+"""Such forms that are no measurement: bounds that the code has, and a default of Linux."""
+
+
+def figures(text: str) -> list[str]:
+    """The measured figures of a page, outside of generated parts, code and paragraphs that link a result."""
+    text = re.sub(r"<!-- generated: .*?<!-- end -->|^```.*?^```|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+    paragraphs = (" ".join(part.split()) for part in text.split("\n\n") if not re.search(r"\]\([^)]*bench/", part))
+    return [found for part in paragraphs for form in MEASURED for found in re.findall(form, part)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_measured_figure_comes_from_the_bench(page: Path) -> None:
+    allowed = LIMITS.get(page.relative_to(ROOT).as_posix(), ())
+    assert [found for found in figures(page.read_text(encoding="utf-8")) if not any(part in found for part in allowed)] == []
+
+
+def test_figures_are_found() -> None:
+    assert figures("It takes 20 seconds, of 4 MB, and is four times as fast.") == [
+        "4 MB",
+        "takes 20 seconds",
+        "four times as fast",
+    ]
+    assert figures("It takes 20 seconds ([measured](../../bench/results.md)).") == []
+    assert figures("<!-- generated: x -->\n4 MB\n<!-- end -->") == []
+    assert figures("It ends within 20 seconds, with at most 4 MiB.") == []

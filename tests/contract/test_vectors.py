@@ -1,0 +1,139 @@
+"""The vectors for other implementations: the code gives exactly those that it made, and holds those of other origin."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import bundle_vectors
+import httpx
+import made_records
+import made_vectors
+import pytest
+from docs.generate import ROOT, DriftError, vectors
+
+from treaty_client.protocols.verification.ten_steps import examine, read_bundle
+from treaty_client.protocols.verification.topic import view_topic
+from treaty_client.registries.trust import TrustedRegistry, parse_registry_name
+from treaty_consensus import canonical, did, statement
+from treaty_consensus.audit import Replay
+from treaty_consensus.log.merkle import leaf_hash
+from treaty_handoff import Seal
+
+HTTP = ROOT / "tests" / "vectors" / "http" / "requests.json"
+PAGES = sorted(path.stem for path in (ROOT / "docs" / "specification").glob("*.md"))
+WITHOUT = ("README", "conformance")
+"""Pages that specify no format: the list of the others, and the rules of the source documents with their tests."""
+
+
+def load(name: str) -> Any:
+    return json.loads((made_vectors.VECTORS / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", made_vectors.MADE)
+def test_the_code_makes_the_same_bytes(name: str) -> None:
+    assert (made_vectors.VECTORS / name).read_text(encoding="utf-8") == made_vectors.encoded(name), "see `make vectors`"
+
+
+def test_a_reader_of_the_statements_needs_nothing_else() -> None:
+    found = load("statements/statements.json")
+    keys = {name: did.decode_multikey(key["multikey"]) for name, key in found["keys"].items()}
+    for vector in found["accepted"]:
+        made = statement.verify(statement.parse(vector["leaf"].encode()), keys).statement
+        assert (made.type, made.id) == (vector["kind"], vector["id"])
+        assert leaf_hash(vector["leaf"].encode()).hex() == vector["leaf_hash"]
+    for vector in found["refused"]:
+        leaf = vector["leaf"].encode()
+        assert made_records.refusal(lambda: statement.verify(statement.parse(leaf), keys)) == vector["code"]  # noqa: B023
+
+
+def test_a_reader_of_the_log_recomputes_its_decisions() -> None:
+    found, replay = load("election/log.json"), Replay()
+    expected = {vector["leaf"]: vector for vector in found["decisions"]}
+    for index, leaf in enumerate(found["leaves"]):
+        if index in expected:
+            (due,) = replay.decide()
+            assert (due.transcript.decode(), due.roll.decode()) == (expected[index]["transcript"], expected[index]["roll"])
+        replay.append(leaf.encode())
+    assert replay.root().hex() == found["root"]
+    assert len(expected) == 3
+
+
+def test_sealed_messages_open() -> None:
+    found = load("handoff/messages.json")
+    seal = Seal(bytes.fromhex(found["storage_key"]))
+    for place, sealed in found["sealed"].items():
+        assert seal.open(bytes.fromhex(sealed), place).decode() == found["envelope"]
+
+
+@pytest.mark.parametrize(
+    "change", json.loads((bundle_vectors.FOLDER / "changes.json").read_text()), ids=lambda change: str(change["title"])
+)
+def test_a_changed_bundle_is_refused_at_its_step(change: dict[str, Any]) -> None:
+    expected = {name: change[name] for name in ("step", "code") if name in change}
+    assert bundle_vectors.outcome(change) == expected
+
+
+def test_the_changes_of_a_bundle_reach_the_steps_of_a_bundle() -> None:
+    steps = {change.get("step") for change in json.loads((bundle_vectors.FOLDER / "changes.json").read_text())}
+    assert steps == {None, 1, 2, 3, 4, 5, 6, 7, 8}
+
+
+def test_the_bundle_of_a_topic_holds() -> None:
+    known = bundle_vectors.facts()
+    bundle = read_bundle((bundle_vectors.FOLDER / "topic.bundle.json").read_bytes(), topic=known["topic"])
+    trusted = TrustedRegistry(parse_registry_name(known["registry"]), None)
+    view = view_topic(bundle, known["topic"], examine(bundle, trusted, now=known["now"], max_age=60))
+    assert [protocol.uri for protocol in view.protocols] == [known["uri"]]
+
+
+@pytest.mark.parametrize("vector", json.loads(HTTP.read_text()), ids=lambda vector: str(vector["title"]))
+async def test_a_registry_answers_so(api: httpx.AsyncClient, vector: dict[str, Any]) -> None:
+    answer = await api.request(
+        vector["method"], vector["path"], headers=vector.get("headers", {}), content=vector.get("body", "").encode() or None
+    )
+    assert answer.status_code == vector["status"], answer.text
+    if "type" in vector:
+        assert answer.headers["content-type"].partition(";")[0] == vector["type"]
+    if "code" in vector:
+        assert answer.json()["code"] == vector["code"]
+    if "members" in vector:
+        assert set(vector["members"]) <= set(answer.json())
+
+
+# The list of them
+
+
+def test_every_page_of_a_format_has_vectors() -> None:
+    assert sorted(vectors.load()) == [page for page in PAGES if page not in WITHOUT]
+
+
+def test_every_vector_is_listed() -> None:
+    listed = {path for group in vectors.load().values() for row in group.rows for path in row.files}
+    present = {path for path in made_vectors.VECTORS.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    helpers = {path for path in present if path.name in ("generate.py", "README.md", "index.toml")}
+    assert present - helpers <= listed
+
+
+@pytest.mark.parametrize("page", sorted(vectors.load()))
+def test_a_test_that_is_named_reads_the_vectors(page: str) -> None:
+    group = vectors.load()[page]
+    assert group.tests
+    texts = {name: (ROOT / "tests" / name).read_text(encoding="utf-8") for name in group.tests}
+    names = {Path(row.pattern).parts[-2] for row in group.rows} | {row.pattern.split("/")[1] for row in group.rows}
+    assert [name for name, text in texts.items() if not any(part in text for part in (*names, "made_vectors"))] == []
+
+
+def test_a_row_without_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "index.toml").write_text(
+        '[log]\ntests = ["contract/test_vectors.py"]\nfiles = [{path = "absent/*", holds = "x"}]\n'
+    )
+    with pytest.raises(DriftError, match=r"absent/\*"):
+        vectors.load(tmp_path / "index.toml")
+
+
+def test_the_digest_of_a_file_is_that_of_its_bytes() -> None:
+    index = json.loads(vectors.index())
+    (entry,) = (entry for entry in index["log"] if entry["file"] == "log/rfc6962.json")
+    assert entry["sha256"] == canonical.hex_digest((made_vectors.VECTORS / "log" / "rfc6962.json").read_bytes())
