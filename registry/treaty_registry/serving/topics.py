@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +13,7 @@ from treaty_consensus.codes import TopicCode
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Gone, Malformed, NotFound
 from treaty_consensus.facts import BallotFact, LogFact, VouchFact
-from treaty_consensus.kinds import Electorate
+from treaty_consensus.kinds import Parameters
 from treaty_consensus.protocol import is_topic
 
 from ..catalogue.resources import (
@@ -28,12 +29,14 @@ from ..catalogue.resources import (
     Vouches,
     VouchView,
 )
-from ..log.tables import read_fact
-from ..operator.schedule import read_timetable
+from ..catalogue.lookup import Lookup
+from ..log.tables import read_facts
 from ..registry import Head, Registry
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row
+
+    from ..catalogue.standing import StandingQueries
 
 # Any agent can publish, so each list is bounded: topics by pages, the others by their newest.
 MAX_TOPICS = 500
@@ -95,40 +98,49 @@ class _Transcript(msgspec.Struct):
 class Elections:
     """Reads the elections. Safe for concurrent use on one event loop."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, standings: StandingQueries) -> None:
         self._registry = registry
         self._pool = registry.pool
+        self._standings = standings
+        self._facts = Lookup(registry.pool, read_facts)
 
-    async def topics(self, after: str) -> Topics:
-        """Return topics by name, starting after the topic `after` or at the first one. Raises `Malformed`."""
+    async def topics(self, after: str, most: int = MAX_TOPICS) -> Topics:
+        """Return at most `most` topics by name, starting after the topic `after` or at the first one. Raises `Malformed`."""
         if after:
             check_topic(after)
-        rows = await self._pool.fetch(_TOPICS, after, MAX_TOPICS + 1)
+        rows = await self._pool.fetch(_TOPICS, after, most + 1)
         shown = [
             TopicSummary(row["topic"], row["protocols"], row["consensus"].hex() if row["consensus"] else None, row["epoch"])
-            for row in rows[:MAX_TOPICS]
+            for row in rows[:most]
         ]
-        return Topics(shown, shown[-1].topic if len(rows) > MAX_TOPICS else None)
+        return Topics(shown, shown[-1].topic if len(rows) > most else None)
 
     async def topic(self, topic: str, head: Head) -> Topic:
         """Return a topic's election. Raises `NotFound`, or `Malformed` when `topic` cannot be a topic."""
+        found = await self.election(topic, head)
+        if found.decision is None:
+            return found
+        return msgspec.structs.replace(found, proof=(await self._registry.receipt(found.decision.statement)).decode())
+
+    async def election(self, topic: str, head: Head) -> Topic:
+        """Return the same without the receipt. Raises as `topic`."""
         check_topic(topic)
-        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST)
+        rows, (log, parameters), decision = await asyncio.gather(
+            self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST), self._log(), self._decision(topic, head)
+        )
         if not rows:
             raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List them: treaty topics")
-        log, electorate = await self._log()
-        decision = await self._decision(topic, head)
         transcript = None
         if decision is not None and decision.transcript is not None:
             transcript = msgspec.json.decode(decision.transcript, type=_Transcript)
         return Topic(
             topic=topic,
-            electorate=electorate,
+            electorate=parameters.electorate if parameters else None,
             epoch=log.epoch,
             candidates=_candidates(rows, transcript),
             matrix=transcript.pairwise if transcript else None,
             decision=decision,
-            proof=(await self._registry.receipt(decision.statement)).decode() if decision else None,
+            proof=None,
         )
 
     async def voter(self, topic: str, did: str) -> VoterPosition:
@@ -136,60 +148,58 @@ class Elections:
         check_topic(topic)
         parse_did(did)
         # From the facts that admission reads, so that the next ballot has the number that it expects.
-        last = await read_fact(self._pool, f"ballot/{topic}/{did}")
-        log, _ = await self._log()
+        last, (log, _) = await asyncio.gather(self._facts.get(f"ballot/{topic}/{did}"), self._log())
         return VoterPosition(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)
 
     async def vouches(self, did: str) -> Vouches:
         """Return the sequence number and epoch of the next vouch of `did`, and its newest vouches in force. Raises
         `Malformed`."""
         parse_did(did)
-        last = await read_fact(self._pool, f"vouch/{did}")
-        log, _ = await self._log()
-        shown = [
-            VouchView(row["subject"], row["epoch"], row["statement"].hex(), row["index"])
-            for row in await self._pool.fetch(_VOUCHES, did, MAX_VOUCHES)
-        ]
+        last, (log, _), shown = await asyncio.gather(
+            self._facts.get(f"vouch/{did}"), self._log(), self.vouched(did, MAX_VOUCHES)
+        )
         return Vouches(last.seq + 1 if isinstance(last, VouchFact) else 0, log.epoch, shown)
 
-    async def grants(self, did: str) -> Grants:
-        """Return the newest grants in force of the namespace of `did` and to `did`. Raises `Malformed`."""
+    async def vouched(self, did: str, most: int) -> list[VouchView]:
+        """Return the newest vouches of `did` in force, at most `most`."""
+        rows = await self._pool.fetch(_VOUCHES, did, most)
+        return [VouchView(row["subject"], row["epoch"], row["statement"].hex(), row["index"]) for row in rows]
+
+    async def grants(self, did: str, most: int = MAX_GRANTS) -> Grants:
+        """Return the newest grants in force of the namespace of `did` and to `did`, at most `most`. Raises `Malformed`."""
         parsed = parse_did(did)
         # A DID with a port has no namespace; the empty one is nobody's.
         namespace = parsed.namespace if parsed.port is None else ""
-        rows = await self._pool.fetch(_GRANTS, namespace, did, MAX_GRANTS)
+        rows = await self._pool.fetch(_GRANTS, namespace, did, most)
         shown = [GrantView(row["namespace"], row["grantee"], row["owner"], row["statement"].hex(), row["index"]) for row in rows]
         return Grants(did, shown)
 
     async def log(self, head: Head) -> LogView:
         """Return the log's name, keys, size and parameters."""
-        log, electorate = await self._log()
-        timetable = await read_timetable(self._pool)
+        log, parameters = await self._log()
+        period = parameters.epoch_seconds if parameters else None
         registry = self._registry
         return LogView(
             origin=registry.origin,
             key=str(registry.log_key),
             clock_key=str(registry.clock_key),
             operator=registry.operator,
-            electorate=electorate,
+            electorate=parameters.electorate if parameters else None,
             parameters=log.parameters,
             announced=log.announced,
             epoch=log.epoch,
             opened=log.opened,
-            closes=timetable.due if timetable else None,
+            closes=None if period is None else log.opened + period,
             size=head.size,
         )
 
-    async def _log(self) -> tuple[LogFact, Electorate | None]:
-        """Return the log's own fact, and the electorate in force."""
-        log = await read_fact(self._pool, facts.LOG)
+    async def _log(self) -> tuple[LogFact, Parameters | None]:
+        """Return the log's own fact, and the parameters in force."""
+        log = await self._facts.get(facts.LOG)
         assert isinstance(log, LogFact), "a registry that is open has a genesis"
         if log.parameters is None:
             return log, None
-        electorate = await self._pool.fetchval(
-            "select electorate from parameters where statement = $1", bytes.fromhex(log.parameters)
-        )
-        return log, electorate
+        return log, await self._standings.parameters(bytes.fromhex(log.parameters))
 
     async def _decision(self, topic: str, head: Head) -> DecisionView | None:
         row = await self._pool.fetchrow(_DECISION, topic, head.size)
