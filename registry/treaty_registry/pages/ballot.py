@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 async def context(views: Views, topic: str, did: str | None) -> Mapping[str, object]:
     """Return the values that the page of a ballot in a topic shows. `did`: shows its weight. Raises `Malformed`, `NotFound`."""
-    head = views.registry.head
-    election, log, standing, position = await asyncio.gather(
-        views.elections.election(topic, head),
-        views.elections.log(head),
+    candidates, log, standing, position = await asyncio.gather(
+        views.elections.candidates(topic),
+        views.elections.log(views.registry.head),
         views.standings.standing(did, None) if did else _nothing(),
         views.elections.voter(topic, did) if did else _nothing(),
     )
-    choices = [candidate.uris[0] for candidate in election.candidates[:1]]
+    choices = [candidate.uris[0] for candidate in candidates[:1]]
     return {
-        "topic": election,
+        "topic": topic,
+        "candidates": candidates,
         "log": log,
         "did": did,
         "standing": standing,

@@ -126,10 +126,8 @@ class Elections:
         """Return the same without the receipt. Raises as `topic`."""
         check_topic(topic)
         rows, (log, parameters), decision = await asyncio.gather(
-            self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST), self._log(), self._decision(topic, head)
+            self._documents(topic), self._log(), self._decision(topic, head)
         )
-        if not rows:
-            raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List them: treaty topics")
         transcript = None
         if decision is not None and decision.transcript is not None:
             transcript = msgspec.json.decode(decision.transcript, type=_Transcript)
@@ -142,6 +140,11 @@ class Elections:
             decision=decision,
             proof=None,
         )
+
+    async def candidates(self, topic: str) -> list[Candidate]:
+        """Return the documents of a topic, without the weights of a decision. Raises as `topic`."""
+        check_topic(topic)
+        return _candidates(await self._documents(topic), None)
 
     async def voter(self, topic: str, did: str) -> VoterPosition:
         """Return the sequence number and epoch of the next ballot of `did` in `topic`. Raises `Malformed`."""
@@ -192,6 +195,12 @@ class Elections:
             closes=None if period is None else log.opened + period,
             size=head.size,
         )
+
+    async def _documents(self, topic: str) -> list[Row]:
+        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST)
+        if not rows:
+            raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List them: treaty topics")
+        return rows
 
     async def _log(self) -> tuple[LogFact, Parameters | None]:
         """Return the log's own fact, and the parameters in force."""
