@@ -122,7 +122,7 @@ class Pages:
 
     async def log(self, target: str, before: int | None) -> Representation:
         """Return the page of the log: its head, its tree, and the entries below index `before`, by default the newest."""
-        return await self._show(target, "log.html", lambda: log.log_context(self.views, before), HEAD)
+        return await self._show(target, "log.html", lambda: log.log_context(self.views, self.renderer, before), HEAD)
 
     async def statement(self, id_: str) -> Representation:
         """Return the page of a logged statement. Raises `Malformed`, `NotFound`."""

@@ -24,9 +24,9 @@ from .trust_steps import Evidence, trust_steps
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..serving.views import Views
     from markupsafe import Markup
 
+    from ..serving.views import Views
     from .inspection import Inspection
     from .renderer import Renderer
 

@@ -123,7 +123,7 @@ async def context(
     first = [candidate for candidate in shown.candidates if candidate.state]
     others = [candidate for candidate in shown.candidates if not candidate.state]
     named, statuses, pairs, counted = await asyncio.gather(
-        agents.names(sorted({reign.consensus for reign in reigns[:MAX_REIGNS] if reign.consensus})),
+        _former(agents, reigns[:MAX_REIGNS], shown.candidates),
         agents.statuses(_shown_uris(shown.candidates)),
         _pairs(history, log.parameters, shown, others[:MAX_OTHERS]),
         _counted(history, shown, decision, transcript),
@@ -258,6 +258,13 @@ def _ordered(entries: Sequence[ShownDocument]) -> list[ShownDocument]:
 
 def _shown_uris(candidates: Iterable[Candidate]) -> list[str]:
     return [uri for candidate in candidates for uri in candidate.uris[:MAX_URIS]]
+
+
+async def _former(agents: AgentQueries, reigns: Sequence[Reign], candidates: Sequence[Candidate]) -> Mapping[str, Named]:
+    """Return the names of the documents that reigned. Most of them are still documents of the topic."""
+    known = {candidate.hash: Named(candidate.uris[0], candidate.title) for candidate in candidates}
+    wanted = sorted({reign.consensus for reign in reigns if reign.consensus} - known.keys())
+    return {**known, **await agents.names(wanted)} if wanted else known
 
 
 async def _pairs(

@@ -16,6 +16,7 @@ from treaty_consensus.facts import BallotFact, LogFact, VouchFact
 from treaty_consensus.kinds import Parameters
 from treaty_consensus.protocol import is_topic
 
+from ..catalogue.lookup import Lookup
 from ..catalogue.resources import (
     Candidate,
     DecisionView,
@@ -29,7 +30,6 @@ from ..catalogue.resources import (
     Vouches,
     VouchView,
 )
-from ..catalogue.lookup import Lookup
 from ..log.tables import read_facts
 from ..registry import Head, Registry
 
@@ -125,9 +125,7 @@ class Elections:
     async def election(self, topic: str, head: Head) -> Topic:
         """Return the same without the receipt. Raises as `topic`."""
         check_topic(topic)
-        rows, (log, parameters), decision = await asyncio.gather(
-            self._documents(topic), self._log(), self._decision(topic, head)
-        )
+        rows, (log, parameters), decision = await asyncio.gather(self._documents(topic), self._log(), self._decision(topic, head))
         transcript = None
         if decision is not None and decision.transcript is not None:
             transcript = msgspec.json.decode(decision.transcript, type=_Transcript)
@@ -158,9 +156,7 @@ class Elections:
         """Return the sequence number and epoch of the next vouch of `did`, and its newest vouches in force. Raises
         `Malformed`."""
         parse_did(did)
-        last, (log, _), shown = await asyncio.gather(
-            self._facts.get(f"vouch/{did}"), self._log(), self.vouched(did, MAX_VOUCHES)
-        )
+        last, (log, _), shown = await asyncio.gather(self._facts.get(f"vouch/{did}"), self._log(), self.vouched(did, MAX_VOUCHES))
         return Vouches(last.seq + 1 if isinstance(last, VouchFact) else 0, log.epoch, shown)
 
     async def vouched(self, did: str, most: int) -> list[VouchView]:
