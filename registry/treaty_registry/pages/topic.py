@@ -112,19 +112,15 @@ async def context(
 ) -> Mapping[str, object]:
     """Return the values that the page of a topic shows. Raises `NotFound`, `Malformed`."""
     head = views.registry.head
-    shown, log, succession = await asyncio.gather(
-        views.elections.election(topic, head), views.elections.log(head), history.succession(topic, head.size)
-    )
+    (shown, statuses), log = await asyncio.gather(views.elections.election(topic, head), views.elections.log(head))
     decision = decided(shown.decision)
     transcript = None
     if shown.decision is not None and shown.decision.transcript is not None:
         transcript = msgspec.json.decode(shown.decision.transcript, type=Transcript)
-    reigns = [reign for reign in succession if reign.consensus]
     first = [candidate for candidate in shown.candidates if candidate.state]
     others = [candidate for candidate in shown.candidates if not candidate.state]
-    named, statuses, pairs, counted = await asyncio.gather(
-        _former(agents, reigns[:MAX_REIGNS], shown.candidates),
-        agents.statuses(_shown_uris(shown.candidates)),
+    (reigns, named), pairs, counted = await asyncio.gather(
+        _reigns(history, agents, shown, head.size),
         _pairs(history, log.parameters, shown, others[:MAX_OTHERS]),
         _counted(history, shown, decision, transcript),
     )
@@ -256,15 +252,17 @@ def _ordered(entries: Sequence[ShownDocument]) -> list[ShownDocument]:
     return sorted(entries, key=lambda entry: (entry.place is None, entry.place or 0))
 
 
-def _shown_uris(candidates: Iterable[Candidate]) -> list[str]:
-    return [uri for candidate in candidates for uri in candidate.uris[:MAX_URIS]]
-
-
-async def _former(agents: AgentQueries, reigns: Sequence[Reign], candidates: Sequence[Candidate]) -> Mapping[str, Named]:
-    """Return the names of the documents that reigned. Most of them are still documents of the topic."""
-    known = {candidate.hash: Named(candidate.uris[0], candidate.title) for candidate in candidates}
-    wanted = sorted({reign.consensus for reign in reigns if reign.consensus} - known.keys())
-    return {**known, **await agents.names(wanted)} if wanted else known
+async def _reigns(
+    history: TopicHistory, agents: AgentQueries, shown: Topic, size: int
+) -> tuple[Sequence[Reign], Mapping[str, Named]]:
+    """Return who was the consensus among the first `size` leaves, and the names of these documents."""
+    if shown.decision is None:
+        return (), {}
+    reigns = [reign for reign in await history.succession(shown.topic, size) if reign.consensus]
+    # Most of them are still documents of the topic.
+    known = {candidate.hash: Named(candidate.uris[0], candidate.title) for candidate in shown.candidates}
+    wanted = sorted({reign.consensus for reign in reigns[:MAX_REIGNS] if reign.consensus} - known.keys())
+    return reigns, {**known, **await agents.names(wanted)} if wanted else known
 
 
 async def _pairs(

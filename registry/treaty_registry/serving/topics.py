@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -56,8 +57,9 @@ with chosen as (
   union
   select document from (select document from protocols where topic = $1 order by index desc limit $2) newest
 )
-select d.document, d.uris, d.title, e.state, coalesce(t.agreed, 0) as reports
-from (select document, array_agg(uri order by index) as uris, min(index) as index, (array_agg(title order by index))[1] as title
+select d.document, d.uris, d.states, d.title, e.state, coalesce(t.agreed, 0) as reports
+from (select document, array_agg(uri order by index) as uris, array_agg(p.state order by index) as states,
+             min(index) as index, (array_agg(title order by index))[1] as title
       from chosen join protocols p using (document) where p.topic = $1 group by document) d
 left join elections e on (e.topic, e.document) = ($1, d.document)
 left join tallies t on (t.topic, t.document) = ($1, d.document)
@@ -95,6 +97,13 @@ class _Transcript(msgspec.Struct):
     pairwise: list[list[str]]
 
 
+class CountedTopic(NamedTuple):
+    """A topic's election without the receipt of its decision. `statuses`: URI → the status that its publisher gave it."""
+
+    topic: Topic
+    statuses: Mapping[str, str]
+
+
 class Elections:
     """Reads the elections. Safe for concurrent use on one event loop."""
 
@@ -117,19 +126,19 @@ class Elections:
 
     async def topic(self, topic: str, head: Head) -> Topic:
         """Return a topic's election. Raises `NotFound`, or `Malformed` when `topic` cannot be a topic."""
-        found = await self.election(topic, head)
+        found, _ = await self.election(topic, head)
         if found.decision is None:
             return found
         return msgspec.structs.replace(found, proof=(await self._registry.receipt(found.decision.statement)).decode())
 
-    async def election(self, topic: str, head: Head) -> Topic:
-        """Return the same without the receipt. Raises as `topic`."""
+    async def election(self, topic: str, head: Head) -> CountedTopic:
+        """Return what the page of a topic shows of its election. Raises as `topic`."""
         check_topic(topic)
         rows, (log, parameters), decision = await asyncio.gather(self._documents(topic), self._log(), self._decision(topic, head))
         transcript = None
         if decision is not None and decision.transcript is not None:
             transcript = msgspec.json.decode(decision.transcript, type=_Transcript)
-        return Topic(
+        shown = Topic(
             topic=topic,
             electorate=parameters.electorate if parameters else None,
             epoch=log.epoch,
@@ -138,6 +147,7 @@ class Elections:
             decision=decision,
             proof=None,
         )
+        return CountedTopic(shown, {uri: state for row in rows for uri, state in zip(row["uris"], row["states"], strict=True)})
 
     async def candidates(self, topic: str) -> list[Candidate]:
         """Return the documents of a topic, without the weights of a decision. Raises as `topic`."""
