@@ -76,6 +76,16 @@ async def test_batches_are_bounded() -> None:
     assert [len(batch) for batch in table.batches] == [MAX_BATCH, 10]
 
 
+async def test_the_connection_goes_back_while_keys_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "KEPT_SECONDS", 0.0)
+    find, table, connections = made()
+    first = asyncio.create_task(find.get("a"))
+    await table.asked.wait()
+    second = asyncio.create_task(find.get("b"))
+    assert [await first, await second] == ["A", "B"]
+    assert connections.taken == 2, "the pool closes a connection that is lent for too long"
+
+
 async def test_the_connection_goes_back_when_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "REST_SECONDS", 0.01)
     find, _, connections = made()

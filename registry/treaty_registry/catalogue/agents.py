@@ -36,7 +36,6 @@ order by s.index desc
 _NAMES = """
 select distinct on (document) document, uri, title from protocols where document = any($1::bytea[]) order by document, index
 """
-_STATUSES = "select uri, state from protocols where uri = any($1)"
 
 
 @dataclass(frozen=True)
@@ -107,10 +106,6 @@ class AgentQueries:
         """Return document → its first publication, of those that are published."""
         rows = await self._pool.fetch(_NAMES, [bytes.fromhex(document) for document in documents])
         return {row["document"].hex(): Named(row["uri"], row["title"]) for row in rows}
-
-    async def statuses(self, uris: Sequence[str]) -> dict[str, str]:
-        """Return the status of each of these versions that is published."""
-        return {row["uri"]: row["state"] for row in await self._pool.fetch(_STATUSES, list(uris))}
 
 
 def read_tiers(text: str) -> list[list[str]]:

@@ -3,7 +3,7 @@
 A query of one row costs this process and PostgreSQL ten times as much as one more row in a larger query. So a `Lookup` shares a
 query `… = any($1)` between callers of about the same time: while one query runs, the keys for the next one are collected. When
 no query runs, a new one starts at once. The `Lookup` keeps one connection, on which its statement stays prepared, while there
-are keys to look up. It returns the connection after a short idle time.
+are keys to look up. It returns the connection after a short idle time, and in any case before the pool takes it back.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # The first caller of a batch waits for all its rows, so a batch is bounded.
 MAX_BATCH = 256
 REST_SECONDS = 0.25  # idle seconds before the connection is returned, because other readers need it
+KEPT_SECONDS = 2.0
+"""Seconds after which the connection is returned although keys are asked for. The pool closes one that is lent for longer
+(`storage.postgres`), which fails the look-up that runs."""
 
 _V = TypeVar("_V")
 
@@ -51,9 +54,13 @@ class Lookup(Generic[_V]):
     async def _serve(self) -> None:
         try:
             async with self._pool.acquire() as connection:
+                clock = asyncio.get_running_loop().time
+                until = clock() + KEPT_SECONDS
                 while self._waiting or await self._is_asked():
                     await asyncio.sleep(0)  # let callers that are ready add their keys
                     await self._answer(connection)
+                    if clock() >= until:
+                        break
         except Exception as error:  # fail the waiting callers; the next call tries again with another connection
             for futures in self._take(len(self._waiting)).values():
                 _fail(futures, error)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
@@ -100,14 +100,21 @@ class Query:
             yield facet, replace(first, filters=tuple(item for item in self.filters if item[0] != facet))
 
 
+Uses: TypeAlias = dict[Term, dict[str, int]]
+"""For each term the words that it stands for, with the number of postings of each."""
+
+
 class Retrieval:
     """Answers queries. Safe for concurrent use on one event loop; raises `Unavailable` when PostgreSQL is down."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def page(self, query: Query) -> Page:
-        """Return a page of the protocols found, without yanked and revoked ones. Raises `Malformed`."""
+    async def page(self, query: Query, known: Uses | None = None) -> Page:
+        """Return a page of the protocols found, without yanked and revoked ones. Raises `Malformed`.
+
+        `known`: terms that need no look-up. The others are added, so the next page of the same terms need not look them up.
+        """
         if query.topic is not None and not is_topic(query.topic):
             raise Malformed(SearchCode.TOPIC, "A topic is one to four lower-case names joined by '/'.")
         words, chosen = search.terms(query.text), facets.words(query.filters)
@@ -116,7 +123,7 @@ class Retrieval:
         # A text of signs only. Without terms the query would match all protocols.
         if query.text.strip() and not words:
             return Page([], None)
-        uses = await self._uses(terms)
+        uses = await self._uses(terms, {} if known is None else known)
         if not all(uses):
             return Page([], None)
         if number is None:
@@ -131,18 +138,22 @@ class Retrieval:
         at_most = len(found) if query.cursor is None and following is None else min(map(_postings, uses))
         return Page(found, following, "words" if number < len(words) else "newest", at_most)
 
-    async def culprits(self, query: Query) -> list[str]:
-        """Return the parts of a query without results (`Query.parts`), each of which alone keeps it from having some."""
-        # A few searches of one result. There are no more parts than facets and two.
-        return [name for name, rest in query.parts() if (await self.page(replace(rest, limit=1))).protocols]
+    async def culprits(self, query: Query, known: Uses) -> list[str]:
+        """Return the parts of a query without results (`Query.parts`), each of which alone keeps it from having some.
 
-    async def _uses(self, terms: Sequence[Term]) -> list[dict[str, int]]:
-        """Return for each term the words it stands for, with the number of postings of each."""
-        uses: list[dict[str, int]] = [{} for _ in terms]
-        lasts = [term.text + _LAST if term.prefix else term.text for term in terms]
-        for row in await self._pool.fetch(_USES, [term.text for term in terms], lasts, MAX_COMPLETIONS):
-            uses[row["number"] - 1][row["word"]] = row["uses"]
-        return uses
+        `known`: of the `page` without results.
+        """
+        # A few searches of one result. There are no more parts than facets and two.
+        return [name for name, rest in query.parts() if (await self.page(replace(rest, limit=1), known)).protocols]
+
+    async def _uses(self, terms: Sequence[Term], known: Uses) -> list[dict[str, int]]:
+        missing = [term for term in dict.fromkeys(terms) if term not in known]
+        if missing:
+            lasts = [term.text + _LAST if term.prefix else term.text for term in missing]
+            known.update((term, {}) for term in missing)
+            for row in await self._pool.fetch(_USES, [term.text for term in missing], lasts, MAX_COMPLETIONS):
+                known[missing[row["number"] - 1]][row["word"]] = row["uses"]
+        return [known[term] for term in terms]
 
     async def _walk(
         self, query: Query, terms: Sequence[Term], number: int, leads: Sequence[str], at: tuple[int, int]

@@ -15,7 +15,7 @@ from treaty_consensus.log.merkle import Node, leaf_hash, node_hash
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, TreeEdge, edge_tiles, node_hash_in_tile
 
 from ..codes import RegistryLogCode
-from ..storage.postgres import Connection, Pool
+from ..storage.postgres import AnyConnection, Connection, Pool
 from .entry import Entry
 
 # One query, because the writer waits for it: facts and logged ids together cost one round trip a batch.
@@ -72,6 +72,12 @@ async def read_fact(connection: Connection | Pool, key: str) -> Fact | None:
     """Return the fact under `key` as of the newest commit, or None."""
     data = await connection.fetchval("select fact from facts where key = $1", key)
     return decode(data) if data is not None else None
+
+
+async def read_facts(connection: AnyConnection, keys: Sequence[str]) -> dict[str, Fact]:
+    """Return the existing facts under `keys` as of the newest commit."""
+    rows = await connection.fetch("select key, fact from facts where key = any($1)", list(keys))
+    return {row["key"]: decode(row["fact"]) for row in rows}
 
 
 async def append(

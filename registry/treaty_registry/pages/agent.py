@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -34,15 +35,20 @@ async def context(
     views: Views, history: TopicHistory, agents: AgentQueries, did: str, kind: str | None, before: int | None
 ) -> Mapping[str, object]:
     """Return the values of the page of a DID. `kind`, `before`: which of its statements. Raises `NotFound`, `Malformed`."""
+    # First: a DID that is not known costs no more than this.
     identity = await views.catalogue.identity(did)
     parsed, size = parse_did(did), views.registry.head.size
-    standing = await views.standings.standing(did, None)
-    principal = await views.standings.principal(did)
-    log = await views.elections.log(views.registry.head)
+    standing, principal, log, vouches, grants, statements, spoken, ballots = await asyncio.gather(
+        views.standings.standing(did, None),
+        views.standings.principal(did),
+        views.elections.log(views.registry.head),
+        views.elections.vouched(did, MAX_VOUCHES + 1),
+        views.elections.grants(did, MAX_GRANTS + 1),
+        agents.statements(did, kind, min(before or size, size)),
+        agents.spoken(did),
+        agents.ballots(did),
+    )
     parameters = await history.parameters(log.parameters) if log.parameters else None
-    vouches, grants = await views.elections.vouches(did), await views.elections.grants(did)
-    statements = await agents.statements(did, kind, min(before or size, size))
-    spoken, ballots = await agents.spoken(did), await agents.ballots(did)
     shown = ballots[:MAX_BALLOTS]
     named = await agents.names(sorted(_ranked(shown) | {credit.hash for credit in standing.credits[:MAX_CREDITS]}))
     return {
@@ -55,10 +61,10 @@ async def context(
         "credit_chart": _credit_chart(standing),
         "principal": principal,
         "why": why(parsed, standing, principal, parameters),
-        "vouches": vouches.vouches[:MAX_VOUCHES],
-        "more_vouches": max(len(vouches.vouches) - MAX_VOUCHES, 0),
+        "vouches": vouches[:MAX_VOUCHES],
+        "more_vouches": len(vouches) > MAX_VOUCHES,
         "grants": grants.grants[:MAX_GRANTS],
-        "more_grants": max(len(grants.grants) - MAX_GRANTS, 0),
+        "more_grants": len(grants.grants) > MAX_GRANTS,
         "keys": [*identity.keys.items()][:MAX_KEYS],
         "more_keys": max(len(identity.keys) - MAX_KEYS, 0),
         "kinds": KINDS_OF_AGENTS,

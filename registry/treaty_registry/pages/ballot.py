@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,24 @@ if TYPE_CHECKING:
 
 async def context(views: Views, topic: str, did: str | None) -> Mapping[str, object]:
     """Return the values that the page of a ballot in a topic shows. `did`: shows its weight. Raises `Malformed`, `NotFound`."""
-    head = views.registry.head
-    election = await views.elections.topic(topic, head)
-    choices = [candidate.uris[0] for candidate in election.candidates[:1]]
+    candidates, log, standing, position = await asyncio.gather(
+        views.elections.candidates(topic),
+        views.elections.log(views.registry.head),
+        views.standings.standing(did, None) if did else _nothing(),
+        views.elections.voter(topic, did) if did else _nothing(),
+    )
+    choices = [candidate.uris[0] for candidate in candidates[:1]]
     return {
-        "topic": election,
-        "log": await views.elections.log(head),
+        "topic": topic,
+        "candidates": candidates,
+        "log": log,
         "did": did,
-        "standing": await views.standings.standing(did, None) if did else None,
-        "position": await views.elections.voter(topic, did) if did else None,
+        "standing": standing,
+        "position": position,
         "most": MAX_CANDIDATES,
         "command": shlex.join(["treaty", "vote", topic, *choices, "none"]),
     }
+
+
+async def _nothing() -> None:
+    """Stand for an answer that was not asked for."""

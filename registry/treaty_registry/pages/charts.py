@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from markupsafe import Markup, escape
 
@@ -159,18 +160,24 @@ def state_picture(present: Mapping[str, Sequence[str]], title: str) -> Markup:
 
     `present`: state → names of documents.
     """
+    states = [_state(state, present.get(state, ())) for state in _PLACES]
+    width = 4 * _BOX + 3 * _GAP + 4
+    return _svg(width, _TOP + _ROW + _HIGH + 24, title, [_transitions(), *states], "states")
+
+
+@lru_cache(maxsize=1)
+def _transitions() -> str:
+    """Draw the arrows, which are the same for all topics."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for (state, event), target in TRANSITIONS.items():
         if target != state:
             arrows.setdefault((state, target), []).append(str(event))
     drawn = [_arrow(source, target, ", ".join(events)) for (source, target), events in arrows.items()]
-    drawn += [_state(state, present.get(state, ())) for state in _PLACES]
     tip = (
         '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0 10 5 0 10z" class="tip"/></marker></defs>'
     )
-    width = 4 * _BOX + 3 * _GAP + 4
-    return _svg(width, _TOP + _ROW + _HIGH + 24, title, [tip, *drawn], "states")
+    return "".join([tip, *drawn])
 
 
 def _corner(state: str) -> tuple[int, int]:

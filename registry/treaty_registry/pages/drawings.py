@@ -47,7 +47,6 @@ class Charts:
     """The charts of a topic's page."""
 
     order: Sequence[CountedChoice]
-    heat: Chart
     clusters: Chart
     epochs: Chart | None
     voices: Sequence[HeardVoice]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import msgspec
 from cryptography import x509
@@ -74,7 +72,7 @@ def decode(index: int, leaf: bytes, origin: str) -> EntryView:
     if view.id is None:
         return view
     made = statement.parse(leaf)
-    text = _indented(json.loads(made.payload))
+    text = _indented(made.payload)
     return replace(
         view,
         members=tuple(_members(made, origin)),
@@ -85,8 +83,6 @@ def decode(index: int, leaf: bytes, origin: str) -> EntryView:
     )
 
 
-# A leaf never changes, and the newest ones are shown again with each new head. At most 16 MiB, with the largest leaves.
-@lru_cache(maxsize=256)
 def outline(index: int, leaf: bytes, origin: str) -> EntryView:
     """Return a leaf as lists show it: as `decode`, but a statement without its members, signatures and JSON."""
     try:
@@ -124,7 +120,7 @@ def _other(index: int, leaf: bytes) -> EntryView:
         found = parse_sigstore_leaf(leaf)
     except (Malformed, TooLarge):
         return view
-    text = _indented(json.loads(leaf))
+    text = _indented(leaf)
     view = replace(view, json=text[:MAX_JSON], is_cut=len(text) > MAX_JSON)
     if isinstance(found, CertificateLeaf):
         return replace(view, kind="certificate", says=explained.SAYS["certificate"], members=tuple(_certificate(found.der)))
@@ -152,5 +148,5 @@ def _certificate(der: bytes) -> Iterator[Member]:
     yield Member("serial", explained.SIGSTORE["serial"], (Link(f"{serial:x}"),))
 
 
-def _indented(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
+def _indented(data: bytes) -> str:
+    return msgspec.json.format(data, indent=2).decode("utf-8")

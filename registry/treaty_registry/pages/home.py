@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ..catalogue.queries import SUMMARY, summary
@@ -51,13 +52,20 @@ where s.state <> 'active' order by s.index desc limit $2
 async def context(views: Views) -> Mapping[str, object]:
     """Return the values that the first page shows."""
     pool = views.registry.pool
-    (numbers,) = await pool.fetch(_NUMBERS)
+    numbers, log, newest, elected, warnings, topics = await asyncio.gather(
+        pool.fetchrow(_NUMBERS),
+        views.elections.log(views.registry.head),
+        pool.fetch(_NEWEST, MAX_NEWEST),
+        pool.fetch(_ELECTED, MAX_DECISIONS, MAX_NEWEST),
+        pool.fetch(_WARNINGS, MAX_STATUSES, MAX_NEWEST),
+        views.elections.topics("", MAX_TOPICS),
+    )
     return {
         "protocols": numbers["protocols"],
         "elected_protocols": numbers["elected"],
-        "log": await views.elections.log(views.registry.head),
-        "newest": [summary(row) for row in await pool.fetch(_NEWEST, MAX_NEWEST)],
-        "elected": await pool.fetch(_ELECTED, MAX_DECISIONS, MAX_NEWEST),
-        "warnings": await pool.fetch(_WARNINGS, MAX_STATUSES, MAX_NEWEST),
-        "topics": (await views.elections.topics("")).topics[:MAX_TOPICS],
+        "log": log,
+        "newest": [summary(row) for row in newest],
+        "elected": elected,
+        "warnings": warnings,
+        "topics": topics.topics,
     }

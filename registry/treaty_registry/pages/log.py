@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,10 @@ from .entries import decode, outline
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from markupsafe import Markup
+
     from ..serving.views import Views
+    from .renderer import Renderer
 
 MAX_ENTRIES = 20
 """Entries of one page."""
@@ -36,14 +40,18 @@ class SignatureLine:
     time: int | None
 
 
-async def log_context(views: Views, before: int | None) -> Mapping[str, object]:
+async def log_context(views: Views, renderer: Renderer, before: int | None) -> Mapping[str, object]:
     """Return what the page of the log shows. `before`: the entries end below this index."""
     registry, head = views.registry, views.registry.head
-    log = await views.elections.log(head)
     published = head.published
     end = head.size if before is None else min(before, head.size)
     begin = max(0, end - MAX_ENTRIES)
-    leaves = await read_range(registry.pool, begin, end)
+    log, leaves = await asyncio.gather(views.elections.log(head), read_range(registry.pool, begin, end))
+
+    def row(index: int, leaf: bytes) -> Markup:
+        # A leaf never changes, and the newest ones are shown again with each new head.
+        return renderer.part("entry_row.html", str(index), lambda: {"entry": outline(index, leaf, registry.origin)})
+
     origin, size, root, *_ = published.note.decode().split("\n")
     return {
         "log": log,
@@ -51,7 +59,7 @@ async def log_context(views: Views, before: int | None) -> Mapping[str, object]:
         "checkpoint": {"origin": origin, "size": int(size), "root": root, "text": published.note.decode()},
         "signatures": signature_lines(published.note, str(registry.log_key), str(registry.clock_key)),
         "tree": tree.layout(published.size),
-        "entries_of_page": [outline(begin + place, leaf, registry.origin) for place, leaf in enumerate(leaves)][::-1],
+        "entries_of_page": [row(begin + place, leaf) for place, leaf in enumerate(leaves)][::-1],
         "begin": begin,
         "end": end,
         "newer": min(end + MAX_ENTRIES, head.size) if end < head.size else None,

@@ -41,7 +41,7 @@ class Pages:
         """`site`: the archive of the documentation, or a path where nothing is."""
         self.views = views
         self.assets = Assets()
-        self.renderer = Renderer(views.registry.origin, self.assets)
+        self.renderer = Renderer(views.registry.origin, self.assets, views.memory)
         self.agents = AgentQueries(views.registry.pool)
         self.history = TopicHistory(views.registry, views.standings)
         self.assets.keep_in(views.memory)
@@ -72,7 +72,7 @@ class Pages:
         """Return the page of a topic: the protocol to speak there, and the reasons. Raises `Malformed`, `NotFound`."""
 
         async def context() -> Context:
-            return await topic_page.context(self.views, self.history, self.agents, topic)
+            return await topic_page.context(self.views, self.history, self.agents, self.renderer, topic)
 
         return await self._show(f"/topics/{topic}", "topic.html", context, topic, PERIODIC)
 
@@ -89,7 +89,7 @@ class Pages:
         uri = self.views.uri(path)
 
         async def context() -> Context:
-            return await protocol.context(self.views, self.inspection, uri)
+            return await protocol.context(self.views, self.inspection, self.renderer, uri)
 
         # The list of versions and its newest one are on the page too.
         return await self._show(path, "protocol.html", context, uri, versions_of(uri), PERIODIC, queue=self._inspecting)
@@ -122,7 +122,7 @@ class Pages:
 
     async def log(self, target: str, before: int | None) -> Representation:
         """Return the page of the log: its head, its tree, and the entries below index `before`, by default the newest."""
-        return await self._show(target, "log.html", lambda: log.log_context(self.views, before), HEAD)
+        return await self._show(target, "log.html", lambda: log.log_context(self.views, self.renderer, before), HEAD)
 
     async def statement(self, id_: str) -> Representation:
         """Return the page of a logged statement. Raises `Malformed`, `NotFound`."""

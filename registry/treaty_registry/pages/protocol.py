@@ -24,73 +24,91 @@ from .trust_steps import Evidence, trust_steps
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from markupsafe import Markup
+
     from ..serving.views import Views
     from .inspection import Inspection
+    from .renderer import Renderer
 
-MAX_SIGNED = 8
-"""Handlers whose signature is shown. Each is a blob to read."""
+MAX_FULL = 4
+"""Handlers that are shown with their signature and their package. Each is two blobs to read, once."""
 MAX_SHOWN = 8
 """Versions, and speakers, on the page itself. Both have lists of their own."""
 MAX_STATUSES = 10
 USABLE = frozenset({"active", "deprecated"})
 """The states in which an agent fetches a protocol or a handler."""
 
-_BASE = "select base from protocols where uri = $1"
 _STATUSES = """
-select s.index, s.state, s.wheel, encode(l.statement, 'hex') as statement
-from statuses s join leaves l using (index) where s.uri = $1 order by s.index desc limit $2
+select p.base, s.index, s.state, s.wheel, encode(l.statement, 'hex') as statement
+from protocols p
+left join lateral (select * from statuses where uri = p.uri order by index desc limit $2) s on true
+left join leaves l on l.index = s.index
+where p.uri = $1 order by s.index desc
 """
 
 
 @dataclass(frozen=True)
 class ShownHandler:
-    """A handler, and the claims of its bundle about its signing; None for those beyond `MAX_SIGNED`."""
+    """A handler, the claims of its bundle about its signing, and the contents of its package.
+
+    `operations`, `vectors`: the same contents as parts of the page, if the package could be read.
+    """
 
     view: HandlerView
-    is_declarative: bool
-    signature: SignatureView | Unreadable | None
+    signature: SignatureView | Unreadable
+    package: PackageView | Unreadable
+    operations: Markup | None = None
+    vectors: Markup | None = None
+
+    @property
+    def is_declarative(self) -> bool:
+        """Return whether it runs no code."""
+        return self.view.entry_point == DECLARATIVE
 
 
-async def context(views: Views, inspection: Inspection, uri: str) -> Mapping[str, object]:
+async def context(views: Views, inspection: Inspection, renderer: Renderer, uri: str) -> Mapping[str, object]:
     """Return the data of the page of a version. Raises `NotFound`, `Malformed`."""
     stored = await views.catalogue.record(uri)
     record = msgspec.json.decode(stored.json, type=Record)
     chosen = chosen_handler(record)
-    document, package = await asyncio.gather(inspection.document(record.hash), _package(inspection, chosen))
-    signed = record.handlers[:MAX_SIGNED]
-    signatures = await asyncio.gather(*(inspection.signature(handler.bundle) for handler in signed))
-    handlers = [
-        ShownHandler(handler, handler.entry_point == DECLARATIVE, signatures[number] if number < len(signatures) else None)
-        for number, handler in enumerate(record.handlers)
-    ]
+    ordered = sorted(record.handlers, key=lambda handler: handler is not chosen)
+    document, handlers, found, speakers, statuses = await asyncio.gather(
+        inspection.document(record.hash),
+        asyncio.gather(*(_shown(inspection, renderer, handler) for handler in ordered[:MAX_FULL])),
+        views.catalogue.versions(record.namespace, record.name),
+        views.standings.speakers(record.hash, None, None),
+        views.registry.pool.fetch(_STATUSES, uri, MAX_STATUSES),
+    )
+    versions, first = found.versions, handlers[0] if handlers else None
+    package = first.package if first else None
     published = views.registry.head.published
     evidence = Evidence(
         record,
         chosen,
         not isinstance(document, Unreadable),
         package,
-        next((handler.signature for handler in handlers if handler.view is chosen), None),
+        first.signature if first else None,
         published.size,
         # A note has its text, an empty line, and a line for each signature: the log's, the clock's, then the witnesses'.
         max(0, published.note.count("\n— ".encode()) - 2),
     )
-    versions = (await views.catalogue.versions(record.namespace, record.name)).versions
-    speakers = await views.standings.speakers(record.hash, None, None)
-    shown = package if isinstance(package, PackageView) else None
     return {
         "record": record,
         "document": document,
         "package": package,
-        "operations": [] if shown is None else _operations(shown),
+        "operations": first.operations if first else None,
+        "vectors": first.vectors if first else None,
         "chosen": chosen,
         "handlers": handlers,
+        "more_handlers": ordered[MAX_FULL:],
+        "declarative": DECLARATIVE,
         "steps": trust_steps(evidence),
         "versions": versions[:MAX_SHOWN],
         "version_count": len(versions),
         "newer": _newer(record, versions),
         "aliases": [(alias, is_verified_alias(alias, parse_did(record.publisher))) for alias in record.aliases],
-        "base": await views.registry.pool.fetchval(_BASE, uri),
-        "statuses": await views.registry.pool.fetch(_STATUSES, uri, MAX_STATUSES),
+        "base": statuses[0]["base"] if statuses else None,
+        "statuses": [status for status in statuses if status["index"] is not None],
         "speakers": speakers.speakers[:MAX_SHOWN],
         "more_speakers": len(speakers.speakers) > MAX_SHOWN or speakers.next is not None,
         "speaker_count": len(speakers.speakers),
@@ -104,8 +122,14 @@ def chosen_handler(record: Record) -> HandlerView | None:
     return next(usable, record.handlers[0] if record.handlers else None)
 
 
-async def _package(inspection: Inspection, handler: HandlerView | None) -> PackageView | Unreadable | None:
-    return None if handler is None else await inspection.package(handler)
+async def _shown(inspection: Inspection, renderer: Renderer, handler: HandlerView) -> ShownHandler:
+    signature, package = await asyncio.gather(inspection.signature(handler.bundle), inspection.package(handler))
+    if isinstance(package, Unreadable):
+        return ShownHandler(handler, signature, package)
+    # A wheel never changes, and a long manifest takes longer to show than all the rest of the page.
+    key = f"{handler.wheel} {handler.filename}"
+    operations = renderer.part("operations.html", key, lambda: {"package": package, "operations": _operations(package)})
+    return ShownHandler(handler, signature, package, operations, renderer.part("vectors.html", key, lambda: {"package": package}))
 
 
 def _snippets(record: Record, handler: HandlerView | None, package: PackageView | Unreadable | None) -> Snippets | None:

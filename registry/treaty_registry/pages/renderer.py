@@ -1,18 +1,20 @@
-"""Render templates. All text in them is escaped unless it is `Markup`, which only `prose` and `charts` make."""
+"""Render templates. All text in them is escaped unless it is `Markup`, which only `prose` and `charts` make, and templates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar.plugins.jinja import JinjaTemplateEngine
+from markupsafe import Markup
 
 from ..serving.representation import HTML, NO_STORE, PackedRepresentation, Representation
 from . import wording
 
 if TYPE_CHECKING:
+    from ..serving.cache import ResponseCache
     from .assets import Assets
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -40,13 +42,19 @@ HEADERS = (
 class Renderer:
     """Renders the templates of one registry. Safe for concurrent use.
 
-    `origin`: the name of the registry's log, which each page shows. `links`: what the navigation offers beside the catalogue.
+    `origin`: the name of the registry's log, which each page shows. `memory`: keeps the parts of pages.
     """
 
-    def __init__(self, origin: str, assets: Assets) -> None:
+    def __init__(self, origin: str, assets: Assets, memory: ResponseCache) -> None:
+        self._memory = memory
         # A name that a template misspells is an error, and no empty text.
         environment = Environment(
-            loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+            loader=FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,  # templates do not change while this runs, so their files are read once
         )
         environment.filters.update(wording.FILTERS)
         environment.globals.update(origin=origin, asset=assets.path)
@@ -55,6 +63,18 @@ class Renderer:
     def text(self, template: str, context: Mapping[str, object]) -> bytes:
         """Return a template's text."""
         return self.engine.get_template(template).render(context).encode("utf-8")
+
+    def part(self, template: str, key: str, context: Callable[[], Mapping[str, object]]) -> Markup:
+        """Return a template's text as a part of a page, cached as an answer that never changes.
+
+        `key`: names everything that the text depends on, such as the hash of its content. `context`: called when it is not known.
+        """
+        name = f"part {template} {key}"
+        kept = self._memory.get(name)
+        if kept is None:
+            kept = Representation(self.text(template, context()), HTML)
+            self._memory.keep(name, kept)
+        return Markup(kept.body.decode("utf-8"))  # noqa: S704 (a template of ours escaped all text in it)
 
     def page(self, template: str, context: Mapping[str, object]) -> Representation:
         """Return a page, as it is and compressed."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ..catalogue.facets import VALUES
-from ..catalogue.retrieval import Query
+from ..catalogue.retrieval import Query, Uses
 
 if TYPE_CHECKING:
     from ..serving.views import Views
@@ -78,10 +78,11 @@ FACETS = tuple(
 
 async def context(views: Views, query: Query) -> Mapping[str, object]:
     """Return what the page of search shows. Raises as `Retrieval.page`."""
-    page = await views.retrieval.page(query)
+    known: Uses = {}
+    page = await views.retrieval.page(query, known)
     parts = list(_parts(query))
     is_empty = not page.protocols and page.next is None and query.cursor is None
-    culprits = await views.retrieval.culprits(query) if is_empty else []
+    culprits = await views.retrieval.culprits(query, known) if is_empty else []
     return {
         "query": query,
         "page": page,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from treaty_client.audit import reasons as explained
 from treaty_client.audit.decision import Candidate as Counted
 from treaty_client.audit.decision import Nominee, Transcript
 from treaty_consensus import statement
-from treaty_consensus.canonical import b64decode
+from treaty_consensus.canonical import b64decode, hex_digest
 from treaty_consensus.election.states import FORMER
 from treaty_consensus.kinds import NONE, Decision
 from treaty_consensus.protocol import parse_protocol_uri
@@ -21,13 +22,16 @@ from treaty_consensus.statement import MAX_LEAF
 
 from ..catalogue.agents import Named
 from ..catalogue.resources import Candidate, DecisionView, Topic
-from ..serving.history import Reign
+from ..serving.history import Reign, Supports, Vote
 from . import drawings, voices, wording
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from ..catalogue.agents import AgentQueries
     from ..serving.history import TopicHistory
     from ..serving.views import Views
+    from .renderer import Renderer
 
 MAX_OTHERS = 12
 MAX_OPEN = 6
@@ -103,22 +107,26 @@ class Book:
     choices: Mapping[str, drawings.CountedChoice]
 
 
-async def context(views: Views, history: TopicHistory, agents: AgentQueries, topic: str) -> Mapping[str, object]:
+async def context(
+    views: Views, history: TopicHistory, agents: AgentQueries, renderer: Renderer, topic: str
+) -> Mapping[str, object]:
     """Return the values that the page of a topic shows. Raises `NotFound`, `Malformed`."""
     head = views.registry.head
-    shown = await views.elections.topic(topic, head)
+    (shown, statuses), log = await asyncio.gather(views.elections.election(topic, head), views.elections.log(head))
     decision = decided(shown.decision)
     transcript = None
     if shown.decision is not None and shown.decision.transcript is not None:
         transcript = msgspec.json.decode(shown.decision.transcript, type=Transcript)
-    reigns = [reign for reign in await history.succession(topic, head.size) if reign.consensus] if decision else []
-    named = await agents.names(sorted({reign.consensus for reign in reigns[:MAX_REIGNS] if reign.consensus}))
-    names = names_of(shown.candidates, named)
-    choices = {choice.hash: choice for choice in drawings.order_of(transcript, names)} if transcript else {}
-    book = Book(names, transcript, await agents.statuses(_shown_uris(shown.candidates)), choices)
     first = [candidate for candidate in shown.candidates if candidate.state]
     others = [candidate for candidate in shown.candidates if not candidate.state]
-    pairs = await _pairs(views, history, shown, others[:MAX_OTHERS])
+    (reigns, named), pairs, counted = await asyncio.gather(
+        _reigns(history, agents, shown, head.size),
+        _pairs(history, log.parameters, shown, others[:MAX_OTHERS]),
+        _counted(history, shown, decision, transcript),
+    )
+    names = names_of(shown.candidates, named)
+    choices = {choice.hash: choice for choice in drawings.order_of(transcript, names)} if transcript else {}
+    book = Book(names, transcript, statuses, choices)
     entries = _ordered([_entry(candidate, book, None) for candidate in first])
     verdict = judge(entries, shown, transcript, reigns)
     return {
@@ -140,7 +148,8 @@ async def context(views: Views, history: TopicHistory, agents: AgentQueries, top
         "share": explained.share,
         "meter": drawings.meter,
         "first_choices": drawings.first_choices,
-        "charts": await _charts(history, shown, decision, book) if transcript and decision else None,
+        "charts": _charts(transcript, book, *counted) if transcript and counted else None,
+        "matrix": _matrix(renderer, decision, book) if decision and transcript else None,
     }
 
 
@@ -243,34 +252,59 @@ def _ordered(entries: Sequence[ShownDocument]) -> list[ShownDocument]:
     return sorted(entries, key=lambda entry: (entry.place is None, entry.place or 0))
 
 
-def _shown_uris(candidates: Iterable[Candidate]) -> list[str]:
-    return [uri for candidate in candidates for uri in candidate.uris[:MAX_URIS]]
+async def _reigns(
+    history: TopicHistory, agents: AgentQueries, shown: Topic, size: int
+) -> tuple[Sequence[Reign], Mapping[str, Named]]:
+    """Return who was the consensus among the first `size` leaves, and the names of these documents."""
+    if shown.decision is None:
+        return (), {}
+    reigns = [reign for reign in await history.succession(shown.topic, size) if reign.consensus]
+    # Most of them are still documents of the topic.
+    known = {candidate.hash: Named(candidate.uris[0], candidate.title) for candidate in shown.candidates}
+    wanted = sorted({reign.consensus for reign in reigns[:MAX_REIGNS] if reign.consensus} - known.keys())
+    return reigns, {**known, **await agents.names(wanted)} if wanted else known
 
 
 async def _pairs(
-    views: Views, history: TopicHistory, shown: Topic, others: Sequence[Candidate]
+    history: TopicHistory, in_force: str | None, shown: Topic, others: Sequence[Candidate]
 ) -> explained.ReportedPairs | None:
-    """Return the pairs that reported the documents without a state, if the log has parameters."""
-    log = await views.elections.log(views.registry.head)
-    if log.parameters is None or not others:
+    """Return the pairs that reported the documents without a state, if the log has parameters `in_force`."""
+    if in_force is None or not others:
         return None
-    parameters = await history.parameters(log.parameters)
+    parameters = await history.parameters(in_force)
     return await history.pairs(shown.topic, [candidate.hash for candidate in others], parameters, shown.epoch)
 
 
-async def _charts(history: TopicHistory, shown: Topic, body: Decision, book: Book) -> drawings.Charts:
-    """Return the charts of a decision, with the numbers for their tables."""
-    transcript, decision = book.transcript, shown.decision
-    assert transcript is not None
-    assert decision is not None
+async def _counted(
+    history: TopicHistory, shown: Topic, body: Decision | None, transcript: Transcript | None
+) -> tuple[Mapping[str, Sequence[Vote]], Sequence[Supports]] | None:
+    """Return the votes of a decision, and the support at the decisions up to it."""
+    if shown.decision is None or body is None or transcript is None:
+        return None
     principals = [voice.principal for voice in transcript.voices]
-    votes = await history.votes(shown.topic, body.electorate, principals, body.input.size)
+    return await asyncio.gather(
+        history.votes(shown.topic, body.electorate, principals, body.input.size),
+        history.supports(shown.topic, shown.decision.index + 1),
+    )
+
+
+def _matrix(renderer: Renderer, decision: Decision, book: Book) -> Markup:
+    """Return the matrix of a decision: of up to a thousand cells, drawn once for a transcript and the names of its choices."""
+    transcript, order = book.transcript, [*book.choices.values()]
+    assert transcript is not None
+    key = f"{decision.transcript.sha256} {hex_digest(msgspec.json.encode([choice.name for choice in order]))}"
+    return renderer.part("matrix.html", key, lambda: {"order": order, "heat": drawings.heat(transcript, book.names)})
+
+
+def _charts(
+    transcript: Transcript, book: Book, votes: Mapping[str, Sequence[Vote]], supports: Sequence[Supports]
+) -> drawings.Charts:
+    """Return the charts of a decision, with the numbers for their tables."""
     heard = voices.hear(transcript, votes)
     return drawings.Charts(
         order=[*book.choices.values()],
-        heat=drawings.heat(transcript, book.names),
         clusters=drawings.clusters(transcript, heard, book.names),
-        epochs=drawings.epochs(transcript, await history.supports(shown.topic, decision.index + 1), book.names),
+        epochs=drawings.epochs(transcript, supports, book.names),
         voices=heard[: voices.MAX_VOICES],
         more_voices=max(len(heard) - voices.MAX_VOICES, 0),
     )

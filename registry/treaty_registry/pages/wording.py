@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import lru_cache
 from urllib.parse import quote
 
 from treaty_consensus.election.arithmetic import ONE
-from treaty_consensus.protocol import parse_protocol_uri
+from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
 
 def weight(units: str | int) -> str:
@@ -49,9 +50,15 @@ def when(seconds: int) -> str:
         return str(seconds)
 
 
+# Parsing a URI costs more than the row that shows it, and a page has most of its URIs several times. At most 8 MiB.
+@lru_cache(maxsize=4096)
+def _parsed(uri: str) -> ProtocolUri:
+    return parse_protocol_uri(uri)
+
+
 def path(uri: str) -> str:
     """Return the path of a protocol's URI at its registry."""
-    parsed = parse_protocol_uri(uri)
+    parsed = _parsed(uri)
     return f"/protocols/{parsed.namespace}/{parsed.name}/{parsed.version}"
 
 
@@ -62,7 +69,7 @@ def segment(text: str) -> str:
 
 def name(uri: str) -> str:
     """Return the name and the version in a protocol's URI."""
-    parsed = parse_protocol_uri(uri)
+    parsed = _parsed(uri)
     return f"{parsed.name} {parsed.version}"
 
 

@@ -94,7 +94,8 @@ class PackedRepresentation(Representation):
 
     def __init__(self, body: bytes, media_type: str, *extra: Header, cache_control: str = REVALIDATE) -> None:
         super().__init__(body, media_type, *extra, cache_control=cache_control)
-        small = gzip.compress(body, compresslevel=6, mtime=0)  # without a time, so equal bodies have equal tags
+        # Level 6 takes twice the time for two per cent less. Without a time, so equal bodies have equal tags.
+        small = gzip.compress(body, compresslevel=4, mtime=0)
         self.packed = Representation(small, media_type, *extra, ("Content-Encoding", "gzip"), cache_control=cache_control)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

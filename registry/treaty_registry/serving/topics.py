@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -12,9 +14,10 @@ from treaty_consensus.codes import TopicCode
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Gone, Malformed, NotFound
 from treaty_consensus.facts import BallotFact, LogFact, VouchFact
-from treaty_consensus.kinds import Electorate
+from treaty_consensus.kinds import Parameters
 from treaty_consensus.protocol import is_topic
 
+from ..catalogue.lookup import Lookup
 from ..catalogue.resources import (
     Candidate,
     DecisionView,
@@ -28,12 +31,13 @@ from ..catalogue.resources import (
     Vouches,
     VouchView,
 )
-from ..log.tables import read_fact
-from ..operator.schedule import read_timetable
+from ..log.tables import read_facts
 from ..registry import Head, Registry
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row
+
+    from ..catalogue.standing import StandingQueries
 
 # Any agent can publish, so each list is bounded: topics by pages, the others by their newest.
 MAX_TOPICS = 500
@@ -53,8 +57,9 @@ with chosen as (
   union
   select document from (select document from protocols where topic = $1 order by index desc limit $2) newest
 )
-select d.document, d.uris, d.title, e.state, coalesce(t.agreed, 0) as reports
-from (select document, array_agg(uri order by index) as uris, min(index) as index, (array_agg(title order by index))[1] as title
+select d.document, d.uris, d.states, d.title, e.state, coalesce(t.agreed, 0) as reports
+from (select document, array_agg(uri order by index) as uris, array_agg(p.state order by index) as states,
+             min(index) as index, (array_agg(title order by index))[1] as title
       from chosen join protocols p using (document) where p.topic = $1 group by document) d
 left join elections e on (e.topic, e.document) = ($1, d.document)
 left join tallies t on (t.topic, t.document) = ($1, d.document)
@@ -92,104 +97,124 @@ class _Transcript(msgspec.Struct):
     pairwise: list[list[str]]
 
 
+class CountedTopic(NamedTuple):
+    """A topic's election without the receipt of its decision. `statuses`: URI → the status that its publisher gave it."""
+
+    topic: Topic
+    statuses: Mapping[str, str]
+
+
 class Elections:
     """Reads the elections. Safe for concurrent use on one event loop."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, standings: StandingQueries) -> None:
         self._registry = registry
         self._pool = registry.pool
+        self._standings = standings
+        self._facts = Lookup(registry.pool, read_facts)
 
-    async def topics(self, after: str) -> Topics:
-        """Return topics by name, starting after the topic `after` or at the first one. Raises `Malformed`."""
+    async def topics(self, after: str, most: int = MAX_TOPICS) -> Topics:
+        """Return at most `most` topics by name, starting after the topic `after` or at the first one. Raises `Malformed`."""
         if after:
             check_topic(after)
-        rows = await self._pool.fetch(_TOPICS, after, MAX_TOPICS + 1)
+        rows = await self._pool.fetch(_TOPICS, after, most + 1)
         shown = [
             TopicSummary(row["topic"], row["protocols"], row["consensus"].hex() if row["consensus"] else None, row["epoch"])
-            for row in rows[:MAX_TOPICS]
+            for row in rows[:most]
         ]
-        return Topics(shown, shown[-1].topic if len(rows) > MAX_TOPICS else None)
+        return Topics(shown, shown[-1].topic if len(rows) > most else None)
 
     async def topic(self, topic: str, head: Head) -> Topic:
         """Return a topic's election. Raises `NotFound`, or `Malformed` when `topic` cannot be a topic."""
+        found, _ = await self.election(topic, head)
+        if found.decision is None:
+            return found
+        return msgspec.structs.replace(found, proof=(await self._registry.receipt(found.decision.statement)).decode())
+
+    async def election(self, topic: str, head: Head) -> CountedTopic:
+        """Return what the page of a topic shows of its election. Raises as `topic`."""
         check_topic(topic)
-        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST)
-        if not rows:
-            raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List them: treaty topics")
-        log, electorate = await self._log()
-        decision = await self._decision(topic, head)
+        rows, (log, parameters), decision = await asyncio.gather(self._documents(topic), self._log(), self._decision(topic, head))
         transcript = None
         if decision is not None and decision.transcript is not None:
             transcript = msgspec.json.decode(decision.transcript, type=_Transcript)
-        return Topic(
+        shown = Topic(
             topic=topic,
-            electorate=electorate,
+            electorate=parameters.electorate if parameters else None,
             epoch=log.epoch,
             candidates=_candidates(rows, transcript),
             matrix=transcript.pairwise if transcript else None,
             decision=decision,
-            proof=(await self._registry.receipt(decision.statement)).decode() if decision else None,
+            proof=None,
         )
+        return CountedTopic(shown, {uri: state for row in rows for uri, state in zip(row["uris"], row["states"], strict=True)})
+
+    async def candidates(self, topic: str) -> list[Candidate]:
+        """Return the documents of a topic, without the weights of a decision. Raises as `topic`."""
+        check_topic(topic)
+        return _candidates(await self._documents(topic), None)
 
     async def voter(self, topic: str, did: str) -> VoterPosition:
         """Return the sequence number and epoch of the next ballot of `did` in `topic`. Raises `Malformed`."""
         check_topic(topic)
         parse_did(did)
         # From the facts that admission reads, so that the next ballot has the number that it expects.
-        last = await read_fact(self._pool, f"ballot/{topic}/{did}")
-        log, _ = await self._log()
+        last, (log, _) = await asyncio.gather(self._facts.get(f"ballot/{topic}/{did}"), self._log())
         return VoterPosition(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)
 
     async def vouches(self, did: str) -> Vouches:
         """Return the sequence number and epoch of the next vouch of `did`, and its newest vouches in force. Raises
         `Malformed`."""
         parse_did(did)
-        last = await read_fact(self._pool, f"vouch/{did}")
-        log, _ = await self._log()
-        shown = [
-            VouchView(row["subject"], row["epoch"], row["statement"].hex(), row["index"])
-            for row in await self._pool.fetch(_VOUCHES, did, MAX_VOUCHES)
-        ]
+        last, (log, _), shown = await asyncio.gather(self._facts.get(f"vouch/{did}"), self._log(), self.vouched(did, MAX_VOUCHES))
         return Vouches(last.seq + 1 if isinstance(last, VouchFact) else 0, log.epoch, shown)
 
-    async def grants(self, did: str) -> Grants:
-        """Return the newest grants in force of the namespace of `did` and to `did`. Raises `Malformed`."""
+    async def vouched(self, did: str, most: int) -> list[VouchView]:
+        """Return the newest vouches of `did` in force, at most `most`."""
+        rows = await self._pool.fetch(_VOUCHES, did, most)
+        return [VouchView(row["subject"], row["epoch"], row["statement"].hex(), row["index"]) for row in rows]
+
+    async def grants(self, did: str, most: int = MAX_GRANTS) -> Grants:
+        """Return the newest grants in force of the namespace of `did` and to `did`, at most `most`. Raises `Malformed`."""
         parsed = parse_did(did)
         # A DID with a port has no namespace; the empty one is nobody's.
         namespace = parsed.namespace if parsed.port is None else ""
-        rows = await self._pool.fetch(_GRANTS, namespace, did, MAX_GRANTS)
+        rows = await self._pool.fetch(_GRANTS, namespace, did, most)
         shown = [GrantView(row["namespace"], row["grantee"], row["owner"], row["statement"].hex(), row["index"]) for row in rows]
         return Grants(did, shown)
 
     async def log(self, head: Head) -> LogView:
         """Return the log's name, keys, size and parameters."""
-        log, electorate = await self._log()
-        timetable = await read_timetable(self._pool)
+        log, parameters = await self._log()
+        period = parameters.epoch_seconds if parameters else None
         registry = self._registry
         return LogView(
             origin=registry.origin,
             key=str(registry.log_key),
             clock_key=str(registry.clock_key),
             operator=registry.operator,
-            electorate=electorate,
+            electorate=parameters.electorate if parameters else None,
             parameters=log.parameters,
             announced=log.announced,
             epoch=log.epoch,
             opened=log.opened,
-            closes=timetable.due if timetable else None,
+            closes=None if period is None else log.opened + period,
             size=head.size,
         )
 
-    async def _log(self) -> tuple[LogFact, Electorate | None]:
-        """Return the log's own fact, and the electorate in force."""
-        log = await read_fact(self._pool, facts.LOG)
+    async def _documents(self, topic: str) -> list[Row]:
+        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST)
+        if not rows:
+            raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List them: treaty topics")
+        return rows
+
+    async def _log(self) -> tuple[LogFact, Parameters | None]:
+        """Return the log's own fact, and the parameters in force."""
+        log = await self._facts.get(facts.LOG)
         assert isinstance(log, LogFact), "a registry that is open has a genesis"
         if log.parameters is None:
             return log, None
-        electorate = await self._pool.fetchval(
-            "select electorate from parameters where statement = $1", bytes.fromhex(log.parameters)
-        )
-        return log, electorate
+        return log, await self._standings.parameters(bytes.fromhex(log.parameters))
 
     async def _decision(self, topic: str, head: Head) -> DecisionView | None:
         row = await self._pool.fetchrow(_DECISION, topic, head.size)

@@ -99,8 +99,8 @@ class Views:
         self.registry = registry
         self.catalogue = Catalogue(registry.pool)
         self.retrieval = Retrieval(registry.pool)
-        self.elections = Elections(registry)
         self.standings = StandingQueries(registry.pool)
+        self.elections = Elections(registry, self.standings)
         self.memory = memory or ResponseCache()
         self._queue = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
         self.searches = FairQueue(time.monotonic, width=_SEARCHES, waiting=_SEARCHES_WAITING, code=RegistryCode.BUSY)
