@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from ..catalogue.queries import SUMMARY, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from ..catalogue.agents import AgentQueries, Named
+    from ..catalogue.resources import TopicSummary
     from ..serving.views import Views
 
 MAX_NEWEST = 6
@@ -48,10 +50,16 @@ where s.state <> 'active' order by s.index desc limit $2
 """
 
 
-async def context(views: Views) -> Mapping[str, object]:
+async def winners(agents: AgentQueries, topics: Iterable[TopicSummary]) -> Mapping[str, Named]:
+    """Return document → its name, for the consensus of each of these topics."""
+    return await agents.names(sorted({topic.consensus for topic in topics if topic.consensus}))
+
+
+async def context(views: Views, agents: AgentQueries) -> Mapping[str, object]:
     """Return the values that the first page shows."""
     pool = views.registry.pool
     (numbers,) = await pool.fetch(_NUMBERS)
+    topics = (await views.elections.topics("")).topics[:MAX_TOPICS]
     return {
         "protocols": numbers["protocols"],
         "elected_protocols": numbers["elected"],
@@ -59,5 +67,6 @@ async def context(views: Views) -> Mapping[str, object]:
         "newest": [summary(row) for row in await pool.fetch(_NEWEST, MAX_NEWEST)],
         "elected": await pool.fetch(_ELECTED, MAX_DECISIONS, MAX_NEWEST),
         "warnings": await pool.fetch(_WARNINGS, MAX_STATUSES, MAX_NEWEST),
-        "topics": (await views.elections.topics("")).topics[:MAX_TOPICS],
+        "topics": topics,
+        "winners": await winners(agents, topics),
     }
