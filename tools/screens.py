@@ -1,6 +1,6 @@
 """`make screens`: pictures of the command line and of the pages, of real runs: docs/screens/*.svg and *.png.
 
-    python tools/screens.py [--port 8302] [--web-port 8462]
+    python tools/screens.py [--port 8080] [--web-port 8443]
 
 A registry with the first-party catalogue and three domains is started in a temporary folder (`demo/run.py`). The story of the
 quick starts is played there, and after it `RIVAL`: a second protocol stands for election and loses. Then each command of
@@ -100,8 +100,8 @@ font-size: {char_height}px; line-height: {line_height}px; }} {styles}</style>
 def main() -> int:
     """Renew all pictures; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, default=8302)
-    parser.add_argument("--web-port", type=int, default=8462)
+    parser.add_argument("--port", type=int, default=8080)
+    parser.add_argument("--web-port", type=int, default=8443)
     arguments = parser.parse_args()
     # A termination unwinds as Ctrl-C does, so that the registry ends too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -210,6 +210,7 @@ def _show(page: Page, base: str, name: str, path: str) -> None:
         for _ in range(2):
             page.get_by_role("button", name="Rank it").first.click()
         page.evaluate("document.activeElement.blur()")
+        page.mouse.move(0, 0)
 
 
 def _picture(page: Page, top: str, file: Path) -> None:

@@ -67,6 +67,7 @@ async def context(views: Views, agents: AgentQueries) -> Mapping[str, object]:
         "newest": [summary(row) for row in await pool.fetch(_NEWEST, MAX_NEWEST)],
         "elected": await pool.fetch(_ELECTED, MAX_DECISIONS, MAX_NEWEST),
         "warnings": await pool.fetch(_WARNINGS, MAX_STATUSES, MAX_NEWEST),
-        "topics": topics,
+        # The elected ones first: they answer the question of the page.
+        "topics": sorted(topics, key=lambda topic: topic.consensus is None),
         "winners": await winners(agents, topics),
     }
