@@ -125,7 +125,7 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.ids |= {value for name in ("id", "name") if (value := found.get(name))}
-        self.links += [value for name in ("href", "src", "action") if (value := found.get(name))]
+        self.links += [value for name in ("href", "src", "srcset", "action") if (value := found.get(name))]
         if "style" in found or tag == "style" or (tag == "script" and "src" not in found):
             self.inline.append(f"<{tag}>")
         self.inline += [f"{tag} {name}" for name in found if name.startswith("on")]

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from docs.site.search import SearchMixed
+from docs.site.staging import EXTRA
 from sphinx.application import Sphinx
+from sphinx.config import Config
 
 from treaty_consensus import __version__
 
@@ -16,7 +18,7 @@ release = __version__
 language = "en"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
-exclude_patterns: list[str] = []
+exclude_patterns = [EXTRA]
 
 # A link to a test vector has a class, by which it stays as `staging` wrote it.
 myst_enable_extensions = ["attrs_inline"]
@@ -44,5 +46,10 @@ html_search_language = "en"
 
 
 def setup(app: Sphinx) -> None:
-    """Search Chinese words as well."""
+    """Search Chinese words as well, and keep the pictures that HTML names."""
     app.add_search_language(SearchMixed)
+    app.connect("config-inited", _keep_pictures)
+
+
+def _keep_pictures(app: Sphinx, config: Config) -> None:
+    config["html_extra_path"] = [str(app.srcdir / EXTRA)]

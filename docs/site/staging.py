@@ -2,7 +2,8 @@
 
 No page is copied in the repository. A page of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of
 its folder. Each other file that a page links is under files/: Markdown as a page, all else as it is. A linked folder is a page
-that lists its files. Test vectors are below vectors/, at addresses that last, whether a page links them or not.
+that lists its files. A picture of `<picture>`, which is HTML, is below `EXTRA`, and the site has it as it is. Test vectors are
+below vectors/, at addresses that last, whether a page links them or not.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _PATTERNS = (
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
 _CODE = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?P<after>\))")
+_SOURCE = re.compile(r'(?P<before>\b(?:src|srcset)=")(?P<target>[^"\s:]+)(?P<after>")')
+EXTRA = "extra"
+"""The folder of the files that no Markdown names, so that Sphinx has to be told of them."""
 _ORPHAN = "---\norphan: true\n---\n\n"
 _LISTED = 100
 """Files in the list of a folder."""
@@ -99,18 +103,17 @@ def stage(folder: Path) -> None:
         elif _is_page(path):
             text = path.read_text(encoding="utf-8")
             waiting += _linked(path, text)
+            for picture in _pictures(path, text):
+                _copy(picture, folder / EXTRA / place(picture))
             _write(target, _head(path) + moved(path, text))
         else:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
+            _copy(path, target)
 
 
 def write_vectors(folder: Path) -> None:
     """Write the test vectors and their list into the folder of the built site: Sphinx would name them by a hash."""
     for path in _vectors():
-        target = folder / _vector_place(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
+        _copy(path, folder / _vector_place(path))
     _write(folder / "vectors" / "index.json", vectors.index())
 
 
@@ -142,7 +145,17 @@ def _moved_line(page: Path, line: str) -> str:
             return f"{match['before']}{relative}{match['after']}{{.external}}"
         return f"{match['before']}/{place(target)}{match['anchor'] or ''}{match['after']}"
 
-    return _outside_code(line, lambda part: _LINK.sub(follow, part))
+    def show(match: re.Match[str]) -> str:
+        picture = os.path.relpath(place(_resolved(page, match["target"])), Path(place(page)).parent)
+        return f"{match['before']}{picture}{match['after']}"
+
+    return _outside_code(line, lambda part: _SOURCE.sub(show, _LINK.sub(follow, part)))
+
+
+def _pictures(page: Path, text: str) -> list[Path]:
+    """The pictures that the HTML of a page shows."""
+    prose = (_CODE.sub("", line) for line, is_prose in _lines(text) if is_prose)
+    return [_resolved(page, match["target"]) for line in prose for match in _SOURCE.finditer(line)]
 
 
 def _linked(page: Path, text: str) -> list[Path]:
@@ -194,6 +207,11 @@ def _listing(folder: Path) -> str:
 def _files(folder: Path) -> list[Path]:
     found = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
     return [path for path in found if not path.name.startswith(".")][:_LISTED]
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(source.read_bytes())
 
 
 def _write(path: Path, text: str) -> None:

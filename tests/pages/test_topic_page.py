@@ -72,10 +72,10 @@ async def test_before_the_first_decision_it_says_which_reports_are_missing(
     await publish(browser, agents[0], made)
     page = await read(browser, PATH)
     assert "Nothing is decided here yet" in page.text
-    assert "product-info 1.0 was reported by no pair of agents. A candidate needs 3 pairs" in page.text
+    assert "No pair of agents reported that it works. A candidate needs 3. 3 more must report it" in page.text
     await everybody_reports(registry, agents[:2], made.body.document.sha256, 0)
     page = await read(browser, PATH)
-    assert "reported by 1 pair: did:wba:alpha.example with did:wba:bravo.example. A candidate needs 3 pairs: 2 more" in page.text
+    assert "1 pair of agents reported that it works. A candidate needs 3. 2 more must report it" in page.text
     assert [name for name in page.charts if name.startswith("The states")] == page.charts, "there is nothing else to draw"
     assert "Nothing was elected yet." in page.text
     assert f"--topic {TOPIC}" in page.text
@@ -185,7 +185,7 @@ async def test_a_program_still_gets_json(browser: httpx.AsyncClient, agents: lis
 def test_labels_of_charts_are_escaped() -> None:
     drawn = [
         charts.heat_map([HOSTILE], [[0]], 0, HOSTILE),
-        charts.bars([charts.Bar(HOSTILE, [charts.BarPart(1, 0, HOSTILE)])], 1, HOSTILE, width=2000),
+        charts.bars([charts.Bar(HOSTILE, [charts.BarPart(1, 0, HOSTILE)])], 1, HOSTILE),
         charts.lines([HOSTILE], [charts.Curve(HOSTILE, 9, [None, 1])], 1, HOSTILE),
         charts.state_picture({"candidate": [HOSTILE]}, HOSTILE),
         charts.meter(2, 1, 1, 0, HOSTILE),

@@ -14,6 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 
 import structlog
@@ -33,6 +34,7 @@ from treaty_registry.registry import Registry
 from treaty_registry.storage.embedded import embedded_postgres
 
 AGENTS = tuple(domain_signer(f"{name}.example") for name in ("alice", "bob", "carol", "dave"))
+VOTERS = (*AGENTS, *(domain_signer(f"voter-{number}.example") for number in range(11)))
 ALICE, BOB, CAROL, DAVE = AGENTS
 LONG = domain_signer(".".join((f"{'agent':a<58}", f"{'of':o<58}", "example")))
 CROWDED, LONG_TOPIC, HOSTILE_TOPIC = "social/greeting", "/".join(["t" * 39] * 4), "hostile/text"
@@ -102,7 +104,7 @@ def texts(agent: Signer, name: str, topic: str, card: Card, document: str, *alia
 
 async def populate(registry: Registry, web: Web) -> None:
     """Log what the pages show: elections, warnings, handlers, and texts of every length and direction."""
-    web.serve(*AGENTS, LONG)
+    web.serve(*VOTERS, LONG)
     draft = Draft()
     card = Card("Product information", "Ask a shop for a product.", ("shop", "catalogue"), "Apache-2.0")
     product = [
@@ -138,21 +140,25 @@ def _warnings(draft: Draft) -> None:
 
 
 async def _elect(registry: Registry, product: Sequence[kinds.Publish], crowd: Sequence[kinds.Publish]) -> None:
-    """Decide two topics over three epochs: one with a consensus and a loser, one with 32 candidates."""
-    pairs = [(one, other) for number, one in enumerate(AGENTS) for other in AGENTS[number + 1 :]]
+    """Decide two topics over three epochs: one with a consensus and a loser, one with 32 candidates.
+
+    In an epoch one report of a pair counts, so each candidate has pairs of its own.
+    """
+    pairs, many = list(combinations(AGENTS, 2)), list(combinations(VOTERS, 2))
+    made = [(product[0], pair) for pair in pairs[:3]] + [(product[2], pair) for pair in pairs[3:]]
+    made += [(body, pair) for number, body in enumerate(crowd) for pair in many[3 * number : 3 * number + 3]]
     for epoch in range(3):
         draft = Draft()
-        for number, body in enumerate((*product, *crowd)):
-            for pair in pairs if epoch == 0 else pairs[:3]:
-                nid = canonical.hex_digest(f"{epoch} {number} {pair[0].did} {pair[1].did}".encode())
-                note = registry.head.note.decode()
-                report = kinds.Report(body.topic, nid, body.document.sha256, "agreed", epoch, note)
-                draft.statements.append(signed(report, *pair))
+        for body, pair in made:
+            nid = canonical.hex_digest(f"{epoch} {body.uri} {pair[0].did} {pair[1].did}".encode())
+            report = kinds.Report(body.topic, nid, body.document.sha256, "agreed", epoch, registry.head.note.decode())
+            draft.statements.append(signed(report, *pair))
         if epoch == 0:
-            for voter, agent in enumerate(AGENTS):
-                order = product if voter < 3 else product[::-1]
-                _vote(draft, registry, agent, TOPIC, order)
-                _vote(draft, registry, agent, CROWDED, [*crowd[voter:], *crowd[:voter]])
+            for voter, agent in enumerate(VOTERS):
+                if agent in AGENTS:
+                    _vote(draft, registry, agent, TOPIC, product if voter < 3 else product[::-1])
+                turn = 0 if voter % 3 else 7 * (voter % 4)
+                _vote(draft, registry, agent, CROWDED, [*crowd[turn:], *crowd[:turn]])
         await draft.log(registry)
         assert await registry.decide()
 

@@ -16,6 +16,7 @@ from treaty_consensus.election.states import FORMER, TRANSITIONS
 SERIES = 6
 """Series with a colour of their own. All others share one."""
 _MAX_LABEL = 28  # characters
+_NARROW = 310  # pixels of a bar on the narrowest screen
 
 
 @dataclass(frozen=True)
@@ -74,23 +75,29 @@ def _cell(x: int, y: int, side: int, is_own: bool, over: int, under: int, total:
     )
 
 
-def bars(rows: Sequence[Bar], total: int, title: str, *, width: int = 640) -> Markup:
-    """Draw horizontal bars under their labels.
+def bars(rows: Sequence[Bar], total: int, title: str) -> Markup:
+    """Draw horizontal bars under their labels, as wide as the page lets them be.
 
     `total`: the value of a full width.
     """
     step, height, drawn = 46, 20, list[str]()
-    scale = (width - 2) / total if total else 0
     for place, bar in enumerate(rows):
-        y, x = place * step + 20, 1.0
-        drawn += [_text(1, y - 6, _cut(bar.label, 64), "label", "start"), _rect(1, y, width - 2, height, "track")]
+        y, x = place * step + 20, 0.0
+        drawn += [_text(1, y - 6, _cut(bar.label, 64), "label", "start"), _share(0, y, 100, height, "track")]
         for part in bar.parts:
-            breadth = part.value * scale
-            drawn.append(_rect(x, y, max(breadth - 1, 0.5), height, _series(part.series)))
-            if breadth > 8 * len(part.label) + 8:
-                drawn.append(_text(x + breadth / 2, y + 15, part.label, f"on {_series(part.series)}", "middle"))
+            breadth = 100 * part.value / total if total else 0
+            drawn.append(_share(x, y, max(breadth, 0.1), height, _series(part.series)))
+            if breadth * _NARROW / 100 > 8 * len(part.label) + 8:
+                label = f'x="{_n(x + breadth / 2)}%" y="{y + 15}" text-anchor="middle" class="on {_series(part.series)}"'
+                drawn.append(f"<text {label}>{escape(part.label)}</text>")
             x += breadth
-    return _svg(width, len(rows) * step + 2, title, drawn, "bars")
+    size = f'width="100%" height="{len(rows) * step + 2}"'
+    return Markup(f'<svg {size} class="chart bars" role="img" aria-label="{escape(title)}">{"".join(drawn)}</svg>')  # noqa: S704
+
+
+def _share(x: float, y: float, width: float, height: float, kind: str) -> str:
+    """Draw a box whose place and width are per cent of the picture."""
+    return f'<rect x="{_n(x)}%" y="{_n(y)}" width="{_n(width)}%" height="{_n(height)}" class="{kind}"/>'
 
 
 def meter(value: int, total: int, mark: int, series: int, title: str) -> Markup:
@@ -189,7 +196,7 @@ def _state(state: str, names: Sequence[str]) -> str:
     x, y = _corner(state)
     middle = x + _BOX / 2
     kind = "state here" if names else "state"
-    shown = _cut(names[0], 20) if len(names) == 1 else f"{len(names)} protocols" if names else ""
+    shown = _cut(names[0], 18) if len(names) == 1 else f"{len(names)} protocols" if names else ""
     box = f'<rect x="{x}" y="{y}" width="{_BOX}" height="{_HIGH}" rx="9" class="{kind}"/>'
     name = _text(middle, y + (25 if names else 34), state, "name", "middle")
     return box + name + (_text(middle, y + 45, shown, "who", "middle") if names else "")

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from ..catalogue.queries import SUMMARY, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from ..catalogue.agents import AgentQueries, Named
+    from ..catalogue.resources import TopicSummary
     from ..serving.views import Views
 
 MAX_NEWEST = 6
@@ -49,7 +51,12 @@ where s.state <> 'active' order by s.index desc limit $2
 """
 
 
-async def context(views: Views) -> Mapping[str, object]:
+async def winners(agents: AgentQueries, topics: Iterable[TopicSummary]) -> Mapping[str, Named]:
+    """Return document → its name, for the consensus of each of these topics."""
+    return await agents.names(sorted({topic.consensus for topic in topics if topic.consensus}))
+
+
+async def context(views: Views, agents: AgentQueries) -> Mapping[str, object]:
     """Return the values that the first page shows."""
     pool = views.registry.pool
     numbers, log, newest, elected, warnings, topics = await asyncio.gather(
@@ -67,5 +74,7 @@ async def context(views: Views) -> Mapping[str, object]:
         "newest": [summary(row) for row in newest],
         "elected": elected,
         "warnings": warnings,
-        "topics": topics.topics,
+        # The elected ones first: they answer the question of the page.
+        "topics": sorted(topics.topics, key=lambda topic: topic.consensus is None),
+        "winners": await winners(agents, topics.topics),
     }

@@ -52,7 +52,7 @@ class Pages:
 
     async def home(self) -> Representation:
         """Return the first page: search, topics, the newest protocols and elections, and the size of everything."""
-        return await self._show("/", "home.html", lambda: home.context(self.views), CATALOGUE, PERIODIC)
+        return await self._show("/", "home.html", lambda: home.context(self.views, self.agents), CATALOGUE, PERIODIC)
 
     async def search(self, target: str, query: Query) -> Representation:
         """Return a page of search results. Raises as `Retrieval.page`."""
@@ -64,7 +64,8 @@ class Pages:
         """Return a page of the topics. Raises `Malformed`."""
 
         async def context() -> Context:
-            return {"page": await self.views.elections.topics(after), "after": after}
+            page = await self.views.elections.topics(after)
+            return {"page": page, "after": after, "winners": await home.winners(self.agents, page.topics)}
 
         return await self._show(target, "topics.html", context, CATALOGUE)
 

@@ -37,6 +37,7 @@ MAX_OTHERS = 12
 MAX_OPEN = 6
 """Candidates that are shown at once. The others follow in a fold."""
 MAX_TIES = 5
+MAX_PAIRS = 12
 MAX_URIS = 3
 MAX_REIGNS = 20
 _MAX_BEATEN = 3
@@ -49,6 +50,17 @@ class PairwiseDefeat:
     name: str
     over: str
     under: str
+
+
+@dataclass(frozen=True)
+class ReportedBy:
+    """The pairs that reported a document without a state. `needed`: so many make it a candidate. `idle`: pairs with a did:key."""
+
+    pairs: Sequence[tuple[str, ...]]
+    total: int
+    needed: int
+    idle: int
+    is_whole: bool
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,7 @@ class ShownDocument:
     reasons: Sequence[str] = ()
     beaten_by: Sequence[PairwiseDefeat] = ()
     more_beaten: int = 0
-    reported: str = ""
+    reported: ReportedBy | None = None
 
     @property
     def title(self) -> str:
@@ -204,7 +216,7 @@ def _entry(shown: Candidate, book: Book, pairs: explained.ReportedPairs | None) 
     uris = shown.uris[:MAX_URIS]
     states = {book.statuses.get(uri, "active") for uri in uris}
     status = "active" if "active" in states else min(states)
-    reported = explained.reported(shown.hash, name, pairs) if pairs else ""
+    reported = _reported(shown.hash, pairs) if pairs else None
     if transcript is None:
         return ShownDocument(shown, name, uris, status, reported=reported)
     counted: Nominee | None = next((entry for entry in transcript.candidates if entry.hash == shown.hash), None)
@@ -227,6 +239,11 @@ def _entry(shown: Candidate, book: Book, pairs: explained.ReportedPairs | None) 
         max(len(beaten_by) - _MAX_BEATEN, 0),
         reported,
     )
+
+
+def _reported(document: str, found: explained.ReportedPairs) -> ReportedBy:
+    pairs = sorted(found.by_document.get(document, ()))
+    return ReportedBy(pairs[:MAX_PAIRS], len(pairs), found.needed, found.idle.get(document, 0), found.is_whole)
 
 
 def _beaten_by(document: str, book: Book) -> list[PairwiseDefeat]:

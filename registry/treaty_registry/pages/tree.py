@@ -79,7 +79,8 @@ def _subtrees(size: int) -> tuple[tuple[Subtree, ...], int]:
         return (), _TOP + _FOOT
     tallest, count = nodes[0].level, len(nodes)
     # The widths follow the levels and not the leaves: otherwise the small ones at the right edge could not be seen.
-    total = sum(node.level + 2 for node in nodes)
+    # A tree of few leaves is not stretched over the whole width.
+    total = max(sum(node.level + 2 for node in nodes), 12)
     step = 14
     base = _TOP + step * (tallest + 1 + count)
     found, left = [], 12
