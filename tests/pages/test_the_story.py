@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -34,11 +34,17 @@ class Look:
     by_keyboard: bool
 
 
+def _person(domain: str) -> Signer:
+    """The agent of a person, which reports by a key that is not the one the page makes."""
+    agent = domain_signer(domain)
+    return replace(agent, key_id=f"{agent.did}#reports")
+
+
 LOOKS = (
-    Look(domain_signer("erin.example"), 360, "light", by_keyboard=True),
-    Look(domain_signer("frank.example"), 1440, "dark", by_keyboard=False),
-    Look(domain_signer("grace.example"), 360, "dark", by_keyboard=False),
-    Look(domain_signer("heidi.example"), 1440, "light", by_keyboard=True),
+    Look(_person("erin.example"), 360, "light", by_keyboard=True),
+    Look(_person("frank.example"), 1440, "dark", by_keyboard=False),
+    Look(_person("grace.example"), 360, "dark", by_keyboard=False),
+    Look(_person("heidi.example"), 1440, "light", by_keyboard=True),
 )
 
 
@@ -107,7 +113,7 @@ async def _vote(page: Page, look: Look, web: Web, epoch: int, folder: Path) -> b
     await page.locator("[data-part=did]").fill(did)
     await page.get_by_role("button", name="Make a key here").click()
     await expect(page.locator("[data-part=weight]")).to_contain_text(f"{did} weighs 1, as of epoch {epoch - 1}.")
-    web.documents[did] = (await page.locator("[data-part=document] pre").inner_text()).encode()
+    _add_key(web, did, await page.locator("[data-part=document] pre").inner_text())
     async with page.expect_download() as loading:
         await page.get_by_role("button", name="Download it").click()
     path = folder / f"{epoch}.json"
@@ -121,6 +127,14 @@ async def _vote(page: Page, look: Look, web: Web, epoch: int, folder: Path) -> b
     await expect(outcome).to_contain_text(f"It counts when epoch {epoch} closes.")
     await expect(outcome).to_contain_text("Your browser checked it.")
     return Identity.load(path).private_key.private_bytes_raw()
+
+
+def _add_key(web: Web, did: str, shown: str) -> None:
+    """Serve the document that the page shows, beside the key of the agent."""
+    former, document = json.loads(web.documents[did]), json.loads(shown)
+    for name in ("verificationMethod", "authentication"):
+        document[name] += former[name]
+    web.documents[did] = json.dumps(document).encode()
 
 
 async def _rank(page: Page, *, by_keyboard: bool) -> None:
@@ -151,7 +165,7 @@ async def _check_the_decision(page: Page, look: Look, epoch: int, *, is_consensu
     await expect(voter).to_contain_text("product-info 1.0")
     await expect(voter).to_contain_text("ballot")
     await page.locator("#verify ~ dl").get_by_role("link", name="leaf").click()
-    await expect(page.locator("h1")).to_contain_text(re.compile("decision|decided", re.IGNORECASE))
+    await expect(page.locator("h1")).to_contain_text("the result of a topic")
     await expect(page.locator("main")).to_contain_text(str(epoch))
     await page.get_by_role("button", name="Check that this entry is in the log").click()
     await expect(page.locator(".outcome.good")).to_contain_text("Your browser checked it.")

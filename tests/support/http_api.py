@@ -110,7 +110,9 @@ async def serving(registry: Registry, port: int, site: Path = ARCHIVE, period: f
 
     `site`, `period`: as for `create_app`.
     """
-    server = Server(create_app(registry, period=period, site=site), port=port, interface=Interfaces.ASGI, websockets=False, log_enabled=False)
+    server = Server(
+        create_app(registry, period=period, site=site), port=port, interface=Interfaces.ASGI, websockets=False, log_enabled=False
+    )
     served = asyncio.create_task(server.serve())
     base_url = f"http://127.0.0.1:{port}"
     async with httpx.AsyncClient() as client:
