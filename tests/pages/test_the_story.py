@@ -17,7 +17,7 @@ from signers import Signer, domain_signer, signed
 from watched_requests import Watch
 
 from treaty_client.identity import Identity
-from treaty_consensus import canonical, kinds
+from treaty_consensus import canonical, kinds, statement
 from treaty_registry.registry import Registry
 
 MADE = (publication(ALICE, "product-info"), publication(BOB, "catalogue-query"))
@@ -72,7 +72,7 @@ async def test_from_a_search_to_a_verified_proof(registry: Registry, web: Web, b
             assert await registry.decide()
             await _check_the_decision(page, look, epoch, is_consensus=epoch >= 3)
             # The watch sees the signature within the base64 of a request, so it would see the key.
-            assert watch.says(canonical.b64decode(canonical.loads(leaf)["signatures"][0]["sig"], limit=100))
+            assert watch.says(statement.parse(leaf).signatures[0])
             assert not watch.says(secret) and not watch.errors
             assert await page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
             await context.close()
