@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from PIL import Image  # of matplotlib, which the development group names
 
 from .laboratory import FLOOD, TURNOUTS
 from .lines import GATES, Line
@@ -28,8 +29,12 @@ def draw(lines: Sequence[Line]) -> None:
     for name, make in {"turnout": _turnout, "methods": _methods, "defences": _defences, "anchors": _anchors}.items():
         figure = make(lines)
         if figure is not None:
-            figure.savefig(PICTURES / f"attacks-{name}.png", dpi=110, metadata={"Software": None})
+            path = PICTURES / f"attacks-{name}.png"
+            figure.savefig(path, dpi=110, metadata={"Software": None})
             plt.close(figure)
+            # A palette makes a third of the bytes: a page of the documentation with three pictures stays small.
+            with Image.open(path) as picture:
+                picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def _turnout(lines: Sequence[Line]) -> Figure | None:

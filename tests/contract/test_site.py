@@ -10,18 +10,16 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from docs.site.__main__ import main
+from built_site import built_site
 from docs.site.archive import SiteError, check, pack
 from docs.site.search import SearchMixed
 from docs.site.staging import ROOT, LinkError, moved, pages, place
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+def site(request: pytest.FixtureRequest) -> zipfile.ZipFile:
     """The built site. The build itself fails for a warning, a link to nothing, and a style or script in a page."""
-    archive = tmp_path_factory.mktemp("site") / "site.zip"
-    assert main([str(archive)]) == 0
-    return zipfile.ZipFile(archive)
+    return zipfile.ZipFile(built_site(request.config.cache.mkdir("site")))
 
 
 def test_every_page_of_the_repository_is_in_the_site(site: zipfile.ZipFile) -> None:

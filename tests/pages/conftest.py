@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from build_cache import kept
+from built_site import built_site
 from chromium import chromium
 from http_api import serving
 from playwright import sync_api
@@ -52,21 +53,27 @@ def window(postgres: Postgres) -> Iterator[sync_api.Browser]:
         running.close()
 
 
-@pytest.fixture(scope="module")
-def populated(postgres: Postgres) -> Iterator[str]:
-    """The URL of a registry with everything in it."""
-    with in_a_thread(postgres, populate) as url:
+@pytest.fixture(scope="session")
+def documentation(request: pytest.FixtureRequest) -> Path:
+    """The archive of the site."""
+    return built_site(request.config.cache.mkdir("site"))
+
+
+@pytest.fixture(scope="session")
+def populated(postgres: Postgres, documentation: Path) -> Iterator[str]:
+    """The URL of a registry with everything in it, which tests only read."""
+    with in_a_thread(postgres, populate, documentation) as url:
         yield url
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def empty(postgres: Postgres) -> Iterator[str]:
     """The URL of a registry with nothing in it."""
     with in_a_thread(postgres, nothing) as url:
         yield url
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def hostile(postgres: Postgres) -> Iterator[str]:
     """The URL of a registry of hostile texts."""
     with in_a_thread(postgres, attack) as url:

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import gzip
-import re
+import zipfile
+from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import urldefrag, urljoin, urlsplit
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import httpx
 import pytest
-from page_table import BROWSER, Row, paths
-from pages_read import Page
+from page_table import Row, paths
+from visits import browser
 
 from treaty_registry.pages.renderer import CONTENT_SECURITY_POLICY
 
 MAX_PAGE = 100_000  # bytes, compressed, with everything that a page loads
-MAX_CRAWLED = 1_500
-DOCS = Path(__file__).parents[2] / "docs"
-_LOADED = re.compile(r'<(?:link rel="(?:stylesheet|icon)" href|script src|img src)="([^"]+)"')
-_TEXT = re.compile(r'href="(/[^"]*)"')
+MAX_CRAWLED = 3_000
+
+
+class Tags(HTMLParser):
+    """The links of a page, the files that it loads, its ids, and each part that a strict policy forbids."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: set[str] = set()
+        self.ids: list[str] = []
+        self.forbidden: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.ids += [given["id"]] if "id" in given else []
+        self.links += [given["href"]] if tag == "a" and "href" in given else []
+        self.loaded |= {value for name in ("src", "srcset", "poster", "data") if (value := given.get(name))}
+        self.loaded |= {given["href"]} if tag == "link" else set()
+        self.forbidden += [f"{tag} {name}" for name in given if name.startswith("on") or name == "style"]
+        if tag in ("style", "iframe", "object", "embed", "base") or (tag == "script" and "src" not in given):
+            self.forbidden.append(tag)
 
 
 @pytest.fixture
 def client(populated: str) -> httpx.Client:
     """A browser that keeps nothing."""
-    return httpx.Client(base_url=populated, headers={**BROWSER, "Accept-Encoding": "gzip"}, timeout=60)
+    return browser(populated)
 
 
 @pytest.fixture
@@ -33,21 +54,25 @@ def rows(populated: str) -> list[tuple[str, Row]]:
     return paths(populated)
 
 
-def test_every_page_is_small_with_all_that_it_loads(client: httpx.Client, rows: list[tuple[str, Row]]) -> None:
+def test_every_page_is_small_with_all_that_it_loads(
+    client: httpx.Client, rows: list[tuple[str, Row]], documentation: Path
+) -> None:
+    written = [f"/docs/{name}" for name in zipfile.ZipFile(documentation).namelist() if name.endswith(".html")]
+    assert len(written) > 50
+    known: dict[str, int] = {}
     sizes: dict[str, int] = {}
-    for path, _ in rows:
-        html = client.get(path).text
-        loaded = set(_LOADED.findall(html))
-        assert len(loaded) >= 3 and all(file.startswith("/static/") for file in loaded), path
-        assert "url(" not in "".join(client.get(file).text for file in loaded if file.endswith(".css")), (
-            "a style sheet loads more"
-        )
-        # As it is sent: a script that is small may be sent as it is.
-        sizes[path] = sum(_sent(client, file) for file in (path, *loaded))
+    for path in {*written, *(path for path, _ in rows)}:
+        loaded = {urljoin(path, file) for file in Tags(client.get(path).text).loaded}
+        assert len(loaded) >= 3 and all(file.startswith(("/static/", "/docs/")) for file in loaded), (path, loaded)
+        known |= {file: _sent(client, file) for file in loaded - known.keys()}
+        sizes[path] = _sent(client, path) + sum(known[file] for file in loaded)
+    styles = [client.get(file).text for file in known if file.endswith(".css")]
+    assert styles and "url(" not in "".join(styles), "a style sheet loads more"
     assert not {path: size for path, size in sizes.items() if size > MAX_PAGE}
 
 
 def _sent(client: httpx.Client, path: str) -> int:
+    """The bytes as they are sent: a script that is small may be sent as it is."""
     with client.stream("GET", path) as answer:
         return sum(len(part) for part in answer.iter_raw())
 
@@ -61,11 +86,9 @@ def test_every_page_has_the_policy_and_is_whole(client: httpx.Client, rows: list
         assert (headers["referrer-policy"], headers["x-content-type-options"]) == ("no-referrer", "nosniff"), path
         assert {name.strip() for name in headers["vary"].split(",")} == {"Accept", "Accept-Encoding"}, path
         assert headers["cache-control"] == ("no-cache" if row.status == 200 else "no-store"), path
-        assert not re.search(r"<style|style=|<script>| on[a-z]+=", answer.text), path
-        page = Page(answer.text)
-        assert page.handlers == [] and all(script.startswith("/static/") for script in page.scripts)
-        ids = re.findall(r' id="([^"]+)"', answer.text)
-        assert len(ids) == len(set(ids)), path
+        tags = Tags(answer.text)
+        assert tags.forbidden == [], path
+        assert len(tags.ids) == len(set(tags.ids)), path
     assert "unsafe" not in CONTENT_SECURITY_POLICY and "default-src 'none'" in CONTENT_SECURITY_POLICY
 
 
@@ -113,7 +136,7 @@ def test_a_program_gets_json_at_the_same_place(client: httpx.Client, rows: list[
 
 
 def test_files_that_pages_load_are_kept_for_ever(client: httpx.Client) -> None:
-    for file in set(_LOADED.findall(client.get("/protocols").text)):
+    for file in Tags(client.get("/protocols").text).loaded:
         answer = client.get(file)
         assert "immutable" in answer.headers["cache-control"] and answer.headers["x-content-type-options"] == "nosniff"
         stem, _, suffix = file.rpartition(".")
@@ -121,30 +144,35 @@ def test_files_that_pages_load_are_kept_for_ever(client: httpx.Client) -> None:
 
 
 def test_every_link_of_every_page_leads_somewhere(client: httpx.Client, rows: list[tuple[str, Row]]) -> None:
-    known: dict[str, str] = {}
-    queue = [(path, path) for path, row in rows if row.status == 200]
+    """Also the links that those pages have, the documentation's too, and the part of a page that a link names."""
+    answers: dict[str, Tags | None] = {}
+    asked: list[tuple[str, str]] = []
     broken: list[str] = []
+    queue = [(path, "the table") for path, row in rows if row.status == 200]
     while queue:
-        path, from_ = queue.pop(0)
-        if path in known or len(known) >= MAX_CRAWLED:
+        path, source = queue.pop()
+        if path in answers:
             continue
-        answer = client.get(path, follow_redirects=False)
-        known[path] = answer.headers.get("content-type", "")
-        if answer.status_code not in (200, 301, 302, 307, 308):
-            broken.append(f"{from_} -> {path}: {answer.status_code}")
-        if not known[path].startswith("text/html"):
-            continue
-        for link in sorted({urljoin(path, found.replace("&amp;", "&")) for found in _TEXT.findall(answer.text)}):
-            target = urlsplit(link)
-            if target.path.startswith("/docs/"):
-                broken += [] if _is_written(target.path) else [f"{path} -> {link}: no such document"]
-            elif not target.netloc:
-                queue.append((urldefrag(link).url, path))
-    assert len(known) > len(rows)
-    assert not broken, "\n".join(broken[:40])
+        answer = client.get(path, follow_redirects=True)
+        is_page = answer.headers.get("content-type", "").startswith("text/html")
+        answers[path] = tags = Tags(answer.text) if is_page else None
+        if answer.status_code != 200:
+            broken.append(f"{source} -> {path}: {answer.status_code}")
+        links = [*_internal(answer.url.raw_path.decode(), tags)] if tags else []
+        asked += [(link, path) for link in links]
+        queue += [(urldefrag(link).url, path) for link in links]
+        assert len(answers) < MAX_CRAWLED
+    for link, source in asked:
+        target, fragment = urldefrag(link)
+        if fragment and (tags := answers[target]) and unquote(fragment) not in tags.ids:
+            broken.append(f"{source} -> {link}: no such part")
+    assert sum(path.startswith("/docs/") for path in answers) > 50 < len(answers)
+    assert not broken, "\n".join(sorted(set(broken))[:40])
 
 
-def _is_written(path: str) -> bool:
-    """Whether the site has this page: it is built from `docs`, and a registry in a test carries no built one."""
-    name = path.removeprefix("/docs/")
-    return not name or (DOCS / name).with_suffix(".md").is_file() or (DOCS / "site" / name).with_suffix(".md").is_file()
+def _internal(path: str, tags: Tags) -> Iterator[str]:
+    """The links of a page to its own server."""
+    for link in {urljoin(path, found) for found in tags.links}:
+        parts = urlsplit(link)
+        if not parts.scheme and not parts.netloc:
+            yield link

@@ -6,12 +6,11 @@ import re
 from html.parser import HTMLParser
 from urllib.parse import quote
 
-import httpx
 import pytest
 from hostile_texts import PAYLOADS
-from page_table import BROWSER
 from playwright import sync_api
 from populated_catalogue import AGENTS, HOSTILE_TOPIC
+from visits import browser, visit
 
 from treaty_registry.pages import prose
 
@@ -103,11 +102,11 @@ def test_the_corpus_attacks_a_page_without_protection(window: sync_api.Browser) 
     harmful = 0
     for payload in PAYLOADS:
         page = window.new_page()
-        asked: list[sync_api.Request] = []
+        asked: list[str] = []
         page.route("**/*", lambda route: route.abort())
-        page.on("request", asked.append)
+        page.on("request", lambda request, asked=asked: asked.append(request.url))
         page.set_content(f"<main>{payload}</main>", wait_until="domcontentloaded")
-        harmful += bool(page.evaluate(FOUND)) or any("attacker" in request.url for request in asked)
+        harmful += bool(page.evaluate(FOUND)) or any("attacker" in url for url in asked)
         page.close()
     assert len(PAYLOADS) >= 80 and harmful > len(PAYLOADS) // 2
 
@@ -117,7 +116,7 @@ def test_texts_of_protocols_stay_texts(page: sync_api.Page, hostile: str, errors
     for number, payload in enumerate(PAYLOADS):
         namespace = AGENTS[number % 4].did.removeprefix("did:wba:")
         path = f"/protocols/{namespace}/p{number}/1.0"
-        page.goto(hostile + path)
+        visit(page, hostile + path)
         wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND)]
         if _plain(page.locator("h1").first.text_content() or "") != _plain(payload[:120]):
             wrong.append(f"{payload!r}: the title is {page.locator('h1').first.text_content()!r}")
@@ -127,10 +126,10 @@ def test_texts_of_protocols_stay_texts(page: sync_api.Page, hostile: str, errors
 def test_lists_of_hostile_texts_stay_texts(page: sync_api.Page, hostile: str, errors: list[str]) -> None:
     wrong: list[str] = []
     for path in ("/", "/protocols?limit=100", f"/topics/{HOSTILE_TOPIC}", f"/ballots?topic={HOSTILE_TOPIC}", "/log"):
-        page.goto(hostile + path)
+        visit(page, hostile + path)
         wrong += [f"{path}: {found}" for found in page.evaluate(FOUND)]
         assert page.locator("main#main").count() == 1, path
-    page.goto(f"{hostile}/protocols?limit=100")
+    visit(page, f"{hostile}/protocols?limit=100")
     shown = {_plain(text) for text in page.locator(".card h3 a").all_text_contents()}
     assert len(shown & {_plain(payload[:120]) for payload in PAYLOADS}) >= 90
     assert not wrong and not errors, "\n".join([*wrong, *errors])
@@ -139,7 +138,7 @@ def test_lists_of_hostile_texts_stay_texts(page: sync_api.Page, hostile: str, er
 @pytest.mark.parametrize("place", PLACES)
 def test_texts_of_requests_stay_texts(page: sync_api.Page, hostile: str, errors: list[str], place: str) -> None:
     wrong: list[str] = []
-    with httpx.Client(headers=BROWSER, base_url=hostile) as client:
+    with browser(hostile) as client:
         for payload in PAYLOADS:
             path = place.format(quote(payload, safe=""))
             answer = client.get(path)
@@ -151,7 +150,7 @@ def test_texts_of_requests_stay_texts(page: sync_api.Page, hostile: str, errors:
             assert "script-src 'self'" in answer.headers["content-security-policy"], path
             wrong += [f"{payload!r}: {found}" for found in Strict(answer.text).wrong]
     for payload in PAYLOADS[:: len(PAYLOADS) // 8]:
-        page.goto(hostile + place.format(quote(payload, safe="")))
+        visit(page, hostile + place.format(quote(payload, safe="")))
         wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND)]
     assert not wrong and not errors, "\n".join([*wrong, *errors])
 

@@ -1,13 +1,21 @@
-"""A real browser walks every page: at two widths, light and dark, by keyboard, without JavaScript, and with less motion."""
+"""A real browser walks every page: at two widths, light and dark, by keyboard, without JavaScript, and with less motion.
+
+Each page is opened once with scripts and once without, because opening it costs more than looking at it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
 from page_table import Row, paths
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+from visits import visit
 
+WIDTHS = (1440, 360)
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 AXE = "rules => axe.run(document, {runOnly: rules, resultTypes: ['violations']})"
 # What Tab must reach, and of that what it did not. A part of a closed `details` and a choice of a group are not on the way.
@@ -32,17 +40,46 @@ MOVING = """() => [...document.querySelectorAll('*')].filter(element => {
     return Math.max(longest(style.transitionDuration), longest(style.animationDuration)) > 0.01
       || style.scrollBehavior === 'smooth';
   }).map(element => element.outerHTML.slice(0, 200))"""
+SCROLLED = "document.documentElement.scrollWidth"
+FRAME = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+SAID = "main :is(h1, h2, h3, dt, dd, th, li)"
 
 
-class Watch:
-    """The errors of a page, and its requests to other places."""
+@dataclass
+class Walk:
+    """Faults that the walk found, by their kind, each with the path of its page."""
 
-    def __init__(self, page: Page, url: str) -> None:
-        self.errors: list[str] = []
+    faults: dict[str, list[str]] = field(default_factory=dict)
+    pages: int = 0
+
+    def note(self, kind: str, path: str, *found: object) -> None:
+        self.faults.setdefault(kind, []).extend(f"{path}: {one}" for one in found)
+
+    def assert_none(self, kind: str) -> None:
+        assert self.pages > 50
+        assert not self.faults.get(kind), "\n".join(self.faults[kind])
+
+
+@dataclass
+class Window:
+    """A window, with the errors of the page that it shows, and that page's requests to other places."""
+
+    page: Page
+    errors: list[str] = field(default_factory=list)
+    _url: str = ""
+
+    def __post_init__(self) -> None:
+        self.page.on("console", self._say)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", self._ask)
+
+    def show(self, url: str, path: str, row: Row) -> None:
         self._url = url
-        page.on("console", self._say)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("request", self._ask)
+        self.errors.clear()
+        assert visit(self.page, url + path).status == row.status, path
+
+    def texts(self) -> set[str]:
+        return {" ".join(text.split()) for text in self.page.locator(SAID).all_inner_texts()}
 
     def _say(self, message: ConsoleMessage) -> None:
         # A page about a refusal has the status of the refusal, which the browser notes.
@@ -54,9 +91,62 @@ class Watch:
             self.errors.append(f"it asks for {request.url}")
 
 
-def show(page: Page, url: str, path: str, row: Row) -> None:
-    answer = page.goto(url + path)
-    assert answer is not None and answer.status == row.status, path
+@pytest.fixture(scope="module")
+def walk(window: Browser, populated: str, empty: str, axe: str) -> Walk:
+    """All pages of a registry, and those of an empty one."""
+    found = Walk()
+    scripted = Window(window.new_page(reduced_motion="reduce"))
+    plain = Window(window.new_page(java_script_enabled=False, viewport={"width": 360, "height": 900}))
+    for url in (populated, empty):
+        for path, row in paths(url, empty=url == empty):
+            found.pages += 1
+            name = path if url == populated else f"{path} (empty)"
+            scripted.show(url, path, row)
+            texts = scripted.texts()
+            _look(scripted, axe, found, name)
+            _tab_through(scripted.page, found, name)
+            found.note("error", name, *scripted.errors)
+            plain.show(url, path, row)
+            _read_plain(plain, texts, found, name)
+    return found
+
+
+def _look(window: Window, axe: str, found: Walk, name: str) -> None:
+    page = window.page
+    page.evaluate(axe)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme)
+            page.evaluate(FRAME)  # scripts that watch sizes run before a frame is drawn
+            look = f"{name} at {width}, {theme}"
+            if (wide := page.evaluate(SCROLLED)) > width:
+                found.note("width", look, f"{wide} pixels wide")
+            found.note("axe", look, *map(_told, page.evaluate(AXE, RULES)["violations"]))
+    found.note("motion", name, *page.evaluate(MOVING))
+
+
+def _told(violation: Mapping[str, Any]) -> str:
+    return f"{violation['id']}: " + "; ".join(node["html"][:160] for node in violation["nodes"][:3])
+
+
+def _tab_through(page: Page, found: Walk, name: str) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.evaluate(WATCH)
+    for _ in range(int(page.evaluate(f"({REACHABLE})().length")) + 20):
+        page.keyboard.press("Tab")
+    found.note("unreached", name, *page.evaluate(MISSED))
+    found.note("unseen focus", name, *page.evaluate("window.invisible"))
+
+
+def _read_plain(window: Window, texts: set[str], found: Walk, name: str) -> None:
+    if not window.page.locator("h1").first.is_visible():
+        found.note("plain", name, "no heading")
+    if (wide := window.page.evaluate(SCROLLED)) > 360:
+        found.note("plain", name, f"{wide} pixels wide")
+    # Scripts fill the form of a ballot and find words of the documentation. Every other text stands in the page itself.
+    if not name.startswith(("/ballots", "/docs/search")) and (missing := texts - window.texts()):
+        found.note("plain", name, f"only with JavaScript: {sorted(missing)[:5]}")
 
 
 def test_axe_finds_what_is_wrong(window: Browser, axe: str) -> None:
@@ -68,75 +158,29 @@ def test_axe_finds_what_is_wrong(window: Browser, axe: str) -> None:
     page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1440])
-def test_every_page_fits_and_is_accessible(
-    window: Browser, populated: str, empty: str, axe: str, width: int, scheme: Literal["light", "dark"]
-) -> None:
-    context = window.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    wrong: list[str] = []
-    for url in (populated, empty):
-        for path, row in paths(url, empty=url == empty):
-            page = context.new_page()
-            watch = Watch(page, url)
-            show(page, url, path, row)
-            wrong += [f"{path}: {error}" for error in watch.errors]
-            found = page.evaluate("document.documentElement.scrollWidth")
-            if found > width:
-                wrong.append(f"{path}: {found} pixels wide")
-            page.evaluate(axe)
-            wrong += [f"{path}: {_told(violation)}" for violation in page.evaluate(AXE, RULES)["violations"]]
-            page.close()
-    context.close()
-    assert not wrong, "\n".join(wrong)
+def test_axe_finds_nothing_on_any_page(walk: Walk) -> None:
+    walk.assert_none("axe")
 
 
-def _told(violation: dict[str, Any]) -> str:
-    return f"{violation['id']}: " + "; ".join(node["html"][:160] for node in violation["nodes"][:3])
+def test_no_page_is_wider_than_its_window(walk: Walk) -> None:
+    walk.assert_none("width")
 
 
-def test_every_control_is_reached_by_keyboard_and_shows_it(window: Browser, populated: str) -> None:
-    wrong: list[str] = []
-    for path, row in paths(populated):
-        page = window.new_page(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-        show(page, populated, path, row)
-        page.evaluate(WATCH)
-        for _ in range(int(page.evaluate(f"({REACHABLE})().length")) + 20):
-            page.keyboard.press("Tab")
-        wrong += [f"{path}: not reached: {missed}" for missed in page.evaluate(MISSED)]
-        wrong += [f"{path}: focus is not seen: {html}" for html in page.evaluate("window.invisible")]
-        page.close()
-    assert not wrong, "\n".join(wrong)
+def test_no_page_has_an_error_or_asks_others(walk: Walk) -> None:
+    walk.assert_none("error")
 
 
-def test_every_page_shows_its_content_without_javascript(window: Browser, populated: str) -> None:
-    wrong: list[str] = []
-    for path, row in paths(populated):
-        said: list[set[str]] = []
-        for is_on in (True, False):
-            context = window.new_context(java_script_enabled=is_on, viewport={"width": 360, "height": 900})
-            page = context.new_page()
-            show(page, populated, path, row)
-            assert page.locator("h1").first.is_visible(), path
-            if page.evaluate("document.documentElement.scrollWidth") > 360:
-                wrong.append(f"{path}: too wide without JavaScript")
-            said.append(
-                {" ".join(text.split()) for text in page.locator("main :is(h1, h2, h3, dt, dd, th, li)").all_inner_texts()}
-            )
-            context.close()
-        # The ballot page is a form that scripts fill. Every other text stands in the page itself.
-        if not path.startswith("/ballots") and (missing := said[0] - said[1]):
-            wrong.append(f"{path}: only with JavaScript: {sorted(missing)[:5]}")
-    assert not wrong, "\n".join(wrong)
+def test_every_control_is_reached_by_keyboard(walk: Walk) -> None:
+    walk.assert_none("unreached")
 
 
-def test_nothing_moves_for_those_who_want_less_motion(window: Browser, populated: str) -> None:
-    context = window.new_context(reduced_motion="reduce")
-    wrong: list[str] = []
-    for path, row in paths(populated):
-        page = context.new_page()
-        show(page, populated, path, row)
-        wrong += [f"{path}: {moving}" for moving in page.evaluate(MOVING)]
-        page.close()
-    context.close()
-    assert not wrong, "\n".join(wrong)
+def test_the_focus_is_seen_on_every_control(walk: Walk) -> None:
+    walk.assert_none("unseen focus")
+
+
+def test_every_page_shows_its_content_without_javascript(walk: Walk) -> None:
+    walk.assert_none("plain")
+
+
+def test_nothing_moves_for_those_who_want_less_motion(walk: Walk) -> None:
+    walk.assert_none("motion")

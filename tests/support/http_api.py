@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,7 +19,9 @@ from simulated_registry import echo_wheel
 from treaty_consensus import canonical, kinds
 from treaty_consensus.statement import Statement
 from treaty_registry.app import create_app
+from treaty_registry.pages.documentation import ARCHIVE
 from treaty_registry.registry import Registry
+from treaty_registry.serving.views import PERIOD
 
 ENTRY_POINT = "treaty_handler_echo:handler"
 
@@ -102,9 +105,14 @@ async def unchanged(registry: Registry) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def serving(registry: Registry, port: int) -> AsyncIterator[str]:
-    """Serve a registry over a socket, as `treaty-registry serve` does; yields its base URL once it answers."""
-    server = Server(create_app(registry), port=port, interface=Interfaces.ASGI, websockets=False, log_enabled=False)
+async def serving(registry: Registry, port: int, site: Path = ARCHIVE, period: float = PERIOD) -> AsyncIterator[str]:
+    """Serve a registry over a socket, as `treaty-registry serve` does; yields its base URL once it answers.
+
+    `site`, `period`: as for `create_app`.
+    """
+    server = Server(
+        create_app(registry, period=period, site=site), port=port, interface=Interfaces.ASGI, websockets=False, log_enabled=False
+    )
     served = asyncio.create_task(server.serve())
     base_url = f"http://127.0.0.1:{port}"
     async with httpx.AsyncClient() as client:

@@ -67,7 +67,18 @@ ROWS = (
 )
 
 
+# One page of each kind of the documentation, and its longest ones.
+DOCUMENTATION = (
+    *(Row(f"/docs/{name}.html", json=False) for name in ("concept", "glossary", "decisions", "quickstarts/use")),
+    *(Row(f"/docs/{name}.html", json=False) for name in ("specification/log", "reference/settings", "guides/calling")),
+    Row("/docs/", json=False),
+    Row("/docs/search.html?q=log", json=False),
+    Row("/docs/absent.html", 404, json=False),
+)
+
+
 def paths(url: str, *, empty: bool = False) -> list[tuple[str, Row]]:
-    """Return the paths of the pages of a registry, each with its row."""
+    """Return the paths of the pages of a registry, each with its row. The empty registry carries no documentation."""
     statement = httpx.get(f"{url}/log", headers={"Accept": "application/json"}).json()["parameters"]
-    return [(row.path.format(statement=statement), row) for row in ROWS if row.is_empty or not empty]
+    rows = [row for row in ROWS if row.is_empty] if empty else [*ROWS, *DOCUMENTATION]
+    return [(row.path.format(statement=statement), row) for row in rows]

@@ -30,6 +30,7 @@ from treaty_consensus import canonical, kinds
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
 from treaty_registry.log.entry import Logged
+from treaty_registry.pages.documentation import ARCHIVE
 from treaty_registry.registry import Registry
 from treaty_registry.storage.embedded import embedded_postgres
 
@@ -189,25 +190,25 @@ Filling = Callable[[Registry, Web], Awaitable[None]]
 
 
 @asynccontextmanager
-async def served(database: str, port: int, fill: Filling) -> AsyncIterator[str]:
-    """Serve a filled registry on a port, and yield its URL."""
+async def served(database: str, port: int, fill: Filling, site: Path = ARCHIVE) -> AsyncIterator[str]:
+    """Serve a filled registry on a port, and yield its URL. `site`: the archive of the documentation."""
     web = Web()
     with tempfile.TemporaryDirectory(prefix="treaty-") as folder:
         async with open_registry(Path(folder) / "registry", database, web) as registry:
             await fill(registry, web)
-            async with serving(registry, port) as url:
+            async with serving(registry, port, site) as url:
                 yield url
 
 
 @contextmanager
-def in_a_thread(postgres: Postgres, fill: Filling) -> Iterator[str]:
-    """Serve a filled registry from a thread of its own, for a browser that blocks this one."""
+def in_a_thread(postgres: Postgres, fill: Filling, site: Path = ARCHIVE) -> Iterator[str]:
+    """Serve a filled registry from a thread of its own, for a browser that blocks this one. `site`: as for `served`."""
     ready, ended = threading.Event(), asyncio.Event()
     state: dict[str, object] = {}
 
     async def run() -> None:
         state["loop"] = asyncio.get_running_loop()
-        async with postgres.fresh() as database, served(database, free_port(), fill) as url:
+        async with postgres.fresh() as database, served(database, free_port(), fill, site) as url:
             state["url"] = url
             ready.set()
             await ended.wait()

@@ -11,7 +11,11 @@ if (current) {
 }
 const words = new URLSearchParams(location.search).get("q");
 for (const input of document.querySelectorAll('input[name="q"]')) if (words) input.value = words;
-// Each part that scrolls sideways can be reached by the keyboard.
-for (const part of document.querySelectorAll(".prose table, .prose pre, .prose p:has(> img)")) {
-  if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
-}
+// Each part that scrolls sideways can be reached by the keyboard, also after the window became narrower.
+const scrolling = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
+    else target.removeAttribute("tabindex");
+  }
+});
+for (const part of document.querySelectorAll(".prose table, .prose pre, .prose p:has(> img)")) scrolling.observe(part);
