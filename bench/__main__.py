@@ -38,7 +38,7 @@ PARTS = {
 def main() -> int:
     """Run; the exit status."""
     if sys.argv[1:2] and sys.argv[1] in PARTS:
-        return PARTS[sys.argv[1]].main(sys.argv[2:])
+        return int(PARTS[sys.argv[1]].main(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row or group; may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help="samples of each side of a row (default: 5)")

@@ -255,7 +255,7 @@ def main(arguments: list[str]) -> int:
 
 def _ratios(results: Results) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     heads = ("", "seconds", "MB", "against", "seconds", "MB", "times as fast", "bar")
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for line in [line for part in PARTS for line in results.ratios.get(part, [])]:
         ours, theirs = ((f"{side.seconds:.2f}", f"{side.megabytes:,}") for side in (line.figure, line.baseline))
         verdict = f"≥ {line.bar}: {'met' if line.ratio >= line.bar else '**missed**'}" if line.bar else ""

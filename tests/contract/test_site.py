@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from built_site import built_site
+from docs.site.__main__ import main
 from docs.site.archive import SiteError, check, pack
 from docs.site.search import SearchMixed
 from docs.site.staging import ROOT, LinkError, moved, pages, place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from html.parser import HTMLParser
 from urllib.parse import quote
 
@@ -97,6 +98,10 @@ def errors(page: sync_api.Page, hostile: str) -> list[str]:
     return found
 
 
+def _keep_url(urls: list[str], request: sync_api.Request) -> None:
+    urls.append(request.url)
+
+
 def test_the_corpus_attacks_a_page_without_protection(window: sync_api.Browser) -> None:
     """At least half of the payloads do harm where a page has neither escaping nor a policy. The others need other places."""
     harmful = 0
@@ -104,7 +109,7 @@ def test_the_corpus_attacks_a_page_without_protection(window: sync_api.Browser) 
         page = window.new_page()
         asked: list[str] = []
         page.route("**/*", lambda route: route.abort())
-        page.on("request", lambda request, asked=asked: asked.append(request.url))
+        page.on("request", partial(_keep_url, asked))
         page.set_content(f"<main>{payload}</main>", wait_until="domcontentloaded")
         harmful += bool(page.evaluate(FOUND)) or any("attacker" in url for url in asked)
         page.close()

@@ -17,13 +17,15 @@ _TRIES = 5
 
 def visit(page: Page, url: str) -> Response:
     """Open a page, and return its answer."""
-    for _ in range(_TRIES):
+    tries = 1
+    while True:
         answer = page.goto(url)
         assert answer is not None, url
-        if not (pause := _pause(answer.status, answer.headers.get("retry-after"))):
-            break
+        pause = _pause(answer.status, answer.headers.get("retry-after"))
+        if not pause or tries == _TRIES:
+            return answer
         time.sleep(pause)
-    return answer
+        tries += 1
 
 
 class _Patient(httpx.HTTPTransport):

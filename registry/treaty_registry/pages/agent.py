@@ -38,15 +38,14 @@ async def context(
     # First: a DID that is not known costs no more than this.
     identity = await views.catalogue.identity(did)
     parsed, size = parse_did(did), views.registry.head.size
-    standing, principal, log, vouches, grants, statements, spoken, ballots = await asyncio.gather(
-        views.standings.standing(did, None),
-        views.standings.principal(did),
-        views.elections.log(views.registry.head),
-        views.elections.vouched(did, MAX_VOUCHES + 1),
-        views.elections.grants(did, MAX_GRANTS + 1),
-        agents.statements(did, kind, min(before or size, size)),
-        agents.spoken(did),
-        agents.ballots(did),
+    (standing, principal), (log, vouches, grants), (statements, spoken, ballots) = await asyncio.gather(
+        asyncio.gather(views.standings.standing(did, None), views.standings.principal(did)),
+        asyncio.gather(
+            views.elections.log(views.registry.head),
+            views.elections.vouched(did, MAX_VOUCHES + 1),
+            views.elections.grants(did, MAX_GRANTS + 1),
+        ),
+        asyncio.gather(agents.statements(did, kind, min(before or size, size)), agents.spoken(did), agents.ballots(did)),
     )
     parameters = await history.parameters(log.parameters) if log.parameters else None
     shown = ballots[:MAX_BALLOTS]

@@ -67,6 +67,7 @@ async def context(views: Views, agents: AgentQueries) -> Mapping[str, object]:
         pool.fetch(_WARNINGS, MAX_STATUSES, MAX_NEWEST),
         views.elections.topics("", MAX_TOPICS),
     )
+    assert numbers is not None, "a count has one row"
     return {
         "protocols": numbers["protocols"],
         "elected_protocols": numbers["elected"],

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib import resources
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -132,7 +132,7 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
             await asyncio.wait_for(pool.close(), _CLOSING)  # on timeout the open connections are dropped
 
 
-async def _leave(connection: PoolConnectionProxy[asyncpg.Record]) -> None:
+async def _leave(connection: asyncpg.Connection[Any]) -> None:
     """Reset nothing in a connection that comes back; an open transaction is rolled back before this is called.
 
     No reader changes its session, and a statement that resets one costs as much as the look-up before it.
