@@ -12,7 +12,7 @@ from typing import NamedTuple
 from . import GENERATORS, matched_rows, present
 from .suite import Test, all_tests
 
-SECTIONS = ("log", "registry-lies", "publishers", "handlers", "registry", "peers")
+SECTIONS = ("log", "registry-lies", "publishers", "handlers", "registry", "pages", "peers")
 
 _ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \| (.*?) ?\|$", re.MULTILINE)
 

@@ -38,6 +38,9 @@ from .codes import HttpCode
 from .storage.postgres import database_silent, is_outage
 
 MEDIA_TYPE = "application/problem+json"
+REFUSAL_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""The headers of every refusal, as JSON and as a page. Caches must not store one."""
+JSON_HEADERS = {"Content-Type": MEDIA_TYPE, **REFUSAL_HEADERS}
 
 _FAMILIES: Mapping[type[TreatyError], tuple[HTTPStatus, str]] = {
     Malformed: (HTTPStatus.BAD_REQUEST, "Malformed input"),

@@ -87,6 +87,7 @@ async def test_a_folder_leads_to_its_first_page(api: httpx.AsyncClient, path: st
     assert (answer.status_code, answer.headers["location"]) == (308, to)
 
 
+@pytest.mark.threat(275)
 @pytest.mark.parametrize(
     "path",
     [

@@ -77,6 +77,7 @@ def _sent(client: httpx.Client, path: str) -> int:
         return sum(len(part) for part in answer.iter_raw())
 
 
+@pytest.mark.threat(271, 272)
 def test_every_page_has_the_policy_and_is_whole(client: httpx.Client, rows: list[tuple[str, Row]]) -> None:
     for path, row in rows:
         answer = client.get(path)
@@ -112,6 +113,7 @@ def test_head_has_the_headers_of_get(client: httpx.Client, rows: list[tuple[str,
         assert {name: head.headers.get(name) for name in kept} == {name: got.headers.get(name) for name in kept}, path
 
 
+@pytest.mark.threat(278)
 def test_each_encoding_has_its_own_tag_and_none_is_forced(client: httpx.Client, rows: list[tuple[str, Row]]) -> None:
     for path, row in rows:
         if row.status != 200:
@@ -125,6 +127,7 @@ def test_each_encoding_has_its_own_tag_and_none_is_forced(client: httpx.Client, 
         assert int(packed.headers["content-length"]) < len(gzip.compress(plain.content, 1)) + 200
 
 
+@pytest.mark.threat(278)
 def test_a_program_gets_json_at_the_same_place(client: httpx.Client, rows: list[tuple[str, Row]]) -> None:
     for path, row in rows:
         if not row.json or (path.startswith("/ballots") and "did=" not in path):

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
+import pytest
 from http_api import publish, say
 from playwright.async_api import Browser, Route
 from registries import TOPIC, ballot, contents, publication
@@ -65,6 +66,7 @@ async def test_a_wrong_receipt_or_statement_is_refused_in_the_browser(
         assert await page.locator(".outcome.good").count() == 0
 
 
+@pytest.mark.threat(273)
 async def test_a_ballot_is_ordered_by_keyboard_signed_sent_and_proved(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer, tmp_path: Path
 ) -> None:

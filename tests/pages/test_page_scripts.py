@@ -155,6 +155,7 @@ def test_ballots_of_the_browser_have_the_bytes_of_python(tmp_path: Path) -> None
     run_node("ballot.test.mjs", cases, tmp_path)
 
 
+@pytest.mark.threat(271)
 @pytest.mark.parametrize("script", ["proof.js", "log-proof.js", "ballot.js", "voting.js"])
 def test_scripts_write_text_and_never_markup(script: str) -> None:
     source = (HERE.parents[1] / "registry/treaty_registry/pages/static" / script).read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 
@@ -99,6 +100,36 @@ async def test_large_input_is_refused_before_it_is_read(api: httpx.AsyncClient) 
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert (await api.post("/replay", content=many, headers=form)).status_code == 400
     assert (await api.post("/replay", content="transcript=%ff%fe", headers=form)).status_code == 400
+
+
+@pytest.mark.threat(276)
+async def test_a_replay_asks_no_address_that_it_names(api: httpx.AsyncClient) -> None:
+    asked = 0
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        uris = [f"http://{address}/protocols/a.example/b/1.0", f"https://{address}/protocols/a.example/b/1.0", NEW]
+        listed = [
+            {
+                "type": "StructuredInterface",
+                "protocol": uri,
+                "digest": "ab" * 32,
+                "role": "client",
+                "url": f"http://{address}/{n}",
+            }
+            for n, uri in enumerate(uris)
+        ]
+        about = {"type": "AgentDescription", "name": "a", "did": f"did:wba:{address}", "interfaces": listed}
+        status, _, _ = await send(api, first=json.dumps(about), second=described((NEW, "ab" * 32, "server")))
+        assert status == 200
+        await asyncio.sleep(0.1)
+    assert asked == 0
 
 
 @pytest.mark.parametrize("payload", PAYLOADS[::4])

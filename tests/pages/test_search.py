@@ -171,6 +171,7 @@ async def test_a_page_of_long_texts_is_small(browser: httpx.AsyncClient, alice: 
     assert int(response.headers["content-length"]) < 100_000 and len(Shown(response.text).titles) == 20
 
 
+@pytest.mark.threat(277)
 def test_htmx_is_the_published_file() -> None:
     static = resources.files("treaty_registry.pages") / "static"
     assert hashlib.sha256((static / "htmx.js").read_bytes()).hexdigest() == HTMX

@@ -58,6 +58,7 @@ class Depth(HTMLParser):
         self.depth -= 1
 
 
+@pytest.mark.threat(274)
 @pytest.mark.parametrize("name", COSTLY)
 def test_a_costly_document_is_rendered_in_bounds(name: str) -> None:
     document = COSTLY[name].encode()
@@ -69,6 +70,7 @@ def test_a_costly_document_is_rendered_in_bounds(name: str) -> None:
     assert len(shown.html) <= 40 * FULL
 
 
+@pytest.mark.threat(274)
 def test_a_document_that_needs_too_much_work_is_shown_as_it_was_written() -> None:
     for document in (b"![" * (FULL // 2), b"***a***" * 30_000, b"|a" * 50_000, b"<a@b.c> " * 30_000):
         count = 0

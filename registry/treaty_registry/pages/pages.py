@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from treaty_consensus.codes import RegistryCode
@@ -24,14 +25,14 @@ from . import topic as topic_page
 from .assets import Assets
 from .documentation import ARCHIVE, Documentation
 from .inspection import Inspection
-from .renderer import Renderer
+from .renderer import PAGE_REFUSAL_HEADERS, Renderer
 from .replay_examples import TITLES, examples
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Context = Mapping[str, object]
-_WIDTH, _WAITING = 4, 128
+_WIDTH, _WAITING, _MAX_REFUSALS = 4, 128, 64
 
 
 class Pages:
@@ -49,6 +50,8 @@ class Pages:
         # Pages that wait for foreign blobs have turns of their own, so that they hold up no other answer.
         self._inspecting = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
         self.documentation = Documentation(site)
+        # Most refusals are a few equal ones, also in a flood of them.
+        self._refusals = lru_cache(_MAX_REFUSALS)(self._rendered)
 
     async def home(self) -> Representation:
         """Return the first page: search, topics, the newest protocols and elections, and the size of everything."""
@@ -156,8 +159,11 @@ class Pages:
         except TreatyError as error:
             return {**page, "problem": error}
 
-    def problem(self, problem: Problem) -> bytes:
-        """Return the page about a refusal."""
+    def problem(self, problem: Problem) -> tuple[bytes, Mapping[str, str]]:
+        """Return the body and the headers of the page about a refusal."""
+        return self._refusals(problem), PAGE_REFUSAL_HEADERS
+
+    def _rendered(self, problem: Problem) -> bytes:
         return self.renderer.text("problem.html", {"problem": problem})
 
     async def _show(

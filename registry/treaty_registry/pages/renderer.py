@@ -10,7 +10,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar.plugins.jinja import JinjaTemplateEngine
 from markupsafe import Markup
 
-from ..serving.representation import HTML, NO_STORE, PackedRepresentation, Representation
+from ..problems import REFUSAL_HEADERS
+from ..serving.representation import HTML, PackedRepresentation, Representation
 from . import wording
 
 if TYPE_CHECKING:
@@ -32,11 +33,14 @@ CONTENT_SECURITY_POLICY = "; ".join(
 )
 """What a page may do. It loads nothing from elsewhere, and runs no script or style that stands in the page itself."""
 HEADERS = (
+    ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Vary", "Accept, Accept-Encoding"),
     ("Content-Security-Policy", CONTENT_SECURITY_POLICY),
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
 )
+PAGE_REFUSAL_HEADERS = {"Content-Type": HTML, **dict(HEADERS), **REFUSAL_HEADERS}
+"""The headers of a page about a refusal."""
 
 
 class Renderer:
@@ -79,7 +83,3 @@ class Renderer:
     def page(self, template: str, context: Mapping[str, object]) -> Representation:
         """Return a page, as it is and compressed."""
         return PackedRepresentation(self.text(template, context), HTML, *HEADERS)
-
-    def error_headers(self) -> Mapping[str, str]:
-        """Return the headers of a page about an error, which caches must not store."""
-        return {**dict(HEADERS), "Cache-Control": NO_STORE, "X-Content-Type-Options": "nosniff"}

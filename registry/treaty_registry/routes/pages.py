@@ -7,7 +7,6 @@ from urllib.parse import parse_qsl
 
 from litestar import Response, get, post
 from litestar.di import NamedDependency
-from litestar.enums import MediaType
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, QueryParameter
 from litestar.response.redirect import ASGIRedirectResponse
@@ -17,6 +16,7 @@ from treaty_consensus.errors import Malformed
 
 from ..codes import HttpCode
 from ..pages.pages import Pages
+from ..pages.renderer import PAGE_REFUSAL_HEADERS
 from ..pages.replay import FIELDS, MAX_REPLAYED
 from ..serving.representation import Representation
 from .requests import HttpRequest, media_type, read_body, target
@@ -69,6 +69,4 @@ async def replay_given(request: HttpRequest, pages: NamedDependency[Pages]) -> R
         raise Malformed(HttpCode.BODY, "This is not the form of this page.") from error
     given = {name: value for name, value in sent if name in FIELDS}
     page, was_replayed = await pages.replay_given(given or {"transcript": ""})
-    return Response(
-        page, status_code=200 if was_replayed else 400, media_type=MediaType.HTML, headers=pages.renderer.error_headers()
-    )
+    return Response(page, status_code=200 if was_replayed else 400, headers=PAGE_REFUSAL_HEADERS)

@@ -8,8 +8,9 @@ in `Allow`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from litestar.enums import HttpMethod
 
@@ -17,7 +18,7 @@ from treaty_client.network.addresses import site_network
 from treaty_consensus.errors import Unavailable
 
 from ..networks import sender
-from ..problems import MEDIA_TYPE, Problem, problem_of
+from ..problems import JSON_HEADERS, Problem, problem_of
 from .bodies import MAX_BODY, BodyRoom
 from .negotiation import Form, page_of, preferred_form, prefers_html, split_form
 from .representation import NO_STORE, PackedRepresentation, Representation
@@ -30,14 +31,21 @@ if TYPE_CHECKING:
 
 _ALLOW = b"allow"
 _PROTOCOL_FORMS: tuple[Form, ...] = ("json", "md", "bundle", "html")
+_READS = frozenset({"GET", "HEAD"})
 _TOPIC_FORMS: tuple[Form, ...] = ("json", "bundle", "html")
+
+
+Refusal: TypeAlias = tuple[bytes, Mapping[str, str]]
+"""The body and the headers of a refusal."""
 
 
 class FastPath:
     """An ASGI application in front of another one."""
 
-    def __init__(self, app: ASGIApp, views: Views) -> None:
+    def __init__(self, app: ASGIApp, views: Views, page: Callable[[Problem], Refusal]) -> None:
+        """`page`: makes the page of a refusal for a browser. It must cost little, because anybody can ask for refusals."""
         self._app = app
+        self._page = page
         self._views = views
         self._memory = views.memory
         self._filter = RequestFilter()
@@ -74,7 +82,7 @@ class FastPath:
         # Before the cache, so that later code can rely on the form of path, query and host.
         refusal = self._filter.refusal(method, path, query, hosts, scope["http_version"], size)
         if refusal is not None:
-            await send_problem(refusal, send)
+            await self._refuse(refusal, method, accept, send)
             return
         if method == "HEAD":
             scope, send = _with_method(scope, HttpMethod.GET), _without_body(send)
@@ -96,7 +104,7 @@ class FastPath:
                     view = await self._make(path, accept)
         # The exception handler of the framework does not see errors outside it.
         except Exception as error:
-            await send_problem(problem_of(error), send)
+            await self._refuse(problem_of(error), method, accept, send)
             return
         if view is None:
             await self._app(scope, receive, send)
@@ -115,7 +123,15 @@ class FastPath:
             with self._bodies.take(source, size):
                 await self._app(scope, receive, send)
         except Unavailable as error:
-            await send_problem(problem_of(error), send)
+            problem = problem_of(error)
+            await _send_problem(problem, problem.body, JSON_HEADERS, send)
+
+    async def _refuse(self, problem: Problem, method: str, accept: bytes, send: Send) -> None:
+        """Send a refusal: to a browser that reads as a page, to all others as JSON."""
+        if method in _READS and prefers_html(accept):
+            await _send_problem(problem, *self._page(problem), send)
+        else:
+            await _send_problem(problem, problem.body, JSON_HEADERS, send)
 
     def _sender(self, scope: Scope) -> str | None:
         peer = scope["client"]
@@ -168,15 +184,9 @@ class FastPath:
         return None
 
 
-async def send_problem(problem: Problem, send: Send) -> None:
-    """Send a refusal."""
-    body = problem.body
-    headers = [
-        (b"content-type", MEDIA_TYPE.encode("ascii")),
-        (b"content-length", b"%d" % len(body)),
-        (b"cache-control", NO_STORE.encode("ascii")),
-        *((name.lower().encode("ascii"), value.encode("ascii")) for name, value in problem.headers),
-    ]
+async def _send_problem(problem: Problem, body: bytes, head: Mapping[str, str], send: Send) -> None:
+    fields = {"Content-Length": str(len(body)), **head, **dict(problem.headers)}
+    headers = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
