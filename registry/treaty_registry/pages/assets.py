@@ -30,7 +30,7 @@ class Assets:
             data = file.read_bytes()
             path = f"/static/{file.stem}-{hex_digest(data)[:16]}{file.suffix}"
             self._paths[file.name] = path
-            self._files[path] = PackedRepresentation(data, _TYPES[file.suffix], cache_control=IMMUTABLE)
+            self._files[path] = PackedRepresentation(data, _TYPES[file.suffix], cache_control=IMMUTABLE, level=9)
 
     def path(self, name: str) -> str:
         """Return the path of a file. Raises `KeyError` for an unknown one."""

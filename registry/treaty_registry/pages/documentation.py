@@ -70,4 +70,4 @@ class Documentation:
 
 def _represented(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> PackedRepresentation:
     # An unknown type is text: an example of code is read, and never run.
-    return PackedRepresentation(archive.read(member), _TYPES.get(PurePosixPath(name).suffix, TEXT), *HEADERS)
+    return PackedRepresentation(archive.read(member), _TYPES.get(PurePosixPath(name).suffix, TEXT), *HEADERS, level=9)

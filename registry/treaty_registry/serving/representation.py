@@ -92,10 +92,11 @@ class PackedRepresentation(Representation):
 
     __slots__ = ("packed",)
 
-    def __init__(self, body: bytes, media_type: str, *extra: Header, cache_control: str = REVALIDATE) -> None:
+    def __init__(self, body: bytes, media_type: str, *extra: Header, cache_control: str = REVALIDATE, level: int = 4) -> None:
+        """`level`: of the compression. 6 takes twice the time of 4 for two per cent less, so it is for what is packed once."""
         super().__init__(body, media_type, *extra, cache_control=cache_control)
-        # Level 6 takes twice the time for two per cent less. Without a time, so equal bodies have equal tags.
-        small = gzip.compress(body, compresslevel=4, mtime=0)
+        # Without a time, so equal bodies have equal tags.
+        small = gzip.compress(body, compresslevel=level, mtime=0)
         self.packed = Representation(small, media_type, *extra, ("Content-Encoding", "gzip"), cache_control=cache_control)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
