@@ -11,7 +11,7 @@ import pytest
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.election.arithmetic import ONE
-from treaty_registry.pages import prose, wording
+from treaty_registry.pages import filters, prose
 from treaty_registry.pages.assets import STATIC, Assets
 from treaty_registry.serving.negotiation import page_of, preferred_form, prefers_html, split_form
 
@@ -119,15 +119,15 @@ def test_pictures_become_links_and_wide_things_scroll_by_keyboard() -> None:
 
 
 def test_values_are_worded() -> None:
-    assert [wording.weight(units) for units in (0, 1, ONE, ONE // 2, str(1234 * ONE))] == ["0", "<0.001", "1", "0.5", "1,234"]
-    assert [wording.size(number) for number in (0, 1023, 1024, 1536, 1 << 20)] == [
+    assert [filters.weight(units) for units in (0, 1, ONE, ONE // 2, str(1234 * ONE))] == ["0", "<0.001", "1", "0.5", "1,234"]
+    assert [filters.size(number) for number in (0, 1023, 1024, 1536, 1 << 20)] == [
         *("0 bytes", "1023 bytes", "1.0 KiB", "1.5 KiB", "1.0 MiB"),
     ]
-    assert wording.count(1234567) == "1,234,567" and wording.short("ab" * 32) == "ab" * 6
-    assert wording.moment(0) == "1970-01-01 00:00 UTC"
+    assert filters.count(1234567) == "1,234,567" and filters.short("ab" * 32) == "ab" * 6
+    assert filters.moment(0) == "1970-01-01 00:00 UTC"
     uri = "https://registry.example/protocols/a.example/hello/1.0"
-    assert (wording.path(uri), wording.name(uri)) == ("/protocols/a.example/hello/1.0", "hello 1.0")
-    assert wording.segment('did:wba:a.example:"/<') == "did:wba:a.example:%22%2F%3C"
+    assert (filters.path(uri), filters.name(uri)) == ("/protocols/a.example/hello/1.0", "hello 1.0")
+    assert filters.segment('did:wba:a.example:"/<') == "did:wba:a.example:%22%2F%3C"
 
 
 def test_files_are_at_the_path_of_their_hash(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from treaty_consensus.kinds import NONE, Parameters
 from ..catalogue.agents import MAX_BALLOTS, MAX_SPOKEN, MAX_STATEMENTS
 from ..catalogue.resources import StandingView
 from ..catalogue.standing import Principal
-from . import charts, wording
+from . import charts, filters
 from .charts import Bar, BarPart
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def why(did: Did, standing: StandingView, principal: Principal | None, parameter
         return ["In a development electorate every DID of a domain weighs 1."]
     mature = parameters.reputation.mature_epochs
     told = [
-        f"It speaks for {principal.name}, which holds trust of {wording.weight(principal.trust)} that others lent to it.",
+        f"It speaks for {principal.name}, which holds trust of {filters.weight(principal.trust)} that others lent to it.",
         f"It owes most of that to the side of {principal.cluster}."
         if principal.cluster != principal.name
         else "It is an anchor.",
@@ -127,7 +127,7 @@ def _credit_chart(standing: StandingView) -> Markup | None:
     rows = [
         Bar(
             f"epoch {credit.epoch}, {credit.reason}: {credit.topic}",
-            [BarPart(int(credit.now), 0 if credit.reason == "elected" else 1, wording.weight(credit.now))],
+            [BarPart(int(credit.now), 0 if credit.reason == "elected" else 1, filters.weight(credit.now))],
         )
         for credit in credits
     ]

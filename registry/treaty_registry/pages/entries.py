@@ -16,8 +16,8 @@ from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.sigstore_leaf import CertificateLeaf, parse_sigstore_leaf
 from treaty_consensus.statement import Statement
 
-from . import explained
-from .explained import Link
+from . import meanings
+from .meanings import Link
 
 MAX_VALUES = 24
 """The values of one member that are shown. The JSON below them has all."""
@@ -79,7 +79,7 @@ def decode(index: int, leaf: bytes, origin: str) -> EntryView:
         signatures=tuple(EntrySignature(one["keyid"], one["sig"]) for one in msgspec.json.decode(leaf)["signatures"]),
         json=text[:MAX_JSON],
         is_cut=len(text) > MAX_JSON,
-        checks=explained.checks(made.body),
+        checks=meanings.checks(made.body),
     )
 
 
@@ -94,9 +94,9 @@ def outline(index: int, leaf: bytes, origin: str) -> EntryView:
         hash=leaf_hash(leaf).hex(),
         size=len(leaf),
         kind=made.type,
-        says=explained.SAYS[made.type],
+        says=meanings.SAYS[made.type],
         id=made.id,
-        about=explained.about(made.body, origin),
+        about=meanings.about(made.body, origin),
         authors=tuple(dict.fromkeys(did.text for did in made.authors)),
         issued=made.issued,
     )
@@ -109,13 +109,13 @@ def _members(made: Statement, origin: str) -> Iterator[Member]:
         nested = value.items() if isinstance(value, dict) and not isinstance(typed, Blob) else ((None, value),)
         for part, one in nested:
             label = name if part is None else f"{name}.{part}"
-            links = list(explained.links(made.type, label, one, origin))
-            yield Member(label, explained.meaning(made.type, label), tuple(links[:MAX_VALUES]), max(0, len(links) - MAX_VALUES))
+            links = list(meanings.links(made.type, label, one, origin))
+            yield Member(label, meanings.meaning(made.type, label), tuple(links[:MAX_VALUES]), max(0, len(links) - MAX_VALUES))
 
 
 def _other(index: int, leaf: bytes) -> EntryView:
     """Return a leaf that is no statement."""
-    view = EntryView(index, leaf_hash(leaf).hex(), len(leaf), "unknown", explained.SAYS["unknown"])
+    view = EntryView(index, leaf_hash(leaf).hex(), len(leaf), "unknown", meanings.SAYS["unknown"])
     try:
         found = parse_sigstore_leaf(leaf)
     except (Malformed, TooLarge):
@@ -123,13 +123,13 @@ def _other(index: int, leaf: bytes) -> EntryView:
     text = _indented(leaf)
     view = replace(view, json=text[:MAX_JSON], is_cut=len(text) > MAX_JSON)
     if isinstance(found, CertificateLeaf):
-        return replace(view, kind="certificate", says=explained.SAYS["certificate"], members=tuple(_certificate(found.der)))
+        return replace(view, kind="certificate", says=meanings.SAYS["certificate"], members=tuple(_certificate(found.der)))
     record = (
-        Member("digest", explained.SIGSTORE["digest"], (Link(found.digest.hex()),)),
-        Member("signature", explained.SIGSTORE["signature"], (Link(b64encode(found.signature)),)),
+        Member("digest", meanings.SIGSTORE["digest"], (Link(found.digest.hex()),)),
+        Member("signature", meanings.SIGSTORE["signature"], (Link(b64encode(found.signature)),)),
     )
     members = (*record, *_certificate(found.certificate))
-    return replace(view, kind="hashedrekord", says=explained.SAYS["hashedrekord"], members=members)
+    return replace(view, kind="hashedrekord", says=meanings.SAYS["hashedrekord"], members=members)
 
 
 def _certificate(der: bytes) -> Iterator[Member]:
@@ -142,10 +142,10 @@ def _certificate(der: bytes) -> Iterator[Member]:
         serial = certificate.serial_number
     except (ValueError, x509.ExtensionNotFound):
         return
-    yield Member("subject", explained.SIGSTORE["subject"], tuple(explained.agent(uri) for uri in uris[:MAX_VALUES]))
+    yield Member("subject", meanings.SIGSTORE["subject"], tuple(meanings.agent(uri) for uri in uris[:MAX_VALUES]))
     span = f"{from_:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
-    yield Member("valid", explained.SIGSTORE["valid"], (Link(span),))
-    yield Member("serial", explained.SIGSTORE["serial"], (Link(f"{serial:x}"),))
+    yield Member("valid", meanings.SIGSTORE["valid"], (Link(span),))
+    yield Member("serial", meanings.SIGSTORE["serial"], (Link(f"{serial:x}"),))
 
 
 def _indented(data: bytes) -> str:

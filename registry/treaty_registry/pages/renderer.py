@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from ..problems import REFUSAL_HEADERS
 from ..serving.representation import HTML, PackedRepresentation, Representation
-from . import wording
+from . import filters
 
 if TYPE_CHECKING:
     from ..serving.cache import ResponseCache
@@ -60,7 +60,7 @@ class Renderer:
             lstrip_blocks=True,
             auto_reload=False,  # templates do not change while this runs, so their files are read once
         )
-        environment.filters.update(wording.FILTERS)
+        environment.filters.update(filters.FILTERS)
         environment.globals.update(origin=origin, asset=assets.path)
         self.engine = JinjaTemplateEngine(engine_instance=environment)
 

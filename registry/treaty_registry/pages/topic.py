@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treaty_client.audit import reasons as explained
+from treaty_client.audit import reasons
 from treaty_client.audit.decision import Candidate as Counted
 from treaty_client.audit.decision import Nominee, Transcript
 from treaty_consensus import statement
@@ -22,8 +22,8 @@ from treaty_consensus.statement import MAX_LEAF
 
 from ..catalogue.agents import Named
 from ..catalogue.resources import Candidate, DecisionView, Topic
-from ..serving.history import Reign, Supports, Vote
-from . import drawings, voices, wording
+from ..serving.history import ConsensusPeriod, Supports, Vote
+from . import filters, topic_charts, voices
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -39,7 +39,7 @@ MAX_OPEN = 6
 MAX_TIES = 5
 MAX_PAIRS = 12
 MAX_URIS = 3
-MAX_REIGNS = 20
+MAX_PERIODS = 20
 _MAX_BEATEN = 3
 
 
@@ -72,7 +72,7 @@ class ShownDocument:
     uris: Sequence[str]
     status: str
     place: int | None = None
-    choice: drawings.CountedChoice | None = None
+    choice: topic_charts.CountedChoice | None = None
     is_below_none: bool = False
     counted: Nominee | None = None
     aim: str = ""
@@ -116,7 +116,7 @@ class Book:
     names: Mapping[str, str]
     transcript: Transcript | None
     statuses: Mapping[str, str]
-    choices: Mapping[str, drawings.CountedChoice]
+    choices: Mapping[str, topic_charts.CountedChoice]
 
 
 async def context(
@@ -131,16 +131,16 @@ async def context(
         transcript = msgspec.json.decode(shown.decision.transcript, type=Transcript)
     first = [candidate for candidate in shown.candidates if candidate.state]
     others = [candidate for candidate in shown.candidates if not candidate.state]
-    (reigns, named), pairs, counted = await asyncio.gather(
+    (periods, named), pairs, counted = await asyncio.gather(
         _reigns(history, agents, shown, head.size),
         _pairs(history, log.parameters, shown, others[:MAX_OTHERS]),
         _counted(history, shown, decision, transcript),
     )
     names = names_of(shown.candidates, named)
-    choices = {choice.hash: choice for choice in drawings.order_of(transcript, names)} if transcript else {}
+    choices = {choice.hash: choice for choice in topic_charts.order_of(transcript, names)} if transcript else {}
     book = Book(names, transcript, statuses, choices)
     entries = _ordered([_entry(candidate, book, None) for candidate in first])
-    verdict = judge(entries, shown, transcript, reigns)
+    verdict = judge(entries, shown, transcript, periods)
     return {
         "topic": shown,
         "decision": decision,
@@ -153,13 +153,13 @@ async def context(
         "most_ties": MAX_TIES,
         "more_others": max(len(others) - MAX_OTHERS, 0),
         "parameters": await history.parameters(decision.parameters) if decision else None,
-        "reigns": [(reign, named.get(reign.consensus or "")) for reign in reigns[:MAX_REIGNS]],
+        "periods": [(period, named.get(period.consensus or "")) for period in periods[:MAX_PERIODS]],
         "names": book.names,
-        "picture": drawings.states(shown.candidates, book.names),
+        "picture": topic_charts.states(shown.candidates, book.names),
         "registry": f"{views.registry.base_url}#{views.registry.log_key}",
-        "share": explained.share,
-        "meter": drawings.meter,
-        "first_choices": drawings.first_choices,
+        "share": reasons.share,
+        "meter": topic_charts.meter,
+        "first_choices": topic_charts.first_choices,
         "charts": _charts(transcript, book, *counted) if transcript and counted else None,
         "matrix": _matrix(renderer, decision, book) if decision and transcript else None,
     }
@@ -178,14 +178,16 @@ def names_of(candidates: Iterable[Candidate], others: Mapping[str, Named]) -> Ma
     """Return document → a name that no other document of the topic has."""
     uris = {document: named.uri for document, named in others.items()}
     uris |= {candidate.hash: candidate.uris[0] for candidate in candidates}
-    uses = Counter(wording.name(uri) for uri in uris.values())
+    uses = Counter(filters.name(uri) for uri in uris.values())
     return {
-        document: name if uses[name := wording.name(uri)] == 1 else f"{name} of {parse_protocol_uri(uri).namespace}"
+        document: name if uses[name := filters.name(uri)] == 1 else f"{name} of {parse_protocol_uri(uri).namespace}"
         for document, uri in uris.items()
     }
 
 
-def judge(entries: Sequence[ShownDocument], shown: Topic, transcript: Transcript | None, reigns: Sequence[Reign]) -> Verdict:
+def judge(
+    entries: Sequence[ShownDocument], shown: Topic, transcript: Transcript | None, periods: Sequence[ConsensusPeriod]
+) -> Verdict:
     """Return the protocol to speak in a topic, and since when."""
     if shown.decision is None:
         return Verdict("undecided")
@@ -197,13 +199,13 @@ def judge(entries: Sequence[ShownDocument], shown: Topic, transcript: Transcript
         first = by_state.get("candidate")
         return Verdict("candidates", first) if first else Verdict("published")
     beaten, others = _preferred(leader.shown.hash, transcript) if transcript else (0, 0)
-    is_reigning = bool(reigns) and reigns[0].consensus == leader.shown.hash
-    return Verdict(kind, leader, reigns[0].first if is_reigning else None, beaten, others)
+    is_newest = bool(periods) and periods[0].consensus == leader.shown.hash
+    return Verdict(kind, leader, periods[0].first if is_newest else None, beaten, others)
 
 
 def _preferred(document: str, transcript: Transcript) -> tuple[int, int]:
     """Return how many other candidates the votes prefer a document to, and how many there are."""
-    choices, votes = explained.choices_of(transcript), transcript.pairwise
+    choices, votes = reasons.choices_of(transcript), transcript.pairwise
     if document not in choices:
         return 0, 0
     own = choices.index(document)
@@ -211,7 +213,7 @@ def _preferred(document: str, transcript: Transcript) -> tuple[int, int]:
     return sum(int(votes[own][other]) > int(votes[other][own]) for other in others), len(others)
 
 
-def _entry(shown: Candidate, book: Book, pairs: explained.ReportedPairs | None) -> ShownDocument:
+def _entry(shown: Candidate, book: Book, pairs: reasons.ReportedPairs | None) -> ShownDocument:
     name, transcript = book.names[shown.hash], book.transcript
     uris = shown.uris[:MAX_URIS]
     states = {book.statuses.get(uri, "active") for uri in uris}
@@ -233,15 +235,15 @@ def _entry(shown: Candidate, book: Book, pairs: explained.ReportedPairs | None) 
         book.choices.get(shown.hash),
         place is not None and place > order.index(NONE) + 1,
         counted,
-        explained.aim(counted) if counted else "",
-        [*explained.reasons(counted, transcript, book.names)] if counted else (),
+        reasons.aim(counted) if counted else "",
+        [*reasons.reasons(counted, transcript, book.names)] if counted else (),
         beaten_by[:_MAX_BEATEN],
         max(len(beaten_by) - _MAX_BEATEN, 0),
         reported,
     )
 
 
-def _reported(document: str, found: explained.ReportedPairs) -> ReportedBy:
+def _reported(document: str, found: reasons.ReportedPairs) -> ReportedBy:
     pairs = sorted(found.by_document.get(document, ()))
     return ReportedBy(pairs[:MAX_PAIRS], len(pairs), found.needed, found.idle.get(document, 0), found.is_whole)
 
@@ -250,7 +252,7 @@ def _beaten_by(document: str, book: Book) -> list[PairwiseDefeat]:
     """Return the choices that more votes prefer to a document than the other way round, the clearest first."""
     transcript = book.transcript
     assert transcript is not None
-    choices, votes = explained.choices_of(transcript), transcript.pairwise
+    choices, votes = reasons.choices_of(transcript), transcript.pairwise
     if document not in choices:
         return []
     own = choices.index(document)
@@ -259,7 +261,7 @@ def _beaten_by(document: str, book: Book) -> list[PairwiseDefeat]:
         over, under = int(votes[other][own]), int(votes[own][other])
         if over > under:
             total = transcript.total
-            shown = PairwiseDefeat(explained.choice_name(choice, book.names), *(explained.share(v, total) for v in (over, under)))
+            shown = PairwiseDefeat(reasons.choice_name(choice, book.names), *(reasons.share(v, total) for v in (over, under)))
             found.append((under - over, other, shown))
     return [shown for *_, shown in sorted(found, key=lambda entry: entry[:2])]
 
@@ -271,20 +273,20 @@ def _ordered(entries: Sequence[ShownDocument]) -> list[ShownDocument]:
 
 async def _reigns(
     history: TopicHistory, agents: AgentQueries, shown: Topic, size: int
-) -> tuple[Sequence[Reign], Mapping[str, Named]]:
+) -> tuple[Sequence[ConsensusPeriod], Mapping[str, Named]]:
     """Return who was the consensus among the first `size` leaves, and the names of these documents."""
     if shown.decision is None:
         return (), {}
-    reigns = [reign for reign in await history.succession(shown.topic, size) if reign.consensus]
+    periods = [period for period in await history.succession(shown.topic, size) if period.consensus]
     # Most of them are still documents of the topic.
     known = {candidate.hash: Named(candidate.uris[0], candidate.title) for candidate in shown.candidates}
-    wanted = sorted({reign.consensus for reign in reigns[:MAX_REIGNS] if reign.consensus} - known.keys())
-    return reigns, {**known, **await agents.names(wanted)} if wanted else known
+    wanted = sorted({period.consensus for period in periods[:MAX_PERIODS] if period.consensus} - known.keys())
+    return periods, {**known, **await agents.names(wanted)} if wanted else known
 
 
 async def _pairs(
     history: TopicHistory, in_force: str | None, shown: Topic, others: Sequence[Candidate]
-) -> explained.ReportedPairs | None:
+) -> reasons.ReportedPairs | None:
     """Return the pairs that reported the documents without a state, if the log has parameters `in_force`."""
     if in_force is None or not others:
         return None
@@ -310,18 +312,18 @@ def _matrix(renderer: Renderer, decision: Decision, book: Book) -> Markup:
     transcript, order = book.transcript, [*book.choices.values()]
     assert transcript is not None
     key = f"{decision.transcript.sha256} {hex_digest(msgspec.json.encode([choice.name for choice in order]))}"
-    return renderer.part("matrix.html", key, lambda: {"order": order, "heat": drawings.heat(transcript, book.names)})
+    return renderer.part("matrix.html", key, lambda: {"order": order, "heat": topic_charts.heat(transcript, book.names)})
 
 
 def _charts(
     transcript: Transcript, book: Book, votes: Mapping[str, Sequence[Vote]], supports: Sequence[Supports]
-) -> drawings.Charts:
+) -> topic_charts.Charts:
     """Return the charts of a decision, with the numbers for their tables."""
     heard = voices.hear(transcript, votes)
-    return drawings.Charts(
+    return topic_charts.Charts(
         order=[*book.choices.values()],
-        clusters=drawings.clusters(transcript, heard, book.names),
-        epochs=drawings.epochs(transcript, supports, book.names),
+        clusters=topic_charts.clusters(transcript, heard, book.names),
+        epochs=topic_charts.epochs(transcript, supports, book.names),
         voices=heard[: voices.MAX_VOICES],
         more_voices=max(len(heard) - voices.MAX_VOICES, 0),
     )

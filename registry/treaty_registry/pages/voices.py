@@ -19,7 +19,7 @@ UNKNOWN = ""
 
 
 @dataclass(frozen=True)
-class HeardVoice:
+class CountedVoice:
     """A principal's voice. `firsts`: its first choices with their weight. `dids`: its DIDs with a ballot."""
 
     voice: Voice
@@ -36,7 +36,7 @@ class Cluster:
     voices: int = 0
     by_choice: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, heard: HeardVoice) -> None:
+    def add(self, heard: CountedVoice) -> None:
         """Count a voice."""
         self.weight += int(heard.voice.counts)
         self.voices += 1
@@ -44,13 +44,13 @@ class Cluster:
             self.by_choice[choice] += weight
 
 
-def hear(transcript: Transcript, votes: Mapping[str, Sequence[Vote]]) -> list[HeardVoice]:
+def hear(transcript: Transcript, votes: Mapping[str, Sequence[Vote]]) -> list[CountedVoice]:
     """Return the voices of a transcript with their first choices. `votes`: principal → the votes of its DIDs."""
     choices = frozenset(choices_of(transcript))
     return [_heard(voice, votes.get(voice.principal, ()), choices) for voice in transcript.voices]
 
 
-def clusters_of(voices: Sequence[HeardVoice]) -> tuple[list[Cluster], Cluster | None]:
+def clusters_of(voices: Sequence[CountedVoice]) -> tuple[list[Cluster], Cluster | None]:
     """Return the heaviest clusters, and the sum of the others if there are more."""
     found: dict[str, Cluster] = {}
     for heard in voices:
@@ -66,17 +66,17 @@ def clusters_of(voices: Sequence[HeardVoice]) -> tuple[list[Cluster], Cluster | 
     return ordered[:MAX_CLUSTERS], rest
 
 
-def _heard(voice: Voice, votes: Sequence[Vote], choices: frozenset[str]) -> HeardVoice:
+def _heard(voice: Voice, votes: Sequence[Vote], choices: frozenset[str]) -> CountedVoice:
     if voice.implied:
         # An implied ballot ranks one document as a rule. The one that the principal reported last stands for it.
         spoken = next((vote.spoken for vote in votes if vote.spoken in choices), UNKNOWN)
-        return HeardVoice(voice, {spoken or UNKNOWN: int(voice.counts)}, ())
+        return CountedVoice(voice, {spoken or UNKNOWN: int(voice.counts)}, ())
     ballots = [vote for vote in votes if vote.tiers]
     firsts: defaultdict[str, int] = defaultdict(int)
     for vote in ballots:
         for choice, weight in _split(_first(vote.tiers or (), choices), int(voice.counts) // len(ballots)):
             firsts[choice] += weight
-    return HeardVoice(voice, firsts or {UNKNOWN: int(voice.counts)}, [vote.did for vote in ballots])
+    return CountedVoice(voice, firsts or {UNKNOWN: int(voice.counts)}, [vote.did for vote in ballots])
 
 
 def _first(tiers: Sequence[Sequence[str]], choices: frozenset[str]) -> Sequence[str]:

@@ -60,7 +60,7 @@ left join spoken s on (s.topic, s.did) = ($1, v.did)
 _PAIRS = "select document, first, second from pairs where topic = $1 and document = any($2::bytea[]) and epoch > $3 limit $4"
 
 
-class Reign(NamedTuple):
+class ConsensusPeriod(NamedTuple):
     """Decisions in a row with the same consensus (None: without one). `first`, `last`: their epochs."""
 
     consensus: str | None
@@ -108,10 +108,10 @@ class TopicHistory:
         # Transcripts never change, and reading one costs more than all the rest of a page.
         self._supports: OrderedDict[bytes, Supports] = OrderedDict()
 
-    async def succession(self, topic: str, size: int) -> list[Reign]:
+    async def succession(self, topic: str, size: int) -> list[ConsensusPeriod]:
         """Return who was the consensus among the first `size` leaves, newest first, from the newest 1,000 decisions."""
         rows = await self._pool.fetch(_SUCCESSION, topic, size, _MAX_DECISIONS)
-        return [Reign(row["consensus"].hex() if row["consensus"] else None, row["first"], row["last"]) for row in rows]
+        return [ConsensusPeriod(row["consensus"].hex() if row["consensus"] else None, row["first"], row["last"]) for row in rows]
 
     async def supports(self, topic: str, size: int) -> list[Supports]:
         """Return the support at the newest decisions among the first `size` leaves, oldest first. Withdrawn transcripts are left

@@ -15,7 +15,7 @@ from ..catalogue.resources import Candidate
 from ..serving.history import Supports
 from . import charts
 from .charts import Bar, BarPart, Curve
-from .voices import UNKNOWN, Cluster, HeardVoice, clusters_of
+from .voices import UNKNOWN, Cluster, CountedVoice, clusters_of
 
 MAX_LINES = 5
 """Documents whose support is drawn over epochs."""
@@ -49,7 +49,7 @@ class Charts:
     order: Sequence[CountedChoice]
     clusters: Chart
     epochs: Chart | None
-    voices: Sequence[HeardVoice]
+    voices: Sequence[CountedVoice]
     more_voices: int
 
 
@@ -81,7 +81,7 @@ def heat(transcript: Transcript, names: Mapping[str, str]) -> Chart:
     return Chart(svg, ["preferred over", *(choice.label for choice in order)], rows)
 
 
-def clusters(transcript: Transcript, voices: Sequence[HeardVoice], names: Mapping[str, str]) -> Chart:
+def clusters(transcript: Transcript, voices: Sequence[CountedVoice], names: Mapping[str, str]) -> Chart:
     """Draw the weight of each cluster by first choice."""
     found, rest = clusters_of(voices)
     shown = [*found, rest] if rest else found
@@ -107,7 +107,7 @@ def meter(support: str, transcript: Transcript, series: int) -> Markup:
     return charts.meter(int(support), int(total), int(quorum), series, title)
 
 
-def first_choices(heard: HeardVoice, order: Sequence[CountedChoice]) -> str:
+def first_choices(heard: CountedVoice, order: Sequence[CountedChoice]) -> str:
     """Return the first choices of a voice, for a table."""
     names = {choice.hash: choice.name for choice in order}
     return ", ".join(names.get(choice, "not known") for choice in heard.firsts)
