@@ -66,7 +66,7 @@ def test_a_failed_step_has_the_data_of_its_cause(capsys: pytest.CaptureFixture[s
 def test_what_a_registry_lists_forges_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = Summary(HOSTILE, "a/b", f"{HOSTILE}\nhttps://forged.example/", "0" * 64, "did:wba:a.example", "published")
 
-    async def search(client: RegistryClient, words: str, *, topic: str, limit: int) -> Page:
+    async def search(client: RegistryClient, words: str, **options: object) -> Page:
         return Page((found,))
 
     monkeypatch.setattr(RegistryClient, "search", search)

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -97,7 +97,7 @@ class Pool(_Pool):
                 raise database_silent() from error
             raise
         finally:
-            # A connection that cannot be returned is dropped. What the block read is whole, so its caller need not know.
+            # A connection that cannot be reset is dropped. What the block read is whole, so its caller need not know.
             with suppress(*DATABASE_ERRORS):
                 await self.release(connection, timeout=_WAIT)
 
@@ -119,7 +119,6 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
         # Prepared statements are kept as long as their connection.
         max_cached_statement_lifetime=0,
         server_settings=_SETTINGS,
-        reset=_leave,
     )
     try:
         await pool
@@ -130,13 +129,6 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
     finally:
         with suppress(*DATABASE_ERRORS):
             await asyncio.wait_for(pool.close(), _CLOSING)  # on timeout the open connections are dropped
-
-
-async def _leave(connection: asyncpg.Connection[Any]) -> None:
-    """Reset nothing in a connection that comes back; an open transaction is rolled back before this is called.
-
-    No reader changes its session, and a statement that resets one costs as much as the look-up before it.
-    """
 
 
 @contextmanager
