@@ -132,7 +132,7 @@ async def context(
     first = [candidate for candidate in shown.candidates if candidate.state]
     others = [candidate for candidate in shown.candidates if not candidate.state]
     (periods, named), pairs, counted = await asyncio.gather(
-        _reigns(history, agents, shown, head.size),
+        _periods(history, agents, shown, head.size),
         _pairs(history, log.parameters, shown, others[:MAX_OTHERS]),
         _counted(history, shown, decision, transcript),
     )
@@ -271,7 +271,7 @@ def _ordered(entries: Sequence[ShownDocument]) -> list[ShownDocument]:
     return sorted(entries, key=lambda entry: (entry.place is None, entry.place or 0))
 
 
-async def _reigns(
+async def _periods(
     history: TopicHistory, agents: AgentQueries, shown: Topic, size: int
 ) -> tuple[Sequence[ConsensusPeriod], Mapping[str, Named]]:
     """Return who was the consensus among the first `size` leaves, and the names of these documents."""
