@@ -40,6 +40,10 @@ agency: $(VENV)/runtime ## A travel agency of six agents; FAULTS=short or full h
 run: $(VENV)/runtime ## A registry on 127.0.0.1:8080 with the first-party catalogue; WITNESS=URL#KEY has its log witnessed
 	$(BIN)/python demo/run.py $(if $(WITNESS),--witness '$(WITNESS)')
 
+# Tests and the programs that they start keep their bytecode, whatever the environment says: otherwise each of these processes compiles
+# all that it imports, and pytest rewrites all tests once for each of its workers.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Two processes for each processor: the longest tests mostly wait for processes that they started. A module's tests stay together, so
 # that what it starts is started once.
 PROCESSES := $(shell expr 2 '*' $$(nproc))
