@@ -12,6 +12,7 @@ from typing import Any
 from handler_packages import LOCAL, PEER, package
 
 from treaty_client.sandbox import HandlerSession, Isolation, SandboxLimits, SandboxPool, Worker
+from treaty_client.sandbox.interpreter import executable
 from treaty_handler import Call, Effect, Opened, Return
 
 _QUICK = SandboxLimits(event=20.0)
@@ -78,10 +79,14 @@ def descendants() -> set[int]:
 
 
 def _is_resource_tracker(pid: int) -> bool:
+    return b"multiprocessing.resource_tracker" in _command(pid)
+
+
+def _command(pid: int) -> bytes:
     try:
-        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:  # it ended meanwhile
-        return False
+        return b""
 
 
 def sandboxed() -> set[int]:
@@ -90,10 +95,11 @@ def sandboxed() -> set[int]:
 
 
 def template() -> int:
-    """The one interpreter below this process that has not restricted itself; a fork that is on its way to a worker passes."""
+    """The one interpreter of a snapshot below this process that has not restricted itself; a fork that is on its way to a worker
+    passes. Registries that several tests share have workers too, with the interpreter of the host."""
     deadline = time.monotonic() + 10
     while True:
-        found = [pid for pid in descendants() if status_of(pid).get("Name", "").startswith("python") and pid not in sandboxed()]
+        found = [pid for pid in descendants() - sandboxed() if _command(pid).startswith(executable().encode() + b"\0")]
         if len(found) == 1:
             return found[0]
         assert time.monotonic() < deadline, found
