@@ -580,8 +580,9 @@ def test_what_was_mended_is_what_is_kept(tmp_path: Path) -> None:
 
 async def test_000_41_code_of_an_earlier_session_is_mended_too(tmp_path: Path) -> None:
     denying = Script(bugs=[NO_PRODUCT], judgement=Rejection("It is as agreed."))
+    former, earlier = seller(tmp_path, denying), customer(tmp_path, Script())
     with pytest.raises(OperationError):
-        await buy(seller(tmp_path, denying), customer(tmp_path, Script()))
+        await buy(former, earlier)
     there = Script()
     shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
     async with talks(shop, buyer) as (session, _):
@@ -589,8 +590,12 @@ async def test_000_41_code_of_an_earlier_session_is_mended_too(tmp_path: Path) -
         assert session.resumed
     assert there.names() == ["judge", "implement"]
     later = Script()
-    assert await buy(seller(tmp_path, later), buyer) == LAPTOP
+    newest = seller(tmp_path, later)
+    assert await buy(newest, buyer) == LAPTOP
     assert later.calls == []
+    # Each side writes its transcript when its session has ended, which waits for the disk.
+    for met in (former, earlier, shop, buyer, newest):
+        await met.agent.aclose()
     check_replays(tmp_path, 6)
 
 
