@@ -21,7 +21,7 @@ def run_example(answer: str, *options: str) -> str:
     done = subprocess.run(
         command, cwd=ROOT, input=f"{answer}\n", env=environment, capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"  # the story tells which step did not come
     return done.stdout
 
 
