@@ -20,9 +20,9 @@ from treaty_client.protocols.verification.steps import Step
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_no_picture_and_no_table_drifted() -> None:
+# `test_generated_docs.py` sees that none of them drifted.
+def test_pictures_are_among_the_generated_parts() -> None:
     assert __main__.PARTS  # each adds its parts when it is imported
-    assert drifted() == [], "run `python -m docs.generate`"
 
 
 def test_a_changed_table_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

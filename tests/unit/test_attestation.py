@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from depth import FULL
 from signers import ORIGIN, Signer, domain_signer
 from sigstore.dsse import Statement
 from sigstore.errors import VerificationError
@@ -261,7 +262,9 @@ def test_the_statement_need_not_be_canonical(service: Service) -> None:
 def test_every_flipped_character_is_noticed_or_says_the_same(service: Service) -> None:
     """Some characters say nothing: the loose bits of base64, fields that sigstore ignores. Nothing else may pass."""
     passed = 0
-    for position in range(len(service.bundle)):
+    # Seven and the four characters of base64 have no common divisor, so the sample has each place of a group.
+    positions = range(0, len(service.bundle), 1 if FULL else 7)
+    for position in positions:
         flipped = bytearray(service.bundle)
         flipped[position] ^= 1
         try:
@@ -273,7 +276,7 @@ def test_every_flipped_character_is_noticed_or_says_the_same(service: Service) -
         original, changed = Bundle.from_json(service.bundle), Bundle.from_json(bytes(flipped))
         assert json.loads(changed.to_json())["dsseEnvelope"] == json.loads(original.to_json())["dsseEnvelope"]
         assert changed.signing_certificate == original.signing_certificate
-    assert passed < len(service.bundle) // 20
+    assert passed < len(positions) // 20
 
 
 @pytest.mark.parametrize("part", ["certificate", "signature", "payload", "checkpoint", "body", "timestamp", "hash"])
