@@ -68,14 +68,22 @@ def check(module: str) -> ast.Module:
     return tree
 
 
-def typed(module: str, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def cache(request: pytest.FixtureRequest) -> Path:
+    """Where mypy keeps the types of our modules and of Python's. Not the repository's own: its check may run meanwhile."""
+    return request.config.cache.mkdir("mypy")
+
+
+def mypy(cache: Path, *files: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), *map(str, files)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def typed(module: str, folder: Path, cache: Path) -> None:
     """Check the module with mypy, and run it: its definitions must exist when Python reads them."""
     path = folder / "stubs.py"
     path.write_text(module)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), str(path)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = mypy(cache, path)
     assert done.returncode == 0, done.stdout
     subprocess.run([sys.executable, str(path)], check=True)
 
@@ -115,10 +123,10 @@ HOSTILE = {
 
 
 @pytest.mark.threat(170)
-def test_hostile_names_and_texts_stay_data_and_the_module_is_typed(tmp_path: Path) -> None:
+def test_hostile_names_and_texts_stay_data_and_the_module_is_typed(tmp_path: Path, cache: Path) -> None:
     module = write_stubs(package(HOSTILE))
     tree = check(module)
-    typed(module, tmp_path)
+    typed(module, tmp_path, cache)
     # The texts are there, as literals.
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     assert INJECTION in texts
@@ -192,19 +200,14 @@ def test_no_operation_takes_the_method_of_another_one() -> None:
 
 
 @pytest.mark.threat(170)
-def test_the_stubs_of_each_kind_are_typed(tmp_path: Path) -> None:
+def test_the_stubs_of_each_kind_are_typed(tmp_path: Path, cache: Path) -> None:
     for kind in KINDS:
         write_project(tmp_path / kind, NewProtocol("weather", "a/b", kind, forms_of(kind)[0]))
         module = write_stubs(build(load_project(tmp_path / kind)))
         check(module)
         (tmp_path / f"right_{kind}.py").write_text(f"{module}\n\n{USES[kind]}")
         (tmp_path / f"wrong_{kind}.py").write_text(f"{module}\n\n{USES[kind].replace(TEXT, '7')}")
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *map(str, sorted(tmp_path.glob("*.py")))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = mypy(cache, *sorted(tmp_path.glob("*.py")))
     assert {Path(line.partition(":")[0]).name for line in done.stdout.splitlines() if "error:" in line} == {
         f"wrong_{kind}.py" for kind in KINDS
     }
