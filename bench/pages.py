@@ -63,6 +63,8 @@ LEAVES_A_SECOND = 10
 JSON = {"Accept": "application/json"}
 STATES = ("cached", "uncached", "growing", "emptied")
 _NOTHING = "nothing-has-this"
+_RENDERED = "rendered"
+"""The subject that this bench gives to rendered pages, which have none of their own."""
 SHOWN: Sequence[tuple[str, Sequence[str]]] = (
     (r"/", ("/log", "/topics", "/protocols")),
     (rf"/protocols\?q={_NOTHING}&state=active", ("/protocols?state=active&limit=1", f"/protocols?q={_NOTHING}&limit=1")),
@@ -165,15 +167,18 @@ class _Memory(ResponseCache):
 
     def keep(self, key: str, view: Representation, subjects: Iterable[str] = ()) -> None:
         about = self._about[key] = frozenset(subjects)
-        super().keep(key, view, about)
+        super().keep(key, view, {_RENDERED} if key.startswith("page ") else about)
 
-    def forget(self, path: str) -> bool:
-        """Drop what an entry about the resource makes outdated. Return whether there can be such an entry."""
+    def forget(self, path: str, *, changed: bool) -> bool:
+        """Drop what an entry about the resource makes outdated. Return whether there can be such an entry.
+
+        `changed`: the entry changes what the page shows, so that the page is rendered again too.
+        """
         keys = (path, f"{path}.json", page_of(path))
-        changed = frozenset[str]().union(*(self._about.get(key, ()) for key in keys))
+        subjects = frozenset[str]().union(*(self._about.get(key, ()) for key in keys))
         assert self.head is not None
-        self.renew(self.head, changed)
-        return bool(changed)
+        self.renew(self.head, subjects | {_RENDERED} if changed else subjects)
+        return bool(subjects)
 
     def empty(self) -> None:
         """Drop everything."""
@@ -204,7 +209,7 @@ async def _compare(
 
     async def measure(target: str, headers: Mapping[str, str]) -> float:
         # A statement never changes, so only an empty memory makes its answers again.
-        if state == "emptied" or (state != "cached" and not memory.forget(target) and target == path):
+        if state == "emptied" or (state != "cached" and not memory.forget(target, changed=state == "uncached") and target == path):
             memory.empty()
         began = time.perf_counter()
         answer = await client.get(target, headers=headers)

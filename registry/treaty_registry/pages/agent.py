@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -97,32 +96,29 @@ async def gather(views: Views, did: str, kind: str | None, before: int | None) -
     parsed, size = parse_did(did), views.registry.head.size
     one, of_kind = (did,), () if kind is None else (kind,)
     gathering = _GATHERING if kind is None else _GATHERING_OF_KIND
-    read, log = await asyncio.gather(
-        # One more of each than is shown, to tell whether there are more.
-        gathering.read(
-            views.registry.pool,
-            identity=one,
-            roll=(),
-            principal=one,
-            entry=one,
-            credits=(did, MAX_CREDITS + 1),
-            spoken=(did, MAX_SPOKEN + 1),
-            ballots=(did, MAX_BALLOTS + 1),
-            vouches=(did, MAX_VOUCHES + 1),
-            grants=(namespace_of(parsed), did, MAX_GRANTS + 1),
-            named=(did, MAX_CREDITS, MAX_BALLOTS),
-            statements=(did, min(before or size, size), MAX_STATEMENTS + 1, *of_kind),
-        ),
-        views.elections.log(views.registry.head),
+    # One more of each than is shown, to tell whether there are more.
+    read = await gathering.read(
+        views.registry.pool,
+        identity=one,
+        roll=(),
+        principal=one,
+        entry=one,
+        credits=(did, MAX_CREDITS + 1),
+        spoken=(did, MAX_SPOKEN + 1),
+        ballots=(did, MAX_BALLOTS + 1),
+        vouches=(did, MAX_VOUCHES + 1),
+        grants=(namespace_of(parsed), did, MAX_GRANTS + 1),
+        named=(did, MAX_CREDITS, MAX_BALLOTS),
+        statements=(did, min(before or size, size), MAX_STATEMENTS + 1, *of_kind),
     )
     rows = msgspec.json.decode(read, type=_Rows)
     if parsed.method != "key" and not rows.identity:
         raise unknown_did(did)
     identity = key_identity(parsed) if parsed.method == "key" else rows.identity[0]
-    standing = await views.standings.view(did, _first(rows.roll), _first(rows.principal), rows.credits, MAX_CREDITS)
-    parameters = await views.standings.parameters(log.parameters) if log.parameters else None
-    data = (did, kind, before, read, log.parameters)
-    return Gathered(data, lambda: _context(parsed, kind, rows, identity, standing, parameters))
+    roll = _first(rows.roll)
+    standing = await views.standings.view(did, roll, _first(rows.principal), rows.credits, MAX_CREDITS)
+    parameters = None if roll is None else await views.standings.parameters(roll["parameters"])
+    return Gathered((did, kind, read), lambda: _context(parsed, kind, rows, identity, standing, parameters))
 
 
 def _context(

@@ -77,7 +77,7 @@ class Pages:
         """Return the page of a topic: the protocol to speak there, and the reasons. Raises `Malformed`, `NotFound`."""
 
         async def context() -> Context:
-            return await topic_page.context(self.views, self.history, self.agents, self.renderer, topic)
+            return await topic_page.gather(self.views, self.history, self.agents, self.renderer, topic)
 
         return await self._show(f"/topics/{topic}", "topic.html", context, topic, PERIODIC)
 

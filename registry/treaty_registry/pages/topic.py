@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from treaty_client.audit import reasons
 from treaty_client.audit.decision import Candidate as Counted
 from treaty_client.audit.decision import Nominee, Transcript
 from treaty_consensus import statement
-from treaty_consensus.canonical import b64decode, hex_digest
+from treaty_consensus.canonical import b64decode
 from treaty_consensus.election.states import FORMER
-from treaty_consensus.kinds import NONE, Decision
+from treaty_consensus.kinds import NONE, Decision, Parameters
 from treaty_consensus.protocol import parse_protocol_uri
 from treaty_consensus.statement import MAX_LEAF
 
@@ -24,6 +27,7 @@ from ..catalogue.agents import Named
 from ..catalogue.resources import Candidate, DecisionView, Topic
 from ..serving.history import ConsensusPeriod, Supports, Vote
 from . import filters, topic_charts, voices
+from .renderer import Gathered, digest
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -40,7 +44,8 @@ MAX_TIES = 5
 MAX_PAIRS = 12
 MAX_URIS = 3
 MAX_PERIODS = 20
-_MAX_BEATEN = 3
+MAX_BEATEN = 3
+_MAX_BODIES = 64  # decisions that are remembered, of some KiB each
 
 
 @dataclass(frozen=True)
@@ -68,18 +73,44 @@ class ShownDocument:
     """A document as the page shows it. `counted`: its numbers in the newest decision, if its transcript is there."""
 
     shown: Candidate
-    name: str
-    uris: Sequence[str]
+    book: Book
     status: str
     place: int | None = None
-    choice: topic_charts.CountedChoice | None = None
     is_below_none: bool = False
     counted: Nominee | None = None
-    aim: str = ""
-    reasons: Sequence[str] = ()
-    beaten_by: Sequence[PairwiseDefeat] = ()
-    more_beaten: int = 0
     reported: ReportedBy | None = None
+
+    @property
+    def name(self) -> str:
+        """Return its name in the topic."""
+        return self.book.names[self.shown.hash]
+
+    @property
+    def uris(self) -> Sequence[str]:
+        """Return the first of its names in the registry."""
+        return self.shown.uris[:MAX_URIS]
+
+    @property
+    def choice(self) -> topic_charts.CountedChoice | None:
+        """Return its label and colour in charts."""
+        return self.book.choices.get(self.shown.hash)
+
+    @property
+    def aim(self) -> str:
+        """Return the next state that it can get."""
+        return reasons.aim(self.counted) if self.counted else ""
+
+    # The lists below are made when a card shows them, and most cards are kept.
+    @cached_property
+    def reasons(self) -> Sequence[str]:
+        """Return the conditions that it lacks."""
+        transcript = self.book.transcript
+        return [*reasons.reasons(self.counted, transcript, self.book.names)] if self.counted and transcript else ()
+
+    @cached_property
+    def defeats(self) -> Sequence[PairwiseDefeat]:
+        """Return the choices that more votes prefer to it, the clearest first."""
+        return _beaten_by(self.shown.hash, self.book)
 
     @property
     def title(self) -> str:
@@ -119,26 +150,71 @@ class Book:
     choices: Mapping[str, topic_charts.CountedChoice]
 
 
-async def context(
-    views: Views, history: TopicHistory, agents: AgentQueries, renderer: Renderer, topic: str
-) -> Mapping[str, object]:
-    """Return the values that the page of a topic shows. Raises `NotFound`, `Malformed`."""
+@dataclass(frozen=True)
+class Found:
+    """All that is read for the page of a topic. `statuses`: as of `CountedTopic`. `parameters`: those of the decision."""
+
+    shown: Topic
+    statuses: Mapping[str, str]
+    periods: Sequence[ConsensusPeriod]
+    named: Mapping[str, Named]
+    pairs: reasons.ReportedPairs | None
+    votes: Mapping[str, Sequence[Vote]]
+    supports: Sequence[Supports]
+    parameters: Parameters | None
+
+
+class _Voter(msgspec.Struct):
+    principal: str
+
+
+class _Voices(msgspec.Struct):
+    """The part of a transcript that names the voters."""
+
+    voices: list[_Voter]
+
+
+async def gather(views: Views, history: TopicHistory, agents: AgentQueries, renderer: Renderer, topic: str) -> Gathered:
+    """Read the page of a topic. Raises `NotFound`, `Malformed`."""
     head = views.registry.head
     (shown, statuses), log = await asyncio.gather(views.elections.election(topic, head), views.elections.log(head))
     decision = decided(shown.decision)
+    (periods, named), pairs, (votes, supports) = await asyncio.gather(
+        _periods(history, agents, shown, head.size),
+        _pairs(history, log.parameters, shown, _others(shown)[:MAX_OTHERS]),
+        _counted(history, shown, decision),
+    )
+    parameters = await history.parameters(decision.parameters) if decision else None
+    found = Found(shown, statuses, periods, named, pairs, votes, supports, parameters)
+    registry = f"{views.registry.base_url}#{views.registry.log_key}"
+    return Gathered(_data(found), lambda: _context(renderer, registry, found, decision))
+
+
+def _data(found: Found) -> object:
+    """Return the data of the page. A decision's statement names its transcript, if that was not withdrawn, with the matrix."""
+    shown, decided = found.shown, found.shown.decision
+    if decided is None:
+        return found
+    named = replace(decided, leaf="", transcript=None)
+    return decided.transcript is not None, dataclasses.replace(found, shown=replace(shown, matrix=None, decision=named))
+
+
+def _others(shown: Topic) -> list[Candidate]:
+    """Return the documents without a state."""
+    return [candidate for candidate in shown.candidates if not candidate.state]
+
+
+def _context(
+    renderer: Renderer, registry: str, found: Found, decision: Decision | None
+) -> Mapping[str, object]:
+    shown, periods, named = found.shown, found.periods, found.named
     transcript = None
     if shown.decision is not None and shown.decision.transcript is not None:
         transcript = msgspec.json.decode(shown.decision.transcript, type=Transcript)
-    first = [candidate for candidate in shown.candidates if candidate.state]
-    others = [candidate for candidate in shown.candidates if not candidate.state]
-    (periods, named), pairs, counted = await asyncio.gather(
-        _periods(history, agents, shown, head.size),
-        _pairs(history, log.parameters, shown, others[:MAX_OTHERS]),
-        _counted(history, shown, decision, transcript),
-    )
+    first, others = [candidate for candidate in shown.candidates if candidate.state], _others(shown)
     names = names_of(shown.candidates, named)
     choices = {choice.hash: choice for choice in topic_charts.order_of(transcript, names)} if transcript else {}
-    book = Book(names, transcript, statuses, choices)
+    book = Book(names, transcript, found.statuses, choices)
     entries = _ordered([_entry(candidate, book, None) for candidate in first])
     verdict = judge(entries, shown, transcript, periods)
     return {
@@ -148,28 +224,32 @@ async def context(
         "verdict": verdict,
         "field": [entry for entry in entries if entry.place or entry.shown.state not in FORMER],
         "former": [entry for entry in entries if entry.shown.state in FORMER],
-        "others": [_entry(candidate, book, pairs) for candidate in others[:MAX_OTHERS]],
+        "others": [_entry(candidate, book, found.pairs) for candidate in others[:MAX_OTHERS]],
         "most_open": MAX_OPEN,
         "most_ties": MAX_TIES,
         "more_others": max(len(others) - MAX_OTHERS, 0),
-        "parameters": await history.parameters(decision.parameters) if decision else None,
+        "parameters": found.parameters,
         "periods": [(period, named.get(period.consensus or "")) for period in periods[:MAX_PERIODS]],
         "names": book.names,
         "picture": topic_charts.states(shown.candidates, book.names),
-        "registry": f"{views.registry.base_url}#{views.registry.log_key}",
+        "registry": registry,
+        "card": _cards(renderer, decision, book),
         "share": reasons.share,
-        "meter": topic_charts.meter,
         "first_choices": topic_charts.first_choices,
-        "charts": _charts(transcript, book, *counted) if transcript and counted else None,
+        "charts": _charts(transcript, book, found.votes, found.supports) if transcript else None,
         "matrix": _matrix(renderer, decision, book) if decision and transcript else None,
     }
 
 
 def decided(view: DecisionView | None) -> Decision | None:
     """Return the body of the newest decision."""
-    if view is None:
-        return None
-    body = statement.parse(b64decode(view.leaf, limit=MAX_LEAF)).body
+    return None if view is None else _body(view.leaf)
+
+
+# Each page of a topic needs it, and checking a statement costs as much as three queries.
+@lru_cache(maxsize=_MAX_BODIES)
+def _body(leaf: str) -> Decision:
+    body = statement.parse(b64decode(leaf, limit=MAX_LEAF)).body
     assert isinstance(body, Decision), "the table of decisions names nothing else"
     return body
 
@@ -214,33 +294,17 @@ def _preferred(document: str, transcript: Transcript) -> tuple[int, int]:
 
 
 def _entry(shown: Candidate, book: Book, pairs: reasons.ReportedPairs | None) -> ShownDocument:
-    name, transcript = book.names[shown.hash], book.transcript
-    uris = shown.uris[:MAX_URIS]
-    states = {book.statuses.get(uri, "active") for uri in uris}
+    transcript = book.transcript
+    states = {book.statuses.get(uri, "active") for uri in shown.uris[:MAX_URIS]}
     status = "active" if "active" in states else min(states)
     reported = _reported(shown.hash, pairs) if pairs else None
     if transcript is None:
-        return ShownDocument(shown, name, uris, status, reported=reported)
+        return ShownDocument(shown, book, status, reported=reported)
     counted: Nominee | None = next((entry for entry in transcript.candidates if entry.hash == shown.hash), None)
     counted = counted or next((entry for entry in transcript.nominees if entry.hash == shown.hash), None)
     order = transcript.order
     place = order.index(shown.hash) + 1 if shown.hash in order else None
-    beaten_by = _beaten_by(shown.hash, book)
-    return ShownDocument(
-        shown,
-        name,
-        uris,
-        status,
-        place,
-        book.choices.get(shown.hash),
-        place is not None and place > order.index(NONE) + 1,
-        counted,
-        reasons.aim(counted) if counted else "",
-        [*reasons.reasons(counted, transcript, book.names)] if counted else (),
-        beaten_by[:_MAX_BEATEN],
-        max(len(beaten_by) - _MAX_BEATEN, 0),
-        reported,
-    )
+    return ShownDocument(shown, book, status, place, place is not None and place > order.index(NONE) + 1, counted, reported)
 
 
 def _reported(document: str, found: reasons.ReportedPairs) -> ReportedBy:
@@ -251,10 +315,9 @@ def _reported(document: str, found: reasons.ReportedPairs) -> ReportedBy:
 def _beaten_by(document: str, book: Book) -> list[PairwiseDefeat]:
     """Return the choices that more votes prefer to a document than the other way round, the clearest first."""
     transcript = book.transcript
-    assert transcript is not None
-    choices, votes = reasons.choices_of(transcript), transcript.pairwise
-    if document not in choices:
+    if transcript is None or document not in (choices := reasons.choices_of(transcript)):
         return []
+    votes = transcript.pairwise
     own = choices.index(document)
     found = []
     for other, choice in enumerate(choices):
@@ -295,23 +358,37 @@ async def _pairs(
 
 
 async def _counted(
-    history: TopicHistory, shown: Topic, body: Decision | None, transcript: Transcript | None
-) -> tuple[Mapping[str, Sequence[Vote]], Sequence[Supports]] | None:
-    """Return the votes of a decision, and the support at the decisions up to it."""
-    if shown.decision is None or body is None or transcript is None:
-        return None
-    principals = [voice.principal for voice in transcript.voices]
+    history: TopicHistory, shown: Topic, body: Decision | None
+) -> tuple[Mapping[str, Sequence[Vote]], Sequence[Supports]]:
+    """Return the votes of a decision, and the support at the decisions up to it. Without its transcript there are none."""
+    if shown.decision is None or body is None or shown.decision.transcript is None:
+        return {}, ()
+    principals = [voice.principal for voice in msgspec.json.decode(shown.decision.transcript, type=_Voices).voices]
     return await asyncio.gather(
         history.votes(shown.topic, body.electorate, principals, body.input.size),
         history.supports(shown.topic, shown.decision.index + 1),
     )
 
 
+def _cards(renderer: Renderer, decision: Decision | None, book: Book) -> Callable[[ShownDocument, bool], Markup]:
+    """Return the maker of the cards of candidates. A card is drawn once for a transcript, the names of its choices, and the
+    candidate."""
+    transcript = book.transcript
+    counted = digest((decision.transcript.sha256, book.names)) if decision and transcript else ""
+    shared = {"transcript": transcript, "share": reasons.share, "meter": topic_charts.meter, "most_beaten": MAX_BEATEN}
+
+    def card(entry: ShownDocument, is_open: bool) -> Markup:
+        key = digest((counted, entry.shown, entry.name, entry.status, is_open))
+        return renderer.part("candidate.html", key, lambda: {**shared, "entry": entry, "is_open": is_open})
+
+    return card
+
+
 def _matrix(renderer: Renderer, decision: Decision, book: Book) -> Markup:
     """Return the matrix of a decision: of up to a thousand cells, drawn once for a transcript and the names of its choices."""
     transcript, order = book.transcript, [*book.choices.values()]
     assert transcript is not None
-    key = f"{decision.transcript.sha256} {hex_digest(msgspec.json.encode([choice.name for choice in order]))}"
+    key = f"{decision.transcript.sha256} {digest([choice.name for choice in order])}"
     return renderer.part("matrix.html", key, lambda: {"order": order, "heat": topic_charts.heat(transcript, book.names)})
 
 
