@@ -91,7 +91,7 @@ class Catalogue:
         if record is None:
             # Only for a URI that was not found: a stored one was parsed when it was published.
             parse_protocol_uri(uri)
-            raise NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search at /protocols?q=…")
+            raise unknown_protocol(uri)
         return record
 
     async def versions(self, namespace: str, name: str) -> Versions:
@@ -153,6 +153,11 @@ def key_identity(did: Did) -> IdentityView:
     """Return the identity of a did:key, which is its own key."""
     key = public_key_of(did)
     return IdentityView(did.text, 1, {did_key_id(key): encode_multikey(key)})
+
+
+def unknown_protocol(uri: str) -> NotFound:
+    """Return the error about a version that is not published."""
+    return NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search at /protocols?q=…")
 
 
 def unknown_did(did: str) -> NotFound:

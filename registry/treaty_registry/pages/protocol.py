@@ -15,7 +15,7 @@ from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 
 from ..catalogue.gathering import Gathering
 from ..catalogue.packages import PackageView
-from ..catalogue.queries import MAX_VERSIONS, VERSIONS, in_order
+from ..catalogue.queries import MAX_VERSIONS, VERSIONS, in_order, unknown_protocol
 from ..catalogue.resources import HandlerView, Record, Speaker, Summary
 from ..catalogue.signatures import SignatureView
 from ..catalogue.standing import MAX_RANKED, MAX_SPEAKERS, speakers_by
@@ -49,6 +49,7 @@ from (select * from statuses where uri = $1 order by index desc limit $2) s join
 order by s.index desc
 """
 _GATHERING = Gathering(
+    record="select convert_from(record, 'UTF8')::json as record from records where uri = $1",
     base="select base from protocols where uri = $1",
     statuses=_STATUSES,
     versions=f"""
@@ -72,9 +73,14 @@ class _Base(msgspec.Struct):
     base: str | None
 
 
+class _Stored(msgspec.Struct):
+    record: Record
+
+
 class _Rows(msgspec.Struct):
     """The rows of `_GATHERING`."""
 
+    record: list[_Stored]
     base: list[_Base]
     statuses: list[Status]
     versions: list[Summary]
@@ -102,19 +108,23 @@ class ShownHandler:
 
 async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: str) -> Gathered:
     """Read the page of a version. Raises `NotFound`, `Malformed`."""
-    stored = await views.catalogue.record(uri)
-    record = msgspec.json.decode(stored.json, type=Record)
+    named = parse_protocol_uri(uri)
+    read = await _GATHERING.read(
+        views.registry.pool,
+        record=(uri,),
+        base=(uri,),
+        statuses=(uri, MAX_STATUSES),
+        versions=(named.namespace, named.name, MAX_VERSIONS),
+        # One more than are counted, to tell whether there are more.
+        speakers=(uri, None, None, None, MAX_SPEAKERS + 1, MAX_RANKED),
+    )
+    rows = msgspec.json.decode(read, type=_Rows)
+    if not rows.record:
+        raise unknown_protocol(uri)
+    record = rows.record[0].record
     chosen = chosen_handler(record)
     ordered = sorted(record.handlers, key=lambda handler: handler is not chosen)
-    read, document, handlers = await asyncio.gather(
-        _GATHERING.read(
-            views.registry.pool,
-            base=(uri,),
-            statuses=(uri, MAX_STATUSES),
-            versions=(record.namespace, record.name, MAX_VERSIONS),
-            # One more than are counted, to tell whether there are more.
-            speakers=(uri, None, None, None, MAX_SPEAKERS + 1, MAX_RANKED),
-        ),
+    document, handlers = await asyncio.gather(
         inspection.document(record.hash),
         asyncio.gather(*(_shown(inspection, renderer, handler) for handler in ordered[:MAX_FULL])),
     )
@@ -133,8 +143,7 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     # What a blob says is known by its digest, which the record has, unless it could not be read.
     blobs = [document, *(blob for handler in handlers for blob in (handler.package, handler.signature))]
     unread = [blob if isinstance(blob, Unreadable) else None for blob in blobs]
-    data = (stored.json, read, unread, evidence.is_published, evidence.witnesses)
-    rows = msgspec.json.decode(read, type=_Rows)
+    data = (read, unread, evidence.is_published, evidence.witnesses)
     return Gathered(data, lambda: _context(record, document, handlers, ordered[MAX_FULL:], evidence, rows))
 
 
