@@ -209,7 +209,9 @@ async def _compare(
 
     async def measure(target: str, headers: Mapping[str, str]) -> float:
         # A statement never changes, so only an empty memory makes its answers again.
-        if state == "emptied" or (state != "cached" and not memory.forget(target, changed=state == "uncached") and target == path):
+        if state == "emptied" or (
+            state != "cached" and not memory.forget(target, changed=state == "uncached") and target == path
+        ):
             memory.empty()
         began = time.perf_counter()
         answer = await client.get(target, headers=headers)

@@ -75,7 +75,7 @@ order by c.epoch desc, c.place desc limit $5
 """
 CREDITS = f"""{_CREDIT}
 where c.principal = (select principal from ({PRINCIPAL}) found) order by c.epoch desc, c.place desc limit $2
-"""
+"""  # noqa: S608 (constants)
 """The newest credits of the principal of a DID, at most so many."""
 _STATED = "select statement, leaf from leaves where statement = any($1)"
 

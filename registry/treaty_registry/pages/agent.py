@@ -53,7 +53,7 @@ select distinct on (document) encode(document, 'hex') as hash, uri from protocol
   select decode(choice, 'hex') from ({BALLOTS.replace("$2", "$3")}) cast_ballots,
     json_array_elements(tiers) tier, json_array_elements_text(tier) choice where choice <> '{NONE}'
 ) order by document, index
-"""
+"""  # noqa: S608 (constants)
 _QUERIES = {
     "identity": IDENTITY,
     "roll": ROLL,

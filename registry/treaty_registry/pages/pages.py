@@ -14,12 +14,12 @@ from treaty_consensus.errors import TooLarge, TreatyError
 from ..admission.fair_queue import FairQueue
 from ..catalogue.agents import AgentQueries
 from ..catalogue.retrieval import Query
-from ..log.changes import CATALOGUE, HEAD, versions_of
+from ..log.changes import CATALOGUE, HEAD, PERIODIC, acts, versions_of
 from ..problems import Problem
 from ..serving.history import TopicHistory
 from ..serving.negotiation import page_of
 from ..serving.representation import Representation
-from ..serving.views import PERIODIC, Made, Views
+from ..serving.views import Made, Views
 from . import agent, ballot, home, log, protocol, replay, search, versions
 from . import topic as topic_page
 from .assets import Assets
@@ -87,7 +87,7 @@ class Pages:
         async def context() -> Context:
             return await agent.gather(self.views, did, kind, before)
 
-        return await self._show(target, "agent.html", context, did, PERIODIC)
+        return await self._show(target, "agent.html", context, did, acts(did), PERIODIC)
 
     async def protocol(self, path: str) -> Representation:
         """Return the page of the version at `path`. Raises `Malformed`, `NotFound`."""

@@ -55,7 +55,7 @@ _GATHERING = Gathering(
     versions=f"""
 select uri, topic, title, summary, tags, encode(document, 'hex') as hash, publisher, state as status, elected as election
 from ({VERSIONS}) of_protocol
-""",
+""",  # noqa: S608 (constants)
     speakers=speakers_by("document").replace("$1", "(select document from protocols where uri = $1)"),
 )
 
@@ -155,7 +155,8 @@ def _context(
     evidence: Evidence,
     rows: _Rows,
 ) -> Mapping[str, object]:
-    versions, first, chosen, package = in_order(rows.versions), handlers[0] if handlers else None, evidence.handler, evidence.package
+    versions, first = in_order(rows.versions), handlers[0] if handlers else None
+    chosen, package = evidence.handler, evidence.package
     return {
         "record": record,
         "document": document,

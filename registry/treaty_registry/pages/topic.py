@@ -204,9 +204,7 @@ def _others(shown: Topic) -> list[Candidate]:
     return [candidate for candidate in shown.candidates if not candidate.state]
 
 
-def _context(
-    renderer: Renderer, registry: str, found: Found, decision: Decision | None
-) -> Mapping[str, object]:
+def _context(renderer: Renderer, registry: str, found: Found, decision: Decision | None) -> Mapping[str, object]:
     shown, periods, named = found.shown, found.periods, found.named
     transcript = None
     if shown.decision is not None and shown.decision.transcript is not None:

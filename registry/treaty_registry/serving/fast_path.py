@@ -8,7 +8,7 @@ in `Allow`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
