@@ -24,8 +24,9 @@ from .resources import CreditView, Speaker, Speakers, StandingView
 
 if TYPE_CHECKING:
     from asyncpg import Pool
+    from asyncpg import Record as Row
 
-Fields: TypeAlias = Mapping[str, Any]
+Fields: TypeAlias = "Row | Mapping[str, Any]"
 """A row, from PostgreSQL or from JSON (`gathering`)."""
 MAX_SPEAKERS = 100
 # Ranking needs all rows of a document or topic. Their number is not bounded, so only the newest are ranked.
