@@ -135,7 +135,7 @@ class Pages:
 
     async def ballot(self, target: str, topic: str, did: str | None) -> Representation:
         """Return the page that makes a ballot. `did`: shows its weight. Raises `Malformed`, `NotFound`."""
-        return await self._show(target, "ballot.html", lambda: ballot.context(self.views, topic, did), topic, HEAD, PERIODIC)
+        return await self._show(target, "ballot.html", lambda: ballot.gather(self.views, topic, did), topic, HEAD, PERIODIC)
 
     async def replay(self, target: str, example: str | None) -> Representation:
         """Return the page that replays negotiations, empty or with an example of `replay_examples.TITLES`."""
