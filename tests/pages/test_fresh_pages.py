@@ -18,10 +18,11 @@ from registries import TOPIC, Publication, Web, ballot, publication
 from signers import ORIGIN, Signer, domain_signer, signed
 
 from treaty_consensus import canonical, kinds
+from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.statement import Statement
 from treaty_registry.app import create_app
 from treaty_registry.keys import load_operator
-from treaty_registry.operator.parameters import Draft, development_parameters
+from treaty_registry.operator.parameters import Draft
 from treaty_registry.registry import Registry
 from treaty_registry.serving.cache import ResponseCache
 from treaty_registry.serving.representation import Representation
