@@ -105,4 +105,4 @@ def create_app(registry: Registry, memory: ResponseCache | None = None, period: 
         request_max_body_size=MAX_BODY,
         logging_config=None,
     )
-    return FastPath(app, views, shown.problem)
+    return FastPath(app, views, shown)

@@ -1,9 +1,11 @@
-"""Query the acts of an agent: its statements, its ballots and the protocols it speaks. The tables are `projection.agents`."""
+"""Query the acts of an agent: its statements, its ballots and the protocols it speaks. The tables are `projection.agents`.
+
+A page reads them together (`gathering`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -16,30 +18,33 @@ MAX_STATEMENTS = 30
 MAX_BALLOTS = 12
 MAX_SPOKEN = 15
 
-_STATEMENTS = """
-select a.index, a.kind, l.statement from (
+STATEMENTS = """
+select a.index, a.kind, encode(l.statement, 'hex') as statement from (
   select index, kind from authors where did = $1 and index < $2 order by index desc limit $3
 ) a join leaves l using (index) order by a.index desc
 """
-_OF_KIND = _STATEMENTS.replace("did = $1", "did = $1 and kind = $4")
-_BALLOTS = """
-select topic, index, statement, tiers from ballots where did = $1 and ended is null order by index desc limit $2
+"""The rows of `AuthoredStatement`: of a DID, below a leaf, at most so many."""
+STATEMENTS_OF_KIND = STATEMENTS.replace("did = $1", "did = $1 and kind = $4")
+BALLOTS = """
+select topic, index, encode(statement, 'hex') as statement, tiers::json as tiers from ballots
+where did = $1 and ended is null order by index desc limit $2
 """
-_SPOKEN = """
-select s.topic, s.document, s.reports, s.epoch, s.index, p.uri, p.title
+"""The rows of `StandingBallot`: of a DID, at most so many."""
+SPOKEN = """
+select s.topic, encode(s.document, 'hex') as hash, s.reports, s.epoch, s.index, p.uri, p.title
 from (select * from speakers where did = $1 order by index desc limit $2) s
 left join lateral (
   select uri, title from protocols where document = s.document and topic = s.topic order by index limit 1
 ) p on true
 order by s.index desc
 """
+"""The rows of `Spoken`: of a DID, at most so many."""
 _NAMES = """
 select distinct on (document) document, uri, title from protocols where document = any($1::bytea[]) order by document, index
 """
 
 
-@dataclass(frozen=True)
-class AuthoredStatement:
+class AuthoredStatement(msgspec.Struct, frozen=True):
     """A statement that a DID signed."""
 
     index: int
@@ -47,8 +52,7 @@ class AuthoredStatement:
     statement: str
 
 
-@dataclass(frozen=True)
-class StandingBallot:
+class StandingBallot(msgspec.Struct, frozen=True):
     """A ballot that stands. `tiers`: hashes and `none`, best first."""
 
     topic: str
@@ -57,8 +61,7 @@ class StandingBallot:
     tiers: Sequence[Sequence[str]]
 
 
-@dataclass(frozen=True)
-class Spoken:
+class Spoken(msgspec.Struct, frozen=True):
     """A document that a DID reported. `uri`, `title`: of its first publication in the topic, if any."""
 
     topic: str
@@ -78,29 +81,10 @@ class Named(NamedTuple):
 
 
 class AgentQueries:
-    """Reads the acts of agents. Safe for concurrent use on one event loop; raises `Unavailable` when PostgreSQL is down."""
+    """Reads the names of documents. Safe for concurrent use on one event loop; raises `Unavailable` when PostgreSQL is down."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-
-    async def statements(self, did: str, kind: str | None, before: int) -> list[AuthoredStatement]:
-        """Return the newest statements of a DID below a leaf, one more than `MAX_STATEMENTS` if there are more."""
-        query, more = (_STATEMENTS, ()) if kind is None else (_OF_KIND, (kind,))
-        rows = await self._pool.fetch(query, did, before, MAX_STATEMENTS + 1, *more)
-        return [AuthoredStatement(row["index"], row["kind"], row["statement"].hex()) for row in rows]
-
-    async def ballots(self, did: str) -> list[StandingBallot]:
-        """Return the newest ballots of a DID that stand, one more than `MAX_BALLOTS` if there are more."""
-        rows = await self._pool.fetch(_BALLOTS, did, MAX_BALLOTS + 1)
-        return [StandingBallot(row["topic"], row["index"], row["statement"].hex(), read_tiers(row["tiers"])) for row in rows]
-
-    async def spoken(self, did: str) -> list[Spoken]:
-        """Return the documents that a DID reported last, one more than `MAX_SPOKEN` if there are more."""
-        rows = await self._pool.fetch(_SPOKEN, did, MAX_SPOKEN + 1)
-        return [
-            Spoken(row["topic"], row["document"].hex(), row["reports"], row["epoch"], row["index"], row["uri"], row["title"])
-            for row in rows
-        ]
 
     async def names(self, documents: Sequence[str]) -> dict[str, Named]:
         """Return document → its first publication, of those that are published."""

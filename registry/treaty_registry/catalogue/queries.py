@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from treaty_consensus import canonical
 from treaty_consensus.codes import ProtocolCode
-from treaty_consensus.did import did_key_id, encode_multikey, parse_did, public_key_of
+from treaty_consensus.did import Did, did_key_id, encode_multikey, parse_did, public_key_of
 from treaty_consensus.errors import Malformed, NotFound, TooLarge
 from treaty_consensus.protocol import MAX_URI, is_name, is_verified_alias, parse_namespace, parse_protocol_uri
 
@@ -52,6 +52,11 @@ SUMMARY = (
     "select p.uri, p.topic, p.title, p.summary, p.tags, p.document, p.publisher, p.state, p.index, e.state as elected "
     "from protocols p " + ELECTED
 )
+VERSIONS = f"{SUMMARY} where p.namespace = $1 and p.name = $2 order by p.index desc limit $3"
+IDENTITY = """
+select did, tenure, keys, encode(statement, 'hex') as statement, index from identities where did = $1 order by index desc limit 1
+"""
+"""The row of `IdentityView` of a DID."""
 _RECORD = f"select p.*, e.state as elected, e.epoch, e.decision from protocols p {ELECTED} where p.uri = any($1)"  # noqa: S608
 # The publisher's own handlers have places of their own, newest first. Others' come oldest first, so new ones cannot
 # crowd out those that agents already use. Each half is a bounded index scan.
@@ -86,7 +91,7 @@ class Catalogue:
         if record is None:
             # Only for a URI that was not found: a stored one was parsed when it was published.
             parse_protocol_uri(uri)
-            raise NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search at /protocols?q=…")
+            raise unknown_protocol(uri)
         return record
 
     async def versions(self, namespace: str, name: str) -> Versions:
@@ -94,14 +99,10 @@ class Catalogue:
         parse_namespace(namespace)
         if not is_name(name):
             raise Malformed(ProtocolCode.NAME, "A protocol's name is lower-case letters, digits and '-'.")
-        rows = await self._pool.fetch(
-            f"{SUMMARY} where p.namespace = $1 and p.name = $2 order by p.index desc limit $3", namespace, name, MAX_VERSIONS
-        )
+        rows = await self._pool.fetch(VERSIONS, namespace, name, MAX_VERSIONS)
         if not rows:
             raise NotFound(ProtocolCode.UNKNOWN, f"{namespace} has not published a protocol named {name} here.")
-        # Here, because PostgreSQL does not know the order of PEP 440.
-        rows.sort(key=lambda row: Version(parse_protocol_uri(row["uri"]).version), reverse=True)
-        return Versions(namespace, name, [summary(row) for row in rows])
+        return Versions(namespace, name, in_order([summary(row) for row in rows]))
 
     async def by_hash(self, digest: str) -> HashMatches:
         """Return the protocols with this document, in the order of publication. Raises `NotFound`."""
@@ -141,19 +142,31 @@ class Catalogue:
         """Return the newest identity of a DID. Raises `NotFound`, or `Malformed` when `did` is not a DID."""
         parsed = parse_did(did)
         if parsed.method == "key":
-            key = public_key_of(parsed)
-            return IdentityView(did, 1, {did_key_id(key): encode_multikey(key)})
-        row = await self._pool.fetchrow(
-            "select tenure, keys, statement, index from identities where did = $1 order by index desc limit 1", did
-        )
+            return key_identity(parsed)
+        row = await self._pool.fetchrow(IDENTITY, did)
         if row is None:
-            raise NotFound(
-                RegistryIdentityCode.UNKNOWN,
-                f"This log does not know {did}.",
-                fix="A registry learns of a DID when it receives the first statement that the DID signed.",
-            )
-        keys = msgspec.json.decode(row["keys"], type=dict[str, str])
-        return IdentityView(did, row["tenure"], keys, row["statement"].hex(), row["index"])
+            raise unknown_did(did)
+        return IdentityView(**{**row, "keys": msgspec.json.decode(row["keys"])})
+
+
+def key_identity(did: Did) -> IdentityView:
+    """Return the identity of a did:key, which is its own key."""
+    key = public_key_of(did)
+    return IdentityView(did.text, 1, {did_key_id(key): encode_multikey(key)})
+
+
+def unknown_protocol(uri: str) -> NotFound:
+    """Return the error about a version that is not published."""
+    return NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search at /protocols?q=…")
+
+
+def unknown_did(did: str) -> NotFound:
+    """Return the error about a DID without an identity."""
+    return NotFound(
+        RegistryIdentityCode.UNKNOWN,
+        f"This log does not know {did}.",
+        fix="A registry learns of a DID when it receives the first statement that the DID signed.",
+    )
 
 
 async def _stored_records(connection: AnyConnection, uris: list[str]) -> Mapping[str, StoredRecord]:
@@ -234,6 +247,11 @@ def summary(row: Row) -> Summary:
         status=row["state"],
         election=row["elected"],
     )
+
+
+def in_order(versions: Iterable[Summary]) -> list[Summary]:
+    """Return the versions of a protocol, newest first. PostgreSQL does not know the order of PEP 440."""
+    return sorted(versions, key=lambda version: Version(parse_protocol_uri(version.uri).version), reverse=True)
 
 
 def _match(name: str, row: Row) -> Match:

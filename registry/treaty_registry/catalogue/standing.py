@@ -6,8 +6,10 @@ is itself. In an open electorate it speaks for the domain whose root DID it is, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from treaty_consensus import statement
 from treaty_consensus.canonical import parse_decimal
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
     from asyncpg import Pool
     from asyncpg import Record as Row
 
+Fields: TypeAlias = "Row | Mapping[str, Any]"
+"""A row, from PostgreSQL or from JSON (`gathering`)."""
 MAX_SPEAKERS = 100
 # Ranking needs all rows of a document or topic. Their number is not bounded, so only the newest are ranked.
 MAX_RANKED = 10_000
 MAX_CREDITS = 500
 _MAX_PLACE = 2**63 - 1
+_FADED = 8  # horizons after which a credit counts no more (`treaty_consensus.election.credit`)
 
 # The order of `place` is the order of the election: the DID itself, then the domain whose root DID it is, then the
 # first grant that is in force.
@@ -39,32 +44,44 @@ select named.principal, p.cluster, p.weight, p.standing from (
   union all select namespace, 2 + index from grants where grantee = {did} and ended is null
 ) named left join principals p using (principal)
 """
-_PRINCIPAL = f"""
+ROLL = "select epoch, encode(roll, 'hex') as roll, encode(parameters, 'hex') as parameters from rolls order by epoch desc limit 1"
+"""The newest roll."""
+PRINCIPAL = f"""
 {_NAMED.format(did="$1")}
 where p.principal is not null or exists (select from credits c where c.principal = named.principal)
 order by p.principal is null, place limit 1
 """
-_ENTRY = f"""
-{_NAMED.format(did="$1").replace("p.cluster, p.weight, p.standing", "p.*")}
+"""The name of the principal of a DID, and its amounts in the newest roll."""
+ENTRY = f"""
+{_NAMED.format(did="$1").replace("p.cluster, p.weight, p.standing", "p.cluster, p.trust, p.weight, p.age")}
 where p.principal is not null order by place limit 1
 """
+"""The rows of `Principal`: of a DID, in the newest roll."""
 _SPEAKERS = """
-select * from (
+select did, topic, encode(document, 'hex') as hash, principal, standing::text as standing, reports, epoch, index from (
   select s.*, p.principal, coalesce(p.standing, 0) as standing
   from (select * from speakers where {by} = $1 order by index desc limit $6) s
   left join lateral ({named} where p.principal is not null order by place limit 1) p on true
 ) ranked where $2::bigint is null or (standing, index, did) < ($2, $3::bigint, $4::text)
-order by standing desc, index desc, did desc limit $5
+order by ranked.standing desc, ranked.index desc, ranked.did desc limit $5
 """
-_CREDITS = """
-select c.*, r.parameters from credits c join rolls r using (epoch)
+_CREDIT = """
+select c.epoch, c.place, c.amount, c.reason, c.topic, encode(c.document, 'hex') as hash, c.corroborator, c.index, c.shared,
+  c.earlier, encode(r.parameters, 'hex') as parameters
+from credits c join rolls r using (epoch)
+"""
+_CREDITS = f"""{_CREDIT}
 where c.principal = $1 and c.epoch > $2 and ($3::bigint is null or (c.epoch, c.place) < ($3, $4::bigint))
 order by c.epoch desc, c.place desc limit $5
 """
+CREDITS = f"""{_CREDIT}
+where c.principal = (select principal from ({PRINCIPAL}) found) order by c.epoch desc, c.place desc limit $2
+"""  # noqa: S608 (constants)
+"""The newest credits of the principal of a DID, at most so many."""
 _STATED = "select statement, leaf from leaves where statement = any($1)"
 
 
-class Principal(NamedTuple):
+class Principal(msgspec.Struct, frozen=True, rename={"name": "principal"}):
     """A principal in the newest roll. Trust and weight are in units of 2^-32."""
 
     name: str
@@ -80,7 +97,7 @@ class StandingQueries:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         # Never emptied: only the operator can log parameters, and each is small.
-        self._parameters: dict[bytes, Parameters] = {}
+        self._parameters: dict[str, Parameters] = {}
 
     async def speakers(self, document: str | None, topic: str | None, cursor: str | None) -> Speakers:
         """Return the reporters of a document (64 hexadecimal digits), or of all documents in a topic.
@@ -91,17 +108,11 @@ class StandingQueries:
         if (document is None) == (topic is None) or (topic is not None and not is_topic(topic)):
             raise Malformed(SpeakersCode.QUERY, "Ask for the speakers of one `hash`, or of one `topic`.")
         at = (None, None, None) if cursor is None else _parse_place(cursor)
-        by, wanted = ("topic", topic) if document is None else ("document", bytes.fromhex(document))
-        query = _SPEAKERS.format(by=by, named=_NAMED.format(did="(s.did)"))
+        query, wanted = (speakers_by("topic"), topic) if document is None else (speakers_by("document"), bytes.fromhex(document))
         rows = await self._pool.fetch(query, wanted, *at, MAX_SPEAKERS + 1, MAX_RANKED)
-        shown = [_speaker(row) for row in rows[:MAX_SPEAKERS]]
+        shown = [Speaker(**row) for row in rows[:MAX_SPEAKERS]]
         last = shown[-1] if len(rows) > MAX_SPEAKERS else None
         return Speakers(shown, f"{last.standing}-{last.index}-{last.did}" if last else None)
-
-    async def principal(self, did: str) -> Principal | None:
-        """Return the entry of the principal of a DID in the newest roll, or None."""
-        row = await self._pool.fetchrow(_ENTRY, did)
-        return Principal(row["principal"], row["cluster"], row["trust"], row["weight"], row["age"]) if row else None
 
     async def standing(self, did: str, cursor: str | None) -> StandingView:
         """Return the standing of the principal of a DID, and its credits that still count, newest first.
@@ -110,51 +121,54 @@ class StandingQueries:
         """
         parse_did(did)
         at = (None, None) if cursor is None else _parse_pair(cursor)
-        roll = await self._pool.fetchrow("select * from rolls order by epoch desc limit 1")
-        found = await self._pool.fetchrow(_PRINCIPAL, did)
+        roll = await self._pool.fetchrow(ROLL)
+        found = await self._pool.fetchrow(PRINCIPAL, did)
+        rows: Sequence[Fields] = ()
+        if roll is not None and found is not None:
+            parameters = await self.parameters(roll["parameters"])
+            since = roll["epoch"] - _FADED * parameters.horizon_epochs
+            rows = await self._pool.fetch(_CREDITS, found["principal"], since, *at, MAX_CREDITS + 1)
+        return await self.view(did, roll, found, rows, MAX_CREDITS)
+
+    async def view(self, did: str, roll: Fields | None, found: Fields | None, rows: Sequence[Fields], most: int) -> StandingView:
+        """Return the standing of `did` in rows of `ROLL`, `PRINCIPAL` and `CREDITS`, with at most `most` credits."""
         if roll is None:
             return StandingView(did, None, None, None, None, "0", "0", [], None)
-        epoch, parameters = roll["epoch"], (await self._load_parameters([roll["parameters"]]))[roll["parameters"]]
-        named = epoch, roll["roll"].hex(), parameters.electorate
+        epoch, parameters = roll["epoch"], await self.parameters(roll["parameters"])
+        named = epoch, roll["roll"], parameters.electorate
         if found is None:
             return StandingView(did, None, *named, "0", "0", [], None)
         horizon = parameters.horizon_epochs
-        # A credit has faded after eight horizons and counts no more (`treaty_consensus.election.credit`).
-        rows = await self._pool.fetch(_CREDITS, found["principal"], epoch - 8 * horizon, *at, MAX_CREDITS + 1)
-        terms = await self._load_parameters([row["parameters"] for row in rows])
-        shown = [_credit(row, terms[row["parameters"]], decay(epoch - row["epoch"], horizon)) for row in rows[:MAX_CREDITS]]
-        following = f"{shown[-1].epoch}-{rows[MAX_CREDITS - 1]['place']}" if len(rows) > MAX_CREDITS else None
+        kept = [row for row in rows if row["epoch"] > epoch - _FADED * horizon]
+        terms = await self._load_parameters([row["parameters"] for row in kept])
+        shown = [_credit(row, terms[row["parameters"]], decay(epoch - row["epoch"], horizon)) for row in kept[:most]]
+        following = f"{shown[-1].epoch}-{kept[most - 1]['place']}" if len(kept) > most else None
         amounts = str(found["weight"] or 0), str(found["standing"] or 0)
         return StandingView(did, found["principal"], *named, *amounts, shown, following)
 
-    async def parameters(self, statement: bytes) -> Parameters:
+    async def parameters(self, statement: str) -> Parameters:
         """Return the parameters in a logged statement."""
         return (await self._load_parameters([statement]))[statement]
 
-    async def _load_parameters(self, ids: list[bytes]) -> Mapping[bytes, Parameters]:
+    async def _load_parameters(self, ids: list[str]) -> Mapping[str, Parameters]:
         """Return the parameters in these statements, cached because they never change."""
-        missing = [id_ for id_ in set(ids) if id_ not in self._parameters]
+        missing = [bytes.fromhex(id_) for id_ in set(ids) if id_ not in self._parameters]
         for row in await self._pool.fetch(_STATED, missing) if missing else ():
             body = statement.parse(row["leaf"]).body
             assert isinstance(body, Parameters), "a decision names the parameters in force"
-            self._parameters[row["statement"]] = body
+            self._parameters[row["statement"].hex()] = body
         return self._parameters
 
 
-def _speaker(row: Row) -> Speaker:
-    return Speaker(
-        did=row["did"],
-        topic=row["topic"],
-        hash=row["document"].hex(),
-        principal=row["principal"],
-        standing=str(row["standing"]),
-        reports=row["reports"],
-        epoch=row["epoch"],
-        index=row["index"],
-    )
+def speakers_by(column: str) -> str:
+    """Return the query of the rows of `Speaker` with a value of `column`.
+
+    Its parameters: the value, three of the place to continue after, and the most rows and reports.
+    """
+    return _SPEAKERS.format(by=column, named=_NAMED.format(did="(s.did)"))
 
 
-def _credit(row: Row, parameters: Parameters, fading: int) -> CreditView:
+def _credit(row: Fields, parameters: Parameters, fading: int) -> CreditView:
     terms, reported = parameters.credit, row["reason"] == "reported"
     whole = ONE // terms.report_share if reported else ONE >> row["earlier"]
     why = f"1/{terms.report_share} of a full credit: an independent pair with {row['corroborator']} reported it too"
@@ -167,7 +181,7 @@ def _credit(row: Row, parameters: Parameters, fading: int) -> CreditView:
         epoch=row["epoch"],
         reason=row["reason"],
         topic=row["topic"],
-        hash=row["document"].hex(),
+        hash=row["hash"],
         index=row["index"],
         corroborator=row["corroborator"],
         whole=str(whole),

@@ -7,10 +7,14 @@ changes:
     https://HOST/protocols/NAMESPACE/NAME             the list of its versions
     TOPIC                                             the protocols of a topic
     DID                                               the identities of a DID, and the grants by it and to it
+    acts DID                                          the list of what a DID signed
+    elected TOPIC                                     the states of the documents of a topic, and its newest decision
     CATALOGUE                                         everything that lists protocols
+    PERIODIC                                          all answers that may be a period old: weights, reports, proofs, topics
     HEAD                                              the newest head itself; every head changes it
 
-A decision, new parameters and a withdrawal can change any answer, so they change every subject.
+A decision changes its topic, and the state of each document there. It also closes an epoch, so all weights and all topics change.
+New parameters can change any answer, and a withdrawal any bytes that are kept. They change every subject.
 """
 
 from __future__ import annotations
@@ -26,15 +30,23 @@ from .entry import Entry
 
 CATALOGUE = "catalogue"
 HEAD = "head"
+PERIODIC = "periodic"
 MAX_LEAVES = 65_536
 """Leaves that `Changes` keeps. A cache that was last updated before them must drop everything."""
 
 
 def subjects_of(statement: Statement) -> frozenset[str] | None:
     """Return the subjects that a statement changes, or None when it changes every subject."""
+    changed = _subjects_of(statement)
+    return None if changed is None else changed.union(acts(did.text) for did in statement.authors)
+
+
+def _subjects_of(statement: Statement) -> frozenset[str] | None:
     match statement.body:
-        case Genesis() | Parameters() | Decision() | Withdrawal():
+        case Genesis() | Parameters() | Withdrawal():
             return None
+        case Decision() as body:
+            return frozenset((body.topic, elected(body.topic), CATALOGUE, PERIODIC))
         case Publish() as body:
             return frozenset((body.uri, versions_of(body.uri), body.topic, CATALOGUE))
         case Status() as body:
@@ -46,6 +58,16 @@ def subjects_of(statement: Statement) -> frozenset[str] | None:
         case Grant() as body:
             return frozenset((statement.author.text, body.to))
     return frozenset()
+
+
+def acts(did: str) -> str:
+    """Return the subject of what a DID signed. No topic and no DID has a space."""
+    return f"acts {did}"
+
+
+def elected(topic: str) -> str:
+    """Return the subject of the states of a topic's documents."""
+    return f"elected {topic}"
 
 
 def versions_of(uri: str) -> str:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.kinds import NONE, Parameters
 
-from ..catalogue.agents import MAX_BALLOTS, MAX_SPOKEN, MAX_STATEMENTS
-from ..catalogue.resources import StandingView
-from ..catalogue.standing import Principal
+from ..catalogue.agents import (
+    BALLOTS,
+    MAX_BALLOTS,
+    MAX_SPOKEN,
+    MAX_STATEMENTS,
+    SPOKEN,
+    STATEMENTS,
+    STATEMENTS_OF_KIND,
+    AuthoredStatement,
+    Spoken,
+    StandingBallot,
+)
+from ..catalogue.gathering import Gathering
+from ..catalogue.queries import IDENTITY, key_identity, unknown_did
+from ..catalogue.resources import GrantView, IdentityView, StandingView, VouchView
+from ..catalogue.standing import CREDITS, ENTRY, PRINCIPAL, ROLL, Principal
+from ..serving.topics import GRANTS, VOUCHES, namespace_of
 from . import charts, filters
 from .charts import Bar, BarPart
+from .renderer import Gathered
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from ..catalogue.agents import AgentQueries, StandingBallot
-    from ..serving.history import TopicHistory
     from ..serving.views import Views
 
 MAX_CREDITS = 12
@@ -31,52 +45,118 @@ KINDS_OF_AGENTS = ("identity", "publish", "handler", "status", "report", "ballot
 """The kinds of statements that agents sign. The others are the operator's."""
 
 
-async def context(
-    views: Views, history: TopicHistory, agents: AgentQueries, did: str, kind: str | None, before: int | None
-) -> Mapping[str, object]:
-    """Return the values of the page of a DID. `kind`, `before`: which of its statements. Raises `NotFound`, `Malformed`."""
-    # First: a DID that is not known costs no more than this.
-    identity = await views.catalogue.identity(did)
+# The first publication of each document in the rows of `CREDITS` and `BALLOTS`.
+_NAMED = f"""
+select distinct on (document) encode(document, 'hex') as hash, uri from protocols where document in (
+  select decode(hash, 'hex') from ({CREDITS}) earned
+  union
+  select decode(choice, 'hex') from ({BALLOTS.replace("$2", "$3")}) cast_ballots,
+    json_array_elements(tiers) tier, json_array_elements_text(tier) choice where choice <> '{NONE}'
+) order by document, index
+"""  # noqa: S608 (constants)
+_QUERIES = {
+    "identity": IDENTITY,
+    "roll": ROLL,
+    "principal": PRINCIPAL,
+    "entry": ENTRY,
+    "credits": CREDITS,
+    "spoken": SPOKEN,
+    "ballots": BALLOTS,
+    "vouches": VOUCHES,
+    "grants": GRANTS,
+    "named": _NAMED,
+}
+_GATHERING = Gathering(**_QUERIES, statements=STATEMENTS)
+_GATHERING_OF_KIND = Gathering(**_QUERIES, statements=STATEMENTS_OF_KIND)
+
+
+class _Named(msgspec.Struct):
+    hash: str
+    uri: str
+
+
+class _Rows(msgspec.Struct):
+    """The rows of `_GATHERING`."""
+
+    identity: list[IdentityView]
+    roll: list[dict[str, Any]]
+    principal: list[dict[str, Any]]
+    entry: list[Principal]
+    credits: list[dict[str, Any]]
+    spoken: list[Spoken]
+    ballots: list[StandingBallot]
+    vouches: list[VouchView]
+    grants: list[GrantView]
+    named: list[_Named]
+    statements: list[AuthoredStatement]
+
+
+async def gather(views: Views, did: str, kind: str | None, before: int | None) -> Gathered:
+    """Read the page of a DID. `kind`, `before`: which of its statements. Raises `NotFound`, `Malformed`."""
     parsed, size = parse_did(did), views.registry.head.size
-    (standing, principal), (log, vouches, grants), (statements, spoken, ballots) = await asyncio.gather(
-        asyncio.gather(views.standings.standing(did, None), views.standings.principal(did)),
-        asyncio.gather(
-            views.elections.log(views.registry.head),
-            views.elections.vouched(did, MAX_VOUCHES + 1),
-            views.elections.grants(did, MAX_GRANTS + 1),
-        ),
-        asyncio.gather(agents.statements(did, kind, min(before or size, size)), agents.spoken(did), agents.ballots(did)),
+    one, of_kind = (did,), () if kind is None else (kind,)
+    gathering = _GATHERING if kind is None else _GATHERING_OF_KIND
+    # One more of each than is shown, to tell whether there are more.
+    read = await gathering.read(
+        views.registry.pool,
+        identity=one,
+        roll=(),
+        principal=one,
+        entry=one,
+        credits=(did, MAX_CREDITS + 1),
+        spoken=(did, MAX_SPOKEN + 1),
+        ballots=(did, MAX_BALLOTS + 1),
+        vouches=(did, MAX_VOUCHES + 1),
+        grants=(namespace_of(parsed), did, MAX_GRANTS + 1),
+        named=(did, MAX_CREDITS, MAX_BALLOTS),
+        statements=(did, min(before or size, size), MAX_STATEMENTS + 1, *of_kind),
     )
-    parameters = await history.parameters(log.parameters) if log.parameters else None
-    shown = ballots[:MAX_BALLOTS]
-    named = await agents.names(sorted(_ranked(shown) | {credit.hash for credit in standing.credits[:MAX_CREDITS]}))
+    rows = msgspec.json.decode(read, type=_Rows)
+    if parsed.method != "key" and not rows.identity:
+        raise unknown_did(did)
+    identity = key_identity(parsed) if parsed.method == "key" else rows.identity[0]
+    roll = _first(rows.roll)
+    standing = await views.standings.view(did, roll, _first(rows.principal), rows.credits, MAX_CREDITS)
+    parameters = None if roll is None else await views.standings.parameters(roll["parameters"])
+    return Gathered((did, kind, read), lambda: _context(parsed, kind, rows, identity, standing, parameters))
+
+
+def _context(
+    did: Did, kind: str | None, rows: _Rows, identity: IdentityView, standing: StandingView, parameters: Parameters | None
+) -> Mapping[str, object]:
+    principal = rows.entry[0] if rows.entry else None
+    statements = rows.statements
     return {
         "identity": identity,
-        "did": did,
-        "domain": _domain(parsed),
+        "did": did.text,
+        "domain": None if did.method == "key" else did.host,
         "standing": standing,
-        "credits": standing.credits[:MAX_CREDITS],
-        "more_credits": len(standing.credits) > MAX_CREDITS,
+        "credits": standing.credits,
+        "more_credits": standing.next is not None,
         "credit_chart": _credit_chart(standing),
         "principal": principal,
-        "why": why(parsed, standing, principal, parameters),
-        "vouches": vouches[:MAX_VOUCHES],
-        "more_vouches": len(vouches) > MAX_VOUCHES,
-        "grants": grants.grants[:MAX_GRANTS],
-        "more_grants": len(grants.grants) > MAX_GRANTS,
+        "why": why(did, standing, principal, parameters),
+        "vouches": rows.vouches[:MAX_VOUCHES],
+        "more_vouches": len(rows.vouches) > MAX_VOUCHES,
+        "grants": rows.grants[:MAX_GRANTS],
+        "more_grants": len(rows.grants) > MAX_GRANTS,
         "keys": [*identity.keys.items()][:MAX_KEYS],
         "more_keys": max(len(identity.keys) - MAX_KEYS, 0),
         "kinds": KINDS_OF_AGENTS,
         "kind": kind,
         "statements": statements[:MAX_STATEMENTS],
         "next": statements[MAX_STATEMENTS - 1].index if len(statements) > MAX_STATEMENTS else None,
-        "spoken": spoken[:MAX_SPOKEN],
-        "more_spoken": len(spoken) > MAX_SPOKEN,
-        "ballots": shown,
-        "more_ballots": len(ballots) > MAX_BALLOTS,
-        "named": named,
+        "spoken": rows.spoken[:MAX_SPOKEN],
+        "more_spoken": len(rows.spoken) > MAX_SPOKEN,
+        "ballots": rows.ballots[:MAX_BALLOTS],
+        "more_ballots": len(rows.ballots) > MAX_BALLOTS,
+        "named": {entry.hash: entry for entry in rows.named},
         "no_consensus": NONE,
     }
+
+
+def _first(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    return rows[0] if rows else None
 
 
 def why(did: Did, standing: StandingView, principal: Principal | None, parameters: Parameters | None) -> list[str]:
@@ -112,16 +192,8 @@ def why(did: Did, standing: StandingView, principal: Principal | None, parameter
     return told
 
 
-def _domain(did: Did) -> str | None:
-    return None if did.method == "key" else did.host
-
-
-def _ranked(ballots: list[StandingBallot]) -> set[str]:
-    return {choice for ballot in ballots for tier in ballot.tiers for choice in tier if choice != NONE}
-
-
 def _credit_chart(standing: StandingView) -> Markup | None:
-    credits = standing.credits[:MAX_CREDITS]
+    credits = standing.credits
     if not credits:
         return None
     rows = [

@@ -6,33 +6,35 @@ import asyncio
 import shlex
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from treaty_consensus.kinds import MAX_CANDIDATES
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from .renderer import Gathered
 
+if TYPE_CHECKING:
     from ..serving.views import Views
 
 
-async def context(views: Views, topic: str, did: str | None) -> Mapping[str, object]:
-    """Return the values that the page of a ballot in a topic shows. `did`: shows its weight. Raises `Malformed`, `NotFound`."""
+async def gather(views: Views, topic: str, did: str | None) -> Gathered:
+    """Read the page of a ballot in a topic. `did`: shows its weight. Raises `Malformed`, `NotFound`."""
     candidates, log, standing, position = await asyncio.gather(
         views.elections.candidates(topic),
         views.elections.log(views.registry.head),
         views.standings.standing(did, None) if did else _nothing(),
         views.elections.voter(topic, did) if did else _nothing(),
     )
-    choices = [candidate.uris[0] for candidate in candidates[:1]]
-    return {
+    shown = {
         "topic": topic,
         "candidates": candidates,
-        "log": log,
+        "log": replace(log, size=0),  # the page does not show the size, which every leaf changes
         "did": did,
         "standing": standing,
         "position": position,
-        "most": MAX_CANDIDATES,
-        "command": shlex.join(["treaty", "vote", topic, *choices, "none"]),
     }
+    choices = [candidate.uris[0] for candidate in candidates[:1]]
+    command = shlex.join(["treaty", "vote", topic, *choices, "none"])
+    return Gathered(shown, lambda: {**shown, "most": MAX_CANDIDATES, "command": command})
 
 
 async def _nothing() -> None:

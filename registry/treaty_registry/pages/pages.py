@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import TooLarge, TreatyError
@@ -14,24 +14,25 @@ from treaty_consensus.errors import TooLarge, TreatyError
 from ..admission.fair_queue import FairQueue
 from ..catalogue.agents import AgentQueries
 from ..catalogue.retrieval import Query
-from ..log.changes import CATALOGUE, HEAD, versions_of
+from ..log.changes import CATALOGUE, HEAD, PERIODIC, acts, versions_of
 from ..problems import Problem
 from ..serving.history import TopicHistory
 from ..serving.negotiation import page_of
 from ..serving.representation import Representation
-from ..serving.views import PERIODIC, Made, Views
+from ..serving.views import Made, Views
 from . import agent, ballot, home, log, protocol, replay, search, versions
 from . import topic as topic_page
 from .assets import Assets
 from .documentation import ARCHIVE, Documentation
 from .inspection import Inspection
-from .renderer import PAGE_REFUSAL_HEADERS, Renderer
+from .renderer import PAGE_REFUSAL_HEADERS, Gathered, Renderer
 from .replay_examples import TITLES, examples
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Context = Mapping[str, object]
+Context: TypeAlias = Mapping[str, object] | Gathered
+"""The values of a template. `Gathered`: a page that is made again only of other data."""
 _WIDTH, _WAITING, _MAX_REFUSALS = 4, 128, 64
 
 
@@ -76,7 +77,7 @@ class Pages:
         """Return the page of a topic: the protocol to speak there, and the reasons. Raises `Malformed`, `NotFound`."""
 
         async def context() -> Context:
-            return await topic_page.context(self.views, self.history, self.agents, self.renderer, topic)
+            return await topic_page.gather(self.views, self.history, self.agents, self.renderer, topic)
 
         return await self._show(f"/topics/{topic}", "topic.html", context, topic, PERIODIC)
 
@@ -84,16 +85,16 @@ class Pages:
         """Return the page of a DID. `kind`, `before`: which of its statements. Raises `Malformed`, `NotFound`."""
 
         async def context() -> Context:
-            return await agent.context(self.views, self.history, self.agents, did, kind, before)
+            return await agent.gather(self.views, did, kind, before)
 
-        return await self._show(target, "agent.html", context, did, PERIODIC)
+        return await self._show(target, "agent.html", context, did, acts(did), PERIODIC)
 
     async def protocol(self, path: str) -> Representation:
         """Return the page of the version at `path`. Raises `Malformed`, `NotFound`."""
         uri = self.views.uri(path)
 
         async def context() -> Context:
-            return await protocol.context(self.views, self.inspection, self.renderer, uri)
+            return await protocol.gather(self.views, self.inspection, self.renderer, uri)
 
         # The list of versions and its newest one are on the page too.
         return await self._show(path, "protocol.html", context, uri, versions_of(uri), PERIODIC, queue=self._inspecting)
@@ -134,7 +135,7 @@ class Pages:
 
     async def ballot(self, target: str, topic: str, did: str | None) -> Representation:
         """Return the page that makes a ballot. `did`: shows its weight. Raises `Malformed`, `NotFound`."""
-        return await self._show(target, "ballot.html", lambda: ballot.context(self.views, topic, did), topic, HEAD, PERIODIC)
+        return await self._show(target, "ballot.html", lambda: ballot.gather(self.views, topic, did), topic, HEAD, PERIODIC)
 
     async def replay(self, target: str, example: str | None) -> Representation:
         """Return the page that replays negotiations, empty or with an example of `replay_examples.TITLES`."""
@@ -150,7 +151,7 @@ class Pages:
         context = await asyncio.to_thread(self._replayed, given)
         return self.renderer.text("replay.html", context), context["problem"] is None
 
-    def _replayed(self, given: Mapping[str, str]) -> Context:
+    def _replayed(self, given: Mapping[str, str]) -> Mapping[str, object]:
         page = {"titles": TITLES, "given": dict.fromkeys(replay.FIELDS, "") | dict(given), "shown": None, "problem": None}
         try:
             return {**page, "shown": replay.replay(given)} if given else page
@@ -177,6 +178,9 @@ class Pages:
         """Return the cached page at a target, or a new one. `subjects`: those it depends on (`log.changes`)."""
 
         async def view() -> Made:
-            return self.renderer.page(template, await context()), subjects
+            found = await context()
+            if isinstance(found, Gathered):
+                return self.renderer.gathered(template, found), subjects
+            return self.renderer.page(template, found), subjects
 
         return await self.views.made(page_of(target), view, queue)

@@ -13,21 +13,26 @@ from treaty_consensus.did import parse_did
 from treaty_consensus.handler import DECLARATIVE
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 
+from ..catalogue.gathering import Gathering
 from ..catalogue.packages import PackageView
-from ..catalogue.resources import HandlerView, Record, Summary
+from ..catalogue.queries import MAX_VERSIONS, VERSIONS, in_order, unknown_protocol
+from ..catalogue.resources import HandlerView, Record, Speaker, Summary
 from ..catalogue.signatures import SignatureView
+from ..catalogue.standing import MAX_RANKED, MAX_SPEAKERS, speakers_by
 from . import schemas
 from .inspection import Unreadable
+from .renderer import Gathered
 from .snippets import Snippets, snippets
 from .trust_steps import Evidence, trust_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from markupsafe import Markup
 
     from ..serving.views import Views
     from .inspection import Inspection
+    from .prose import Prose
     from .renderer import Renderer
 
 MAX_FULL = 4
@@ -39,12 +44,47 @@ USABLE = frozenset({"active", "deprecated"})
 """The states in which an agent fetches a protocol or a handler."""
 
 _STATUSES = """
-select p.base, s.index, s.state, s.wheel, encode(l.statement, 'hex') as statement
-from protocols p
-left join lateral (select * from statuses where uri = p.uri order by index desc limit $2) s on true
-left join leaves l on l.index = s.index
-where p.uri = $1 order by s.index desc
+select s.index, s.state, s.wheel is not null as is_of_handler, encode(l.statement, 'hex') as statement
+from (select * from statuses where uri = $1 order by index desc limit $2) s join leaves l on l.index = s.index
+order by s.index desc
 """
+_GATHERING = Gathering(
+    record="select convert_from(record, 'UTF8')::json as record from records where uri = $1",
+    base="select base from protocols where uri = $1",
+    statuses=_STATUSES,
+    versions=f"""
+select uri, topic, title, summary, tags, encode(document, 'hex') as hash, publisher, state as status, elected as election
+from ({VERSIONS}) of_protocol
+""",  # noqa: S608 (constants)
+    speakers=speakers_by("document").replace("$1", "(select document from protocols where uri = $1)"),
+)
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A status that was set, of the protocol or of a handler."""
+
+    index: int
+    state: str
+    is_of_handler: bool
+    statement: str
+
+
+class _Base(msgspec.Struct):
+    base: str | None
+
+
+class _Stored(msgspec.Struct):
+    record: Record
+
+
+class _Rows(msgspec.Struct):
+    """The rows of `_GATHERING`."""
+
+    record: list[_Stored]
+    base: list[_Base]
+    statuses: list[Status]
+    versions: list[Summary]
+    speakers: list[Speaker]
 
 
 @dataclass(frozen=True)
@@ -66,32 +106,57 @@ class ShownHandler:
         return self.view.entry_point == DECLARATIVE
 
 
-async def context(views: Views, inspection: Inspection, renderer: Renderer, uri: str) -> Mapping[str, object]:
-    """Return the data of the page of a version. Raises `NotFound`, `Malformed`."""
-    stored = await views.catalogue.record(uri)
-    record = msgspec.json.decode(stored.json, type=Record)
+async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: str) -> Gathered:
+    """Read the page of a version. Raises `NotFound`, `Malformed`."""
+    named = parse_protocol_uri(uri)
+    read = await _GATHERING.read(
+        views.registry.pool,
+        record=(uri,),
+        base=(uri,),
+        statuses=(uri, MAX_STATUSES),
+        versions=(named.namespace, named.name, MAX_VERSIONS),
+        # One more than are counted, to tell whether there are more.
+        speakers=(uri, None, None, None, MAX_SPEAKERS + 1, MAX_RANKED),
+    )
+    rows = msgspec.json.decode(read, type=_Rows)
+    if not rows.record:
+        raise unknown_protocol(uri)
+    record = rows.record[0].record
     chosen = chosen_handler(record)
     ordered = sorted(record.handlers, key=lambda handler: handler is not chosen)
-    document, handlers, found, speakers, statuses = await asyncio.gather(
+    document, handlers = await asyncio.gather(
         inspection.document(record.hash),
         asyncio.gather(*(_shown(inspection, renderer, handler) for handler in ordered[:MAX_FULL])),
-        views.catalogue.versions(record.namespace, record.name),
-        views.standings.speakers(record.hash, None, None),
-        views.registry.pool.fetch(_STATUSES, uri, MAX_STATUSES),
     )
-    versions, first = found.versions, handlers[0] if handlers else None
-    package = first.package if first else None
+    first = handlers[0] if handlers else None
     published = views.registry.head.published
     evidence = Evidence(
         record,
         chosen,
         not isinstance(document, Unreadable),
-        package,
+        first.package if first else None,
         first.signature if first else None,
-        published.size,
+        record.index < published.size,
         # A note has its text, an empty line, and a line for each signature: the log's, the clock's, then the witnesses'.
         max(0, published.note.count("\n— ".encode()) - 2),
     )
+    # What a blob says is known by its digest, which the record has, unless it could not be read.
+    blobs = [document, *(blob for handler in handlers for blob in (handler.package, handler.signature))]
+    unread = [blob if isinstance(blob, Unreadable) else None for blob in blobs]
+    data = (read, unread, evidence.is_published, evidence.witnesses)
+    return Gathered(data, lambda: _context(record, document, handlers, ordered[MAX_FULL:], evidence, rows))
+
+
+def _context(
+    record: Record,
+    document: Prose | Unreadable,
+    handlers: Sequence[ShownHandler],
+    more: Sequence[HandlerView],
+    evidence: Evidence,
+    rows: _Rows,
+) -> Mapping[str, object]:
+    versions, first = in_order(rows.versions), handlers[0] if handlers else None
+    chosen, package = evidence.handler, evidence.package
     return {
         "record": record,
         "document": document,
@@ -100,18 +165,18 @@ async def context(views: Views, inspection: Inspection, renderer: Renderer, uri:
         "vectors": first.vectors if first else None,
         "chosen": chosen,
         "handlers": handlers,
-        "more_handlers": ordered[MAX_FULL:],
+        "more_handlers": more,
         "declarative": DECLARATIVE,
         "steps": trust_steps(evidence),
         "versions": versions[:MAX_SHOWN],
         "version_count": len(versions),
         "newer": _newer(record, versions),
         "aliases": [(alias, is_verified_alias(alias, parse_did(record.publisher))) for alias in record.aliases],
-        "base": statuses[0]["base"] if statuses else None,
-        "statuses": [status for status in statuses if status["index"] is not None],
-        "speakers": speakers.speakers[:MAX_SHOWN],
-        "more_speakers": len(speakers.speakers) > MAX_SHOWN or speakers.next is not None,
-        "speaker_count": len(speakers.speakers),
+        "base": rows.base[0].base if rows.base else None,
+        "statuses": rows.statuses,
+        "speakers": rows.speakers[:MAX_SHOWN],
+        "more_speakers": len(rows.speakers) > MAX_SHOWN,
+        "speaker_count": min(len(rows.speakers), MAX_SPEAKERS),
         "snippets": _snippets(record, chosen, package),
     }
 

@@ -1,14 +1,23 @@
-"""Render templates. All text in them is escaped unless it is `Markup`, which only `prose` and `charts` make, and templates."""
+"""Render templates. All text in them is escaped unless it is `Markup`, which only `prose` and `charts` make, and templates.
+
+Rendering costs more than reading. So a page, or a part of one, is kept under the digest of the data that it shows. Where the same
+data was read again, as after a leaf or a period that changed none of it, the same text is served. So nothing of this has to be
+dropped when the log grows: other data has another digest. The cache of answers bounds it in bytes, and a withdrawal empties it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar.plugins.jinja import JinjaTemplateEngine
 from markupsafe import Markup
+
+from treaty_consensus.canonical import hex_digest
 
 from ..problems import REFUSAL_HEADERS
 from ..serving.representation import HTML, PackedRepresentation, Representation
@@ -43,6 +52,19 @@ PAGE_REFUSAL_HEADERS = {"Content-Type": HTML, **dict(HEADERS), **REFUSAL_HEADERS
 """The headers of a page about a refusal."""
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """All data that a page shows. `context`: makes the values of its template, from the `data` and from nothing else."""
+
+    data: object
+    context: Callable[[], Mapping[str, object]]
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of the data."""
+        return digest(self.data)
+
+
 class Renderer:
     """Renders the templates of one registry. Safe for concurrent use.
 
@@ -69,7 +91,7 @@ class Renderer:
         return self.engine.get_template(template).render(context).encode("utf-8")
 
     def part(self, template: str, key: str, context: Callable[[], Mapping[str, object]]) -> Markup:
-        """Return a template's text as a part of a page, cached as an answer that never changes.
+        """Return a template's text as a part of a page.
 
         `key`: names everything that the text depends on, such as the hash of its content. `context`: called when it is not known.
         """
@@ -83,3 +105,17 @@ class Renderer:
     def page(self, template: str, context: Mapping[str, object]) -> Representation:
         """Return a page, as it is and compressed."""
         return PackedRepresentation(self.text(template, context), HTML, *HEADERS)
+
+    def gathered(self, template: str, found: Gathered) -> Representation:
+        """Return the page of gathered data."""
+        name = f"page {template} {found.digest}"
+        kept = self._memory.get(name)
+        if kept is None:
+            kept = self.page(template, found.context())
+            self._memory.keep(name, kept)
+        return kept
+
+
+def digest(data: object) -> str:
+    """Return the SHA-256 of data of which there is a JSON form."""
+    return hex_digest(msgspec.json.encode(data))

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from treaty_client.audit import reasons
-from treaty_client.audit.decision import Candidate as Counted
-from treaty_client.audit.decision import Nominee, Transcript
+from treaty_client.audit.decision import Transcript
 from treaty_consensus import statement
-from treaty_consensus.canonical import b64decode, hex_digest
+from treaty_consensus.canonical import b64decode
 from treaty_consensus.election.states import FORMER
-from treaty_consensus.kinds import NONE, Decision
-from treaty_consensus.protocol import parse_protocol_uri
+from treaty_consensus.kinds import NONE, Decision, Parameters
 from treaty_consensus.statement import MAX_LEAF
 
 from ..catalogue.agents import Named
 from ..catalogue.resources import Candidate, DecisionView, Topic
 from ..serving.history import ConsensusPeriod, Supports, Vote
-from . import filters, topic_charts, voices
+from . import topic_charts, voices
+from .renderer import Gathered, digest
+from .topic_documents import Book, ShownDocument, cards, document_of, names_of
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -37,59 +39,8 @@ MAX_OTHERS = 12
 MAX_OPEN = 6
 """Candidates that are shown at once. The others follow in a fold."""
 MAX_TIES = 5
-MAX_PAIRS = 12
-MAX_URIS = 3
 MAX_PERIODS = 20
-_MAX_BEATEN = 3
-
-
-@dataclass(frozen=True)
-class PairwiseDefeat:
-    """A choice that beats another one: the shares of all votes that prefer each."""
-
-    name: str
-    over: str
-    under: str
-
-
-@dataclass(frozen=True)
-class ReportedBy:
-    """The pairs that reported a document without a state. `needed`: so many make it a candidate. `idle`: pairs with a did:key."""
-
-    pairs: Sequence[tuple[str, ...]]
-    total: int
-    needed: int
-    idle: int
-    is_whole: bool
-
-
-@dataclass(frozen=True)
-class ShownDocument:
-    """A document as the page shows it. `counted`: its numbers in the newest decision, if its transcript is there."""
-
-    shown: Candidate
-    name: str
-    uris: Sequence[str]
-    status: str
-    place: int | None = None
-    choice: topic_charts.CountedChoice | None = None
-    is_below_none: bool = False
-    counted: Nominee | None = None
-    aim: str = ""
-    reasons: Sequence[str] = ()
-    beaten_by: Sequence[PairwiseDefeat] = ()
-    more_beaten: int = 0
-    reported: ReportedBy | None = None
-
-    @property
-    def title(self) -> str:
-        """Return its title, or its name."""
-        return self.shown.title or self.name
-
-    @property
-    def is_suspect(self) -> bool:
-        """Return whether the decision warns of it."""
-        return isinstance(self.counted, Counted) and bool(self.counted.suspect)
+_MAX_BODIES = 64  # decisions that are remembered, of some KiB each
 
 
 @dataclass(frozen=True)
@@ -107,39 +58,69 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Book:
-    """The names of a topic's documents, and the transcript of its newest decision if it is there.
+class Found:
+    """All that is read for the page of a topic. `statuses`: as of `CountedTopic`. `parameters`: those of the decision."""
 
-    `statuses`: URI → the status that its publisher gave it. `choices`: document → its label and colour in charts.
-    """
-
-    names: Mapping[str, str]
-    transcript: Transcript | None
+    shown: Topic
     statuses: Mapping[str, str]
-    choices: Mapping[str, topic_charts.CountedChoice]
+    periods: Sequence[ConsensusPeriod]
+    named: Mapping[str, Named]
+    pairs: reasons.ReportedPairs | None
+    votes: Mapping[str, Sequence[Vote]]
+    supports: Sequence[Supports]
+    parameters: Parameters | None
 
 
-async def context(
-    views: Views, history: TopicHistory, agents: AgentQueries, renderer: Renderer, topic: str
-) -> Mapping[str, object]:
-    """Return the values that the page of a topic shows. Raises `NotFound`, `Malformed`."""
+class _Voter(msgspec.Struct):
+    principal: str
+
+
+class _Voices(msgspec.Struct):
+    """The part of a transcript that names the voters."""
+
+    voices: list[_Voter]
+
+
+async def gather(views: Views, history: TopicHistory, agents: AgentQueries, renderer: Renderer, topic: str) -> Gathered:
+    """Read the page of a topic. Raises `NotFound`, `Malformed`."""
     head = views.registry.head
     (shown, statuses), log = await asyncio.gather(views.elections.election(topic, head), views.elections.log(head))
     decision = decided(shown.decision)
+    (periods, named), pairs, (votes, supports) = await asyncio.gather(
+        _periods(history, agents, shown, head.size),
+        _pairs(history, log.parameters, shown, _others(shown)[:MAX_OTHERS]),
+        _counted(history, shown, decision),
+    )
+    parameters = await history.parameters(decision.parameters) if decision else None
+    found = Found(shown, statuses, periods, named, pairs, votes, supports, parameters)
+    registry = f"{views.registry.base_url}#{views.registry.log_key}"
+    return Gathered(_data(found), lambda: _context(renderer, registry, found, decision))
+
+
+def _data(found: Found) -> object:
+    """Return the data of the page. A decision's statement names its transcript, if that was not withdrawn, with the matrix."""
+    shown, decided = found.shown, found.shown.decision
+    if decided is None:
+        return found
+    named = replace(decided, leaf="", transcript=None)
+    return decided.transcript is not None, dataclasses.replace(found, shown=replace(shown, matrix=None, decision=named))
+
+
+def _others(shown: Topic) -> list[Candidate]:
+    """Return the documents without a state."""
+    return [candidate for candidate in shown.candidates if not candidate.state]
+
+
+def _context(renderer: Renderer, registry: str, found: Found, decision: Decision | None) -> Mapping[str, object]:
+    shown, periods, named = found.shown, found.periods, found.named
     transcript = None
     if shown.decision is not None and shown.decision.transcript is not None:
         transcript = msgspec.json.decode(shown.decision.transcript, type=Transcript)
-    first = [candidate for candidate in shown.candidates if candidate.state]
-    others = [candidate for candidate in shown.candidates if not candidate.state]
-    (periods, named), pairs, counted = await asyncio.gather(
-        _periods(history, agents, shown, head.size),
-        _pairs(history, log.parameters, shown, others[:MAX_OTHERS]),
-        _counted(history, shown, decision, transcript),
-    )
+    first, others = [candidate for candidate in shown.candidates if candidate.state], _others(shown)
     names = names_of(shown.candidates, named)
     choices = {choice.hash: choice for choice in topic_charts.order_of(transcript, names)} if transcript else {}
-    book = Book(names, transcript, statuses, choices)
-    entries = _ordered([_entry(candidate, book, None) for candidate in first])
+    book = Book(names, transcript, found.statuses, choices)
+    entries = _ordered([document_of(candidate, book, None) for candidate in first])
     verdict = judge(entries, shown, transcript, periods)
     return {
         "topic": shown,
@@ -148,41 +129,33 @@ async def context(
         "verdict": verdict,
         "field": [entry for entry in entries if entry.place or entry.shown.state not in FORMER],
         "former": [entry for entry in entries if entry.shown.state in FORMER],
-        "others": [_entry(candidate, book, pairs) for candidate in others[:MAX_OTHERS]],
+        "others": [document_of(candidate, book, found.pairs) for candidate in others[:MAX_OTHERS]],
         "most_open": MAX_OPEN,
         "most_ties": MAX_TIES,
         "more_others": max(len(others) - MAX_OTHERS, 0),
-        "parameters": await history.parameters(decision.parameters) if decision else None,
+        "parameters": found.parameters,
         "periods": [(period, named.get(period.consensus or "")) for period in periods[:MAX_PERIODS]],
         "names": book.names,
         "picture": topic_charts.states(shown.candidates, book.names),
-        "registry": f"{views.registry.base_url}#{views.registry.log_key}",
+        "registry": registry,
+        "card": cards(renderer, decision, book),
         "share": reasons.share,
-        "meter": topic_charts.meter,
-        "first_choices": topic_charts.first_choices,
-        "charts": _charts(transcript, book, *counted) if transcript and counted else None,
+        "support": _support(renderer, found, decision, book) if decision and transcript else None,
         "matrix": _matrix(renderer, decision, book) if decision and transcript else None,
     }
 
 
 def decided(view: DecisionView | None) -> Decision | None:
     """Return the body of the newest decision."""
-    if view is None:
-        return None
-    body = statement.parse(b64decode(view.leaf, limit=MAX_LEAF)).body
+    return None if view is None else _body(view.leaf)
+
+
+# Each page of a topic needs it, and checking a statement costs as much as three queries.
+@lru_cache(maxsize=_MAX_BODIES)
+def _body(leaf: str) -> Decision:
+    body = statement.parse(b64decode(leaf, limit=MAX_LEAF)).body
     assert isinstance(body, Decision), "the table of decisions names nothing else"
     return body
-
-
-def names_of(candidates: Iterable[Candidate], others: Mapping[str, Named]) -> Mapping[str, str]:
-    """Return document → a name that no other document of the topic has."""
-    uris = {document: named.uri for document, named in others.items()}
-    uris |= {candidate.hash: candidate.uris[0] for candidate in candidates}
-    uses = Counter(filters.name(uri) for uri in uris.values())
-    return {
-        document: name if uses[name := filters.name(uri)] == 1 else f"{name} of {parse_protocol_uri(uri).namespace}"
-        for document, uri in uris.items()
-    }
 
 
 def judge(
@@ -211,59 +184,6 @@ def _preferred(document: str, transcript: Transcript) -> tuple[int, int]:
     own = choices.index(document)
     others = [number for number, choice in enumerate(choices) if choice not in (document, NONE)]
     return sum(int(votes[own][other]) > int(votes[other][own]) for other in others), len(others)
-
-
-def _entry(shown: Candidate, book: Book, pairs: reasons.ReportedPairs | None) -> ShownDocument:
-    name, transcript = book.names[shown.hash], book.transcript
-    uris = shown.uris[:MAX_URIS]
-    states = {book.statuses.get(uri, "active") for uri in uris}
-    status = "active" if "active" in states else min(states)
-    reported = _reported(shown.hash, pairs) if pairs else None
-    if transcript is None:
-        return ShownDocument(shown, name, uris, status, reported=reported)
-    counted: Nominee | None = next((entry for entry in transcript.candidates if entry.hash == shown.hash), None)
-    counted = counted or next((entry for entry in transcript.nominees if entry.hash == shown.hash), None)
-    order = transcript.order
-    place = order.index(shown.hash) + 1 if shown.hash in order else None
-    beaten_by = _beaten_by(shown.hash, book)
-    return ShownDocument(
-        shown,
-        name,
-        uris,
-        status,
-        place,
-        book.choices.get(shown.hash),
-        place is not None and place > order.index(NONE) + 1,
-        counted,
-        reasons.aim(counted) if counted else "",
-        [*reasons.reasons(counted, transcript, book.names)] if counted else (),
-        beaten_by[:_MAX_BEATEN],
-        max(len(beaten_by) - _MAX_BEATEN, 0),
-        reported,
-    )
-
-
-def _reported(document: str, found: reasons.ReportedPairs) -> ReportedBy:
-    pairs = sorted(found.by_document.get(document, ()))
-    return ReportedBy(pairs[:MAX_PAIRS], len(pairs), found.needed, found.idle.get(document, 0), found.is_whole)
-
-
-def _beaten_by(document: str, book: Book) -> list[PairwiseDefeat]:
-    """Return the choices that more votes prefer to a document than the other way round, the clearest first."""
-    transcript = book.transcript
-    assert transcript is not None
-    choices, votes = reasons.choices_of(transcript), transcript.pairwise
-    if document not in choices:
-        return []
-    own = choices.index(document)
-    found = []
-    for other, choice in enumerate(choices):
-        over, under = int(votes[other][own]), int(votes[own][other])
-        if over > under:
-            total = transcript.total
-            shown = PairwiseDefeat(reasons.choice_name(choice, book.names), *(reasons.share(v, total) for v in (over, under)))
-            found.append((under - over, other, shown))
-    return [shown for *_, shown in sorted(found, key=lambda entry: entry[:2])]
 
 
 def _ordered(entries: Sequence[ShownDocument]) -> list[ShownDocument]:
@@ -295,12 +215,12 @@ async def _pairs(
 
 
 async def _counted(
-    history: TopicHistory, shown: Topic, body: Decision | None, transcript: Transcript | None
-) -> tuple[Mapping[str, Sequence[Vote]], Sequence[Supports]] | None:
-    """Return the votes of a decision, and the support at the decisions up to it."""
-    if shown.decision is None or body is None or transcript is None:
-        return None
-    principals = [voice.principal for voice in transcript.voices]
+    history: TopicHistory, shown: Topic, body: Decision | None
+) -> tuple[Mapping[str, Sequence[Vote]], Sequence[Supports]]:
+    """Return the votes of a decision, and the support at the decisions up to it. Without its transcript there are none."""
+    if shown.decision is None or body is None or shown.decision.transcript is None:
+        return {}, ()
+    principals = [voice.principal for voice in msgspec.json.decode(shown.decision.transcript, type=_Voices).voices]
     return await asyncio.gather(
         history.votes(shown.topic, body.electorate, principals, body.input.size),
         history.supports(shown.topic, shown.decision.index + 1),
@@ -311,8 +231,28 @@ def _matrix(renderer: Renderer, decision: Decision, book: Book) -> Markup:
     """Return the matrix of a decision: of up to a thousand cells, drawn once for a transcript and the names of its choices."""
     transcript, order = book.transcript, [*book.choices.values()]
     assert transcript is not None
-    key = f"{decision.transcript.sha256} {hex_digest(msgspec.json.encode([choice.name for choice in order]))}"
+    key = f"{decision.transcript.sha256} {digest([choice.name for choice in order])}"
     return renderer.part("matrix.html", key, lambda: {"order": order, "heat": topic_charts.heat(transcript, book.names)})
+
+
+def _support(renderer: Renderer, found: Found, decision: Decision, book: Book) -> Markup:
+    """Return the voters of a decision, drawn once for its transcript, their votes, and the names of its choices."""
+    transcript = book.transcript
+    assert transcript is not None
+    shown = found.shown
+    key = digest((decision.transcript.sha256, shown.topic, shown.electorate, book.names, found.votes, found.supports))
+
+    def context() -> Mapping[str, object]:
+        return {
+            "topic": shown.topic,
+            "electorate": shown.electorate,
+            "transcript": transcript,
+            "share": reasons.share,
+            "first_choices": topic_charts.first_choices,
+            "charts": _charts(transcript, book, found.votes, found.supports),
+        }
+
+    return renderer.part("support.html", key, context)
 
 
 def _charts(

@@ -28,14 +28,14 @@ class TrustStep:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts about a protocol. `witnesses`: the number of cosignatures on the published checkpoint."""
+    """The facts about a protocol. `is_published`: the published checkpoint covers it. `witnesses`: its number of cosignatures."""
 
     record: Record
     handler: HandlerView | None
     has_document: bool
     package: PackageView | Unreadable | None
     signature: SignatureView | Unreadable | None
-    size: int
+    is_published: bool
     witnesses: int
 
 
@@ -47,7 +47,8 @@ def trust_steps(known: Evidence) -> list[TrustStep]:
         TrustStep(
             "checkpoint",
             "holds",
-            f"The newest published checkpoint is of {known.size:,} leaves. {_witnessed(known.witnesses)}",
+            f"{'The newest' if known.is_published else 'The next'} published checkpoint covers the publication. "
+            f"{_witnessed(known.witnesses)}",
             "Whether the key is the one you pinned, the checkpoint is recent, and it extends the last one you saw.",
         ),
         TrustStep(

@@ -11,8 +11,9 @@ from litestar.params import FromPath, QueryParameter
 from treaty_consensus.canonical import parse_digest
 
 from ..catalogue.resources import Speakers, StandingView
+from ..log.changes import PERIODIC
 from ..serving.representation import Representation
-from ..serving.views import PERIODIC, Views
+from ..serving.views import Views
 from .documentation import READ, answers
 from .requests import target
 

@@ -29,6 +29,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 
 from ..catalogue.queries import fetch_handlers
 from ..catalogue.resources import Bundle, BundleLeaf
+from ..log.changes import elected
 from ..registry import Head, Registry
 from .topics import check_topic
 
@@ -224,6 +225,7 @@ async def _add_statuses(connection: AnyConnection, plan: Plan, uris: list[str], 
 
 async def _add_foundation(connection: AnyConnection, plan: Plan, topic: str) -> None:
     """Add the genesis, the parameters and the topic's newest decision; and remove withdrawn blobs."""
+    plan.subjects.add(elected(topic))
     plan.leaves.add(0)
     parameters = await connection.fetchval("select max(index) from parameters where index < $1", plan.size)
     plan.leaves |= {parameters} if parameters is not None else set()

@@ -8,9 +8,9 @@ in `Allow`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from litestar.enums import HttpMethod
 
@@ -39,13 +39,25 @@ Refusal: TypeAlias = tuple[bytes, Mapping[str, str]]
 """The body and the headers of a refusal."""
 
 
+class PageSource(Protocol):
+    """Makes the pages that browsers ask for most."""
+
+    async def protocol(self, path: str) -> Representation:
+        """Return the page of the version at `path`."""
+
+    async def topic(self, topic: str) -> Representation:
+        """Return the page of a topic."""
+
+    def problem(self, problem: Problem) -> Refusal:
+        """Return the page of a refusal. It must cost little, because anybody can ask for refusals."""
+
+
 class FastPath:
     """An ASGI application in front of another one."""
 
-    def __init__(self, app: ASGIApp, views: Views, page: Callable[[Problem], Refusal]) -> None:
-        """`page`: makes the page of a refusal for a browser. It must cost little, because anybody can ask for refusals."""
+    def __init__(self, app: ASGIApp, views: Views, pages: PageSource) -> None:
         self._app = app
-        self._page = page
+        self._pages = pages
         self._views = views
         self._memory = views.memory
         self._filter = RequestFilter()
@@ -96,12 +108,12 @@ class FastPath:
                 self._views.renew()
             target = f"{path}?{query.decode('latin-1')}" if query else path
             view = self._memory.get(page_of(target) if prefers_html(accept) else target)
-            if isinstance(view, PackedRepresentation):
-                view = view.accepted(encodings)
             if view is None:
                 sender.set(source)
                 if not query:
                     view = await self._make(path, accept)
+            if isinstance(view, PackedRepresentation):
+                view = view.accepted(encodings)
         # The exception handler of the framework does not see errors outside it.
         except Exception as error:
             await self._refuse(problem_of(error), method, accept, send)
@@ -129,7 +141,7 @@ class FastPath:
     async def _refuse(self, problem: Problem, method: str, accept: bytes, send: Send) -> None:
         """Send a refusal: to a browser that reads as a page, to all others as JSON."""
         if method in _READS and prefers_html(accept):
-            await _send_problem(problem, *self._page(problem), send)
+            await _send_problem(problem, *self._pages.problem(problem), send)
         else:
             await _send_problem(problem, problem.body, JSON_HEADERS, send)
 
@@ -169,11 +181,13 @@ class FastPath:
         if path.startswith("/protocols/") and path.count("/") == 4:
             stem, form = split_form(path)
             form = form or preferred_form(accept, _PROTOCOL_FORMS)
-            if form is None or form == "html":
-                return None  # the framework answers 406, or makes the page
-            return await views.protocol(stem, form)
+            if form is None or (form == "html" and path.endswith("/")):
+                return None  # the framework answers 406, or removes the slash
+            return await (self._pages.protocol(stem) if form == "html" else views.protocol(stem, form))
         if path.startswith("/topics/"):
             form = preferred_form(accept, _TOPIC_FORMS)
+            if form == "html" and split_form(path)[1] is None and not path.endswith("/"):
+                return await self._pages.topic(path.removeprefix("/topics/"))
             return None if form == "html" else memory.get(f"{path}.{form}")
         if path.startswith("/blobs/sha256/"):
             return await views.blob(path.removeprefix("/blobs/sha256/"))

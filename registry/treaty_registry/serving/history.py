@@ -148,7 +148,7 @@ class TopicHistory:
 
     async def parameters(self, statement: str) -> Parameters:
         """Return the parameters in a logged statement."""
-        return await self._standings.parameters(bytes.fromhex(statement))
+        return await self._standings.parameters(statement)
 
     async def _counted(self, epoch: int, digest: bytes) -> Supports | None:
         known = self._supports.get(digest)

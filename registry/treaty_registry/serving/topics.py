@@ -11,7 +11,7 @@ import msgspec
 from treaty_consensus import facts
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.codes import TopicCode
-from treaty_consensus.did import parse_did
+from treaty_consensus.did import Did, parse_did
 from treaty_consensus.errors import Gone, Malformed, NotFound
 from treaty_consensus.facts import BallotFact, LogFact, VouchFact
 from treaty_consensus.kinds import Parameters
@@ -70,18 +70,20 @@ select d.statement, d.index, d.epoch, d.transcript, l.leaf from decisions d join
 where d.topic = $1 and d.index < $2 order by d.index desc limit 1
 """
 
-_VOUCHES = """
-select v.subject, v.statement, v.index, coalesce(d.epoch + 1, 0) as epoch from vouches v
+VOUCHES = """
+select v.subject as "to", coalesce(d.epoch + 1, 0) as epoch, encode(v.statement, 'hex') as statement, v.index from vouches v
 left join lateral (select epoch from decisions where index < v.index order by index desc limit 1) d on true
 where v.author = $1 order by v.index desc limit $2
 """
+"""The rows of `VouchView`: of a DID, in force, at most so many."""
 
-_GRANTS = """
-select g.namespace, g.grantee, g.owner, g.index, l.statement from (
+GRANTS = """
+select g.namespace, g.grantee as "to", g.owner as by, encode(l.statement, 'hex') as statement, g.index from (
   (select * from grants where namespace = $1 and ended is null order by index desc limit $3)
   union (select * from grants where grantee = $2 and ended is null order by index desc limit $3)
 ) g join leaves l on l.index = g.index order by g.index desc limit $3
 """
+"""The rows of `GrantView`: of a namespace or to a DID, in force, at most so many."""
 
 
 class _Votes(msgspec.Struct):
@@ -166,22 +168,15 @@ class Elections:
         """Return the sequence number and epoch of the next vouch of `did`, and its newest vouches in force. Raises
         `Malformed`."""
         parse_did(did)
-        last, (log, _), shown = await asyncio.gather(self._facts.get(f"vouch/{did}"), self._log(), self.vouched(did, MAX_VOUCHES))
-        return Vouches(last.seq + 1 if isinstance(last, VouchFact) else 0, log.epoch, shown)
+        last, (log, _), rows = await asyncio.gather(
+            self._facts.get(f"vouch/{did}"), self._log(), self._pool.fetch(VOUCHES, did, MAX_VOUCHES)
+        )
+        return Vouches(last.seq + 1 if isinstance(last, VouchFact) else 0, log.epoch, [VouchView(**row) for row in rows])
 
-    async def vouched(self, did: str, most: int) -> list[VouchView]:
-        """Return the newest vouches of `did` in force, at most `most`."""
-        rows = await self._pool.fetch(_VOUCHES, did, most)
-        return [VouchView(row["subject"], row["epoch"], row["statement"].hex(), row["index"]) for row in rows]
-
-    async def grants(self, did: str, most: int = MAX_GRANTS) -> Grants:
-        """Return the newest grants in force of the namespace of `did` and to `did`, at most `most`. Raises `Malformed`."""
-        parsed = parse_did(did)
-        # A DID with a port has no namespace; the empty one is nobody's.
-        namespace = parsed.namespace if parsed.port is None else ""
-        rows = await self._pool.fetch(_GRANTS, namespace, did, most)
-        shown = [GrantView(row["namespace"], row["grantee"], row["owner"], row["statement"].hex(), row["index"]) for row in rows]
-        return Grants(did, shown)
+    async def grants(self, did: str) -> Grants:
+        """Return the newest grants in force of the namespace of `did` and to `did`. Raises `Malformed`."""
+        rows = await self._pool.fetch(GRANTS, namespace_of(parse_did(did)), did, MAX_GRANTS)
+        return Grants(did, [GrantView(**row) for row in rows])
 
     async def log(self, head: Head) -> LogView:
         """Return the log's name, keys, size and parameters."""
@@ -214,7 +209,7 @@ class Elections:
         assert isinstance(log, LogFact), "a registry that is open has a genesis"
         if log.parameters is None:
             return log, None
-        return log, await self._standings.parameters(bytes.fromhex(log.parameters))
+        return log, await self._standings.parameters(log.parameters)
 
     async def _decision(self, topic: str, head: Head) -> DecisionView | None:
         row = await self._pool.fetchrow(_DECISION, topic, head.size)
@@ -246,6 +241,11 @@ def _candidates(rows: list[Row], transcript: _Transcript | None) -> list[Candida
             )
         )
     return candidates
+
+
+def namespace_of(did: Did) -> str:
+    """Return the namespace of a DID. One with a port has none: the empty one, which is of no DID."""
+    return did.namespace if did.port is None else ""
 
 
 def check_topic(topic: str) -> None:

@@ -8,8 +8,9 @@ An answer is made at one of two heads:
 - The *newest* head: records, documents, lists, the checkpoint. It is the head of a writer's receipt. A cached answer is dropped
   as soon as a leaf changes a subject that it depends on (`log.changes`), so a writer reads its own writes.
 - The *periodic* head, the published head of at most `PERIOD` seconds ago: bundles, elections, speakers, standings and receipts.
-  Their proofs change with every leaf, so at the newest head they could not be cached. If a leaf has changed the subject of a
-  bundle since then, the bundle is made at the current published head, or at the newest head when it is not found below that one.
+  Their proofs change with every leaf, so at the newest head they could not be cached. A decision begins a period too. If a leaf
+  has changed the subject of a bundle since then, the bundle is made at the current published head, or at the newest head when it
+  is not found below that one.
 
 Answers are made a few at a time, with fair turns by network (`admission.fair_queue`): two searches, and four others, of the
 eight connections of the pool. Concurrent requests for the same answer share it, unless the log has grown since its start.
@@ -36,7 +37,7 @@ from ..catalogue.resources import Bundle
 from ..catalogue.retrieval import Query, Retrieval
 from ..catalogue.standing import StandingQueries
 from ..codes import RegistryStatementCode
-from ..log.changes import CATALOGUE, HEAD, Changes
+from ..log.changes import CATALOGUE, HEAD, PERIODIC, Changes, elected
 from ..networks import sender
 from ..registry import Head, Registry
 from .bundles import Plan, assemble, protocol_plan, topic_plan
@@ -47,8 +48,6 @@ from .topics import Elections
 
 # Seconds. The proofs of a bundle change with every leaf, so only an older head lets many readers share one.
 PERIOD = 10.0
-PERIODIC = "periodic"
-"""The subject of all answers at the periodic head."""
 # PostgreSQL's bigint.
 MAX_SIZE = 2**63 - 1
 VARY = ("Vary", "Accept")
@@ -70,6 +69,12 @@ class _Moment(NamedTuple):
     head: Head
     changes: Changes
     until: float
+
+
+class _OfTopic(msgspec.Struct):
+    """The topic of a record."""
+
+    topic: str
 
 
 Made: TypeAlias = tuple[Representation, Iterable[str]]
@@ -123,8 +128,8 @@ class Views:
         changed = changes.between(known.size, head.size) if known and changes is self._changes else None
         self._changes = changes
         subjects = {HEAD, *(changed or ())}
-        # Only at the end of a period: the proofs change with every leaf, and would never be served twice.
-        if changed is None or time.monotonic() >= self._until:
+        # Only at the end of a period and of an epoch: the proofs change with every leaf, and would never be served twice.
+        if changed is None or PERIODIC in changed or time.monotonic() >= self._until:
             self._begin_period(head)
             subjects.add(PERIODIC)
         self.memory.renew(head, None if changed is None else subjects)
@@ -154,7 +159,13 @@ class Views:
     async def versions(self, namespace: str, name: str) -> Representation:
         """Return all versions of a protocol. Raises as `Catalogue.versions`."""
         path = f"/protocols/{namespace}/{name}"
-        return await self.json(path, lambda: self.catalogue.versions(namespace, name), self.uri(path))
+
+        async def view() -> Made:
+            found = await self.catalogue.versions(namespace, name)
+            topics = {elected(summary.topic) for summary in found.versions}
+            return Representation(msgspec.json.encode(found), JSON, VARY), (self.uri(path), *topics)
+
+        return await self.made(path, view)
 
     async def protocol(self, path: str, form: Form) -> Representation:
         """Return a version at `/protocols/NAMESPACE/NAME/VERSION` in one of its forms. Raises `Malformed`, `NotFound`, `Gone`."""
@@ -168,7 +179,8 @@ class Views:
         record = await self.catalogue.record(uri)
         if form == "json":  # without a task of its own, because `Catalogue.record` shares queries already
             view = Representation(record.json, JSON, VARY)
-            self._keep(now, f"{path}.json", view, (uri,))
+            topic = msgspec.json.decode(record.json, type=_OfTopic).topic
+            self._keep(now, f"{path}.json", view, (uri, elected(topic)))
             return view
 
         async def document() -> Made:

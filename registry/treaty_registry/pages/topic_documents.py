@@ -1,0 +1,178 @@
+"""The documents of a topic as its page shows them: a card for each, with the reasons for its place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from treaty_client.audit import reasons
+from treaty_client.audit.decision import Candidate as Counted
+from treaty_client.audit.decision import Nominee, Transcript
+from treaty_consensus.kinds import NONE, Decision
+from treaty_consensus.protocol import parse_protocol_uri
+
+from ..catalogue.agents import Named
+from ..catalogue.resources import Candidate
+from . import filters, topic_charts
+from .renderer import digest
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from .renderer import Renderer
+
+MAX_PAIRS = 12
+MAX_URIS = 3
+MAX_BEATEN = 3
+
+
+@dataclass(frozen=True)
+class Book:
+    """The names of a topic's documents, and the transcript of its newest decision if it is there.
+
+    `statuses`: URI → the status that its publisher gave it. `choices`: document → its label and colour in charts.
+    """
+
+    names: Mapping[str, str]
+    transcript: Transcript | None
+    statuses: Mapping[str, str]
+    choices: Mapping[str, topic_charts.CountedChoice]
+
+
+@dataclass(frozen=True)
+class PairwiseDefeat:
+    """A choice that beats another one: the shares of all votes that prefer each."""
+
+    name: str
+    over: str
+    under: str
+
+
+@dataclass(frozen=True)
+class ReportedBy:
+    """The pairs that reported a document without a state. `needed`: so many make it a candidate. `idle`: pairs with a did:key."""
+
+    pairs: Sequence[tuple[str, ...]]
+    total: int
+    needed: int
+    idle: int
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class ShownDocument:
+    """A document as the page shows it. `counted`: its numbers in the newest decision, if its transcript is there."""
+
+    shown: Candidate
+    book: Book
+    status: str
+    place: int | None = None
+    is_below_none: bool = False
+    counted: Nominee | None = None
+    reported: ReportedBy | None = None
+
+    @property
+    def name(self) -> str:
+        """Return its name in the topic."""
+        return self.book.names[self.shown.hash]
+
+    @property
+    def uris(self) -> Sequence[str]:
+        """Return the first of its names in the registry."""
+        return self.shown.uris[:MAX_URIS]
+
+    @property
+    def choice(self) -> topic_charts.CountedChoice | None:
+        """Return its label and colour in charts."""
+        return self.book.choices.get(self.shown.hash)
+
+    @property
+    def aim(self) -> str:
+        """Return the next state that it can get."""
+        return reasons.aim(self.counted) if self.counted else ""
+
+    # The lists below are made when a card shows them, and most cards are kept.
+    @cached_property
+    def reasons(self) -> Sequence[str]:
+        """Return the conditions that it lacks."""
+        transcript = self.book.transcript
+        return [*reasons.reasons(self.counted, transcript, self.book.names)] if self.counted and transcript else ()
+
+    @cached_property
+    def defeats(self) -> Sequence[PairwiseDefeat]:
+        """Return the choices that more votes prefer to it, the clearest first."""
+        return _beaten_by(self.shown.hash, self.book)
+
+    @property
+    def title(self) -> str:
+        """Return its title, or its name."""
+        return self.shown.title or self.name
+
+    @property
+    def is_suspect(self) -> bool:
+        """Return whether the decision warns of it."""
+        return isinstance(self.counted, Counted) and bool(self.counted.suspect)
+
+
+def names_of(candidates: Iterable[Candidate], others: Mapping[str, Named]) -> Mapping[str, str]:
+    """Return document → a name that no other document of the topic has."""
+    uris = {document: named.uri for document, named in others.items()}
+    uris |= {candidate.hash: candidate.uris[0] for candidate in candidates}
+    uses = Counter(filters.name(uri) for uri in uris.values())
+    return {
+        document: name if uses[name := filters.name(uri)] == 1 else f"{name} of {parse_protocol_uri(uri).namespace}"
+        for document, uri in uris.items()
+    }
+
+
+def document_of(shown: Candidate, book: Book, pairs: reasons.ReportedPairs | None) -> ShownDocument:
+    transcript = book.transcript
+    states = {book.statuses.get(uri, "active") for uri in shown.uris[:MAX_URIS]}
+    status = "active" if "active" in states else min(states)
+    reported = _reported(shown.hash, pairs) if pairs else None
+    if transcript is None:
+        return ShownDocument(shown, book, status, reported=reported)
+    counted: Nominee | None = next((entry for entry in transcript.candidates if entry.hash == shown.hash), None)
+    counted = counted or next((entry for entry in transcript.nominees if entry.hash == shown.hash), None)
+    order = transcript.order
+    place = order.index(shown.hash) + 1 if shown.hash in order else None
+    return ShownDocument(shown, book, status, place, place is not None and place > order.index(NONE) + 1, counted, reported)
+
+
+def _reported(document: str, found: reasons.ReportedPairs) -> ReportedBy:
+    pairs = sorted(found.by_document.get(document, ()))
+    return ReportedBy(pairs[:MAX_PAIRS], len(pairs), found.needed, found.idle.get(document, 0), found.is_whole)
+
+
+def _beaten_by(document: str, book: Book) -> list[PairwiseDefeat]:
+    """Return the choices that more votes prefer to a document than the other way round, the clearest first."""
+    transcript = book.transcript
+    if transcript is None or document not in (choices := reasons.choices_of(transcript)):
+        return []
+    votes = transcript.pairwise
+    own = choices.index(document)
+    found = []
+    for other, choice in enumerate(choices):
+        over, under = int(votes[other][own]), int(votes[own][other])
+        if over > under:
+            total = transcript.total
+            shown = PairwiseDefeat(reasons.choice_name(choice, book.names), *(reasons.share(v, total) for v in (over, under)))
+            found.append((under - over, other, shown))
+    return [shown for *_, shown in sorted(found, key=lambda entry: entry[:2])]
+
+
+def cards(renderer: Renderer, decision: Decision | None, book: Book) -> Callable[[ShownDocument, bool], Markup]:
+    """Return the maker of the cards of candidates. A card is drawn once for a transcript, the names of its choices, and the
+    candidate."""
+    transcript = book.transcript
+    counted = digest((decision.transcript.sha256, book.names)) if decision and transcript else ""
+    shared = {"transcript": transcript, "share": reasons.share, "meter": topic_charts.meter, "most_beaten": MAX_BEATEN}
+
+    def card(entry: ShownDocument, is_open: bool) -> Markup:
+        key = digest((counted, entry.shown, entry.name, entry.status, is_open))
+        return renderer.part("candidate.html", key, lambda: {**shared, "entry": entry, "is_open": is_open})
+
+    return card
