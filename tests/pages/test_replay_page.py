@@ -53,6 +53,23 @@ def test_transcripts_of_the_examples_are_real() -> None:
     assert [*fates(examples()["nothing"]).values()] == ["dropped", "dropped"]
 
 
+def test_the_agent_that_connects_is_on_the_left_and_its_messages_are_in_words() -> None:
+    agreed, nothing = (replay(examples()[name]) for name in ("agreed", "nothing"))
+    assert agreed.sides == ("the agent that connects", "the agent that answers") and agreed.sender == 1
+    assert [(step.direction, step.label) for step in agreed.arrows] == [
+        ("received", "sourceHello: 3 candidates"),
+        ("sent", "destinationHello: selects product-info/1.1"),
+    ]
+    assert [step.label for step in nothing.arrows] == ["sourceHello: 2 candidates", "protocolNegotiation: rejected"]
+
+
+def test_the_outcome_is_a_sentence() -> None:
+    assert replay(examples()["agreed"]).outcome == f"They chose {NEW}."
+    failed = replay(examples()["nothing"])
+    assert failed.outcome.startswith("It failed. In ") and failed.outcome.endswith("(session.role)")
+    assert failed.outcome.endswith(failed.steps[-1].text) and failed.steps[-1].name == "Ended"
+
+
 def test_descriptions_are_judged_as_agents_do() -> None:
     same, other = "ab" * 32, "cd" * 32
     buyer = described((NEW, same, "client"), (OLD, same, "client"))
