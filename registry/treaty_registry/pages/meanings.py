@@ -120,7 +120,7 @@ _MEMBERS: Mapping[str, Mapping[str, str]] = {
         "dormant_epochs": "The epochs without enough support after which a consensus is dormant.",
         "suspect_epochs": "The epochs for which a warning stands.",
         "credit.report_share": "Of standing: a confirmed report earns at most a full credit divided by this.",
-        "credit.epochs": "Of standing: the epochs in which credit is earned.",
+        "credit.epochs": "Of standing: the epochs in which a report can be confirmed.",
         "credit.pairs": "Of standing: after this number of credits with the same other agent, the next one is half as large.",
         "epoch_seconds": "The length of an epoch in seconds.",
         "reputation.anchors": "The domains where trust starts.",
