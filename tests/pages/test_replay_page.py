@@ -8,9 +8,11 @@ from collections.abc import Mapping
 
 import httpx
 import pytest
+from flow_peers import FlowWire, delegation, registry, sharing
 from hostile_texts import PAYLOADS
 from pages_read import Page
 
+from treaty_client.anp.flow_profile.registry import ProtocolRegistry
 from treaty_client.anp.transcript import replay as repeat
 from treaty_registry.pages.replay import MAX_REPLAYED, replay
 from treaty_registry.pages.replay_examples import TITLES, examples
@@ -68,6 +70,17 @@ def test_the_outcome_is_a_sentence() -> None:
     failed = replay(examples()["nothing"])
     assert failed.outcome.startswith("It failed. In ") and failed.outcome.endswith("(session.role)")
     assert failed.outcome.endswith(failed.steps[-1].text) and failed.steps[-1].name == "Ended"
+
+
+def test_the_flow_profile_is_shown_by_its_actions() -> None:
+    shown = replay({"transcript": _flow_transcript(registry(sharing()), registry(sharing()))})
+    assert [step.label for step in shown.arrows][:2] == ["initialize", "capabilities-exchange"] and shown.sender == 0
+    failed = replay({"transcript": _flow_transcript(registry(sharing()), registry(delegation()))})
+    assert failed.outcome == "It failed. The two sides speak no protocol in common. (flow.no-common-protocol)"
+
+
+def _flow_transcript(mine: ProtocolRegistry, theirs: ProtocolRegistry) -> str:
+    return FlowWire.join(mine, theirs).settle().recorders["initiator"].transcript().decode()
 
 
 def test_descriptions_are_judged_as_agents_do() -> None:

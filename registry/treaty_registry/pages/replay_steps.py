@@ -19,6 +19,8 @@ from treaty_consensus.printable import printable
 
 _ENDS = ("Ended", "SessionEnded", "NegotiationEnded")
 _BEGINS = ("initiator", "responder")
+_CONTENT = ("text", "data", "message")
+"""The member of a sending action that has the message."""
 _MAX_LABEL = 52
 
 
@@ -50,7 +52,7 @@ def steps_of(notes: Sequence[Note]) -> Iterator[Step]:
             content = next(iter(action.values()), None)
             fields = content if isinstance(content, dict) else {}
             if name.startswith("Send"):
-                yield _message(at, "sent", next((fields[key] for key in ("text", "data") if key in fields), action), name)
+                yield _message(at, "sent", next((fields[key] for key in _CONTENT if key in fields), action), name)
             else:
                 yield Step(at, "", name, _ending(fields) or "in order" if name in _ENDS else shown(action))
 
@@ -92,8 +94,12 @@ def _read(message: Any) -> tuple[str, str]:
     try:
         if isinstance(message, str):
             return _hello(message)
-        text = message.get("bytes") if isinstance(message, dict) else None
-        return _framed(text) if isinstance(text, str) else ("", "")
+        match message:
+            case {"bytes": str(text)}:
+                return _framed(text)
+            case {"FlowMessage": {"action": str(action)}}:
+                return printable(action, 40), ""
+        return "", ""
     except TreatyError:
         return "", ""
 
