@@ -99,7 +99,7 @@ font-size: {char_height}px; line-height: {line_height}px; }} {styles}</style>
 
 # The pictures show the port of the documents, whichever the run had.
 _RENAME = """([port, shown]) => {
-    const names = new RegExp(`(127\\.0\\.0\\.1:)${port}\\b|\\b${port}(?=\\.localhost)`, "g");
+    const names = new RegExp(String.raw`(127\\.0\\.0\\.1:)${port}\\b|\\b${port}(?=\\.localhost)`, "g");
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     for (let node; (node = walker.nextNode());) node.data = node.data.replace(names, (_, host) => (host ?? "") + shown);
 }"""
