@@ -23,6 +23,8 @@ from pathlib import Path
 
 from processes import BIN, Actor, DemoFailed, accepts, is_free
 
+from treaty_registry.pages.documentation import ARCHIVE
+
 CATALOGUE = Path(__file__).parent.parent / "protocols"
 DOMAINS = ("alice.example", "bob.example", "carol.example")
 
@@ -69,7 +71,7 @@ def _run(port: int, web_port: int, data: Path, witnesses: list[str]) -> int:
     with _domains(data, web_port), _running(Actor.start("the registry", command)) as registry:
         _tell_progress(registry, data, port)
         _publish_catalogue(f"http://127.0.0.1:{port}", data / "catalogue")
-        _say_farewell(data)
+        _say_farewell(port, data)
         return registry.process.wait()
 
 
@@ -142,9 +144,12 @@ def _publish_catalogue(url: str, home: Path) -> None:
     print(f"  Let an agent run their handlers: treaty policy allow {publisher} --home HOME", flush=True)
 
 
-def _say_farewell(data: Path) -> None:
+def _say_farewell(port: int, data: Path) -> None:
+    documentation = "docs/" if ARCHIVE.is_file() else "docs/, once `make site` has built it and the registry is started again"
     print(
-        f"""Domains for your agents: {", ".join(DOMAINS)}
+        f"""In a browser:  http://127.0.0.1:{port}/
+  Its documentation: http://127.0.0.1:{port}/{documentation}
+Domains for your agents: {", ".join(DOMAINS)}
   They exist only here. In each shell of an agent, first say where they are:
     . {data / "environment"}
   Then make an identity, with its document where the web server looks for it:

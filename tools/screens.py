@@ -97,6 +97,14 @@ font-size: {char_height}px; line-height: {line_height}px; }} {styles}</style>
 """
 
 
+# The pictures show the port of the documents, whichever the run had.
+_RENAME = """([port, shown]) => {
+    const names = new RegExp(String.raw`(127\\.0\\.0\\.1:)${port}\\b|\\b${port}(?=\\.localhost)`, "g");
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let node; (node = walker.nextNode());) node.data = node.data.replace(names, (_, host) => (host ?? "") + shown);
+}"""
+
+
 def main() -> int:
     """Renew all pictures; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -123,7 +131,7 @@ def main() -> int:
                 time.sleep(0.2)
             _play(work, arguments.port)
             _commands(work, arguments.port)
-            _pages(f"http://127.0.0.1:{arguments.port}")
+            _pages(arguments.port)
         finally:
             run.terminate()
             run.wait(60)
@@ -178,7 +186,8 @@ def _kept(output: str) -> str:
     return "\n".join(line for line in output.splitlines() if "━" not in line).strip()
 
 
-def _pages(base: str) -> None:
+def _pages(port: int) -> None:
+    base = f"http://127.0.0.1:{port}"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for width in WIDTHS:
@@ -191,6 +200,7 @@ def _pages(base: str) -> None:
                 page = context.new_page()
                 for name, (path, top) in PAGES.items():
                     _show(page, base, name, path)
+                    page.evaluate(_RENAME, [str(port), "8080"])
                     _picture(page, top, SCREENS / f"{name}-{width}-{scheme}.png")
                 context.close()
         browser.close()

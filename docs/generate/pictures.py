@@ -206,6 +206,6 @@ def _lines(arrow: Arrow) -> list[str]:
     return [line for label in arrow.labels for line in textwrap.wrap(label, LABEL)]
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "middle", weight: int = 400, size: int = 14) -> str:
+def text(x: float, y: float, words: str, *, anchor: str = "middle", weight: int = 400, size: int = 14, fill: str = "#223") -> str:
     bold = f' font-weight="{weight}"' if weight != 400 else ""
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" font-size="{size}"{bold} fill="#223">{escape(words)}</text>'
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" font-size="{size}"{bold} fill="{fill}">{escape(words)}</text>'

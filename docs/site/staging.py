@@ -1,9 +1,9 @@
 """Lay the Markdown of the repository out as the site has it, with links that follow.
 
 No page is copied in the repository. A page of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of
-its folder. Each other file that a page links is under files/: Markdown as a page, all else as it is. A linked folder is a page
-that lists its files. A picture of `<picture>`, which is HTML, is below `EXTRA`, and the site has it as it is. Test vectors are
-below vectors/, at addresses that last, whether a page links them or not.
+its folder. `DIVIDED` is a page for each of its topics. Each other file that a page links is under files/: Markdown as a page, all
+else as it is. A linked folder is a page that lists its files. A picture of `<picture>`, which is HTML, is below `EXTRA`, and the
+site has it as it is. Test vectors are below vectors/, at addresses that last, whether a page links them or not.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from pathlib import Path
 
 from docs.generate import vectors
 
+from .division import divided
+
 ROOT = Path(__file__).parents[2]
 HOME = Path(__file__).with_name("index.md")
+DIVIDED = ROOT / "docs" / "decisions.md"
+"""The page that the site has in parts. A link to one of its headings leads to the part."""
 
 _PATTERNS = (
     "*.md",
@@ -105,7 +109,12 @@ def stage(folder: Path) -> None:
             waiting += _linked(path, text)
             for picture in _pictures(path, text):
                 _copy(picture, folder / EXTRA / place(picture))
-            _write(target, _head(path) + moved(path, text))
+            text = _head(path) + moved(path, text)
+            if path == DIVIDED:
+                text, parts = divided(text)
+                for name, part in parts.items():
+                    _write(target.with_suffix("") / f"{name}.md", part)
+            _write(target, text)
         else:
             _copy(path, target)
 
@@ -143,6 +152,8 @@ def _moved_line(page: Path, line: str) -> str:
         if target in _vectors():
             relative = os.path.relpath(_vector_place(target), Path(place(page)).parent)
             return f"{match['before']}{relative}{match['after']}{{.external}}"
+        if target == DIVIDED and match["anchor"]:
+            return f"{match['before']}/{place(target).removesuffix('.md')}/{match['anchor'][1:]}.md{match['after']}"
         return f"{match['before']}/{place(target)}{match['anchor'] or ''}{match['after']}"
 
     def show(match: re.Match[str]) -> str:

@@ -13,6 +13,7 @@ import pytest
 from built_site import built_site
 from docs.site.__main__ import main
 from docs.site.archive import SiteError, check, pack
+from docs.site.division import address
 from docs.site.search import SearchMixed
 from docs.site.staging import ROOT, LinkError, moved, pages, place
 
@@ -49,6 +50,17 @@ def test_the_heading_that_pages_of_the_registry_link_is_there(site: zipfile.ZipF
     glossary = site.read("glossary.html").decode()
     for heading in ("protocols", "the-log", "elections", "handlers", "sessions", "identity-and-trust"):
         assert f'id="{heading}"' in glossary
+
+
+def test_each_topic_of_the_decisions_is_a_page_and_links_of_headings_lead_there(site: zipfile.ZipFile) -> None:
+    text = (ROOT / "docs/decisions.md").read_text(encoding="utf-8")
+    listed = site.read("decisions.html").decode()
+    topics = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert len(topics) > 20
+    for topic in topics:
+        page = f"decisions/{address(topic)}.html"
+        assert f'href="{page}"' in listed and f"Decisions: {topic}" in site.read(page).decode()
+    assert 'href="../decisions/elections.html"' in site.read("specification/election.html").decode()
 
 
 def test_every_vector_is_at_an_address_that_lasts(site: zipfile.ZipFile) -> None:

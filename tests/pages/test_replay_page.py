@@ -8,9 +8,11 @@ from collections.abc import Mapping
 
 import httpx
 import pytest
+from flow_peers import FlowWire, delegation, registry, sharing
 from hostile_texts import PAYLOADS
 from pages_read import Page
 
+from treaty_client.anp.flow_profile.registry import ProtocolRegistry
 from treaty_client.anp.transcript import replay as repeat
 from treaty_registry.pages.replay import MAX_REPLAYED, replay
 from treaty_registry.pages.replay_examples import TITLES, examples
@@ -51,6 +53,34 @@ def test_transcripts_of_the_examples_are_real() -> None:
     assert [repeat(given["transcript"].encode()) for given in examples().values() if "transcript" in given] == [2, 2]
     assert [*fates(examples()["agreed"]).values()] == ["dropped", "chosen", "kept"]
     assert [*fates(examples()["nothing"]).values()] == ["dropped", "dropped"]
+
+
+def test_the_agent_that_connects_is_on_the_left_and_its_messages_are_in_words() -> None:
+    agreed, nothing = (replay(examples()[name]) for name in ("agreed", "nothing"))
+    assert agreed.sides == ("the agent that connects", "the agent that answers") and agreed.sender == 1
+    assert [(step.direction, step.label) for step in agreed.arrows] == [
+        ("received", "sourceHello: 3 candidates"),
+        ("sent", "destinationHello: selects product-info/1.1"),
+    ]
+    assert [step.label for step in nothing.arrows] == ["sourceHello: 2 candidates", "protocolNegotiation: rejected"]
+
+
+def test_the_outcome_is_a_sentence() -> None:
+    assert replay(examples()["agreed"]).outcome == f"They chose {NEW}."
+    failed = replay(examples()["nothing"])
+    assert failed.outcome.startswith("It failed. In ") and failed.outcome.endswith("(session.role)")
+    assert failed.outcome.endswith(failed.steps[-1].text) and failed.steps[-1].name == "Ended"
+
+
+def test_the_flow_profile_is_shown_by_its_actions() -> None:
+    shown = replay({"transcript": _flow_transcript(registry(sharing()), registry(sharing()))})
+    assert [step.label for step in shown.arrows][:2] == ["initialize", "capabilities-exchange"] and shown.sender == 0
+    failed = replay({"transcript": _flow_transcript(registry(sharing()), registry(delegation()))})
+    assert failed.outcome == "It failed. The two sides speak no protocol in common. (flow.no-common-protocol)"
+
+
+def _flow_transcript(mine: ProtocolRegistry, theirs: ProtocolRegistry) -> str:
+    return FlowWire.join(mine, theirs).settle().recorders["initiator"].transcript().decode()
 
 
 def test_descriptions_are_judged_as_agents_do() -> None:

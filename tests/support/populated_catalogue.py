@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -246,6 +247,8 @@ async def _serve(port: int, fill: Filling) -> None:
 
 
 if __name__ == "__main__":
+    # By default a termination would end this process alone, and leave its database running.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     structlog.configure(processors=[structlog.processors.KeyValueRenderer()])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8466)

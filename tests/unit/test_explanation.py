@@ -74,7 +74,8 @@ def test_the_order_names_who_is_preferred_to_whom(log: LogBuilder) -> None:
         log.vote(agent, one)
     log.close()
     text = said(log, {one: "one/1.0"})
-    assert "is preferred to no consensus by 40.0 % of all votes, and needs" in text
+    assert "is preferred to no consensus by 40.0 % of all votes, and the other way round by 60.0 %: it needs more" in text
+    assert "40.0 % of all votes, and the other way round by 60.0 %: it needs 2 times as many" in text
     assert "is number 3 in the order, after" in text and two[:10] in text, "a document that nobody named has its hash"
 
 

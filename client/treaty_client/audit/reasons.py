@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeAlias
 
 from treaty_consensus.kinds import NONE
@@ -28,14 +29,17 @@ _SENTENCES = {
     "field": "is number {has} of those that could be candidates, and {needs} are",
     "schulze-place": "is number {has} in the order, after {against}",
     "provisional-quorum": "has {has} of all votes behind it (no cluster beyond its share), and needs {needs}",
-    "majority-over-none": "is preferred to no consensus by {has} of all votes, and needs {needs}",
     "provisional-epochs": "was provisional for {has} epochs, and needs {needs}",
     "quorum": "has {has} of all votes behind it (no cluster beyond its share), and needs {needs}",
-    "ratio-over-none": "is preferred to no consensus by {has} of all votes, and needs {needs}",
-    "unbeaten": "is preferred to {against} by {has} of all votes, and needs {needs}",
-    "ratio-over-incumbent": "is preferred to the consensus {against} by {has} of all votes, and needs {needs}",
     "ahead-epochs": "was ahead of the consensus {against} for {has} epochs, and needs {needs}",
 }
+_COMPARISONS = {
+    "majority-over-none": "",
+    "ratio-over-none": "",
+    "unbeaten": "",
+    "ratio-over-incumbent": "the consensus ",
+}
+"""Conditions on two weights of the matrix, each with the words before the name of the other choice."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,14 @@ def aim(entry: Nominee) -> str:
 def reasons(entry: Nominee, transcript: Transcript, names: Names) -> Iterator[str]:
     """Yield a sentence without its subject for each condition that a document lacks: "is number 2 in the order, after …"."""
     for missing in entry.missing:
-        lost = _lost_by(entry.hash, missing, transcript) if missing.condition == "schulze-place" else ""
-        yield f"{_sentence(missing, transcript, names)}{lost}"
+        votes = _votes(entry.hash, missing.against or NONE, transcript)
+        if votes and missing.condition in _COMPARISONS:
+            yield _comparison(missing, votes, transcript, names)
+        elif votes and missing.condition == "schulze-place":
+            over, under = (share(part, transcript.total) for part in votes)
+            yield f"{_sentence(missing, transcript, names)}: {under} of all votes prefer that, {over} this"
+        else:
+            yield _sentence(missing, transcript, names)
 
 
 def choice_name(choice: str, names: Names) -> str:
@@ -115,14 +125,29 @@ def _sentence(missing: Missing, transcript: Transcript, names: Names) -> str:
     return sentence.format(has=has, needs=needs, against=choice_name(missing.against or "", names))
 
 
-def _lost_by(document: str, missing: Missing, transcript: Transcript) -> str:
-    """Return the votes between a candidate and the first of the order."""
+def _comparison(missing: Missing, votes: tuple[int, int], transcript: Transcript, names: Names) -> str:
+    """Say how many votes prefer a document to another choice, and how many it needs, as a multiple of the opposite votes."""
+    over, under = votes
+    needs = int(missing.needs)
+    if needs <= under:
+        lacks = "as many"
+    elif needs == under + 1:
+        lacks = "more"
+    else:
+        # Weights are large integers, so the rounding of `needs` is far below this precision.
+        lacks = f"{float(Fraction(needs, max(under, 1)).limit_denominator(100)):.4g} times as many"
+    other = f"{_COMPARISONS[missing.condition]}{choice_name(missing.against or NONE, names)}"
+    shares = (share(part, transcript.total) for part in (over, under))
+    return "is preferred to {} by {} of all votes, and the other way round by {}: it needs {}".format(other, *shares, lacks)
+
+
+def _votes(document: str, other: str, transcript: Transcript) -> tuple[int, int] | None:
+    """Return the votes that prefer a document to another choice, and the opposite ones. None for one that is not counted."""
     choices = choices_of(transcript)
-    if document not in choices or missing.against not in choices:
-        return ""
-    own, first = choices.index(document), choices.index(missing.against)
-    over, under = (share(transcript.pairwise[a][b], transcript.total) for a, b in ((own, first), (first, own)))
-    return f": {under} of all votes prefer that, {over} this"
+    if document not in choices or other not in choices:
+        return None
+    a, b = choices.index(document), choices.index(other)
+    return int(transcript.pairwise[a][b]), int(transcript.pairwise[b][a])
 
 
 def _pairs(number: int) -> str:

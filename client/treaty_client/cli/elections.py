@@ -67,8 +67,11 @@ def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
         "index": done.receipt.index,
         "weightless": bool(notes),
     }
-    order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers) or "withdrawn"
-    voted = f"[green]✓[/] Voted in [bold]{escape(topic)}[/]: {escape(order)}"
+    order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers)
+    said = (
+        f"Voted in [bold]{escape(topic)}[/]: {escape(order)}" if order else f"Took back the ballot in [bold]{escape(topic)}[/]."
+    )
+    voted = f"[green]✓[/] {said}"
     options.output.result(value, voted, f"leaf {done.receipt.index}, epoch {done.epoch}", *notes)
 
 

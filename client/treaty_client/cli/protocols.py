@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from rich.markup import escape
 
 from treaty_consensus.errors import TreatyError
 
+from ..home import default_home
 from ..policy import Policy
 from ..protocols.export import export, verify_directory
 from ..protocols.fetch import Fetcher
@@ -103,7 +105,7 @@ def fetch(
         files = export(verified, output)
         value["files"] = [str(path) for path in files]
         lines.append("\n".join(f"  {escape(str(path))}" for path in files))
-    options.output.result(value, *lines, *_coverage_lines(verified), *_warnings(verified))
+    options.output.result(value, *lines, *_coverage_lines(verified, publisher, options), *_warnings(verified))
 
 
 def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
@@ -125,7 +127,7 @@ def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options
         verified = run(_verify_online(subject, policy, options))
         age = "at its registry, just now"
     lines = (f"[green]✓[/] [bold]{escape(verified.uri)}[/] holds, {age}.", f"hash {verified.hash}")
-    options.output.result(_value(verified), *lines, *_coverage_lines(verified), *_warnings(verified))
+    options.output.result(_value(verified), *lines, *_coverage_lines(verified, publisher, options), *_warnings(verified))
 
 
 async def _verify_online(uri: str, policy: Policy, options: Options) -> VerifiedProtocol:
@@ -177,12 +179,15 @@ def _coverage(verified: VerifiedProtocol) -> dict[str, int] | None:
     return {"vectors": len(vectors), "outcomes": covered.cells, "reached": covered.cells - len(covered.missed)}
 
 
-def _coverage_lines(verified: VerifiedProtocol) -> list[str]:
+def _coverage_lines(verified: VerifiedProtocol, publishers: tuple[str, ...], options: Options) -> list[str]:
     found = _coverage(verified)
     if found is None:
         return ["[yellow]![/] Its vectors cannot be read."]
     said = f"{found['vectors']} vectors, for {found['reached']} of {found['outcomes']} outcomes"
-    return [f"{said}; replay them: treaty test {escape(verified.uri)}"]
+    # The command needs what this one was given, or it would refuse the handler that this one accepted.
+    given = [word for publisher in publishers for word in ("--publisher", publisher)]
+    given += ["--home", str(options.home)] if options.home != default_home() else []
+    return [f"{said}; replay them: {escape(shlex.join(['treaty', 'test', verified.uri, *given]))}"]
 
 
 def _warnings(verified: VerifiedProtocol) -> list[str]:

@@ -57,7 +57,8 @@ class Documentation:
             raise NotFound(
                 HttpCode.NOT_FOUND,
                 "This registry carries no documentation.",
-                fix="Its operator builds it with `make site` in the repository, and starts the registry again.",
+                fix="Read the folder `docs` of the repository. The operator can add the site: `make site` there builds it, and a "
+                "registry that is started again serves it.",
             )
         member = self._members.get(name)
         if member is None:

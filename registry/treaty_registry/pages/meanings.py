@@ -105,8 +105,41 @@ _MEMBERS: Mapping[str, Mapping[str, str]] = {
         "consensus": "The document that won.",
         "previous": "The topic's decision before this one.",
     },
+    "parameters": {
+        "horizon_epochs": "The epochs in which a report counts.",
+        "candidate_pairs": "The pairs of agents that must report a protocol before it is a candidate.",
+        "candidate_clusters": "The clusters that these agents must be from, at least.",
+        "candidate_share": "Reporters of a candidate weigh at least all votes divided by this.",
+        "max_candidates": "The largest number of candidates in a topic.",
+        "quorum_share": "The quorum is all votes divided by this.",
+        "cluster_share": "One cluster counts for at most the quorum divided by this.",
+        "provisional_share": "To be provisional, or to stay elected, the quorum divided by this is enough.",
+        "over_none": "A consensus needs this ratio of votes against no consensus.",
+        "over_incumbent": "A successor needs this ratio of votes against the present consensus.",
+        "sustain_epochs": "The epochs for which a protocol must hold its lead.",
+        "dormant_epochs": "The epochs without enough support after which a consensus is dormant.",
+        "suspect_epochs": "The epochs for which a warning stands.",
+        "credit.report_share": "Of standing: a confirmed report earns at most a full credit divided by this.",
+        "credit.epochs": "Of standing: the epochs in which a report can be confirmed.",
+        "credit.pairs": "Of standing: after this number of credits with the same other agent, the next one is half as large.",
+        "epoch_seconds": "The length of an epoch in seconds.",
+        "reputation.anchors": "The domains where trust starts.",
+        "reputation.suffix_list": "The Public Suffix List, which tells the domains of owners apart.",
+        "reputation.rounds": "The rounds in which trust flows.",
+        "reputation.max_vouches": "The newest vouches of a domain that are kept.",
+        "reputation.least_vouches": "A domain that vouches for fewer does not spend all its trust.",
+        "reputation.cap_share": "The cap on the trust of one domain leaves the held trust divided by this.",
+        "reputation.loan_share": "Lent trust is lent on up to the cap divided by this.",
+        "reputation.acquainted_epochs": "The epochs in which two agents agreed before a vouch between them counts.",
+        "reputation.mature_epochs": "The age in epochs from which a domain weighs its whole.",
+        "reputation.counterparties": "The counterparties in a topic from which a domain weighs its whole there.",
+        "reputation.counterparty_share": "A counterparty has trust of at least the cap divided by this.",
+        "witnesses.keys": "The witnesses whose cosignatures a decision needs.",
+        "witnesses.quorum": "The number of these cosignatures.",
+    },
     "withdrawal": {"reason": "Why the bytes are gone."},
 }
+_RATIOS = frozenset({"over_none", "over_incumbent"})
 _BLOBS = frozenset({"card", "bundle", "transcript", "roll", "wheel", "sha256", "reputation.suffix_list"})
 _DOCUMENTS = frozenset({"document", "base.document", "consensus"})
 _STATEMENTS = frozenset({"previous", "parameters"})
@@ -173,6 +206,8 @@ def links(kind: str, member: str, value: object, origin: str) -> Iterator[Link]:
                 )
                 text = (" = " if member == "tiers" else " becomes ").join(map(str, row))
                 yield Link(text, document and f"/hashes/{document}")
+        case list() | tuple() if member in _RATIOS:
+            yield Link(" : ".join(map(str, value)))
         case list() | tuple():
             for one in value:
                 yield from links(kind, member, one, origin)

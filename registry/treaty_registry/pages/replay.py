@@ -6,20 +6,20 @@ themselves answer a Hello (`hello.choose`), once with all candidates, and once w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from treaty_client.anp import transcript
 from treaty_client.anp.hello_profile import hello as hellos
 from treaty_client.anp.hello_profile.hello import Hello, Provided, choose
 from treaty_client.anp.transcript import Note, parse_transcript
-from treaty_client.anp.transcript_lines import shown
 from treaty_client.network.discovery.parsing import AgentDescription, SupportedProtocol
 from treaty_client.network.discovery.parsing import parse as parse_description
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 
 from ..codes import HttpCode
+from .replay_steps import Step, brief, outcome_of, steps_of
 
 MAX_REPLAYED = 256 * 1024
 """Bytes that one request may replay."""
@@ -41,24 +41,19 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Step:
-    """A message or a decision of the recorded side. `direction`: "sent", "received" or "" for a decision."""
-
-    at: str
-    direction: str
-    name: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Replay:
-    """What the page shows. `left`: names of the recorded or first side, and of the other one. `hidden`: steps left out."""
+    """What the page shows.
+
+    `sides`: names of the agent that connects, and of the one that answers. `sender`: the number of the side whose messages are
+    "sent". `hidden`: steps left out.
+    """
 
     sides: tuple[str, str]
     verdicts: Sequence[Judgement]
     steps: Sequence[Step]
     hidden: int = 0
     outcome: str = ""
+    sender: int = 0
 
     @property
     def arrows(self) -> Sequence[Step]:
@@ -83,7 +78,7 @@ def replay(given: Mapping[str, str]) -> Replay:
 
 def _of_transcript(data: bytes) -> Replay:
     profile, notes = parse_transcript(data)
-    steps = list(_steps(notes))
+    steps = list(steps_of(notes))
     verdicts: Sequence[Judgement] = ()
     if profile == "hello":
         try:
@@ -91,14 +86,14 @@ def _of_transcript(data: bytes) -> Replay:
         # The arguments of a transcript are checked for their form, and not for their types.
         except (TypeError, AttributeError, ValueError, KeyError) as error:
             raise Malformed(HttpCode.REQUEST, f"The first calls of this transcript have other arguments: {error}.") from error
-    sides = ("the agent that connects", "the agent that answers")
-    ended = next((step.text for step in reversed(steps) if step.name in ("Ended", "SessionEnded", "NegotiationEnded")), "")
+    chosen = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
     return Replay(
-        sides if notes[0].name == "initiator" else (sides[1], sides[0]),
+        ("the agent that connects", "the agent that answers"),
         verdicts,
         steps[:MAX_STEPS],
         max(0, len(steps) - MAX_STEPS),
-        f"It ended: {ended}" if ended else "",
+        outcome_of(notes) or (f"They chose {chosen}." if chosen else ""),
+        0 if notes[0].name == "initiator" else 1,
     )
 
 
@@ -183,11 +178,15 @@ def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Repla
     verdicts = [found[uri] for uri in offered]
     chosen = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
     steps = [
-        Step("", "sent", "sourceHello", f"{len(source.candidate_protocols)} candidates, best first"),
-        Step("", "received", "destinationHello", f"selects {chosen}" if chosen else "selects nothing"),
+        _step("sent", "sourceHello", f"{len(source.candidate_protocols)} candidates, best first"),
+        _step("received", "destinationHello", f"selects {brief(chosen)}" if chosen else "selects nothing"),
     ]
     outcome = f"They would speak {chosen}." if chosen else "They have no protocol in common. They would have to negotiate one."
     return Replay((first.name, second.name), verdicts, steps, 0, outcome)
+
+
+def _step(direction: str, name: str, text: str) -> Step:
+    return Step("", direction, name, text, f"{name}: {text}")
 
 
 def _differ(mine: SupportedProtocol, theirs: SupportedProtocol) -> bool:
@@ -196,30 +195,3 @@ def _differ(mine: SupportedProtocol, theirs: SupportedProtocol) -> bool:
 
 def _fitting(mine: SupportedProtocol | None, theirs: SupportedProtocol) -> tuple[str, ...]:
     return (mine.role,) if mine is not None and mine.role != theirs.role else ()
-
-
-def _steps(notes: Sequence[Note]) -> Iterator[Step]:
-    began = notes[0].seconds or 0.0
-    for note in notes:
-        at = "" if note.seconds is None else f"{note.seconds - began:.3f}"
-        if note.name == "receive":
-            said = shown(note.arguments.get("message"))
-            yield Step(at, "received", _kind(note.arguments.get("message"), "message"), said)
-        elif note.name not in ("initiator", "responder"):
-            yield Step(at, "", note.name, ", ".join(shown(value) for value in note.arguments.values())[:160])
-        for action in note.actions:
-            name = str(next(iter(action), ""))[:40]
-            content = _content(action)
-            yield Step(at, "sent" if name.startswith("Send") else "", _kind(content, name), shown(content))
-
-
-def _kind(message: Any, otherwise: str) -> str:
-    """Return the type of a Hello, or another name."""
-    text = message if isinstance(message, str) else ""
-    return next((kind for kind in ("sourceHello", "destinationHello") if f'"type":"{kind}"' in text), otherwise)
-
-
-def _content(action: Mapping[str, Any]) -> Any:
-    """Return the message of an action that sends one, else the action."""
-    content = next(iter(action.values()), None)
-    return content.get("text", action) if isinstance(content, dict) else action
