@@ -25,7 +25,11 @@ MAX_REPLAYED = 256 * 1024
 """Bytes that one request may replay."""
 MAX_STEPS = 100
 MAX_ARROWS = 24
+MAX_VERDICTS = 64
+"""Candidates that are shown. A Hello that agents send has fewer; a transcript may invent any number."""
+_MAX_NAME = 40
 FIELDS = ("transcript", "first", "second")
+_ENDS = ("Ended", "SessionEnded", "NegotiationEnded")
 _UNKNOWN = "unknown"  # a hash that a description does not say; "" would mean that the protocol cannot be verified
 
 Fate = Literal["chosen", "kept", "dropped", "unknown"]
@@ -61,6 +65,11 @@ class Replay:
     outcome: str = ""
 
     @property
+    def candidates(self) -> Sequence[Judgement]:
+        """The verdicts that are shown."""
+        return self.verdicts[:MAX_VERDICTS]
+
+    @property
     def arrows(self) -> Sequence[Step]:
         """The messages of the picture."""
         return [step for step in self.steps if step.direction][:MAX_ARROWS]
@@ -83,7 +92,14 @@ def replay(given: Mapping[str, str]) -> Replay:
 
 def _of_transcript(data: bytes) -> Replay:
     profile, notes = parse_transcript(data)
-    steps = list(_steps(notes))
+    steps: list[Step] = []
+    hidden, ended = 0, ""
+    for step in _steps(notes):
+        ended = step.text if step.name in _ENDS else ended
+        if len(steps) < MAX_STEPS:
+            steps.append(step)
+        else:
+            hidden += 1
     verdicts: Sequence[Judgement] = ()
     if profile == "hello":
         try:
@@ -92,12 +108,11 @@ def _of_transcript(data: bytes) -> Replay:
         except (TypeError, AttributeError, ValueError, KeyError) as error:
             raise Malformed(HttpCode.REQUEST, f"The first calls of this transcript have other arguments: {error}.") from error
     sides = ("the agent that connects", "the agent that answers")
-    ended = next((step.text for step in reversed(steps) if step.name in ("Ended", "SessionEnded", "NegotiationEnded")), "")
     return Replay(
         sides if notes[0].name == "initiator" else (sides[1], sides[0]),
         verdicts,
-        steps[:MAX_STEPS],
-        max(0, len(steps) - MAX_STEPS),
+        steps,
+        hidden,
         f"It ended: {ended}" if ended else "",
     )
 
@@ -106,6 +121,9 @@ def _judged_in(notes: Sequence[Note]) -> Sequence[Judgement]:
     """Return the verdicts of a recorded Hello. An initiator knows only the choice of the other side."""
     made = transcript.arguments_of("hello", notes[0])
     own = made["own"]
+    # A text is a sequence too, of as many candidates as it has characters.
+    if not isinstance(own.candidate_protocols, tuple):
+        raise TypeError("the candidates are not a list")
     received = next((note for note in notes if note.name == "receive"), None)
     if received is None:
         return [Judgement(uri, "unknown", "No answer was received.") for uri in own.candidate_protocols]
@@ -206,9 +224,9 @@ def _steps(notes: Sequence[Note]) -> Iterator[Step]:
             said = shown(note.arguments.get("message"))
             yield Step(at, "received", _kind(note.arguments.get("message"), "message"), said)
         elif note.name not in ("initiator", "responder"):
-            yield Step(at, "", note.name, ", ".join(shown(value) for value in note.arguments.values())[:160])
+            yield Step(at, "", note.name[:_MAX_NAME], ", ".join(shown(value) for value in note.arguments.values())[:160])
         for action in note.actions:
-            name = str(next(iter(action), ""))[:40]
+            name = str(next(iter(action), ""))[:_MAX_NAME]
             content = _content(action)
             yield Step(at, "sent" if name.startswith("Send") else "", _kind(content, name), shown(content))
 
