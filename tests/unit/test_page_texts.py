@@ -71,9 +71,11 @@ def test_a_costly_document_is_rendered_in_bounds(name: str) -> None:
 
 
 HONEST = {
-    "a table": "| field | type | meaning |\n| --- | --- | --- |\n" + "| `id` | text | a name of the request |\n" * 40 + "\n",
+    "a table": "| field | type | meaning |\n| --- | --- | --- |\n"
+    + "| `id` | text | a name of the request, which the answer repeats |\n" * 40
+    + "\n",
     "links": "See [the specification](https://example.org/specification/one) for **more** about it.\n\n",
-    "examples": '```json\n{"id": "1", "type": "request"}\n```\n\n1. The client asks.\n2. The shop answers, or says *why not*.\n\n',
+    "examples": '```json\n{"id": "1", "type": "request"}\n```\n\n1. The client asks.\n2. The shop answers, or not.\n\n',
     "indented text": "   The client MUST send a request [RFC2119] before the end of the _time_ that it names.\n",
 }
 

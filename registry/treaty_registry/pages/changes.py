@@ -22,7 +22,7 @@ MAX_CHANGED = 200
 
 @dataclass(frozen=True)
 class OperationChange:
-    """An operation of either version. `facts`: sentences about a changed one, at most `MAX_FACTS` and the number of the others."""
+    """An operation of either version. `facts`: sentences about a changed one, at most `MAX_FACTS` and how many follow."""
 
     name: str
     change: Literal["added", "removed", "changed"]

@@ -24,7 +24,7 @@ MAX_TEXT = 256 * 1024
 """Bytes that are rendered."""
 MAX_LINES = 10_000
 MAX_WORK = 140_000
-"""Units of work for one document: a third of a second at most. A usual document of the greatest size needs about a half of them."""
+"""Units of work for one document: a third of a second at most. A usual document of the greatest size needs about half."""
 MAX_PLAIN = 64 * 1024
 """Bytes of a document that are shown as plain text."""
 _CELL, _INLINE = 2, 2  # units of a cell, and of a place in a line where markup may begin
