@@ -3,7 +3,7 @@
 
 const page = document.querySelector("[data-voting]");
 const part = (name) => page.querySelector(`[data-part="${name}"]`);
-const { topic, log: logName, key: logKey, most } = page.dataset;
+const { topic, log: logName, key: logKey, clock: clockKey, most } = page.dataset;
 const ranked = part("ranked"), pool = part("pool"), live = part("live");
 const ONE = 2 ** 32;
 let key = null, madeFile = null;
@@ -267,7 +267,7 @@ async function send() {
   const position = await (await ask(`/ballots?${query}`)).json();
   const checkpoint = await (await ask("/checkpoint", { headers: { Accept: "text/plain" } })).text();
   // The ballot states that its author saw this checkpoint, so it is checked first.
-  await LogProof.openCheckpoint(checkpoint, await LogProof.parseKey(logKey));
+  await LogProof.openCheckpoint(checkpoint, await LogProof.parseKey(logKey), await LogProof.parseKey(clockKey, LogProof.CLOCK));
   const body = BallotStatement.ballot(topic, position.seq, tiers(), checkpoint);
   const payload = BallotStatement.payload(body, logName, signer.keyId, Math.floor(Date.now() / 1000));
   const leaf = await BallotStatement.sign(signer, payload), id = await BallotStatement.id(payload);
@@ -276,7 +276,7 @@ async function send() {
   })).text();
   let proof;
   try {
-    proof = await LogProof.verify(receipt, leaf, logKey);
+    proof = await LogProof.verify(receipt, leaf, logKey, clockKey);
   } catch (error) {
     // The log may hold the ballot all the same, so the page says which statement to look for.
     throw new LogProof.ProofError(`The registry took the ballot ${id}, but its receipt proves nothing: ${error.message}`);
