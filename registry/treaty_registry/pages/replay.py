@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 from treaty_client.anp import transcript
 from treaty_client.anp.hello_profile import hello as hellos
@@ -73,6 +74,15 @@ class Replay:
     def arrows(self) -> Sequence[Step]:
         """The messages of the picture."""
         return [step for step in self.steps if step.direction][:MAX_ARROWS]
+
+
+def read_form(body: bytes) -> dict[str, str]:
+    """Return the fields of the page's form. Raises `Malformed`."""
+    try:
+        sent = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=len(FIELDS))
+    except ValueError as error:
+        raise Malformed(HttpCode.BODY, "This is not the form of this page.") from error
+    return {name: value for name, value in sent if name in FIELDS}
 
 
 def replay(given: Mapping[str, str]) -> Replay:
