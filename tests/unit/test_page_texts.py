@@ -120,6 +120,30 @@ def test_a_document_of_many_lines_is_cut() -> None:
     assert not prose.render(b"x\n" * (prose.MAX_LINES - 1)).is_cut
 
 
+UNSEEN = {
+    "an override of the direction": "pay \u202e001\u202c",
+    "an isolate": "pay \u2066x\u2069",
+    "tags": "".join(chr(0xE0000 + ord(character)) for character in "obey"),
+    "bytes in selectors": "a\U000e0101\U000e0142",
+    "zero-width spaces": "pass\u200bword\u2060",
+    "controls": "\x1b[2K\x7f\x9b",
+    "a soft hyphen and a mark in the text": "pass\u00adword\ufeff",
+}
+
+
+@pytest.mark.threat(282)
+@pytest.mark.parametrize("name", UNSEEN)
+def test_what_a_reader_does_not_see_is_counted(name: str) -> None:
+    for document in (UNSEEN[name], f"```\n{UNSEEN[name]}\n```\n", "x" * FULL + UNSEEN[name], "![" * FULL + UNSEEN[name]):
+        shown = prose.render(document.encode())
+        assert shown.unseen >= 2 and prose.restore(prose.encode(shown)) == shown
+
+
+def test_usual_writing_has_nothing_unseen() -> None:
+    for text in ("# a\n\tb\r\n", "预订", "שלום\u200f 120 ₪", "می\u200cخواهم", "👩\u200d👩\u200d👧 🏳️\u200d🌈", "Z̸̢̛͔̈́", "क्\u200dष"):
+        assert prose.render(text.encode()).unseen == 0
+
+
 def test_headings_have_ids_of_their_own_that_no_page_has() -> None:
     shown = prose.render("# main\n# main\n# main-2\n# 预订\n# !!!\n###### deep\n".encode())
     ids = [heading.id for heading in shown.headings]

@@ -8,7 +8,7 @@ http, https or mailto. An id has a prefix, so it cannot take the place of an id 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import msgspec
@@ -45,6 +45,13 @@ _ATTRIBUTES = {
     "pre": {"tabindex"},
     **{f"h{level}": {"id"} for level in range(1, 7)},
 }
+# A model reads these, and a person does not see them: controls, marks that reorder a line, zero-width spaces, invisible
+# operators, tags, and the variation selectors that can carry bytes. Joiners and plain marks of direction are part of usual
+# writing, so they do not count.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u200b\u202a-\u202e\u2060-\u2069\u206a-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
+)
 _NOT_WORD = re.compile(r"[^\w]+")
 
 
@@ -59,12 +66,16 @@ class Heading:
 
 @dataclass(frozen=True)
 class Prose:
-    """A rendered document. `is_cut`: only its beginning is shown. `is_plain`: it is shown as it was written."""
+    """A rendered document. `is_cut`: only its beginning is shown. `is_plain`: it is shown as it was written.
+
+    `unseen`: the number of its characters that a reader does not see, or that reorder what a reader sees.
+    """
 
     html: Markup
     headings: tuple[Heading, ...]
     is_cut: bool
     is_plain: bool = False
+    unseen: int = 0
 
 
 class _Exhausted(Exception):
@@ -77,11 +88,13 @@ def render(document: bytes) -> Prose:
     lines = document[:MAX_TEXT].split(b"\n", MAX_LINES)
     is_cut = len(document) > MAX_TEXT or len(lines) > MAX_LINES
     text = b"\n".join(lines[:MAX_LINES]).decode("utf-8", errors="replace")
+    # Of the whole document: what is cut off is read by agents, too.
+    unseen = len(_UNSEEN.findall(document.decode("utf-8", errors="replace")))
     parser = _parser(text)
     try:
         tokens = parser.parse(text)
     except _Exhausted:
-        return _plain(document)
+        return replace(_plain(document), unseen=unseen)
     headings = _headings(tokens)
     html = parser.renderer.render(_without_pictures(tokens), parser.options, {})
     html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")
@@ -90,7 +103,7 @@ def render(document: bytes) -> Prose:
     clean = nh3.clean(
         html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes={"http", "https", "mailto"}, link_rel="nofollow noopener noreferrer"
     )
-    return Prose(Markup(clean), headings, is_cut)  # noqa: S704 (cleaned)
+    return Prose(Markup(clean), headings, is_cut, unseen=unseen)  # noqa: S704 (cleaned)
 
 
 def _parser(text: str) -> MarkdownIt:
@@ -141,13 +154,15 @@ def _plain(document: bytes) -> Prose:
 
 def encode(rendered: Prose) -> bytes:
     """Return a rendered document as bytes, for `restore`."""
-    return msgspec.msgpack.encode(_Encoded(str.__str__(rendered.html), rendered.headings, rendered.is_cut, rendered.is_plain))
+    html = str.__str__(rendered.html)
+    return msgspec.msgpack.encode(_Encoded(html, rendered.headings, rendered.is_cut, rendered.is_plain, rendered.unseen))
 
 
 def restore(encoded: bytes) -> Prose:
     """Return the document that `encode` encoded in this process."""
     kept = msgspec.msgpack.decode(encoded, type=_Encoded)
-    return Prose(Markup(kept.html), kept.headings, kept.is_cut, kept.is_plain)  # noqa: S704 (cleaned before it was encoded)
+    # Cleaned before it was encoded.
+    return Prose(Markup(kept.html), kept.headings, kept.is_cut, kept.is_plain, kept.unseen)  # noqa: S704
 
 
 class _Encoded(msgspec.Struct):
@@ -157,6 +172,7 @@ class _Encoded(msgspec.Struct):
     headings: tuple[Heading, ...]
     is_cut: bool
     is_plain: bool
+    unseen: int
 
 
 def _headings(tokens: list[Token]) -> tuple[Heading, ...]:
