@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from signers import NOW, ORIGIN, Signer, domain_signer, key_signer
 
 from treaty_client.identity import Identity
@@ -121,10 +122,13 @@ def _cosigned_receipts() -> list[dict[str, object]]:
     other = SignerKey(CLOCK_KEY.name, KeyType.COSIGNATURE, hashlib.sha256(b"other").digest())
     witnesses = [SignerKey(f"w.example/{n}", KeyType.COSIGNATURE, hashlib.sha256(b"%d" % n).digest()) for n in (1, 2)]
     forged = other.sign(tree.checkpoint.format().encode(), time=NOW)
+    # Well signed, with a time that no reader accepts.
+    late = b"cosignature/v1\ntime %d\n%b" % (2**63, tree.checkpoint.format().encode())
+    signature = Ed25519PrivateKey.from_private_bytes(CLOCK_KEY.seed).sign(late)
     changed = {
         "no clock": text.replace(line + "\n", ""),
         "a later time": with_clock(data[:11] + bytes([data[11] ^ 1]) + data[12:]),
-        "a time beyond all": with_clock(data[:4] + b"\xff" * 8 + data[12:]),
+        "a time beyond all": with_clock(data[:4] + (2**63).to_bytes(8, "big") + signature),
         "the signature of another key": with_clock(data[:4] + forged),
         "another key": with_clock(other.verifier.id + forged),
         "signed twice": text + line + "\n",
