@@ -61,3 +61,15 @@ test("a made key is another one each time, and its file is read again", async ()
   assert.equal(BallotStatement.documentUrl("did:wba:a.example%3A8443"), "https://a.example:8443/.well-known/did.json");
   await assert.rejects(BallotStatement.makeKey("did:wba:a.example:e1_x"), LogProof.ProofError);
 });
+
+test("a key has the name that the log knows it by, and takes no name of another key", async () => {
+  const did = "did:wba:a.example", other = `z6Mk${"A".repeat(44)}`;
+  const { key, file } = await BallotStatement.makeKey(did, { [`${did}#key-1`]: other, [`${did}#key-2`]: other });
+  assert.equal(key.keyId, `${did}#key-3`);
+  assert.equal(JSON.parse(file).key, `${did}#key-3`);
+  assert.equal(BallotStatement.settled(key, {}), key);
+  assert.equal(BallotStatement.settled(key, { [`${did}#main`]: key.multikey, [key.keyId]: other }).keyId, `${did}#main`);
+  assert.throws(() => BallotStatement.settled(key, { [key.keyId]: other }), /Name this one did:wba:a\.example#key-1,/);
+  assert.equal(BallotStatement.settled(key, { [`${did}#key-1`]: other }).keyId, key.keyId);
+  assert.equal((await BallotStatement.makeKey()).key.did.startsWith("did:key:"), true);
+});

@@ -6,7 +6,7 @@ import { cases, known, load } from "../support/page_scripts.mjs";
 
 load("proof.js");
 const LogProof = known("LogProof");
-const { key, receipts, wrong, keys } = cases();
+const { key, clock, time, receipts, wrong, cosigned, keys } = cases();
 const bytes = (hex) => Uint8Array.from(Buffer.from(hex, "hex"));
 
 test("each receipt of the logs verifies", async () => {
@@ -25,6 +25,21 @@ test("each wrong receipt is refused with a reason", async () => {
   for (const { what, receipt, leaf, by } of wrong) {
     await assert.rejects(LogProof.verify(receipt, bytes(leaf), by ?? key), LogProof.ProofError, what);
   }
+});
+
+test("the cosignature of the clock is checked, and those of others are counted", async () => {
+  for (const { receipt, leaf } of receipts.slice(0, 20)) {
+    const { checkpoint } = await LogProof.verify(receipt, bytes(leaf), key, clock);
+    assert.deepEqual([checkpoint.time, checkpoint.unchecked], [BigInt(time), 0]);
+  }
+  for (const { what, receipt, leaf, unchecked } of cosigned) {
+    // Each is whole but for its clock.
+    await LogProof.verify(receipt, bytes(leaf), key);
+    const checked = LogProof.verify(receipt, bytes(leaf), key, clock);
+    if (unchecked === undefined) await assert.rejects(checked, LogProof.ProofError, what);
+    else assert.equal((await checked).checkpoint.unchecked, unchecked, what);
+  }
+  await assert.rejects(LogProof.parseKey(key, LogProof.CLOCK), LogProof.ProofError);
 });
 
 test("a text that is no key of a log is refused", async () => {

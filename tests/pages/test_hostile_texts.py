@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from hostile_texts import PAYLOADS
 from playwright import sync_api
-from populated_catalogue import AGENTS, HOSTILE_TOPIC
+from populated_catalogue import AGENTS, HOSTILE_TOPIC, IN_A_PACKAGE
 from visits import browser, visit
 
 from treaty_registry.pages import prose
@@ -93,6 +93,7 @@ def errors(page: sync_api.Page, hostile: str) -> list[str]:
     """Violations of the policy, dialogs, and requests to other places, from now on."""
     found: list[str] = []
     page.on("console", lambda message: found.append(message.text) if "Content Security" in message.text else None)
+    page.on("dialog", lambda dialog: (found.append(dialog.message), dialog.dismiss()))
     page.on("pageerror", lambda error: found.append(str(error)))
     page.on("request", lambda request: None if request.url.startswith((hostile, "data:")) else found.append(request.url))
     return found
@@ -126,6 +127,9 @@ def test_texts_of_protocols_stay_texts(page: sync_api.Page, hostile: str, errors
         path = f"/protocols/{namespace}/p{number}/1.0"
         visit(page, hostile + path)
         wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND)]
+        if number % IN_A_PACKAGE == 0:
+            assert page.locator("[id^=operation-]").count() == len(PAYLOADS[number : number + IN_A_PACKAGE])
+            assert page.locator(".handler").inner_text() and payload in (page.locator("#operation-o0").text_content() or "")
         if _plain(page.locator("h1").first.text_content() or "") != _plain(payload[:120]):
             wrong.append(f"{payload!r}: the title is {page.locator('h1').first.text_content()!r}")
     assert not wrong and not errors, "\n".join([*wrong, *errors])
@@ -134,10 +138,14 @@ def test_texts_of_protocols_stay_texts(page: sync_api.Page, hostile: str, errors
 @pytest.mark.threat(271)
 def test_lists_of_hostile_texts_stay_texts(page: sync_api.Page, hostile: str, errors: list[str]) -> None:
     wrong: list[str] = []
-    for path in ("/", "/protocols?limit=100", f"/topics/{HOSTILE_TOPIC}", f"/ballots?topic={HOSTILE_TOPIC}", "/log"):
+    both = "/protocols/alice.example/p0?from=1.0&to=2.0"
+    lists = ("/", "/protocols?limit=100", f"/topics/{HOSTILE_TOPIC}", f"/ballots?topic={HOSTILE_TOPIC}", "/log")
+    for path in (*lists, both, "/protocols/alice.example/p0/2.0", *(f"/identities/{agent.did}" for agent in AGENTS)):
         visit(page, hostile + path)
         wrong += [f"{path}: {found}" for found in page.evaluate(FOUND)]
         assert page.locator("main#main").count() == 1, path
+    visit(page, hostile + both)
+    assert page.locator(".changes li").count() > 20 and page.locator(".diff ins").count() > 20
     visit(page, f"{hostile}/protocols?limit=100")
     shown = {_plain(text) for text in page.locator(".card h3 a").all_text_contents()}
     assert len(shown & {_plain(payload[:120]) for payload in PAYLOADS}) >= 90

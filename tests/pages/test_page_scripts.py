@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from signers import NOW, ORIGIN, Signer, domain_signer, key_signer
 
 from treaty_client.identity import Identity
@@ -108,6 +109,37 @@ def _wrong_receipts() -> list[dict[str, str]]:
     return [*cases, {"what": "the key of another", "receipt": text, "leaf": leaf.hex(), "by": str(other.verifier)}]
 
 
+def _cosigned_receipts() -> list[dict[str, object]]:
+    """Receipts whose clock is wrong, and one with two witnesses, which a page does not know."""
+    tree = Tree(13)
+    text, leaf = tree.receipt(5).format().decode(), tree.leaves[5].hex()
+    line = next(line for line in text.splitlines() if line.startswith(f"— {CLOCK_KEY.name} "))
+    data = canonical.b64decode(line.split()[2], limit=1_000)
+
+    def with_clock(data: bytes) -> str:
+        return text.replace(line, f"— {CLOCK_KEY.name} {canonical.b64encode(data)}")
+
+    other = SignerKey(CLOCK_KEY.name, KeyType.COSIGNATURE, hashlib.sha256(b"other").digest())
+    witnesses = [SignerKey(f"w.example/{n}", KeyType.COSIGNATURE, hashlib.sha256(b"%d" % n).digest()) for n in (1, 2)]
+    forged = other.sign(tree.checkpoint.format().encode(), time=NOW)
+    # Well signed, with a time that no reader accepts.
+    late = b"cosignature/v1\ntime %d\n%b" % (2**63, tree.checkpoint.format().encode())
+    signature = Ed25519PrivateKey.from_private_bytes(CLOCK_KEY.seed).sign(late)
+    changed = {
+        "no clock": text.replace(line + "\n", ""),
+        "a later time": with_clock(data[:11] + bytes([data[11] ^ 1]) + data[12:]),
+        "a time beyond all": with_clock(data[:4] + (2**63).to_bytes(8, "big") + signature),
+        "the signature of another key": with_clock(data[:4] + forged),
+        "another key": with_clock(other.verifier.id + forged),
+        "signed twice": text + line + "\n",
+        "cut": with_clock(data[:-1]),
+    }
+    cases: list[dict[str, object]] = [{"what": what, "receipt": made, "leaf": leaf} for what, made in changed.items()]
+    note = sign(tree.checkpoint.format(), [LOG_KEY, CLOCK_KEY, *witnesses], time=NOW)
+    witnessed = replace(tree.receipt(5), checkpoint=note).format().decode()
+    return [*cases, {"what": "two witnesses", "receipt": witnessed, "leaf": leaf, "unchecked": 2}]
+
+
 def test_proofs_are_checked_as_in_python(tmp_path: Path) -> None:
     receipts: list[dict[str, object]] = []
     for size in SIZES:
@@ -119,7 +151,8 @@ def test_proofs_are_checked_as_in_python(tmp_path: Path) -> None:
             receipts.append({**made, "index": str(index), "size": str(size)})
     key = str(LOG_KEY.verifier)
     keys = ["", "a+b", key[:-1], key.replace(ORIGIN, "other.example"), str(CLOCK_KEY.verifier), f"{key}=", key.upper()]
-    run_node("proof.test.mjs", {"key": key, "receipts": receipts, "wrong": _wrong_receipts(), "keys": keys}, tmp_path)
+    cases: dict[str, object] = {"key": key, "clock": str(CLOCK_KEY.verifier), "time": NOW, "receipts": receipts, "keys": keys}
+    run_node("proof.test.mjs", {**cases, "wrong": _wrong_receipts(), "cosigned": _cosigned_receipts()}, tmp_path)
 
 
 def test_ballots_of_the_browser_have_the_bytes_of_python(tmp_path: Path) -> None:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import httpx
 import pytest
 from flow_peers import FlowWire, delegation, registry, sharing
 from hostile_texts import PAYLOADS
+from http_api import path_of, publish
 from pages_read import Page
+from registries import publication
+from signers import Signer
 
 from treaty_client.anp.flow_profile.registry import ProtocolRegistry
 from treaty_client.anp.transcript import replay as repeat
+from treaty_registry.pages import prose
+from treaty_registry.pages import replay as replay_page
 from treaty_registry.pages.replay import MAX_REPLAYED, replay
 from treaty_registry.pages.replay_examples import TITLES, examples
 from treaty_registry.registry import Registry
@@ -130,6 +138,34 @@ async def test_large_input_is_refused_before_it_is_read(api: httpx.AsyncClient) 
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert (await api.post("/replay", content=many, headers=form)).status_code == 400
     assert (await api.post("/replay", content="transcript=%ff%fe", headers=form)).status_code == 400
+
+
+@pytest.mark.threat(281)
+async def test_replays_and_documents_take_turns(api: httpx.AsyncClient, alice: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads that compute would leave little of the interpreter to the loop, which answers all others."""
+    running, most = 0, Counter[str]()
+
+    def counted(name: str, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def run(given: Any) -> Any:
+            nonlocal running
+            running += 1
+            most[name] = max(most[name], running)
+            time.sleep(0.05)  # others could begin meanwhile
+            running -= 1
+            return work(given)
+
+        return run
+
+    made = [publication(alice, f"p{number}") for number in range(4)]
+    for one in made:
+        await publish(api, alice, one)
+    monkeypatch.setattr(replay_page, "replay", counted("replays", replay))
+    sent = await asyncio.gather(*(api.post("/replay", data=examples()["agreed"]) for _ in range(5)))
+    assert [answer.status_code for answer in sent] == [200] * 5
+    monkeypatch.setattr(prose, "render", counted("documents", prose.render))
+    shown = await asyncio.gather(*(api.get(path_of(one.body.uri), headers={"Accept": "text/html"}) for one in made))
+    assert [answer.status_code for answer in shown] == [200] * 4
+    assert most == {"replays": 1, "documents": 1}
 
 
 @pytest.mark.threat(276)

@@ -17,6 +17,7 @@ from cryptography.x509.oid import ObjectIdentifier
 from treaty_consensus.handler import DECLARATIVE, HandlerMetadata, build_wheel
 
 ISSUER, ISSUER_V2 = ObjectIdentifier("1.3.6.1.4.1.57264.1.1"), ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
+SUBJECT = "did:wba:alice.example"
 OPERATION: dict[str, Any] = {
     "arguments": {"type": "object"},
     "result": {},
@@ -31,9 +32,9 @@ _FORMS = {
 }
 
 
-def bundle_by(issuer: str, *, chain: bool = False, v1: bool = False) -> bytes:
+def bundle_by(issuer: str, *, chain: bool = False, v1: bool = False, identity: str = SUBJECT) -> bytes:
     """A bundle whose certificate names an OIDC issuer. Its signature is worth nothing: a registry does not check it."""
-    return bundle_of(certificate_by(issuer, v1=v1), chain=chain)
+    return bundle_of(certificate_by(issuer, v1=v1, identity=identity), chain=chain)
 
 
 def bundle_of(certificate: bytes, *, chain: bool = False) -> bytes:
@@ -43,13 +44,13 @@ def bundle_of(certificate: bytes, *, chain: bool = False) -> bytes:
     return json.dumps({"verificationMaterial": material}).encode()
 
 
-def certificate_by(issuer: str | None, *, v1: bool = False) -> bytes:
+def certificate_by(issuer: str | None, *, v1: bool = False, identity: str = SUBJECT) -> bytes:
     """A certificate in Fulcio's profile, as far as its identity and its issuer go."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     nobody = x509.Name([])
     built = x509.CertificateBuilder().subject_name(nobody).issuer_name(nobody).public_key(key.public_key())
     built = built.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(minutes=10))
-    names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier("did:wba:alice.example")])
+    names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity)])
     built = built.add_extension(names, critical=True)
     if issuer is not None:
         raw = issuer.encode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import signal
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from itertools import combinations
 from pathlib import Path
 
 import structlog
-from claims import answered, bundle_by, vector, wheel_with
+from claims import OPERATION, answered, bundle_by, vector, wheel_with
 from hostile_texts import PAYLOADS
 from http_api import serving
 from ports import free_port
@@ -28,6 +29,7 @@ from registries import TOPIC, Publication, Web, blob, open_registry, publication
 from signers import Signer, domain_signer, signed
 
 from treaty_consensus import canonical, kinds
+from treaty_consensus.handler import HandlerMetadata, build_wheel
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
 from treaty_registry.log.entry import Logged
@@ -51,6 +53,8 @@ SCRIPTS = {
     "emoji": ("👩‍👩‍👧‍👦 Family 🏳️‍🌈 tickets 🎟️", "👨🏽‍🚀" * 40, "# 🎟️\n\nOne ticket per 👩‍👩‍👧‍👦.\n"),
     "combining": ("Z̸̢̛͔̈́a̷͇͐l̶̰̈g̵̙̾o̴̧̓ " + "e" + "\u0301" * 60, "q̃̀́̂̄" * 30, "# Z̸̢̛͔̈́a̷͇͐l̶̰̈g̵̙̾o̴̧̓\n\nCombined.\n"),
 }
+IN_A_PACKAGE = 20
+"""Hostile texts in one package."""
 LONG_WORD = "W" * 120
 DOCUMENT = """# Product information
 
@@ -180,7 +184,56 @@ async def attack(registry: Registry, web: Web) -> None:
         aliases = (line[:200],) if line.isascii() and line.isprintable() else ()
         made = texts(AGENTS[number % 4], f"p{number}", HOSTILE_TOPIC, card, f"{payload}\n\n# {payload}\n", *aliases)
         draft.publish(AGENTS[number % 4], made)
+        if number % IN_A_PACKAGE == 0:
+            _hostile_package(draft, AGENTS[number % 4], made.body, PAYLOADS[number : number + IN_A_PACKAGE])
+    changed = texts(ALICE, "p0", HOSTILE_TOPIC, Card("x", ""), "\n\n".join(PAYLOADS), version="2.0")
+    draft.publish(ALICE, changed)
+    _hostile_package(draft, ALICE, changed.body, PAYLOADS[IN_A_PACKAGE : 2 * IN_A_PACKAGE])
     await draft.log(registry)
+
+
+def _hostile_package(draft: Draft, agent: Signer, body: kinds.Publish, payloads: Sequence[str]) -> None:
+    """Attach a package with a hostile text in every place of a manifest, a vector and a certificate that takes one."""
+    operations, vectors = {}, {}
+    for number, payload in enumerate(payloads):
+        about = {
+            "title": payload,
+            "description": payload,
+            "const": payload,
+            "default": payload,
+            "format": payload,
+            "enum": [payload],
+        }
+        schema = {
+            "type": "object",
+            "description": payload,
+            "required": [payload],
+            "properties": {payload: about},
+            "anyOf": [about],
+        }
+        name = f"o{number}"
+        operations[name] = {**OPERATION, "arguments": schema, "result": about, "errors": {"404": payload}}
+        event = {"call": {"call": payload, "operation": name, "arguments": {payload: payload}}}
+        effects = [{"return": {"call": payload, "value": [payload]}}]
+        made = {"title": payload, "role": "client", "steps": [{"event": event, "effects": effects}]}
+        vectors[f"vectors/{name}.json"] = json.dumps(made).encode()
+    names = [*operations]
+    manifest = {
+        "operations": operations,
+        "roles": {
+            "client": {"peer": "server", "calls": names, "invokes": []},
+            "server": {"peer": "client", "calls": [], "invokes": names},
+        },
+    }
+    entry = "treaty_handler_asked:handler"
+    about = HandlerMetadata(
+        "asked", "1", " ".join(payloads[0].split()), "Apache-2.0", entry, body.uri, body.document.sha256, manifest
+    )
+    filename, wheel = build_wheel({"__init__.py": b"handler = None\n", **vectors}, about)
+    ascii = next(payload for payload in payloads if payload.isascii())
+    bundle = bundle_by(payloads[-1][:100], v1=True, identity=ascii)
+    handler = kinds.Handler(body.uri, body.document.sha256, filename, blob(wheel), entry, blob(bundle))
+    draft.add(handler, agent, wheel, bundle)
 
 
 async def nothing(registry: Registry, web: Web) -> None:

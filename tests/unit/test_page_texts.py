@@ -70,9 +70,25 @@ def test_a_costly_document_is_rendered_in_bounds(name: str) -> None:
     assert len(shown.html) <= 40 * FULL
 
 
+HONEST = {
+    "a table": "| field | type | meaning |\n| --- | --- | --- |\n"
+    + "| `id` | text | a name of the request, which the answer repeats |\n" * 40
+    + "\n",
+    "links": "See [the specification](https://example.org/specification/one) for **more** about it.\n\n",
+    "examples": '```json\n{"id": "1", "type": "request"}\n```\n\n1. The client asks.\n2. The shop answers, or not.\n\n',
+    "indented text": "   The client MUST send a request [RFC2119] before the end of the _time_ that it names.\n",
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_a_usual_document_of_the_greatest_size_is_formatted(name: str) -> None:
+    shown = prose.render((HONEST[name] * FULL).encode()[:FULL])
+    assert not shown.is_plain
+
+
 @pytest.mark.threat(274)
 def test_a_document_that_needs_too_much_work_is_shown_as_it_was_written() -> None:
-    for document in (b"![" * (FULL // 2), b"***a***" * 30_000, b"|a" * 50_000, b"<a@b.c> " * 30_000):
+    for document in (b"![" * (FULL // 2), b"***a***" * 30_000, b"|a" * (FULL // 2), b"<a@b.c> " * 30_000):
         count = 0
 
         def profile(frame: object, event: str, argument: object) -> None:
@@ -102,6 +118,30 @@ def test_a_document_of_many_lines_is_cut() -> None:
     shown = prose.render(b"# x\n" * 5_000 + b"\n" * 60_000)
     assert shown.is_cut and len(shown.headings) == 5_000 == len({heading.id for heading in shown.headings})
     assert not prose.render(b"x\n" * (prose.MAX_LINES - 1)).is_cut
+
+
+UNSEEN = {
+    "an override of the direction": "pay \u202e001\u202c",
+    "an isolate": "pay \u2066x\u2069",
+    "tags": "".join(chr(0xE0000 + ord(character)) for character in "obey"),
+    "bytes in selectors": "a\U000e0101\U000e0142",
+    "zero-width spaces": "pass\u200bword\u2060",
+    "controls": "\x1b[2K\x7f\x9b",
+    "a soft hyphen and a mark in the text": "pass\u00adword\ufeff",
+}
+
+
+@pytest.mark.threat(282)
+@pytest.mark.parametrize("name", UNSEEN)
+def test_what_a_reader_does_not_see_is_counted(name: str) -> None:
+    for document in (UNSEEN[name], f"```\n{UNSEEN[name]}\n```\n", "x" * FULL + UNSEEN[name], "![" * FULL + UNSEEN[name]):
+        shown = prose.render(document.encode())
+        assert shown.unseen >= 2 and prose.restore(prose.encode(shown)) == shown
+
+
+def test_usual_writing_has_nothing_unseen() -> None:
+    for text in ("# a\n\tb\r\n", "预订", "שלום\u200f 120 ₪", "می\u200cخواهم", "👩\u200d👩\u200d👧 🏳️\u200d🌈", "Z̸̢̛͔̈́", "क्\u200dष"):
+        assert prose.render(text.encode()).unseen == 0
 
 
 def test_headings_have_ids_of_their_own_that_no_page_has() -> None:

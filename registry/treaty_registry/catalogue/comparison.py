@@ -68,7 +68,7 @@ def compare(old: bytes, new: bytes) -> Comparison:
         for tag, i1, i2, j1, j2 in group:
             if tag != "equal":
                 removed, added = removed + i2 - i1, added + j2 - j1
-            for row in _rows(tag, before, after, (i1, i2, j1, j2), words < MAX_WORD_ROWS):
+            for row in _rows(tag, before, after, (i1, i2, j1, j2), MAX_WORD_ROWS - words):
                 words += row.kind == "changed"
                 rows.append(row)
     if rows and end < len(before):
@@ -83,8 +83,9 @@ def _lines(document: bytes) -> list[str]:
 
 
 def _rows(
-    tag: str, before: Sequence[str], after: Sequence[str], at: tuple[int, int, int, int], with_words: bool
+    tag: str, before: Sequence[str], after: Sequence[str], at: tuple[int, int, int, int], word_rows: int
 ) -> Iterator[DiffRow]:
+    """Yield the rows of one difference. `word_rows`: changed lines whose words may be compared."""
     i1, i2, j1, j2 = at
     if tag == "equal":
         for i, j in zip(range(i1, i2), range(j1, j2), strict=True):
@@ -94,7 +95,7 @@ def _rows(
     paired = min(i2 - i1, j2 - j1)
     for offset in range(paired):
         i, j = i1 + offset, j1 + offset
-        left, right = _words(before[i], after[j]) if with_words else (_whole(before[i]), _whole(after[j]))
+        left, right = _words(before[i], after[j]) if offset < word_rows else (_whole(before[i]), _whole(after[j]))
         yield DiffRow("changed", i + 1, j + 1, left, right)
     for i in range(i1 + paired, i2):
         yield DiffRow("removed", i + 1, 0, _whole(before[i]), [])

@@ -14,11 +14,15 @@ from ..catalogue.packages import PackageOperation, PackageView
 from . import schemas
 
 MAX_FACTS = 24
+MAX_FACT = 600
+"""Characters of a fact."""
+MAX_CHANGED = 200
+"""Facts about all operations together."""
 
 
 @dataclass(frozen=True)
 class OperationChange:
-    """An operation of either version. `facts`: sentences about a changed one, at most `MAX_FACTS`."""
+    """An operation of either version. `facts`: sentences about a changed one, at most `MAX_FACTS` and how many follow."""
 
     name: str
     change: Literal["added", "removed", "changed"]
@@ -30,11 +34,14 @@ def operation_changes(old: PackageView, new: PackageView) -> list[OperationChang
     before = {operation.name: operation for operation in old.operations}
     after = {operation.name: operation for operation in new.operations}
     found: list[OperationChange] = []
+    left = MAX_CHANGED
     for name, operation in after.items():
         if name not in before:
             found.append(OperationChange(name, "added"))
-        elif facts := tuple(_facts(before[name], operation)):
-            cut = (*facts[:MAX_FACTS], f"and {len(facts) - MAX_FACTS} more") if len(facts) > MAX_FACTS else facts
+        elif facts := [fact if len(fact) <= MAX_FACT else f"{fact[:MAX_FACT]}…" for fact in _facts(before[name], operation)]:
+            most = min(MAX_FACTS, left)
+            cut = (*facts[:most], f"and {len(facts) - most} more") if len(facts) > most else tuple(facts)
+            left -= len(facts[:most])
             found.append(OperationChange(name, "changed", cut))
     return found + [OperationChange(name, "removed") for name in before if name not in after]
 

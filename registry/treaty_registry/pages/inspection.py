@@ -58,6 +58,8 @@ class Inspection:
     def __init__(self, views: Views) -> None:
         self._views = views
         self._queue = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
+        # One at a time: each thread more that computes takes the interpreter from the loop, which answers all others.
+        self._rendering = FairQueue(time.monotonic, width=1, waiting=_WAITING, code=RegistryCode.BUSY)
 
     async def document(self, digest: str) -> prose.Prose | Unreadable:
         """Return a document as HTML."""
@@ -66,10 +68,10 @@ class Inspection:
             data = await self._views.registry.blob(digest)
             # The page says that the text has this hash.
             check_digests({digest: data})
-            # In a thread: rendering takes up to a quarter of a second, in which other requests are answered.
+            # In a thread: rendering takes up to a third of a second, in which other requests are answered.
             return prose.encode(await asyncio.to_thread(prose.render, data))
 
-        answer = await self._kept(f"prose {digest}", make)
+        answer = await self._kept(f"prose {digest}", make, self._rendering)
         if answer.fault is not None:
             return answer.fault
         return prose.restore(answer.value)
@@ -90,7 +92,7 @@ class Inspection:
         async def make() -> bytes:
             return await self._views.registry.read_blobs(kind, name, digests, sender.get() or _UNKNOWN)
 
-        answer = await self._kept(" ".join((kind, *digests, name)), make)
+        answer = await self._kept(" ".join((kind, *digests, name)), make, self._queue)
         if answer.fault is not None:
             return answer.fault
         try:
@@ -98,7 +100,7 @@ class Inspection:
         except msgspec.DecodeError:  # the process was taken over, or is of another release
             return Unreadable("It could not be read.")
 
-    async def _kept(self, key: str, make: Make) -> _Answer:
+    async def _kept(self, key: str, make: Make, queue: FairQueue) -> _Answer:
         """Return a result by its key, which is no target of a request. Busy readers are a reason too, but not a kept one."""
 
         async def view() -> Made:
@@ -113,7 +115,7 @@ class Inspection:
             return Representation(msgspec.msgpack.encode(answer), OCTETS), ()
 
         try:
-            kept = await self._views.made(key, view, self._queue)
+            kept = await self._views.made(key, view, queue)
         except Unavailable:
             return _Answer(fault=Unreadable("It could not be read just now. Load the page again in a moment."))
         return msgspec.msgpack.decode(kept.body, type=_Answer)

@@ -76,6 +76,7 @@ async def entry_context(views: Views, id_: str) -> Mapping[str, object]:
     return {
         "entry": decode(row["index"], row["leaf"], registry.origin),
         "key": str(registry.log_key),
+        "clock_key": str(registry.clock_key),
         "base_url": registry.base_url,
     }
 

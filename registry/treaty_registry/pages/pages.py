@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Context: TypeAlias = Mapping[str, object] | Gathered
 """The values of a template. `Gathered`: a page that is made again only of other data."""
 _WIDTH, _WAITING, _MAX_REFUSALS = 4, 128, 64
+_UNKNOWN = "::"
 
 
 class Pages:
@@ -50,6 +51,8 @@ class Pages:
         self.inspection = Inspection(views)
         # Pages that wait for foreign blobs have turns of their own, so that they hold up no other answer.
         self._inspecting = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
+        # One at a time: each thread more that computes takes the interpreter from the loop, which answers all others.
+        self._replaying = FairQueue(time.monotonic, width=1, waiting=_WAITING, code=RegistryCode.BUSY)
         self.documentation = Documentation(site)
         # Most refusals are a few equal ones, also in a flood of them.
         self._refusals = lru_cache(_MAX_REFUSALS)(self._rendered)
@@ -146,9 +149,16 @@ class Pages:
 
         return await self._show(target, "replay.html", context)
 
-    async def replay_given(self, given: Mapping[str, str]) -> tuple[bytes, bool]:
-        """Return the replay of a recording that was sent, or the reason that it cannot be replayed."""
-        context = await asyncio.to_thread(self._replayed, given)
+    async def replay_given(self, form: bytes, source: str | None) -> tuple[bytes, bool]:
+        """Return the page about a recording that a form sent, and whether it was replayed. `source`: the sender's IP address.
+
+        Raises `Malformed` for another form, and `Unavailable` (`registry.busy`).
+        """
+        async with self._replaying.turn(source or _UNKNOWN, 1):
+            return await asyncio.to_thread(self._replayed_page, form)
+
+    def _replayed_page(self, form: bytes) -> tuple[bytes, bool]:
+        context = self._replayed(replay.read_form(form) or {"transcript": ""})
         return self.renderer.text("replay.html", context), context["problem"] is None
 
     def _replayed(self, given: Mapping[str, str]) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ http, https or mailto. An id has a prefix, so it cannot take the place of an id 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import msgspec
@@ -23,11 +23,13 @@ from markupsafe import Markup
 MAX_TEXT = 256 * 1024
 """Bytes that are rendered."""
 MAX_LINES = 10_000
-MAX_WORK = 60_000
-"""Units of work for one document: a quarter of a second at most. A usual document needs a unit for two or three bytes."""
+MAX_WORK = 140_000
+"""Units of work for one document: a third of a second at most. A usual document of the greatest size needs about half."""
 MAX_PLAIN = 64 * 1024
 """Bytes of a document that are shown as plain text."""
-_CELL, _INLINE, _LINK = 2, 2, 8  # units of a cell, and of a place in a line where markup, or a link, may begin
+_CELL, _INLINE = 2, 2  # units of a cell, and of a place in a line where markup may begin
+# A link in angle brackets is parsed and written again as a URL; stars and their like are paired over the whole paragraph.
+_COSTLY = {"<": 16, "*": 6, "_": 6, "~": 6, "!": 4, "[": 4}
 _MAX_CELLS = 5_000
 MAX_NESTING = 20
 _PREFIX = "doc-"
@@ -43,6 +45,13 @@ _ATTRIBUTES = {
     "pre": {"tabindex"},
     **{f"h{level}": {"id"} for level in range(1, 7)},
 }
+# A model reads these, and a person does not see them: controls, marks that reorder a line, zero-width spaces, invisible
+# operators, tags, and the variation selectors that can carry bytes. Joiners and plain marks of direction are part of usual
+# writing, so they do not count.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u200b\u202a-\u202e\u2060-\u2069\u206a-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
+)
 _NOT_WORD = re.compile(r"[^\w]+")
 
 
@@ -57,12 +66,16 @@ class Heading:
 
 @dataclass(frozen=True)
 class Prose:
-    """A rendered document. `is_cut`: only its beginning is shown. `is_plain`: it is shown as it was written."""
+    """A rendered document. `is_cut`: only its beginning is shown. `is_plain`: it is shown as it was written.
+
+    `unseen`: the number of its characters that a reader does not see, or that reorder what a reader sees.
+    """
 
     html: Markup
     headings: tuple[Heading, ...]
     is_cut: bool
     is_plain: bool = False
+    unseen: int = 0
 
 
 class _Exhausted(Exception):
@@ -75,11 +88,13 @@ def render(document: bytes) -> Prose:
     lines = document[:MAX_TEXT].split(b"\n", MAX_LINES)
     is_cut = len(document) > MAX_TEXT or len(lines) > MAX_LINES
     text = b"\n".join(lines[:MAX_LINES]).decode("utf-8", errors="replace")
+    # Of the whole document: what is cut off is read by agents, too.
+    unseen = len(_UNSEEN.findall(document.decode("utf-8", errors="replace")))
     parser = _parser(text)
     try:
         tokens = parser.parse(text)
     except _Exhausted:
-        return _plain(document)
+        return replace(_plain(document), unseen=unseen)
     headings = _headings(tokens)
     html = parser.renderer.render(_without_pictures(tokens), parser.options, {})
     html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")
@@ -88,7 +103,7 @@ def render(document: bytes) -> Prose:
     clean = nh3.clean(
         html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes={"http", "https", "mailto"}, link_rel="nofollow noopener noreferrer"
     )
-    return Prose(Markup(clean), headings, is_cut)  # noqa: S704 (cleaned)
+    return Prose(Markup(clean), headings, is_cut, unseen=unseen)  # noqa: S704 (cleaned)
 
 
 def _parser(text: str) -> MarkdownIt:
@@ -113,8 +128,7 @@ def _parser(text: str) -> MarkdownIt:
         spend(len(state.tokens))
 
     def on_inline(state: StateInline, silent: bool) -> bool:
-        # A link in angle brackets is parsed and written again as a URL.
-        return spend(_LINK if state.src[state.pos] == "<" else _INLINE)
+        return spend(_COSTLY.get(state.src[state.pos], _INLINE))
 
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
     ending = ["paragraph", "reference", "blockquote", "list"]  # also asked whether another block ends one of these
@@ -140,13 +154,15 @@ def _plain(document: bytes) -> Prose:
 
 def encode(rendered: Prose) -> bytes:
     """Return a rendered document as bytes, for `restore`."""
-    return msgspec.msgpack.encode(_Encoded(str.__str__(rendered.html), rendered.headings, rendered.is_cut, rendered.is_plain))
+    html = str.__str__(rendered.html)
+    return msgspec.msgpack.encode(_Encoded(html, rendered.headings, rendered.is_cut, rendered.is_plain, rendered.unseen))
 
 
 def restore(encoded: bytes) -> Prose:
     """Return the document that `encode` encoded in this process."""
     kept = msgspec.msgpack.decode(encoded, type=_Encoded)
-    return Prose(Markup(kept.html), kept.headings, kept.is_cut, kept.is_plain)  # noqa: S704 (cleaned before it was encoded)
+    # Cleaned before it was encoded.
+    return Prose(Markup(kept.html), kept.headings, kept.is_cut, kept.is_plain, kept.unseen)  # noqa: S704
 
 
 class _Encoded(msgspec.Struct):
@@ -156,6 +172,7 @@ class _Encoded(msgspec.Struct):
     headings: tuple[Heading, ...]
     is_cut: bool
     is_plain: bool
+    unseen: int
 
 
 def _headings(tokens: list[Token]) -> tuple[Heading, ...]:

@@ -40,6 +40,10 @@ MAX_FULL = 4
 MAX_SHOWN = 8
 """Versions, and speakers, on the page itself. Both have lists of their own."""
 MAX_STATUSES = 10
+MAX_TABLES = 120_000
+"""Characters of all tables of a package together. It has at most 64 operations."""
+MAX_ERRORS = 24
+"""Errors of one operation that are shown."""
 USABLE = frozenset({"active", "deprecated"})
 """The states in which an agent fetches a protocol or a handler."""
 
@@ -193,7 +197,7 @@ async def _shown(inspection: Inspection, renderer: Renderer, handler: HandlerVie
         return ShownHandler(handler, signature, package)
     # A wheel never changes, and a long manifest takes longer to show than all the rest of the page.
     key = f"{handler.wheel} {handler.filename}"
-    operations = renderer.part("operations.html", key, lambda: {"package": package, "operations": _operations(package)})
+    operations = renderer.part("operations.html", key, lambda: {"package": package, "operations": shown_operations(package)})
     return ShownHandler(handler, signature, package, operations, renderer.part("vectors.html", key, lambda: {"package": package}))
 
 
@@ -206,15 +210,16 @@ def _snippets(record: Record, handler: HandlerView | None, package: PackageView 
     return snippets(record.uri, record.hash, record.name, handler.by, shown)
 
 
-def _operations(package: PackageView) -> list[Mapping[str, object]]:
-    return [
-        {
-            "view": operation,
-            "arguments": schemas.table(operation.arguments),
-            "result": None if operation.result is None else schemas.table(operation.result),
-        }
-        for operation in package.operations
-    ]
+def shown_operations(package: PackageView) -> list[Mapping[str, object]]:
+    left = MAX_TABLES
+    shown: list[Mapping[str, object]] = []
+    for operation in package.operations:
+        arguments = schemas.table(operation.arguments, left)
+        left -= arguments.size
+        result = None if operation.result is None else schemas.table(operation.result, left)
+        left -= result.size if result else 0
+        shown.append({"view": operation, "arguments": arguments, "result": result, "most_errors": MAX_ERRORS})
+    return shown
 
 
 def _newer(record: Record, versions: list[Summary]) -> Summary | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
+from urllib.parse import parse_qsl
 
 from treaty_client.anp import transcript
 from treaty_client.anp.hello_profile import hello as hellos
@@ -19,12 +21,14 @@ from treaty_client.network.discovery.parsing import parse as parse_description
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 
 from ..codes import HttpCode
-from .replay_steps import Step, brief, outcome_of, steps_of
+from .replay_steps import Step, brief, count_steps, outcome_of, steps_of
 
 MAX_REPLAYED = 256 * 1024
 """Bytes that one request may replay."""
 MAX_STEPS = 100
 MAX_ARROWS = 24
+MAX_VERDICTS = 64
+"""Candidates that are shown. A Hello that agents send has fewer; a transcript may invent any number."""
 FIELDS = ("transcript", "first", "second")
 _UNKNOWN = "unknown"  # a hash that a description does not say; "" would mean that the protocol cannot be verified
 
@@ -56,9 +60,23 @@ class Replay:
     sender: int = 0
 
     @property
+    def candidates(self) -> Sequence[Judgement]:
+        """The verdicts that are shown."""
+        return self.verdicts[:MAX_VERDICTS]
+
+    @property
     def arrows(self) -> Sequence[Step]:
         """The messages of the picture."""
         return [step for step in self.steps if step.direction][:MAX_ARROWS]
+
+
+def read_form(body: bytes) -> dict[str, str]:
+    """Return the fields of the page's form. Raises `Malformed`."""
+    try:
+        sent = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=len(FIELDS))
+    except ValueError as error:
+        raise Malformed(HttpCode.BODY, "This is not the form of this page.") from error
+    return {name: value for name, value in sent if name in FIELDS}
 
 
 def replay(given: Mapping[str, str]) -> Replay:
@@ -78,7 +96,8 @@ def replay(given: Mapping[str, str]) -> Replay:
 
 def _of_transcript(data: bytes) -> Replay:
     profile, notes = parse_transcript(data)
-    steps = list(steps_of(notes))
+    # The rest is counted and not made: a step parses its message.
+    steps = list(islice(steps_of(notes), MAX_STEPS))
     verdicts: Sequence[Judgement] = ()
     if profile == "hello":
         try:
@@ -90,8 +109,8 @@ def _of_transcript(data: bytes) -> Replay:
     return Replay(
         ("the agent that connects", "the agent that answers"),
         verdicts,
-        steps[:MAX_STEPS],
-        max(0, len(steps) - MAX_STEPS),
+        steps,
+        count_steps(notes) - len(steps),
         outcome_of(notes) or (f"They chose {chosen}." if chosen else ""),
         0 if notes[0].name == "initiator" else 1,
     )
@@ -101,6 +120,9 @@ def _judged_in(notes: Sequence[Note]) -> Sequence[Judgement]:
     """Return the verdicts of a recorded Hello. An initiator knows only the choice of the other side."""
     made = transcript.arguments_of("hello", notes[0])
     own = made["own"]
+    # A text is a sequence too, of as many candidates as it has characters.
+    if not isinstance(own.candidate_protocols, tuple):
+        raise TypeError("the candidates are not a list")
     received = next((note for note in notes if note.name == "receive"), None)
     if received is None:
         return [Judgement(uri, "unknown", "No answer was received.") for uri in own.candidate_protocols]

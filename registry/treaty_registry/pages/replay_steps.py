@@ -22,6 +22,7 @@ _BEGINS = ("initiator", "responder")
 _CONTENT = ("text", "data", "message")
 """The member of a sending action that has the message."""
 _MAX_LABEL = 52
+_MAX_NAME = 40
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,20 @@ def steps_of(notes: Sequence[Note]) -> Iterator[Step]:
         if note.name == "receive":
             yield _message(at, "received", note.arguments.get("message"), "message")
         elif note.name not in _BEGINS:
-            yield Step(at, "", note.name, ", ".join(shown(value) for value in note.arguments.values())[:160])
+            yield Step(at, "", note.name[:_MAX_NAME], ", ".join(shown(value) for value in note.arguments.values())[:160])
         for action in note.actions:
-            name = str(next(iter(action), ""))[:40]
+            name = str(next(iter(action), ""))[:_MAX_NAME]
             content = next(iter(action.values()), None)
             fields = content if isinstance(content, dict) else {}
             if name.startswith("Send"):
                 yield _message(at, "sent", next((fields[key] for key in _CONTENT if key in fields), action), name)
             else:
                 yield Step(at, "", name, _ending(fields) or "in order" if name in _ENDS else shown(action))
+
+
+def count_steps(notes: Sequence[Note]) -> int:
+    """Return the number of steps of a transcript."""
+    return sum((note.name not in _BEGINS) + len(note.actions) for note in notes)
 
 
 def brief(uri: str) -> str:

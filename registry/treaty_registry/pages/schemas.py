@@ -1,7 +1,8 @@
 """Show a JSON Schema as a table: a row for each member, with its type, whether it is required, its meaning and its limits.
 
 The schemas come from a manifest that passed `treaty_consensus.handler.schema`, so they have no circle of references. Each table
-is cut after `MAX_ROWS` rows, and each text after `MAX_TEXT` characters.
+is cut after `MAX_ROWS` rows or `MAX_TABLE` characters, and each text after `MAX_TEXT` characters. A reference repeats its
+definition in every row that has it: without the bound of a table, a small manifest would become a page of many megabytes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 MAX_ROWS = 60
 MAX_DEPTH = 6
 MAX_TEXT = 400
+MAX_TABLE = 12_000
+"""Characters of a table. A usual one has less than a tenth of them."""
 MAX_VALUES = 12
 _WHOLE = "(the whole)"
 _LIMITS = {
@@ -46,6 +49,11 @@ class SchemaRow:
     meaning: str
     limits: tuple[str, ...]
 
+    @property
+    def size(self) -> int:
+        """The characters of the row."""
+        return len(self.path) + len(self.type) + len(self.meaning) + sum(map(len, self.limits))
+
 
 @dataclass(frozen=True)
 class SchemaTable:
@@ -54,14 +62,21 @@ class SchemaTable:
     rows: tuple[SchemaRow, ...]
     is_cut: bool
 
+    @property
+    def size(self) -> int:
+        """The characters of all rows."""
+        return sum(row.size for row in self.rows)
 
-def table(schema: Mapping[str, Any]) -> SchemaTable:
-    """Return the table of a schema. Never raises."""
+
+def table(schema: Mapping[str, Any], most: int = MAX_TABLE) -> SchemaTable:
+    """Return the table of a schema, of at most `most` characters. Never raises."""
     definitions = schema.get("$defs")
     walk = _Walk(definitions if isinstance(definitions, dict) else {})
     rows: list[SchemaRow] = []
+    left = min(most, MAX_TABLE)
     for row in walk.rows(schema, "", None, 0):
-        if len(rows) == MAX_ROWS:
+        left -= row.size
+        if len(rows) == MAX_ROWS or left < 0:
             return SchemaTable(tuple(rows), is_cut=True)
         rows.append(row)
     # An object with members and nothing else to say needs no row of its own.

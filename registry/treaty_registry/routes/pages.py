@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
-from urllib.parse import parse_qsl
 
 from litestar import Response, get, post
 from litestar.di import NamedDependency
@@ -12,14 +11,11 @@ from litestar.params import FromPath, QueryParameter
 from litestar.response.redirect import ASGIRedirectResponse
 from litestar.types import ASGIApp
 
-from treaty_consensus.errors import Malformed
-
-from ..codes import HttpCode
 from ..pages.pages import Pages
 from ..pages.renderer import PAGE_REFUSAL_HEADERS
-from ..pages.replay import FIELDS, MAX_REPLAYED
+from ..pages.replay import MAX_REPLAYED
 from ..serving.representation import Representation
-from .requests import HttpRequest, media_type, read_body, target
+from .requests import HttpRequest, media_type, read_body, source, target
 
 # A form may write each byte in three characters.
 _MAX_FORM = 3 * MAX_REPLAYED + 1024
@@ -62,11 +58,6 @@ async def replay_given(request: HttpRequest, pages: NamedDependency[Pages]) -> R
     """Replay what a form sent: a transcript, or two descriptions. Nothing is kept, and nothing else is read."""
     if media_type(request) != _FORM:
         raise HTTPException(status_code=415)
-    body = await read_body(request, _MAX_FORM)
-    try:
-        sent = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=len(FIELDS))
-    except ValueError as error:
-        raise Malformed(HttpCode.BODY, "This is not the form of this page.") from error
-    given = {name: value for name, value in sent if name in FIELDS}
-    page, was_replayed = await pages.replay_given(given or {"transcript": ""})
+    form = await read_body(request, _MAX_FORM)
+    page, was_replayed = await pages.replay_given(form, source(request, pages.views.registry.proxies))
     return Response(page, status_code=200 if was_replayed else 400, headers=PAGE_REFUSAL_HEADERS)

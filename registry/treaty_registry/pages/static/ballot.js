@@ -61,6 +61,10 @@ const BallotStatement = (() => {
     return seal(bytes, key.keyId, new Uint8Array(signature));
   }
 
+  function requireDid(text) {
+    require(/^did:(key|wba|web):[A-Za-z0-9._:%-]{1,246}$/.test(text), "This is not a did:key, did:wba or did:web.");
+  }
+
   // A signing key for the page. The browser does not give its secret bytes out again.
   async function keyOf(pkcs8, did, keyId) {
     LogProof.requireCrypto();
@@ -77,7 +81,7 @@ const BallotStatement = (() => {
     const name = did ?? `did:key:${multikey}`;
     const isKey = name.startsWith("did:key:");
     require(!isKey || name === `did:key:${multikey}`, "This did:key belongs to another key.");
-    require(/^did:(key|wba|web):[A-Za-z0-9._:%-]{1,246}$/.test(name), "This is not a did:key, did:wba or did:web.");
+    requireDid(name);
     const named = isKey ? `${name}#${multikey}` : keyId ?? `${name}#key-1`;
     require(named.startsWith(`${name}#`) && named.length > name.length + 1, "The name of the key is not one of this DID.");
     return { did: name, keyId: named, multikey, privateKey };
@@ -103,11 +107,28 @@ const BallotStatement = (() => {
     return keyOf(concat(PKCS8, fromBase64(trimmed, 32)), did, keyId);
   }
 
-  // A new key, a did:key without `did`, and its identity file in the form that `treaty` reads.
-  async function makeKey(did) {
+  // The key under the name that its DID has for it in the log. `logged`: the DID's keys, name → Multikey. A name that stands for
+  // another key is refused, because the log judges a signature by the key that it knows under the name.
+  function settled(key, logged) {
+    const [known] = Object.keys(logged).filter((name) => logged[name] === key.multikey);
+    if (known !== undefined) return { ...key, keyId: known };
+    const free = freeName(key.did, logged);
+    require(!Object.hasOwn(logged, key.keyId), `The log knows ${key.keyId} as another key. Name this one ${free}, also in the document of the DID.`);
+    return key;
+  }
+
+  function freeName(did, logged) {
+    let number = 1;
+    while (Object.hasOwn(logged, `${did}#key-${number}`)) number += 1;
+    return `${did}#key-${number}`;
+  }
+
+  // A new key, a did:key without `did`, and its identity file in the form that `treaty` reads. Its name is a free one.
+  async function makeKey(did, logged = {}) {
     require(!/:e1_[^:]*$/.test(did ?? ""), "This DID is bound to its key. Make it with `treaty identity new`.");
     const seed = crypto.getRandomValues(new Uint8Array(32));
-    const key = await keyOf(concat(PKCS8, seed), did);
+    const isDomain = did !== undefined && !did.startsWith("did:key:");
+    const key = await keyOf(concat(PKCS8, seed), did, isDomain ? freeName(did, logged) : undefined);
     return { key, file: `${canonical({ did: key.did, key: key.keyId, seed: toBase64(seed) })}\n` };
   }
 
@@ -127,5 +148,5 @@ const BallotStatement = (() => {
     return `https://${host.replaceAll("%3A", ":")}/${(path.length ? path : [".well-known"]).join("/")}/did.json`;
   }
 
-  return { didDocument, documentUrl, canonical, ballot, payload, id, seal, sign, importKey, makeKey };
+  return { didDocument, documentUrl, canonical, ballot, payload, id, seal, sign, requireDid, settled, importKey, makeKey };
 })();

@@ -49,6 +49,11 @@ const ProofView = (() => {
     return svg;
   }
 
+  function moment(seconds) {
+    const date = new Date(Number(seconds) * 1000);
+    return Number.isNaN(date.getTime()) ? `second ${seconds}` : date.toISOString().replace(/\.000Z$/, "Z");
+  }
+
   function steps(proof) {
     const list = element("ol", undefined, { class: "steps" });
     list.append(element("li", `The leaf is hashed: ${LogProof.toHex(proof.leafHash)}`));
@@ -58,6 +63,8 @@ const ProofView = (() => {
     }
     list.append(element("li", `This is the root of the checkpoint at ${proof.checkpoint.size} leaves.`));
     list.append(element("li", `The checkpoint is signed by the key ${proof.key.id} of ${proof.key.name}.`));
+    if (proof.clock) list.append(element("li", `The clock ${proof.clock.name}, key ${proof.clock.id}, signed it at ${moment(proof.checkpoint.time)}.`));
+    if (proof.checkpoint.unchecked) list.append(element("li", `It has ${proof.checkpoint.unchecked} more signatures, as of witnesses. This page does not know their keys and does not check them.`));
     return list;
   }
 
@@ -67,7 +74,8 @@ const ProofView = (() => {
     const scroll = element("div", undefined, { class: "scroll", tabindex: "0" });
     scroll.append(picture(proof));
     const details = element("details");
-    details.append(element("summary", `All ${proof.steps.length + 3} steps`), steps(proof));
+    const all = steps(proof);
+    details.append(element("summary", `All ${all.children.length} steps`), all);
     place.replaceChildren(title, scroll, details);
   }
 
@@ -82,13 +90,13 @@ const ProofView = (() => {
     return answer;
   }
 
-  // Fetch a statement and its receipt, and check both against the key.
-  async function check(id, key) {
+  // Fetch a statement and its receipt, and check both against the keys.
+  async function check(id, key, clock) {
     const leaf = new Uint8Array(await (await read(`/statements/${id}`, "application/json")).arrayBuffer());
     const found = await LogProof.statementId(leaf);
     if (found !== id) throw new LogProof.ProofError("The registry sent another statement than this one.");
     const receipt = await (await read(`/proofs/${id}`, "text/plain, */*;q=0.1")).text();
-    return LogProof.verify(receipt, leaf, key);
+    return LogProof.verify(receipt, leaf, key, clock);
   }
 
   return { show, refuse, check };
@@ -101,7 +109,7 @@ for (const section of document.querySelectorAll("[data-proof]")) {
   button.addEventListener("click", async () => {
     button.disabled = true;
     try {
-      ProofView.show(outcome, await ProofView.check(section.dataset.proof, section.dataset.key));
+      ProofView.show(outcome, await ProofView.check(section.dataset.proof, section.dataset.key, section.dataset.clock));
     } catch (error) {
       ProofView.refuse(outcome, error);
     }

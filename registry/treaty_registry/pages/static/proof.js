@@ -4,6 +4,8 @@
 const LogProof = (() => {
   const HASH_BYTES = 32, MAX_HASHES = 63, MAX_RECEIPT = 400 * 1024;
   const MAX_SIZE = 2n ** 63n - 1n;
+  const LOG = 1, CLOCK = 4; // types of keys (C2SP signed-note)
+  const TIME_BYTES = 8, SIGNATURE_BYTES = 64;
   const encoder = new TextEncoder();
 
   class ProofError extends Error {}
@@ -70,12 +72,12 @@ const LogProof = (() => {
     return value;
   }
 
-  // A verifier key: NAME+KEYID+BASE64(type, 32 bytes).
-  async function parseKey(text) {
+  // A verifier key: NAME+KEYID+BASE64(type, 32 bytes). The type of a log is 1, that of a clock or a witness is 4.
+  async function parseKey(text, type = LOG) {
     const [, name, id, encoded] = /^([^+\s]+)\+([0-9a-f]{8})\+(.+)$/s.exec(text) ?? [];
     require(name !== undefined, "This is not a verifier key.");
     const data = fromBase64(encoded, 1 + HASH_BYTES);
-    require(data[0] === 1, "This is not the key of a log.");
+    require(data[0] === type, type === LOG ? "This is not the key of a log." : "This is not the key of a clock.");
     const digest = await sha256(encoder.encode(`${name}\n`), data);
     require(toHex(digest.slice(0, 4)) === id, "The id of the key does not fit the key.");
     return { name, id, public: data.slice(1) };
@@ -96,17 +98,38 @@ const LogProof = (() => {
     return { text: note.slice(0, cut), lines };
   }
 
-  async function openCheckpoint(note, key) {
-    const { text, lines } = parseNote(note);
-    const own = lines.filter((line) => line.name === key.name && line.id === key.id);
-    require(own.length === 1, `The checkpoint is not signed once by the key of ${key.name}.`);
+  const signaturesOf = (lines, key) => lines.filter((line) => line.name === key.name && line.id === key.id);
+
+  async function requireSignature(key, signature, text) {
     const verifier = await crypto.subtle.importKey("raw", key.public, { name: "Ed25519" }, false, ["verify"]);
-    const holds = await crypto.subtle.verify({ name: "Ed25519" }, verifier, own[0].signature, encoder.encode(text));
+    const holds = await crypto.subtle.verify({ name: "Ed25519" }, verifier, signature, encoder.encode(text));
     require(holds, `The signature of ${key.name} does not verify.`);
+  }
+
+  // The time of a cosignature (C2SP tlog-cosignature), in Unix seconds.
+  async function cosignedAt(lines, key, text) {
+    const own = signaturesOf(lines, key);
+    require(own.length === 1, `The checkpoint is not cosigned once by ${key.name}.`);
+    const [{ signature }] = own;
+    require(signature.length === TIME_BYTES + SIGNATURE_BYTES, `The cosignature of ${key.name} has another length.`);
+    const time = BigInt(`0x${toHex(signature.slice(0, TIME_BYTES))}`);
+    require(time <= MAX_SIZE, `The cosignature of ${key.name} has no time.`);
+    await requireSignature(key, signature.slice(TIME_BYTES), `cosignature/v1\ntime ${time}\n${text}`);
+    return time;
+  }
+
+  // `clock`: its cosignature is required, with its time. Lines of other keys, as of witnesses, are counted and not checked.
+  async function openCheckpoint(note, key, clock) {
+    const { text, lines } = parseNote(note);
+    const own = signaturesOf(lines, key);
+    require(own.length === 1, `The checkpoint is not signed once by the key of ${key.name}.`);
+    await requireSignature(key, own[0].signature, text);
+    const time = clock && await cosignedAt(lines, clock, text);
     const [origin, size, root, ...rest] = text.slice(0, -1).split("\n");
     require(root !== undefined && rest.every((line) => line !== ""), "This is not a checkpoint.");
     require(origin === key.name, `This is a checkpoint of another log, ${origin}.`);
-    return { origin, size: decimal(size), root: fromBase64(root, HASH_BYTES), note };
+    const unchecked = lines.length - (clock ? 2 : 1);
+    return { origin, size: decimal(size), root: fromBase64(root, HASH_BYTES), note, time, unchecked };
   }
 
   function parseReceipt(text) {
@@ -145,14 +168,16 @@ const LogProof = (() => {
     return steps;
   }
 
-  // Check that the log of a verifier key holds exactly these bytes. Throws ProofError with the reason.
-  async function verify(receiptText, leaf, keyText) {
+  // Check that the log of a verifier key holds exactly these bytes. `clockText`: the key of its clock. Throws ProofError with the
+  // reason.
+  async function verify(receiptText, leaf, keyText, clockText) {
     const receipt = parseReceipt(receiptText);
     const key = await parseKey(keyText);
-    const checkpoint = await openCheckpoint(receipt.checkpoint, key);
+    const clock = clockText && await parseKey(clockText, CLOCK);
+    const checkpoint = await openCheckpoint(receipt.checkpoint, key, clock);
     const hash = await leafHash(leaf);
     const steps = await walk(receipt.index, checkpoint.size, hash, receipt.hashes, checkpoint.root);
-    return { index: receipt.index, leafHash: hash, steps, checkpoint, key };
+    return { index: receipt.index, leafHash: hash, steps, checkpoint, key, clock };
   }
 
   // The id of a statement is the hash of what was signed (DSSE), so this ties the bytes to the id in the address.
@@ -169,6 +194,6 @@ const LogProof = (() => {
 
   return {
     ProofError, fromBase64, toBase64, toHex, concat, sha256, leafHash, walk, parseKey, parseReceipt, openCheckpoint, verify,
-    requireCrypto, statementId, preAuthenticationEncoding,
+    requireCrypto, statementId, preAuthenticationEncoding, CLOCK,
   };
 })();

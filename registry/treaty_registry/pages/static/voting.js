@@ -3,7 +3,7 @@
 
 const page = document.querySelector("[data-voting]");
 const part = (name) => page.querySelector(`[data-part="${name}"]`);
-const { topic, log: logName, key: logKey, most } = page.dataset;
+const { topic, log: logName, key: logKey, clock: clockKey, most } = page.dataset;
 const ranked = part("ranked"), pool = part("pool"), live = part("live");
 const ONE = 2 ** 32;
 let key = null, madeFile = null;
@@ -188,7 +188,19 @@ async function weigh(did) {
   }
 }
 
-async function hold(made, file = null) {
+// The keys of a DID as the log has them, name → Multikey.
+async function loggedKeys(did) {
+  if (!did || did.startsWith("did:key:")) return {};
+  BallotStatement.requireDid(did); // only a DID is sent, whatever was pasted into its field
+  try {
+    return (await (await ask(`/identities/${encoded(did)}`)).json()).keys;
+  } catch (error) {
+    if (error instanceof Refusal && error.problem.status === 404) return {};
+    throw error;
+  }
+}
+
+async function hold(made, logged, file = null) {
   key = made;
   madeFile = file;
   part("secret").value = "";
@@ -196,7 +208,9 @@ async function hold(made, file = null) {
   part("download").hidden = !file;
   outcome(part("key"), "good", paragraph(`The key of ${made.did} is in the memory of this page.`), paragraph(`Its public part is ${made.multikey}. It signs as ${made.keyId}.`));
   refresh();
-  part("document").replaceChildren(...(file && !made.did.startsWith("did:key:") ? publishing(made) : []));
+  const isNew = Object.keys(logged).length > 0 && !Object.hasOwn(logged, made.keyId);
+  if (isNew) outcome(part("document"), "warn", paragraph(`The log knows ${made.did} with other keys. With a new key that none of them confirms, the DID begins anew: it loses its weight and its standing. Use a key that it has, or rotate it with treaty identity rotate.`));
+  else part("document").replaceChildren(...(file && !made.did.startsWith("did:key:") ? publishing(made) : []));
   await weigh(made.did);
 }
 
@@ -222,8 +236,10 @@ async function attempt(work) {
 }
 
 part("make").addEventListener("click", () => attempt(async () => {
-  const { key: made, file } = await BallotStatement.makeKey(part("did").value.trim() || undefined);
-  await hold(made, file);
+  const did = part("did").value.trim() || undefined;
+  const logged = await loggedKeys(did);
+  const { key: made, file } = await BallotStatement.makeKey(did, logged);
+  await hold(made, logged, file);
 }));
 
 part("import").addEventListener("click", () => attempt(async () => {
@@ -231,7 +247,9 @@ part("import").addEventListener("click", () => attempt(async () => {
   if (file && file.size > 4096) throw new Error("A key file has at most 4,096 bytes.");
   const text = file ? await file.text() : part("secret").value;
   if (!text.trim()) throw new Error("Choose a file or paste a key first.");
-  await hold(await BallotStatement.importKey(text, part("did").value.trim() || undefined, part("key-id").value.trim() || undefined));
+  const made = await BallotStatement.importKey(text, part("did").value.trim() || undefined, part("key-id").value.trim() || undefined);
+  const logged = await loggedKeys(made.did);
+  await hold(BallotStatement.settled(made, logged), logged);
 }));
 
 part("download").addEventListener("click", () => {
@@ -249,14 +267,20 @@ async function send() {
   const position = await (await ask(`/ballots?${query}`)).json();
   const checkpoint = await (await ask("/checkpoint", { headers: { Accept: "text/plain" } })).text();
   // The ballot states that its author saw this checkpoint, so it is checked first.
-  await LogProof.openCheckpoint(checkpoint, await LogProof.parseKey(logKey));
+  await LogProof.openCheckpoint(checkpoint, await LogProof.parseKey(logKey), await LogProof.parseKey(clockKey, LogProof.CLOCK));
   const body = BallotStatement.ballot(topic, position.seq, tiers(), checkpoint);
   const payload = BallotStatement.payload(body, logName, signer.keyId, Math.floor(Date.now() / 1000));
   const leaf = await BallotStatement.sign(signer, payload), id = await BallotStatement.id(payload);
   const receipt = await (await ask("/statements", {
     method: "POST", body: leaf, headers: { "Content-Type": "application/json", Accept: "text/plain, application/problem+json" },
   })).text();
-  const proof = await LogProof.verify(receipt, leaf, logKey);
+  let proof;
+  try {
+    proof = await LogProof.verify(receipt, leaf, logKey, clockKey);
+  } catch (error) {
+    // The log may hold the ballot all the same, so the page says which statement to look for.
+    throw new LogProof.ProofError(`The registry took the ballot ${id}, but its receipt proves nothing: ${error.message}`);
+  }
   outcome(place, "good", paragraph(`Your ballot is leaf ${proof.index} of the log. It counts when epoch ${position.epoch} closes.`), link("The statement", `/statements/${id}`), " ", link("Its receipt", `/proofs/${id}`), " ", link("The topic", `/topics/${topic}`));
   const shown = document.createElement("div");
   ProofView.show(shown, proof);
