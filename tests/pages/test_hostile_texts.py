@@ -92,8 +92,13 @@ def page(window: sync_api.Browser, hostile: str) -> sync_api.Page:
 def errors(page: sync_api.Page, hostile: str) -> list[str]:
     """Violations of the policy, dialogs, and requests to other places, from now on."""
     found: list[str] = []
+
+    def refuse(dialog: sync_api.Dialog) -> None:
+        found.append(dialog.message)
+        dialog.dismiss()
+
     page.on("console", lambda message: found.append(message.text) if "Content Security" in message.text else None)
-    page.on("dialog", lambda dialog: (found.append(dialog.message), dialog.dismiss()))
+    page.on("dialog", refuse)
     page.on("pageerror", lambda error: found.append(str(error)))
     page.on("request", lambda request: None if request.url.startswith((hostile, "data:")) else found.append(request.url))
     return found

@@ -226,10 +226,10 @@ def _hostile_package(draft: Draft, agent: Signer, body: kinds.Publish, payloads:
         },
     }
     entry = "treaty_handler_asked:handler"
-    about = HandlerMetadata(
+    metadata = HandlerMetadata(
         "asked", "1", " ".join(payloads[0].split()), "Apache-2.0", entry, body.uri, body.document.sha256, manifest
     )
-    filename, wheel = build_wheel({"__init__.py": b"handler = None\n", **vectors}, about)
+    filename, wheel = build_wheel({"__init__.py": b"handler = None\n", **vectors}, metadata)
     ascii = next(payload for payload in payloads if payload.isascii())
     bundle = bundle_by(payloads[-1][:100], v1=True, identity=ascii)
     handler = kinds.Handler(body.uri, body.document.sha256, filename, blob(wheel), entry, blob(bundle))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import Malformed
 from treaty_consensus.handler.manifest import MAX_MANIFEST
 from treaty_consensus.handler.schema import check_schema, check_together
 from treaty_registry.catalogue.comparison import MAX_WORD_ROWS, compare
@@ -152,5 +153,5 @@ def test_a_transcript_of_many_candidates_or_steps_becomes_no_large_page(renderer
         context = {"titles": TITLES, "given": given, "problem": None, "shown": replay.replay({"transcript": transcript})}
         html = renderer.text("replay.html", context)
         assert len(html) < 60_000 and text.encode() in html
-    with pytest.raises(replay.Malformed):
+    with pytest.raises(Malformed):
         replay.replay({"transcript": initiator("u" * 200_000)})
