@@ -40,6 +40,8 @@ _SOURCE = re.compile(r'(?P<before>\b(?:src|srcset)=")(?P<target>[^"\s:]+)(?P<aft
 EXTRA = "extra"
 """The folder of the files that no Markdown names, so that Sphinx has to be told of them."""
 _ORPHAN = "---\norphan: true\n---\n\n"
+_NOT_SEARCHED = "---\nnosearch: true\n---\n\n"
+"""The head of tables of figures: each number would be a word of the index, which a reader loads to search."""
 _LISTED = 100
 """Files in the list of a folder."""
 _TITLES = {
@@ -136,7 +138,8 @@ def _is_page(path: Path) -> bool:
 
 def _head(path: Path) -> str:
     title = _TITLES.get(path.relative_to(ROOT).as_posix())
-    return ("" if path in pages() else _ORPHAN) + (f"# {title}\n\n" if title else "")
+    in_list = _NOT_SEARCHED if path.parent == ROOT / "bench" and path.name != "README.md" else ""
+    return (in_list if path in pages() else _ORPHAN) + (f"# {title}\n\n" if title else "")
 
 
 def moved(page: Path, text: str) -> str:

@@ -127,6 +127,13 @@ function outcome(place, kind, ...content) {
   place.replaceChildren(line);
 }
 
+function warn(place, text) {
+  const line = document.createElement("div");
+  line.className = "outcome warn";
+  line.append(paragraph(text));
+  place.prepend(line);
+}
+
 function paragraph(text) {
   const made = document.createElement("p");
   made.textContent = text;
@@ -209,17 +216,18 @@ async function hold(made, logged, file = null) {
   outcome(part("key"), "good", paragraph(`The key of ${made.did} is in the memory of this page.`), paragraph(`Its public part is ${made.multikey}. It signs as ${made.keyId}.`));
   refresh();
   const isNew = Object.keys(logged).length > 0 && !Object.hasOwn(logged, made.keyId);
-  if (isNew) outcome(part("document"), "warn", paragraph(`The log knows ${made.did} with other keys. With a new key that none of them confirms, the DID begins anew: it loses its weight and its standing. Use a key that it has, or rotate it with treaty identity rotate.`));
-  else part("document").replaceChildren(...(file && !made.did.startsWith("did:key:") ? publishing(made) : []));
+  part("document").replaceChildren(...(file && !made.did.startsWith("did:key:") ? publishing(made, isNew) : []));
+  if (isNew) warn(part("document"), `The log knows ${made.did} with other keys. With a new key that none of them confirms, the DID begins anew: it loses its weight and its standing. Use a key that it has, or rotate it with treaty identity rotate.`);
   await weigh(made.did);
 }
 
 // A new key of a domain counts after the domain serves it.
-function publishing(made) {
+function publishing(made, isNew) {
   const text = document.createElement("pre");
   text.tabIndex = 0;
   text.textContent = JSON.stringify(BallotStatement.didDocument(made), null, 2);
-  return [paragraph(`Before you send the ballot, serve this document at ${BallotStatement.documentUrl(made.did)}, and download the key: this page forgets it.`), text];
+  const served = isNew ? "add the key of this document to the one" : "serve this document";
+  return [paragraph(`Before you send the ballot, ${served} at ${BallotStatement.documentUrl(made.did)}, and download the key: this page forgets it.`), text];
 }
 
 async function attempt(work) {
