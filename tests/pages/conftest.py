@@ -73,9 +73,9 @@ def empty(postgres: Postgres) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def hostile(postgres: Postgres) -> Iterator[str]:
+def hostile(postgres: Postgres, documentation: Path) -> Iterator[str]:
     """The URL of a registry of hostile texts."""
-    with in_a_thread(postgres, attack) as url:
+    with in_a_thread(postgres, attack, documentation) as url:
         yield url
 
 

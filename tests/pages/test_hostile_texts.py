@@ -158,6 +158,18 @@ def test_lists_of_hostile_texts_stay_texts(page: sync_api.Page, hostile: str, er
 
 
 @pytest.mark.threat(271)
+def test_texts_that_are_searched_in_the_documentation_stay_texts(page: sync_api.Page, hostile: str, errors: list[str]) -> None:
+    visit(page, f"{hostile}/docs/search.html?q=checkpoint")
+    page.locator("#search-results li").nth(3).wait_for()
+    usual, wrong = page.evaluate(FOUND), list[str]()  # the scripts of the search itself
+    for payload in PAYLOADS[:: len(PAYLOADS) // 12]:
+        visit(page, f"{hostile}/docs/search.html?q={quote(payload, safe='')}")
+        page.wait_for_load_state("networkidle")  # the index is read, and what it found stands on the page
+        wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND) if found not in usual]
+    assert usual and not wrong and not errors, "\n".join([*wrong, *errors])
+
+
+@pytest.mark.threat(271)
 @pytest.mark.parametrize("place", PLACES)
 def test_texts_of_requests_stay_texts(page: sync_api.Page, hostile: str, errors: list[str], place: str) -> None:
     wrong: list[str] = []
