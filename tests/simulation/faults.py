@@ -95,6 +95,11 @@ class Faults:
         if not self.healed:
             kind(world, self, self._rng)
 
+    @property
+    def restored(self) -> bool:
+        """Whether an old backup is in place of the database."""
+        return self._removed is not None
+
     def restore(self, world: World) -> None:
         """Put an old backup in place of the database."""
         if self.backups and self._removed is None:

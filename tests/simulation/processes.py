@@ -200,7 +200,8 @@ class World:
         error = fields.pop("exc_info", None)
         told = ", ".join(f"{name}={str(value)[:100]}" for name, value in fields.items())
         self.scheduler.note(f"{process.name if process else '?'}: log {level}: {event} {told} {error!r}")
-        if event in ("the log was forked", "batch lost"):
+        # After the restore of an old backup the alarm is right.
+        if event == "batch lost" or (event == "the log was forked" and not self.faults.restored):
             self.found(f"The log says: {event} ({error!r} {told}).")
         if event == "batch failed" and not isinstance(error, TreatyError | OSError) and "asyncpg" not in type(error).__module__:
             self.found(f"A batch failed because of an internal error: {error!r}.")
