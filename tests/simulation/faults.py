@@ -278,6 +278,7 @@ def loosen_durability(world: World, faults: Faults, rng: random.Random) -> None:
     """PostgreSQL is started with `synchronous_commit = off`: a failover would lose commits."""
     world.scheduler.note("the database restarts with synchronous_commit = off")
     world.server.stop()
+    world.server.flushed = world.server.tables.copy()
     world.server.durable["synchronous_commit"] = "off"
     world.server.start()
 

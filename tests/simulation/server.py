@@ -36,6 +36,8 @@ class Server:
         self.sessions: list[Session] = []
         self.up = True
         self.disk_full = False
+        self.flushed: Tables | None = None
+        """The rows that a failover keeps where commits are not synchronous."""
         self.locks: dict[int, Session] = {}
         self.heads: set[tuple[int, bytes]] = {(0, self.head[1])}
         """Every head that was ever committed, as size and root."""
@@ -77,6 +79,8 @@ class Server:
         self.up = False
         for session in list(self.sessions):
             session.end()
+        if self.durable["synchronous_commit"] == "off" and self.flushed is not None:
+            self.tables = self.flushed.copy()
 
     def start(self) -> None:
         """Start the server, or its successor."""
@@ -182,7 +186,7 @@ class Session:
         (key,) = arguments
         holder = self._server.locks.get(key)
         if sql == _LOCKS[2]:
-            del self._server.locks[key]
+            self._server.locks.pop(key, None)
             self._server.wake()
             return [{"value": True}]
         if holder not in (None, self) and sql == _LOCKS[1]:
