@@ -15,8 +15,6 @@
 #else
 #define NODES 2
 #endif
-#define STATEMENTS 3
-
 byte db_size, db_root;              /* table `head` */
 byte db_at[4];                      /* table `leaves`: the statement (1..3) at an index */
 byte lock;                          /* pg_try_advisory_lock: the process (1..2) that holds it */
@@ -28,29 +26,37 @@ byte fence_size[3], fence_root[3];  /* DATA/head of each process */
 byte old_size, old_root;            /* a backup */
 bool restored;
 byte acked[4];                      /* the index that the author of a statement was told, plus one */
-byte signed[4];                     /* the root that was signed for a size, plus one */
+byte shown[4];                     /* the root that was signed for a size, plus one */
 byte faults = FAULTS;
 
+#ifdef SMALL
+#define ALL_ACKED (acked[1] && acked[2])
+#else
 #define ALL_ACKED (acked[1] && acked[2] && acked[3])
+#endif
 #define PREFIX(root, size, of) ((root) >> (2 * ((size) - (of))))
 
 /* Before each step a process may be killed (it forgets everything but its fence) or lose its connection. */
-#define STEP if :: true :: faults > 0 -> faults--; goto killed :: faults > 0 -> faults--; goto lost fi
+#define STEP if :: true :: atomic { faults > 0 -> faults--; goto killed } :: atomic { faults > 0 -> faults--; goto lost } fi
 /* A statement to a session that the server has closed fails. */
 #define ASK if :: broken[me] -> goto lost :: else fi
 
 /* leader.py, Leader._release: CheckpointSigner.sign. */
 inline sign(size, root) {
   d_step {
+#ifndef RESTORE
     assert(size <= db_size && PREFIX(db_root, db_size, size) == root);  /* signed only after the commit */
-    assert(signed[size] == 0 || signed[size] == root + 1);              /* no fork */
-    signed[size] = root + 1
+#endif
+    assert(shown[size] == 0 || shown[size] == root + 1);              /* no fork */
+    shown[size] = root + 1
   }
 }
 
 /* leader.py, Leader._release: Fence.advance. fence.py refuses a smaller head, or another of the same size. */
 inline record(size, root) {
-#ifndef SKIP_FENCE
+#ifdef SKIP_FENCE
+  skip
+#else
   d_step {
     if
     :: size < fence_size[me] || (size == fence_size[me] && root != fence_root[me]) -> refused = true
@@ -61,6 +67,9 @@ inline record(size, root) {
 }
 
 inline execute(who, statement) {
+#ifndef RESTORE
+  assert(db_at[db_size] == 0);  /* append only: no statement loses its index */
+#endif
   db_at[db_size] = statement; db_size = db_size + 1; db_root = db_root * 4 + statement;
   row = 0
 }
@@ -97,7 +106,9 @@ leading:
   :: ALL_ACKED -> goto done
   :: acked[1] == 0 -> s = 1
   :: acked[2] == 0 -> s = 2
+#ifndef SMALL
   :: acked[3] == 0 -> s = 3
+#endif
   fi;
   STEP; ASK;
   /* sequencer.py, Sequencer._judge; tables.py, look_up: is the statement logged already? */
@@ -111,7 +122,8 @@ leading:
   :: else
   fi;
 #ifdef ACK_FIRST
-  at = size; acked[s] = at + 1;
+  at = size;
+  goto answer;
 #endif
 #ifdef SIGN_FIRST
   sign(size + 1, root * 4 + s);
@@ -145,8 +157,12 @@ leading:
 answer:
   /* sequencer.py, Sequencer._commit: the author gets the index; the answer may be lost on the way. */
   if
+#ifdef RESTORE
+  :: acked[s] = at + 1
+#else
   :: d_step { assert(at < db_size && db_at[at] == s); acked[s] = at + 1 }
-  :: faults > 0 -> faults--
+#endif
+  :: atomic { faults > 0 -> faults-- }
   fi;
   goto leading;
 
@@ -193,7 +209,7 @@ end:
 
 init {
   atomic {
-    signed[0] = 1;
+    shown[0] = 1;
     run Node(1);
 #if NODES == 2
     run Node(2);
@@ -201,10 +217,7 @@ init {
   }
 }
 
-/* Nothing that was acknowledged is lost: it stays at its index. With RESTORE the database itself forgets, and people bring the
-   newest state back. */
-#ifndef RESTORE
-#define KEPT(s) (acked[s] == 0 || db_at[acked[s] - 1] == s)
-ltl nothing_lost { [] (KEPT(1) && KEPT(2) && KEPT(3)) }
+/* Progress: when no fault is left, every statement is logged and its author told. */
+#ifdef PROGRESS
 ltl all_logged { <> ALL_ACKED }
 #endif

@@ -130,7 +130,8 @@ class Clients:
             except TreatyError as error:
                 outcome = [error] * len(batch)
             except Exception as error:
-                world.found(f"A submission to {process.name} failed with an internal error: {error!r}")
+                if process.alive:  # otherwise it is only collected
+                    world.found(f"A submission to {process.name} failed with an internal error: {error!r}")
                 return
             if self._rng.random() >= self._loss:
                 world.scheduler.after(self._rng.random() * 0.1, None, lambda: finish(outcome))

@@ -61,7 +61,7 @@ def run(seed: int) -> History:
         process.loop.kill()
     result = History(seed, world.findings, scheduler.steps)
     del world, clients, faults, scheduler
-    if seed % 16 == 0:
+    if seed % 8 == 0:
         gc.collect()
     return result
 

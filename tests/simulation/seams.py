@@ -14,6 +14,7 @@ import asyncio
 import gc
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -129,6 +130,8 @@ def simulated() -> Iterator[None]:
         ):
             stack.enter_context(patch.object(target, name, stand_in))
         structlog.configure(processors=[_log])
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", RuntimeWarning)  # a killed process leaves coroutines that nothing awaits
         # The coroutines of a killed process are collected, and their `finally` runs: nothing of it has an effect, and nothing of
         # it is an error.
         sys.set_asyncgen_hooks(firstiter=None, finalizer=lambda _: None)
@@ -136,9 +139,12 @@ def simulated() -> Iterator[None]:
         # Everything that exists by now stays, so that collecting the rest of a history is fast.
         gc.collect()
         gc.freeze()
+        # `history.run` collects, after a history and never during one.
+        gc.disable()
         try:
             yield
         finally:
+            gc.enable()
             gc.collect()
             gc.unfreeze()
             sys.unraisablehook = hook
