@@ -1,4 +1,5 @@
-"""The model of sequencer, leader and fence, over all interleavings of a small instance, by spin; and its planted bugs, which spin finds."""
+"""The model of sequencer, leader and fence, over all interleavings of a small instance, by spin; and its planted bugs, which
+spin finds."""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ class Wish:
 def grant(number: int) -> tuple[Signer, kinds.Body]:
     """Return a grant; some of them take another back."""
     author = AUTHORS[number % len(AUTHORS)]
-    return author, kinds.Grant(parse_did(author.did).namespace, f"did:wba:friend-{number // 2 % 4}.example", withdrawn=number % 5 == 4)
+    return author, kinds.Grant(
+        parse_did(author.did).namespace, f"did:wba:friend-{number // 2 % 4}.example", withdrawn=number % 5 == 4
+    )
 
 
 @cache

@@ -52,7 +52,7 @@ class SimulatedConnection:
             self.lose()
             self._to_server(self.session.end)
 
-    async def close(self, *, timeout: float | None = None) -> None:
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 (asyncpg's name)
         """Close this end."""
         self.terminate()
 
@@ -135,7 +135,7 @@ class SimulatedConnection:
         self._process.world.scheduler.at(self._answered, self._process.loop, work)
 
 
-async def connect(url: str, *, timeout: float, **_: Any) -> SimulatedConnection:
+async def connect(url: str, *, timeout: float, **_: Any) -> SimulatedConnection:  # noqa: ASYNC109 (asyncpg's name)
     """Stand for `asyncpg.connect`. Raises OSError or TimeoutError."""
     loop = asyncio.get_running_loop()
     process: Process = loop.process  # type: ignore[attr-defined]
@@ -166,7 +166,7 @@ class _Connections(asyncpg.Pool):  # type: ignore[misc]
     async def _opened(self) -> _Connections:
         return self
 
-    async def acquire(self, *, timeout: float) -> SimulatedConnection:
+    async def acquire(self, *, timeout: float) -> SimulatedConnection:  # noqa: ASYNC109 (asyncpg's name)
         await asyncio.wait_for(self._places.acquire(), timeout)
         try:
             while self._free:
@@ -177,7 +177,7 @@ class _Connections(asyncpg.Pool):  # type: ignore[misc]
             self._places.release()
             raise
 
-    async def release(self, connection: SimulatedConnection, *, timeout: float | None = None) -> None:
+    async def release(self, connection: SimulatedConnection, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 (asyncpg's name)
         self._places.release()
         if not connection.is_closed():
             self._free.append(connection)

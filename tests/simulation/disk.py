@@ -1,6 +1,7 @@
 """The disks of the simulated machines: the system calls that the fence makes, with errors, slowness and torn writes.
 
-A synchronous write is durable when it returns. A machine that loses its power keeps what was written, and of the last write maybe a
+A synchronous write is durable when it returns. A machine that loses its power keeps what was written, and of the last write
+maybe a
 part.
 """
 

@@ -1,6 +1,7 @@
 """The faults of a history. A seed draws which kinds happen, how often, and when; `heal` ends all of them.
 
-Faults at a step: before or after a statement of PostgreSQL the process is killed, or its connection breaks, or the message is late.
+Faults at a step: before or after a statement of PostgreSQL the process is killed, or its connection breaks, or the message is
+late.
 Faults at a time: see `EVENTS`.
 """
 
@@ -80,7 +81,8 @@ class Faults:
     def plan(self, world: World, duration: float) -> None:
         """Draw the events of a history and enter them."""
         several = len(world.machines) > 1
-        # A record of one machine does not know the heads that another has signed. So a backup is restored only where one directory
+        # A record of one machine does not know the heads that another has signed. So a backup is restored only where one
+        # directory
         # has the record of all.
         kinds = [kind for kind in EVENTS if self._rng.random() < 0.45 and not (several and kind is restore)]
         if several and self._rng.random() < 0.3:
@@ -89,7 +91,9 @@ class Faults:
             kind = self._rng.choice(kinds)
             world.scheduler.at(self._rng.random() * duration, None, lambda kind=kind: self._make(kind, world))  # type: ignore[misc]
         for number in range(1, 4):
-            world.scheduler.at(duration * number / 4 * self._rng.random(), None, lambda: self.backups.append(world.server.tables.copy()))
+            world.scheduler.at(
+                duration * number / 4 * self._rng.random(), None, lambda: self.backups.append(world.server.tables.copy())
+            )
 
     def _make(self, kind: Event, world: World) -> None:
         if not self.healed:

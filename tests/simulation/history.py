@@ -38,7 +38,8 @@ def run(seed: int) -> History:
     rng = scheduler.rng
     faults = Faults(rng)
     world = World(scheduler, faults, SystemCalls(), AUTHORS)
-    # One directory, in which processes follow each other; or several machines with the log's keys, which take over from each other.
+    # One directory, in which processes follow each other; or several machines with the log's keys, which take over from each
+    # other.
     for number in range(rng.choice((1, 1, 2, 2, 3))):
         world.machines.append(Machine(world, f"machine {number + 1}"))
     hosts = [WitnessHost(world, number, operator().log_key.verifier) for number in range(rng.choice((0, 0, 1, 2)))]
@@ -60,7 +61,6 @@ def run(seed: int) -> History:
     for process in list(world.processes):
         process.loop.kill()
     result = History(seed, world.findings, scheduler.steps)
-    del world, clients, faults, scheduler
     if seed % 8 == 0:
         gc.collect()
     return result

@@ -27,7 +27,8 @@ from .server import Server
 
 @dataclass
 class Machine:
-    """A machine with a disk and a clock. `ahead`: seconds by which its clock is wrong. `cut`: it does not reach the database until
+    """A machine with a disk and a clock. `ahead`: seconds by which its clock is wrong. `cut`: it does not reach the database
+    until
     then."""
 
     world: World

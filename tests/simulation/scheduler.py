@@ -1,6 +1,7 @@
 """Virtual time: one queue of events for all simulated processes, and an event loop of asyncio for each process.
 
-Nothing here reads a clock or a descriptor. A process is an event loop: a killed one runs no further callback, so that no `finally`
+Nothing here reads a clock or a descriptor. A process is an event loop: a killed one runs no further callback, so that no
+`finally`
 and no `except` of the product takes part in a crash. A suspended one runs its events later.
 """
 
@@ -157,7 +158,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return event
 
     def call_at(self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Event:  # type: ignore[override]
-        event = Event(max(when, self._scheduler.now), lambda: callback(*args), contextvars.copy_context() if context is None else context)
+        event = Event(
+            max(when, self._scheduler.now), lambda: callback(*args), contextvars.copy_context() if context is None else context
+        )
         return event if self.dead else self._scheduler.push(event, self)
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Event:  # type: ignore[override]

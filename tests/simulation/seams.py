@@ -1,11 +1,11 @@
 """The places where the simulation takes over from the product's surroundings. Everything else is the product's own code.
 
-    asyncpg.connect, Pool       the simulated PostgreSQL                        (storage.postgres)
-    os, fcntl, durable          the simulated disk                              (log.fence)
-    sign                        recorded, then the real one                     (log.checkpoints)
-    Network                     the HTTP client that asks the witnesses         (registry)
-    BlobStore                   a dictionary                                    (registry)
-    open_operator               the operator's keys, made once for all          (registry)
+asyncpg.connect, Pool       the simulated PostgreSQL                        (storage.postgres)
+os, fcntl, durable          the simulated disk                              (log.fence)
+sign                        recorded, then the real one                     (log.checkpoints)
+Network                     the HTTP client that asks the witnesses         (registry)
+BlobStore                   a dictionary                                    (registry)
+open_operator               the operator's keys, made once for all          (registry)
 """
 
 from __future__ import annotations

@@ -88,7 +88,11 @@ class View:
         row = dict(zip(names, (*values, *[None] * (len(names) - len(values))), strict=True))
         before = self.get(table, *(row[name] for name in key))
         if before is None:
-            if table == "leaves" and row["statement"] is not None and any(r["statement"] == row["statement"] for r in self.all(table)):
+            if (
+                table == "leaves"
+                and row["statement"] is not None
+                and any(r["statement"] == row["statement"] for r in self.all(table))
+            ):
                 raise asyncpg.UniqueViolationError('duplicate key value violates unique constraint "leaves_statement_key"')
             self.put(table, row)
         elif on_conflict is None:

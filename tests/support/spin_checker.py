@@ -27,11 +27,14 @@ def spin() -> str:
     found = shutil.which(_PACKAGE)
     if found is not None:
         return found
-    return str(kept(Path(__file__).parents[2] / ".pytest_cache" / "d" / "debian" / _PACKAGE, _unpack) / "root" / "usr" / "bin" / _PACKAGE)
+    return str(
+        kept(Path(__file__).parents[2] / ".pytest_cache" / "d" / "debian" / _PACKAGE, _unpack) / "root" / "usr" / "bin" / _PACKAGE
+    )
 
 
 def check(model: Path, *defined: str, folder: Path) -> Checked:
-    """Check a model over all interleavings. With `PROGRESS` among `defined`, its property under weak fairness, else its assertions."""
+    """Check a model over all interleavings. With `PROGRESS` among `defined`, its property under weak fairness, else its
+    assertions."""
     definitions = [f"-D{name}" for name in defined]
     subprocess.run([spin(), *definitions, "-a", model], cwd=folder, check=True, capture_output=True)
     progress = "PROGRESS" in defined
