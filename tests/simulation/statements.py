@@ -101,8 +101,8 @@ def append_anyway(view: View, _size: int, _root: bytes, new_size: int, new_root:
     return one(True)
 
 
-@means("with named as ( insert into blobs (sha256, size, index) select row.* from unnest($1::bytea[], $2::bigint[],
-$3::bigint[]) "
+@means("with named as ( insert into blobs (sha256, size, index) select row.* from unnest($1::bytea[], $2::bigint[], "
+       "$3::bigint[]) "
        "as row on conflict (sha256) do nothing ) delete from pending_blobs where sha256 = any($1::bytea[])")  # fmt: skip
 def name_blobs(view: View, *columns: list[Any]) -> list[Row]:
     for row in zipped(*columns):
