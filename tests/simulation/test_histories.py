@@ -14,7 +14,7 @@ from mutants import ROOT
 from simulation.history import run
 from simulation.seams import simulated
 
-SAMPLE = 300
+SAMPLE = 200
 ALL = 100_000
 FOUND = {
     5: "A process that another one had replaced took a later checkpoint for a fork; and refused a statement that is logged.",
