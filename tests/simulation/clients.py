@@ -71,6 +71,7 @@ class Clients:
         self.wishes: list[Wish] = []
         self.open = 0
         """Attempts that are under way."""
+        self._copies = 0
         self._loss = rng.choice((0.0, 0.0, 0.1, 0.3))
         for number in rng.sample(range(40), rng.randrange(2, 7)):
             self.wishes.append(Wish(*grant(number), name=f"grant {number}"))
@@ -84,7 +85,6 @@ class Clients:
         while waiting:
             batch = [waiting.pop() for _ in range(min(len(waiting), rng.choice((1, 1, 2, 4))))]
             world.scheduler.at(rng.random() * duration, None, lambda batch=batch: self._send(batch))  # type: ignore[misc]
-        self._seen: bytes | None = None
 
     @property
     def settled(self) -> bool:
@@ -99,7 +99,9 @@ class Clients:
             return
         self._attempt(rng.choice(serving), batch)
         # An author that is in a hurry sends the same to another one, or twice.
-        if rng.random() < 0.15:
+        # A few times only: each copy is answered and sent again on its own.
+        if rng.random() < 0.15 and self._copies < 5:
+            self._copies += 1
             self._attempt(rng.choice(serving), batch[: rng.randrange(1, len(batch) + 1)])
 
     def _sign(self, wish: Wish, process: Process) -> bool:
