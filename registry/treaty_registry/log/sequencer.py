@@ -35,7 +35,7 @@ from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage
 from .checkpoints import Head
 from .entry import BlobReader, Entry
-from .leader import Leader
+from .leader import Leader, superseded
 
 MAX_BATCH = 256  # leaves of one commit; larger batches delay the first submitter
 MAX_QUEUE = 8_192  # proposals, so that memory is bounded while the database is slow
@@ -301,6 +301,10 @@ class Sequencer:
         statements = [proposal.verified.statement for proposal in proposals if proposal.verified]
         keys = {key for statement in statements for key in reads(statement)}
         facts, logged = await self._leader.look_up(keys, [bytes.fromhex(statement.id) for statement in statements])
+        # Another process has written leaves that this one has not released: it cannot prove where they are.
+        if any(index >= self.head.size for index in logged.values()):
+            self._leader.resign()
+            raise superseded()
         return judge(proposals, facts, logged, self.head.size, self._blobs)
 
     async def _commit(self, batch: Batch) -> None:
