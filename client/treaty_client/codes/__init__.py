@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         TrustedRootCode,
         VectorCode,
         VoteCode,
+        WatchCode,
         WheelCode,
     )
     from .sessions import (
