@@ -15,11 +15,10 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from treaty_consensus.did import encode_multikey
-from treaty_consensus.errors import Malformed, NotFound, TreatyError, Untrusted
+from treaty_consensus.errors import Malformed, NotFound, TreatyError
 from treaty_consensus.printable import escaped
 
 from ..codes import WatchCode
-from ..protocols.verification.steps import VerificationFailed
 from ..registries.api import RegistryClient
 from ..registries.signed import SignedIds
 from ..watching.cursor import Cursors
@@ -147,16 +146,13 @@ async def _watch(
                 first = await watcher.begin(begin)
                 options.output.say(f"[dim]Watching {len(given.watches)} names in {escape(origin)} from entry {first}.[/]")
                 await (watcher.poll(attempts=ONCE_ATTEMPTS) if once else watcher.follow(interval))
-            except (Untrusted, VerificationFailed) as error:
-                # Told already by `follow`; a second time is dropped.
-                if await watcher.tell_grave(error, attempts=ONCE_ATTEMPTS):
-                    return UNTRUSTED
-                raise
-            except TreatyError:
-                await watcher.tell_silence(attempts=ONCE_ATTEMPTS)
-                if watcher.counts["grave"]:
-                    return UNTRUSTED
-                raise
+            except TreatyError as error:
+                # What `follow` has told is not told again.
+                if not await watcher.tell_grave(error, attempts=ONCE_ATTEMPTS):
+                    await watcher.tell_silence(attempts=ONCE_ATTEMPTS)
+                if not watcher.counts["grave"]:
+                    raise
+                return UNTRUSTED
     if watcher.counts["unexpected"]:
         return FOUND
     return NOT_YET if watcher.is_behind else 0

@@ -122,6 +122,7 @@ else:
             "TrustedRootCode",
             "VectorCode",
             "VoteCode",
+            "WatchCode",
             "WheelCode",
         ),
         "sessions": (
@@ -217,5 +218,6 @@ __all__ = [
     "TrustedRootCode",
     "VectorCode",
     "VoteCode",
+    "WatchCode",
     "WheelCode",
 ]

@@ -33,7 +33,7 @@ from ..network.hosts import Network
 from ..network.requests_adapter import session_setup
 from ..policy import DEFAULT_MAX_AGE
 from ..protocols.answers import hold
-from ..protocols.attestation import Binding, Trust, attest, identity_token, verify_attestation
+from ..protocols.attestation import Binding, Trust, attest, identity_token, logged_leaves, verify_attestation
 from ..protocols.log_head import LogHead
 from ..protocols.project import Project
 from ..protocols.verification.blobs import trusted_root_of

@@ -23,8 +23,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from treaty_consensus.codes import ElectorateCode, ReportCode
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import ElectorateCode, ReportCode
 from treaty_consensus.did import Did, decode_multikey, did_key_id, parse_did, parse_key_id, public_key_of
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.kinds import Report

@@ -5,8 +5,8 @@ As JSON, on one line and in the body of a webhook:
     {"log": ORIGIN, "severity": "expected" | "unexpected" | "grave", "watch": "did did:wba:example.com", "index": 12,
      "kind": "publish", "statement": HEX, "authors": [DID, …], "issued": SECONDS, "sentence": TEXT}
 
-A grave finding is about the log, and has no leaf: {"log", "severity", "watch": "log", "kind": CODE, "statement": HEX, "sentence"},
-with "fix", "evidence" (the path of a proof) and "notes" (two signed checkpoints that contradict each other) where there are any.
+A grave finding is about the log itself. Its "watch" is "log", its "kind" a code, and it has no index. It may have "fix",
+"evidence" (the path of a proof) and "notes" (two signed checkpoints that contradict each other).
 """
 
 from __future__ import annotations

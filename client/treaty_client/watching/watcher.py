@@ -126,7 +126,9 @@ class Watcher:
                 await self.poll(attempts=None)
                 failures = 0
             except TreatyError as error:
-                if await self.tell_grave(error, attempts=None) and error.code not in _PASSING:
+                if not await self.tell_grave(error, attempts=None):
+                    self.warn(error, 0)
+                elif error.code not in _PASSING:
                     raise
                 failures += 1
                 await self.tell_silence(attempts=None)
@@ -137,11 +139,10 @@ class Watcher:
             await asyncio.sleep(pause * random.uniform(0.9, 1.1))  # noqa: S311
 
     async def tell_grave(self, error: TreatyError, *, attempts: int | None) -> bool:
-        """Tell an error that is the log's own, once, with the proof. Return whether it is one; warn of any other."""
+        """Tell an error that is the log's own, once, with the proof. Return whether it is one."""
         # By the cause: a step that could not reach the registry proves nothing against it.
         is_grave = isinstance(error, Untrusted) or (isinstance(error, VerificationFailed) and error.family == Untrusted.__name__)
         if not is_grave:
-            self.warn(error, 0)
             return False
         notes = error.evidence if isinstance(error, VerificationFailed) else ()
         kept: Path | None = None
@@ -174,19 +175,19 @@ class Watcher:
             for watch in watches:
                 if event.index >= self.cursors.of(watch):
                     await self._tell(finding_of(self.origin, event, watch, is_expected=event.id in expected), attempts)
-                    continue
             # Kept after a failure later in the round, so that only few findings are repeated.
             self.cursors.advance(self.watches, event.index + 1)
 
     async def _tell(self, finding: Finding, attempts: int | None) -> None:
-        if finding.severity == "grave":
-            if finding.id in self._told:
-                return
-            self._told.add(finding.id)
+        if finding.id in self._told:
+            return
         # Counted first: a finding that a sink refuses was found all the same.
         self.counts[finding.severity] += 1
         for sink in self.sinks:
             await self._deliver(sink, finding, attempts)
+        # A breach lasts, and is met again at the next poll.
+        if finding.severity == "grave":
+            self._told.add(finding.id)
 
     async def _deliver(self, sink: Sink, finding: Finding, attempts: int | None) -> None:
         made = 0
