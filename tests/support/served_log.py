@@ -27,7 +27,8 @@ class Wire:
             with self._lock:
                 self.bundles[path] += 1
                 self.before(self.bundles.total())
-        return self.registry.answer(httpx.Request("GET", BASE_URL + path))
+        status, body = self.registry.answer(httpx.Request("GET", BASE_URL + path))
+        return status, self.registry.tamper(path, body)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from treaty_client.registries.trust import TrustedRegistries, parse_registry_nam
 from treaty_consensus import kinds
 from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.sigstore_leaf import CertificateLeaf
+
+PROGRAM = Path(sys.executable).with_name("treaty")
 
 
 @pytest.fixture
@@ -39,8 +42,10 @@ def moved(home: Path, name: str) -> None:
 
 
 def watch(home: Path, *options: str) -> tuple[int, list[dict[str, Any]], str]:
+    """Exit status, findings, and the error."""
     status, out, err = treaty("watch", "--once", "--json", "--home", str(home), *options)
-    return status, [json.loads(line) for line in out.splitlines()], err
+    lines = [json.loads(line) for line in out.splitlines()]
+    return status, [line for line in lines if "error" not in line], err + "".join(str(line) for line in lines if "error" in line)
 
 
 def kinds_of(told: list[dict[str, Any]]) -> list[str]:
@@ -241,7 +246,7 @@ def test_a_closed_or_full_output_leaves_the_cursor(home: Path, registry: Simulat
     assert cursors(home) == before
     with Path("/dev/full").open("w") as full:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("TREATY_")}
-        assert subprocess.run(["treaty", *arguments], stdout=full, stderr=subprocess.PIPE, env=clean).returncode != 0
+        assert subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, env=clean).returncode != 0
     assert cursors(home) == before
     assert watch(home, "--did", ALICE.did)[0] == 7
 
@@ -250,7 +255,7 @@ def test_two_processes_do_not_share_cursors(home: Path, registry: SimulatedRegis
     process = start("watch", "--home", str(home), "--did", ALICE.did, environment={"PYTHONUNBUFFERED": "1"})
     assert process.stdout is not None
     assert "Watching 1 names" in process.stdout.readline()
-    assert "watch.held" in json.dumps(watch(home, "--did", ALICE.did)[1])
+    assert "watch.held" in watch(home, "--did", ALICE.did)[2]
     assert watch(home, "--did", ALICE.did, "--name", "cron")[0] == 0
     process.terminate()
     finished(process)
