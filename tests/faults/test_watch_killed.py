@@ -21,11 +21,12 @@ DYING = """
 import os, signal, sys
 from treaty_client import durable
 calls, write = 0, durable.write
+step, moment = int(sys.argv[1]), sys.argv[2]
 def dying(path, data, **options):
     global calls
     calls += "watch" in path.parts
-    is_last = "watch" in path.parts and calls == int(sys.argv[1])
-    if is_last and sys.argv[2] == "before":
+    is_last = "watch" in path.parts and calls == step
+    if is_last and moment == "before":
         os.kill(os.getpid(), signal.SIGKILL)
     write(path, data, **options)
     if is_last:
