@@ -17,11 +17,11 @@ leaf concerns its victim too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
 
 from . import kinds, statement
 from .did import Did, parse_did
@@ -30,6 +30,9 @@ from .log.merkle import leaf_hash
 from .printable import short
 from .protocol import parse_protocol_uri
 from .sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
+
+# The host of a URL of any scheme, without a user name and a port.
+_ALIAS_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@]*@)?([^/?#:@]+)")
 
 SubjectKind: TypeAlias = Literal["did", "namespace", "domain", "topic", "protocol", "file"]
 
@@ -139,12 +142,8 @@ def _of_alias(alias: str) -> Iterator[Subject]:
     yield from _of_uri(alias)
     with suppress(TreatyError):
         yield from _of_did(parse_did(alias))
-    try:
-        host = urlsplit(alias).hostname
-    except ValueError:
-        return
-    if host:
-        yield Subject("namespace", host)
+    if match := _ALIAS_HOST.match(alias):
+        yield Subject("namespace", match[1].lower())
 
 
 def _of_body(body: kinds.Body) -> Iterator[Subject]:

@@ -22,7 +22,7 @@ from ..codes import WatchCode
 from ..registries.api import RegistryClient
 from ..registries.signed import SignedIds
 from ..watching.cursor import Cursors
-from ..watching.findings import Finding
+from ..watching.findings import WatchFinding
 from ..watching.tail import LogTail
 from ..watching.watcher import ONCE_ATTEMPTS, Expectation, Sink, Watcher
 from ..watching.watches import WatchList, WebhookAddress, parse_watches, read_watch_file
@@ -85,8 +85,16 @@ def watch(
         raise Malformed(WatchCode.OPTION, "--interval is at least 1, --from at least 0, and --name has letters, digits and '-'.")
     if webhook and secret_file is None:
         raise Malformed(WatchCode.OPTION, "A webhook needs its secret.", fix="Name the file with it: --secret-file FILE")
-    given = parse_watches(did, namespace, topic, handler)
-    given += WatchList((), expected, tuple(WebhookAddress(url, secret_file) for url in webhook if secret_file))
+    webhooks = tuple(WebhookAddress(url, secret_file) for url in webhook if secret_file)
+    given = parse_watches(did, namespace, topic, handler) + WatchList((), expected, webhooks)
+    given, keys = _completed(given, file, options)
+    status = run(_watch(given, keys, options, name=name, begin=from_, interval=interval, once=once))
+    if status:
+        sys.exit(status)
+
+
+def _completed(given: WatchList, file: Path | None, options: Options) -> tuple[WatchList, tuple[str, ...]]:
+    """Add the watches of a file, or else this home's DID; return the keys of this home too. Raises as `watch`."""
     if file is not None:
         given += read_watch_file(file)
     keys: tuple[str, ...] = ()
@@ -103,9 +111,7 @@ def watch(
     if missing is not None:
         # A mistyped path would turn every own statement into an alarm.
         raise NotFound(WatchCode.FILE, f"There is no {missing}.")
-    status = run(_watch(given, keys, options, name=name, begin=from_, interval=interval, once=once))
-    if status:
-        sys.exit(status)
+    return given, keys
 
 
 async def _watch(
@@ -159,14 +165,14 @@ async def _watch(
 
 
 def _printer(options: Options) -> Sink:
-    async def show(finding: Finding) -> None:
+    async def show(finding: WatchFinding) -> None:
         # In a thread: a reader that does not read must not stop Ctrl-C.
         await asyncio.to_thread(_print, _line(finding, options))
 
     return show
 
 
-def _line(finding: Finding, options: Options) -> str:
+def _line(finding: WatchFinding, options: Options) -> str:
     if options.json:
         text = json.dumps(finding.value(), ensure_ascii=True, sort_keys=True)
         return f"{text}\n"

@@ -25,7 +25,7 @@ Severity: TypeAlias = Literal["expected", "unexpected", "grave"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class WatchFinding:
     """See the module. `statement`: the id of the leaf; of a grave finding, the digest of its code and notes."""
 
     log: str
@@ -55,9 +55,9 @@ class Finding:
         return {name: value for name, value in known.items() if value is not None}
 
 
-def finding_of(log: str, event: LogEvent, watch: Watch, *, is_expected: bool) -> Finding:
+def finding_of(log: str, event: LogEvent, watch: Watch, *, is_expected: bool) -> WatchFinding:
     """Return the finding that a leaf concerns a watch."""
-    return Finding(
+    return WatchFinding(
         log,
         "expected" if is_expected else "unexpected",
         str(watch),
@@ -70,8 +70,8 @@ def finding_of(log: str, event: LogEvent, watch: Watch, *, is_expected: bool) ->
     )
 
 
-def grave(log: str, error: TreatyError, *, notes: tuple[bytes, ...] = (), evidence: Path | None = None) -> Finding:
+def grave(log: str, error: TreatyError, *, notes: tuple[bytes, ...] = (), evidence: Path | None = None) -> WatchFinding:
     """Return the finding that a log broke a promise."""
     # The message may count seconds. Code and notes are the same at each poll, so the finding is one.
     id_ = hex_digest("\n".join([str(error.code), *(note.decode("utf-8", "replace") for note in notes)]).encode())
-    return Finding(log, "grave", "log", str(error.code), id_, error.message, fix=error.fix, evidence=evidence, notes=notes)
+    return WatchFinding(log, "grave", "log", str(error.code), id_, error.message, fix=error.fix, evidence=evidence, notes=notes)

@@ -27,11 +27,11 @@ from ..registries.api import RegistryClient
 from ..registries.signed import SignedIds
 from ..registries.trust import TrustedRegistries
 from .cursor import Cursors
-from .findings import Finding, Severity, finding_of, grave
+from .findings import Severity, WatchFinding, finding_of, grave
 from .tail import LogTail, Round
 from .watches import Watch
 
-Sink = Callable[[Finding], Awaitable[None]]
+Sink = Callable[[WatchFinding], Awaitable[None]]
 
 # Leaves that one poll reads. A longer backlog is continued at the next poll, so each poll ends.
 MAX_LEAVES = 1 << 20
@@ -178,7 +178,7 @@ class Watcher:
             # Kept after a failure later in the round, so that only few findings are repeated.
             self.cursors.advance(self.watches, event.index + 1)
 
-    async def _tell(self, finding: Finding, attempts: int | None) -> None:
+    async def _tell(self, finding: WatchFinding, attempts: int | None) -> None:
         if finding.id in self._told:
             return
         # Counted first: a finding that a sink refuses was found all the same.
@@ -189,7 +189,7 @@ class Watcher:
         if finding.severity == "grave":
             self._told.add(finding.id)
 
-    async def _deliver(self, sink: Sink, finding: Finding, attempts: int | None) -> None:
+    async def _deliver(self, sink: Sink, finding: WatchFinding, attempts: int | None) -> None:
         made = 0
         while True:
             try:

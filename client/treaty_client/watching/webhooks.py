@@ -29,7 +29,7 @@ from treaty_consensus.errors import Malformed, NotFound, Refused, Unavailable
 from ..codes import WatchCode
 from ..network.egress import strangers_network
 from ..network.hosts import Network
-from .findings import Finding
+from .findings import WatchFinding
 from .watches import WebhookAddress
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -50,7 +50,7 @@ class Webhook:
         self.url, self._network, self._clock = _check_url(address.url), network, clock
         self._signer = Signer(_read_secret(address.secret_file))
 
-    async def deliver(self, finding: Finding) -> None:
+    async def deliver(self, finding: WatchFinding) -> None:
         """Make one attempt. Raises `Unavailable` (`watch.webhook`) unless it is answered by a 2xx."""
         now = datetime.fromtimestamp(int(self._clock()), UTC)
         body = json.dumps({"type": "treaty.finding", "timestamp": now.isoformat(), "data": finding.value()}, sort_keys=True)
