@@ -20,6 +20,7 @@ EXTRA_OF: Mapping[str, str] = {
         "audit": "numpy publicsuffixlist",
         "handoff": "aio_pika pgqueuer",
         "registry": "asn1crypto asyncpg granian litestar nh3 obstore structlog uvloop",
+        "watch": "standardwebhooks",
     }.items()
     for module in modules.split()
 }
