@@ -16,6 +16,7 @@ from hypothesis import settings
 from postgres_server import Postgres
 from rabbitmq_server import RabbitServer, rabbitmq
 from registries import Web, open_registry
+from signers import Signer, domain_signer
 
 from treaty_handoff import Seal
 from treaty_registry.registry import Registry
@@ -65,6 +66,24 @@ async def database(postgres: Postgres) -> AsyncIterator[str]:
 def web() -> Web:
     """The DID documents that the registry can fetch."""
     return Web()
+
+
+@pytest.fixture
+def alice(web: Web) -> Signer:
+    """An agent with a domain, whose document can be fetched."""
+    return _agent(web, "alice.example")
+
+
+@pytest.fixture
+def bob(web: Web) -> Signer:
+    """Another one."""
+    return _agent(web, "bob.example")
+
+
+def _agent(web: Web, domain: str) -> Signer:
+    agent = domain_signer(domain)
+    web.serve(agent)
+    return agent
 
 
 @pytest.fixture

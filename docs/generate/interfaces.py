@@ -13,7 +13,7 @@ import treaty_client
 import treaty_handler
 from treaty_registry import app, registry, settings
 
-from . import GENERATORS
+from . import GENERATORS, ROOT
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _WIDTH = 100
@@ -71,7 +71,7 @@ def _code(name: str, found: Any) -> str:
 
 def _plain(text: str) -> str:
     """A type or default without what differs between runs and machines."""
-    text = _ADDRESS.sub("", text).replace("'", '"')
+    text = _ADDRESS.sub("", text).replace("'", '"').replace(f'PosixPath("{ROOT}/', 'Path("')
     return re.sub(r'^(\*{0,2}\w+): "([^"]*)"', r"\1: \2", text)
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from registries import Web
-from signers import ORIGIN, Signer, domain_signer
+from signers import ORIGIN
 
 from treaty_client.network.exchange import BoundedClient
 from treaty_registry.app import create_app
@@ -36,21 +35,3 @@ async def newest(registry: Registry) -> AsyncIterator[httpx.AsyncClient]:
 def operator(registry: Registry, tmp_path: Path) -> Operator:
     """The keys of the registry's operator."""
     return load_operator(tmp_path / "registry" / "keys")
-
-
-@pytest.fixture
-def alice(web: Web) -> Signer:
-    """An agent with a domain, whose document can be fetched."""
-    return _agent(web, "alice.example")
-
-
-@pytest.fixture
-def bob(web: Web) -> Signer:
-    """Another one."""
-    return _agent(web, "bob.example")
-
-
-def _agent(web: Web, domain: str) -> Signer:
-    agent = domain_signer(domain)
-    web.serve(agent)
-    return agent

@@ -19,8 +19,7 @@ from playwright.async_api import Browser, async_playwright
 from populated_catalogue import attack, in_a_thread, nothing, populate
 from ports import free_port
 from postgres_server import Postgres
-from registries import Web
-from signers import ORIGIN, Signer, domain_signer
+from signers import ORIGIN
 
 from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
@@ -108,19 +107,3 @@ async def browser() -> AsyncIterator[Browser]:
         running = await playwright.chromium.launch(executable_path=program.path, args=_OPTIONS, env=environment)
         yield running
         await running.close()
-
-
-@pytest.fixture
-def alice(web: Web) -> Signer:
-    return _agent(web, "alice.example")
-
-
-@pytest.fixture
-def bob(web: Web) -> Signer:
-    return _agent(web, "bob.example")
-
-
-def _agent(web: Web, domain: str) -> Signer:
-    agent = domain_signer(domain)
-    web.serve(agent)
-    return agent

@@ -70,7 +70,8 @@ ENDS = {
         "session.no-model",
         "session.not-natural",
     },
-    HelloState.CLOSED: {"session.peer-lost"},
+    # The other side may say why it closes, for example `negotiation.fix-limit`.
+    HelloState.CLOSED: {"session.peer-lost", "session.peer-refused"},
     HelloState.ERROR: {"negotiation.fix-limit", "session.peer-code", "session.peer-lost", "session.peer-refused", "own.code"},
 }
 """How a session between honest sides may end, besides running."""

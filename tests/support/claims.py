@@ -44,11 +44,13 @@ def bundle_of(certificate: bytes, *, chain: bool = False) -> bytes:
 
 
 def certificate_by(issuer: str | None, *, v1: bool = False) -> bytes:
-    """A certificate in Fulcio's profile, as far as its issuer goes."""
+    """A certificate in Fulcio's profile, as far as its identity and its issuer go."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     nobody = x509.Name([])
     built = x509.CertificateBuilder().subject_name(nobody).issuer_name(nobody).public_key(key.public_key())
     built = built.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(minutes=10))
+    names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier("did:wba:alice.example")])
+    built = built.add_extension(names, critical=True)
     if issuer is not None:
         raw = issuer.encode()
         value = raw if v1 else bytes((0x0C, len(raw))) + raw

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,12 +56,19 @@ async def check(
     await checker.check(job[0], load, source)
 
 
-def children() -> set[int]:
+def processes() -> set[int]:
     """The processes that this one started and that are not gone yet. Python's tracker of resources, which another test may have
     started, is left out."""
     tasks = Path("/proc/self/task").glob("*/children")
     found = {int(pid) for task in tasks for pid in task.read_text().split()}
     return {pid for pid in found if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()}
+
+
+@pytest.fixture
+def children() -> Callable[[], set[int]]:
+    """Return the processes that a test started. Those of fixtures of the whole run, such as a browser, are left out."""
+    others = processes()
+    return lambda: processes() - others
 
 
 @pytest.fixture
@@ -110,7 +117,9 @@ async def test_a_process_says_what_the_check_itself_says(
 
 @pytest.mark.threat(73)
 @pytest.mark.parametrize("limits", [ContentLimits(processor=0.003), ContentLimits(memory=1024 * 1024)], ids=["time", "memory"])
-async def test_what_costs_too_much_is_refused_and_the_next_is_checked(limits: ContentLimits) -> None:
+async def test_what_costs_too_much_is_refused_and_the_next_is_checked(
+    limits: ContentLimits, children: Callable[[], set[int]]
+) -> None:
     checker = ContentChecker(limits, processes=1)
     for _ in range(2):
         with pytest.raises(Refused) as caught:
@@ -123,7 +132,7 @@ async def test_what_costs_too_much_is_refused_and_the_next_is_checked(limits: Co
     assert not children()
 
 
-async def test_a_process_that_hangs_costs_one_answer() -> None:
+async def test_a_process_that_hangs_costs_one_answer(children: Callable[[], set[int]]) -> None:
     checker = ContentChecker(ContentLimits(patience=1), processes=1)
     checker.prepare()
     (pid,) = children()
@@ -143,7 +152,7 @@ async def test_a_process_that_hangs_costs_one_answer() -> None:
     assert not children()
 
 
-async def test_a_process_that_died_is_replaced(checker: ContentChecker) -> None:
+async def test_a_process_that_died_is_replaced(checker: ContentChecker, children: Callable[[], set[int]]) -> None:
     await check(checker, publish(DOCUMENT, CARD))
     (pid,) = children()
     os.kill(pid, signal.SIGKILL)
@@ -152,7 +161,7 @@ async def test_a_process_that_died_is_replaced(checker: ContentChecker) -> None:
     assert len(children() - {pid}) == 1
 
 
-async def test_closing_ends_what_is_under_way_at_once() -> None:
+async def test_closing_ends_what_is_under_way_at_once(children: Callable[[], set[int]]) -> None:
     checker = ContentChecker(ContentLimits(patience=300), processes=1)
     await check(checker, publish(DOCUMENT, CARD))
     (pid,) = children()
@@ -170,7 +179,7 @@ async def test_closing_ends_what_is_under_way_at_once() -> None:
     assert not children()
 
 
-async def test_a_caller_that_goes_away_costs_no_process(checker: ContentChecker) -> None:
+async def test_a_caller_that_goes_away_costs_no_process(checker: ContentChecker, children: Callable[[], set[int]]) -> None:
     await check(checker, publish(DOCUMENT, CARD))
     before = children()
     for _ in range(20):
@@ -184,7 +193,7 @@ async def test_a_caller_that_goes_away_costs_no_process(checker: ContentChecker)
 
 
 async def test_a_process_has_nothing_of_its_parent_but_the_socket(
-    checker: ContentChecker, monkeypatch: pytest.MonkeyPatch
+    checker: ContentChecker, monkeypatch: pytest.MonkeyPatch, children: Callable[[], set[int]]
 ) -> None:
     monkeypatch.setenv("TREATY_SECRET", "hidden")
     with Path(os.devnull).open() as inherited:  # noqa: ASYNC230
@@ -289,7 +298,7 @@ async def test_a_reader_refuses_as_the_rules_say_and_the_next_is_answered(checke
 
 
 @pytest.mark.threat(73)
-async def test_a_costly_reading_ends_with_its_process() -> None:
+async def test_a_costly_reading_ends_with_its_process(children: Callable[[], set[int]]) -> None:
     checker = ContentChecker(ContentLimits(processor=0.003), processes=1)
     with pytest.raises(Refused) as caught:
         await read(checker, "package", LARGE, name=FILENAME)

@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from cryptography import x509
-from cryptography.x509.oid import ObjectIdentifier
 
-from treaty_consensus import canonical
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage, Manifest, read_wheel
-from treaty_consensus.kinds import MAX_BUNDLE, Handler
+from treaty_consensus.kinds import Handler
 from treaty_consensus.protocol import parse_protocol_uri
-from treaty_consensus.sigstore_leaf import MAX_CERTIFICATE
 from treaty_consensus.sigstore_token import issuer_url
+
+from .signatures import read_signature
 
 DID, SIGSTORE, OTHER = "did", "sigstore", "other"
 ISSUERS: Mapping[str, str] = {
@@ -36,9 +34,6 @@ COVERAGE = ("none", "some", "all")
 MAX_VECTORS = 1024 * 1024
 """Bytes of vectors that are read, in the order of their names. Parsing more would cost a commit too much."""
 
-_ISSUER = ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
-_ISSUER_V2 = ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
-_UTF8_STRING, _SHORT = 0x0C, 0x80  # DER: the tag, and the first length that needs more than one byte
 # What parsers and look-ups raise on foreign values of another form than expected.
 _FAULTS = (TreatyError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
@@ -71,28 +66,15 @@ def facts_of(body: Handler, package: HandlerPackage | None, bundle: bytes | None
 def _signer(bundle: bytes, own: str) -> str | None:
     """Return the kind of signer of a Sigstore bundle. `own`: the issuer of the registry's authority, which certifies DIDs."""
     try:
-        material = canonical.parse_json(bundle, limit=MAX_BUNDLE, name="Sigstore bundle")["verificationMaterial"]
-        # The one certificate of a bundle v0.3, or the first of the chain of an older one.
-        held = material["certificate"] if "certificate" in material else material["x509CertificateChain"]["certificates"][0]
-        certificate = x509.load_der_x509_certificate(canonical.b64decode(held["rawBytes"], limit=MAX_CERTIFICATE))
-        issuer = _issuer(certificate)
-    except _FAULTS:
+        issuer = read_signature(bundle).issuer
+    except TreatyError:
+        return None
+    if not issuer:
         return None
     if issuer == own:
         return DID
     # Enterprises have issuers below GitHub's.
     return next((name for name, url in ISSUERS.items() if issuer == url or issuer.startswith(f"{url}/")), OTHER)
-
-
-def _issuer(certificate: x509.Certificate) -> str:
-    """Return the OIDC issuer of a Fulcio certificate. Raises `LookupError` when it has none, and `ValueError`."""
-    values = {extension.oid: extension.value for extension in certificate.extensions}
-    value = values.get(_ISSUER_V2) or values[_ISSUER]
-    raw = value.value if isinstance(value, x509.UnrecognizedExtension) else b""
-    # A DER string of less than 128 bytes has a head of two; no known issuer is longer.
-    if _ISSUER_V2 in values and raw[:1] == bytes((_UTF8_STRING,)) and raw[1] < _SHORT:
-        raw = raw[2:]
-    return raw.decode("utf-8")
 
 
 def _coverage(package: HandlerPackage) -> str:

@@ -14,12 +14,12 @@ from treaty_consensus import canonical
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import MAX_BUNDLE
+from treaty_consensus.sigstore_leaf import MAX_CERTIFICATE
 
 # Fulcio's extensions with the issuer of the identity: DER, and the older one as bare bytes.
 _ISSUER_V2 = ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
 _ISSUER = ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
 MAX_NAME = 300
-MAX_CERTIFICATE = 32 * 1024
 
 
 class SignatureView(msgspec.Struct, frozen=True):
@@ -37,7 +37,9 @@ def read_signature(bundle: bytes) -> SignatureView:
     value = canonical.parse_json(bundle, limit=MAX_BUNDLE, name="Sigstore bundle")
     try:
         material = value["verificationMaterial"]
-        raw = canonical.b64decode(material["certificate"]["rawBytes"], limit=MAX_CERTIFICATE)
+        # The one certificate of a bundle v0.3, or the first of the chain of an older one.
+        held = material["certificate"] if "certificate" in material else material["x509CertificateChain"]["certificates"][0]
+        raw = canonical.b64decode(held["rawBytes"], limit=MAX_CERTIFICATE)
         certificate = x509.load_der_x509_certificate(raw)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         identity = next(str(name.value) for name in names)
