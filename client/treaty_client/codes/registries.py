@@ -228,5 +228,17 @@ class VoteCode(Code, origin=Origin.CALLER):
     TIERS = "vote.tiers", "A vote names preferences, or withdraws.", Refused
 
 
+class WatchCode(Code, origin=Origin.CALLER):
+    FILE = "watch.file", "The file of watches is missing, malformed or over its caps.", Malformed, NotFound, TooLarge
+    HELD = "watch.held", "Another process holds the cursors of this watch.", Conflict
+    OPTION = "watch.option", "The options name nothing to watch, or do not fit.", Malformed
+    OTHER_LOG = "watch.other-log", "The cursors are of a log with another key.", Untrusted
+    SECRET = "watch.secret", "The secret of a webhook is missing, malformed, or readable by others.", Malformed, NotFound, Refused
+    SHRUNK = "watch.shrunk", "The log is smaller than at an earlier time of its own clock.", Untrusted, Origin.REGISTRY
+    STATE = "watch.state", "The file of the cursors is damaged.", Malformed
+    WEBHOOK = "watch.webhook", "A webhook did not take a finding.", Unavailable
+    WEBHOOK_URL = "watch.webhook-url", "The URL of a webhook is neither https nor on this machine.", Refused
+
+
 class WheelCode(Code, origin=Origin.REGISTRY):
     DIGEST = "wheel.digest", "The bytes of the wheel are not the published ones.", Untrusted

@@ -28,6 +28,7 @@ from treaty_consensus.protocol import is_origin
 
 from .. import durable
 from ..codes import ClientRegistryCode
+from .signed import SIGNED, SignedIds
 
 if TYPE_CHECKING:
     from treaty_consensus.log.checkpoint import SignedCheckpoint
@@ -130,6 +131,11 @@ class TrustedRegistries:
         from .memory import SeenLeaves  # here, because most commands do not need SQLite, whose import takes milliseconds
 
         return SeenLeaves(self.home)
+
+    @cached_property
+    def signed(self) -> SignedIds:
+        """The ids of the statements that this home has signed for them."""
+        return SignedIds(self.home / SIGNED)
 
     def all(self) -> Mapping[str, TrustedRegistry]:
         """Return all trusted registries, by origin. Raises `Malformed` if the file is invalid."""

@@ -26,9 +26,9 @@ from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from .. import ed25519
 from ..canonical import b64decode, b64encode, sha256
 from ..codes import NoteCode
 from ..errors import Malformed, TooLarge, TreatyError, Untrusted
@@ -101,10 +101,8 @@ class VerifierKey:
             text, signature = _cosigned(text, time), signature[_TIME_BYTES:]
         if len(signature) != _SIGNATURE_BYTES or (time is not None and time > MAX_TIME):
             raise _bad_signature(f"the signature of {self.name} has the wrong form")
-        try:
-            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, text)
-        except InvalidSignature as error:
-            raise _bad_signature(f"the signature of {self.name} does not verify") from error
+        if not ed25519.verify(self.public, signature, text):
+            raise _bad_signature(f"the signature of {self.name} does not verify")
         return time
 
 

@@ -21,7 +21,7 @@ from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.facts import Fact
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_consensus.log.tiles import Tile, TreeEdge
+from treaty_consensus.log.tiles import TreeEdge
 
 from ..codes import DatabaseCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, deadline, is_outage
@@ -126,8 +126,8 @@ class Leader:
         with deadline(self.connection, _PATIENCE):
             return await tables.look_up(self.connection, keys, statements)
 
-    async def commit(self, entries: Sequence[Entry], facts: Mapping[str, Fact]) -> tuple[Head, dict[Tile, bytes]]:
-        """Append the entries, which start at the head's size, and release the new head. Returns it and the changed tiles.
+    async def commit(self, entries: Sequence[Entry], facts: Mapping[str, Fact]) -> Head:
+        """Append the entries, which start at the head's size, and release the new head. Returns it.
 
         On return the entries are durable and in a signed checkpoint. After any error this process no longer leads, and either
         all entries are in the log or none. The exception is a wrong clock (`Unavailable`), which is detected before anything is
@@ -151,7 +151,7 @@ class Leader:
             self._fail(error)
             raise
         self.fault = None
-        return released, tiles
+        return released
 
     async def renew(self) -> None:
         """Cosign the head again with the current time, after checking that it still is the head. Raises as `commit`."""

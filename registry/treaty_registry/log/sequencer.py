@@ -6,7 +6,7 @@ One task takes the queued proposals, at most `MAX_BATCH`, and processes them tog
 2. Judge each statement with `admit`, on top of the ones before it. A refusal affects one statement and changes nothing.
 3. Commit leaves, tiles, facts, projections and the new head in one transaction; record the head in the fence; sign and release
    the checkpoint (`leader`).
-4. Report the results to the submitters, with proofs made from the new tiles.
+4. Report the results to the submitters, with proofs made from the new nodes.
 
 A position is reported only when the leaf is durable and in a released checkpoint. When a whole batch fails, its halves are tried
 separately, so that a statement that triggers an internal error does not fail the others. When PostgreSQL or a disk is out of
@@ -26,8 +26,7 @@ import structlog
 from treaty_consensus.admit import admit, reads
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.facts import Fact
-from treaty_consensus.log.merkle import inclusion_nodes, inclusion_proof
-from treaty_consensus.log.tiles import Tile, node_hashes
+from treaty_consensus.log.merkle import inclusion_proof
 from treaty_consensus.statement import Verified
 
 from ..catalogue.handler_facts import HandlerFacts
@@ -35,7 +34,7 @@ from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage
 from .checkpoints import Head
 from .entry import BlobReader, Entry
-from .leader import Leader
+from .leader import Leader, superseded
 
 MAX_BATCH = 256  # leaves of one commit; larger batches delay the first submitter
 MAX_QUEUE = 8_192  # proposals, so that memory is bounded while the database is slow
@@ -301,18 +300,22 @@ class Sequencer:
         statements = [proposal.verified.statement for proposal in proposals if proposal.verified]
         keys = {key for statement in statements for key in reads(statement)}
         facts, logged = await self._leader.look_up(keys, [bytes.fromhex(statement.id) for statement in statements])
+        # Another process has written leaves that this one has not released: it cannot prove where they are.
+        if any(index >= self.head.size for index in logged.values()):
+            self._leader.resign()
+            raise superseded()
         return judge(proposals, facts, logged, self.head.size, self._blobs)
 
     async def _commit(self, batch: Batch) -> None:
         # Without new leaves the current head answers the repetitions.
-        head, tiles = self.head, dict[Tile, bytes]()
+        head = self.head
         if batch.entries:
-            head, tiles = await self._leader.commit(batch.entries, batch.facts)
+            head = await self._leader.commit(batch.entries, batch.facts)
             # Before the results: a submitter's next statement must find these facts in the caches.
             self._committed(batch.facts)
-        proofs = _proofs(head, tiles, [entry.index for entry in batch.entries])
         for proposal, entry in zip(batch.added, batch.entries, strict=True):
-            proposal.set_result(LogPosition(entry.index, head, proofs[entry.index]))
+            proof = inclusion_proof(entry.index, head.size, head.edge.nodes)
+            proposal.set_result(LogPosition(entry.index, head, proof))
         for proposal, index in batch.known:
             proposal.set_result(LogPosition(index, head, None))
         for proposal, error in batch.refused:
@@ -333,12 +336,6 @@ class ExclusiveWriter:
     async def append(self, statements: Sequence[Verified]) -> list[LogPosition]:
         """Log all statements in one commit, in order and adjacent, or raise the first refusal and log none."""
         return await self._sequencer.append_together([Proposal(verified.statement.leaf, verified) for verified in statements])
-
-
-def _proofs(head: Head, tiles: Mapping[Tile, bytes], indexes: Sequence[int]) -> dict[int, list[bytes]]:
-    nodes = {node for index in indexes for node in inclusion_nodes(index, head.size)}
-    hashes = node_hashes(nodes, head.size, {**tiles, **head.edge.tiles})
-    return {index: inclusion_proof(index, head.size, hashes) for index in indexes}
 
 
 def _refuse_all(proposals: Sequence[Proposal], error: Exception) -> None:
