@@ -30,6 +30,7 @@ from treaty_consensus.log.tiles import (
     edge_tiles,
     encode_bundle,
     node_hashes,
+    parse_path,
     tiles_for,
     width_at,
 )
@@ -73,7 +74,11 @@ class Mirror:
         do not fit, or the log differs from the mirrored one, and the errors of `client`. After an error the mirror is unchanged
         and can be continued.
         """
-        signed = open_checkpoint(await client.checkpoint(), self._key)
+        return await self.follow(client, await client.checkpoint(), progress)
+
+    async def follow(self, client: RegistryClient, note: bytes, progress: Callable[[int, int], None]) -> SignedCheckpoint:
+        """Mirror all leaves of the checkpoint `note`, which may be any. Returns and raises as `update`."""
+        signed = open_checkpoint(note, self._key)
         before = self.checkpoint()
         size = signed.checkpoint.size
         # An older checkpoint is not mirrored, but it must be of the mirrored history.
@@ -101,13 +106,28 @@ class Mirror:
         durable.write(self._folder / "checkpoint", signed.note)
         return signed
 
-    def entries(self) -> Iterator[list[bytes]]:
-        """Yield all mirrored leaves in order, a bundle at a time, each bundle compared with its hash tile."""
+    def discard_unproved(self) -> None:
+        """Delete the files beyond the mirrored checkpoint. An interrupted run left them, or the registry's answers were wrong."""
         mirrored = self.checkpoint()
         size = mirrored.checkpoint.size if mirrored else 0
-        for index in range(-(-size // TILE_WIDTH)):
+        for path in (self._folder / "tile").rglob("*"):
+            if path.is_file() and not path.name.startswith("."):
+                tile = parse_path("/" + path.relative_to(self._folder).as_posix())
+                if width_at(tile, size) < tile.width:
+                    path.unlink(missing_ok=True)
+        # It may hold one of them.
+        self._tile.cache_clear()
+
+    def entries(self, start: int = 0) -> Iterator[list[bytes]]:
+        """Yield the mirrored leaves from `start` on in order, a bundle at a time, each bundle compared with its hash tile."""
+        mirrored = self.checkpoint()
+        size = mirrored.checkpoint.size if mirrored else 0
+        for index in range(start // TILE_WIDTH, -(-size // TILE_WIDTH)):
             bundle = _bundle(index, size)
-            yield self._checked_entries(bundle, self._tile(Tile(0, index, bundle.width)))
+            entries = self._checked_entries(bundle, self._tile(Tile(0, index, bundle.width)))
+            known = entries[max(0, start - index * TILE_WIDTH) :]
+            if known:
+                yield known
 
     def root_at(self, size: int) -> bytes:
         """Return the root of this log at `size`, proved from the mirrored checkpoint. `size` is at most the mirrored one."""
