@@ -115,6 +115,15 @@ class RegistryLogCode(Code):
     UNAVAILABLE = "log.unavailable", "The log did not confirm the statement; it may be logged. Retry.", Unavailable
 
 
+class RegistryMirrorCode(Code):
+    BEHIND = "mirror.behind", "The mirror could not follow its registry for two minutes.", Unavailable
+    BLOB = "mirror.blob", "The registry does not serve a blob that a logged statement names.", Unavailable
+    DIRECTORY = "mirror.directory", "The data directory belongs to another mirror, or to a registry.", Conflict, Untrusted
+    READ_ONLY = "mirror.read-only", "A mirror takes no writes; the refusal names the address of the registry.", Refused
+    STOPPED = "mirror.stopped", "The mirror follows no further: the log broke a rule or signed two histories.", Unavailable
+    TRUSTED_ROOT = "mirror.trusted-root", "The trusted root is not the one that the genesis pins.", Unavailable, Untrusted
+
+
 class RegistryParametersCode(Code):
     FILE = "parameters.file", "The file does not state parameters, or is too large.", Malformed, TooLarge
 

@@ -14,6 +14,8 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.log.note import VerifierKey
 
+from .admission.content_checker import ContentChecker
+from .admission.contents import check_digests
 from .admission.uploads import Uploads
 from .catalogue.readers import ReaderKind
 from .codes import RegistryStatementCode
@@ -45,6 +47,7 @@ class ReadableLog(ABC):
     pool: Pool
     blobs: BlobStore
     uploads: Uploads
+    checker: ContentChecker
     reader: LogReader
     changes: Changes
 
@@ -67,9 +70,18 @@ class ReadableLog(ABC):
     async def check_ready(self) -> None:
         """Raise `Unavailable` with the reason when this process is not ready. Takes about a second at most."""
 
-    @abstractmethod
     async def read_blobs(self, kind: ReaderKind, name: str, digests: Sequence[str], source: str) -> bytes:
-        """Run a reader on logged blobs in a process with limits. `source`: an IP address."""
+        """Run a reader on logged blobs in a process with limits, as pages do. `source`: the IP address of the reader.
+
+        Raises as `ContentChecker.read` and `Uploads.served`.
+        """
+
+        async def load() -> list[bytes]:
+            contents = {digest: await self.uploads.served(digest) for digest in digests}
+            check_digests(contents)
+            return [contents[digest] for digest in digests]
+
+        return await self.checker.read(kind, name, load, source)
 
     async def blob(self, sha256: str) -> bytes:
         """Return a blob that a logged statement names. Raises `NotFound`, also for a pending upload, or `Gone` when it was

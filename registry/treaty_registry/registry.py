@@ -33,7 +33,6 @@ from . import projection
 from .admission.identities import Identities
 from .admission.intake import Intake
 from .admission.uploads import Uploads
-from .catalogue.readers import ReaderKind
 from .codes import RegistryIdentityCode
 from .data_directory import open_operator, running_database
 from .keys import Operator, Testimony
@@ -121,6 +120,7 @@ class Registry(ReadableLog):
             sequencer=self.sequencer,
             reader=self.reader,
         )
+        self.checker = self._intake.checker
         self.decisions = Decisions(
             pool=pool,
             blobs=self.blobs,
@@ -213,10 +213,6 @@ class Registry(ReadableLog):
         Raises `Unavailable` when quotas or a full queue refuse all of them.
         """
         return await self._intake.submissions.submit(leaves, source)
-
-    async def read_blobs(self, kind: ReaderKind, name: str, digests: Sequence[str], source: str) -> bytes:
-        """Run a reader on logged blobs, where admission checks foreign blobs. Raises as `Intake.read`."""
-        return await self._intake.read(kind, name, digests, source)
 
     async def put_blob(self, sha256: str, leaf: bytes, data: bytes, *, source: str | None = None) -> bool:
         """Store an upload until the statement `leaf` that names it is logged. True when it was not stored before.

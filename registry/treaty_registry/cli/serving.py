@@ -1,4 +1,4 @@
-"""Define the commands that create or run a server: `init`, `migrate`, `serve`, `witness`."""
+"""Define the commands that create or run a server: `init`, `migrate`, `serve`, `mirror`, `witness`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from treaty_client.network.hosts import Network
+from treaty_client.registries.trust import parse_registry_name
 from treaty_consensus.log.note import VerifierKey
 
 from ..data_directory import running_database
 from ..listening import Listening
+from ..mirroring.mirrored_log import MirroredLog
+from ..mirroring.server import serve as serve_mirror
 from ..networks import TrustedProxies
 from ..registry import Registry
 from ..server import serve as serve_http
@@ -169,6 +172,62 @@ def witness(
         )
 
     run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce))
+
+
+def mirror(
+    upstream: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8082,
+    base_url: str | None = None,
+    tls: TlsOptions = TlsOptions(),
+    resolve: tuple[str, ...] = (),
+    ca: Path | None = None,
+    trusted_proxy: tuple[str, ...] = (),
+    options: Options = Options(),
+) -> None:
+    """Mirror a registry: follow its log, check every rule, and serve its reads.
+
+    Parameters
+    ----------
+    upstream
+        The registry, as its operator names it: URL#KEY. The key is not taken from the registry itself.
+    host
+        The address to listen on.
+    port
+        The port to listen on.
+    base_url
+        The URL of the registry in pages and refusals, if it is not the one that the registry names itself.
+    resolve
+        HOST=IP:PORT: reach the host of the registry there. May be repeated.
+    ca
+        A PEM file of certificate authorities to accept for it besides the public ones.
+    trusted_proxy
+        The address or network of a reverse proxy whose X-Forwarded-For names the reader. May be repeated.
+    """
+    log_to_stderr()
+    settings = replace(
+        options.settings,
+        host=host,
+        port=port,
+        base_url=base_url,
+        tls_cert=tls.tls_cert,
+        tls_key=tls.tls_key,
+        resolve=Network.parse(resolve, ca).resolve,
+        ca=ca,
+        proxies=TrustedProxies.parse(trusted_proxy),
+    )
+
+    def announce(log: MirroredLog) -> None:
+        url = f"{'https' if tls.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        options.show(
+            {"origin": log.origin, "url": url, "upstream": str(log.upstream), "size": log.head.size},
+            f"[green]✓[/] The mirror of [bold]{escape(log.origin)}[/] listens at {escape(url)} ({log.head.size} leaves).",
+            f"  It follows {escape(log.upstream.base_url)}, and takes no writes.",
+            "  Ctrl-C stops it.",
+        )
+
+    run(serve_mirror(settings, parse_registry_name(upstream), announce))
 
 
 def log_to_stderr() -> None:
