@@ -351,6 +351,7 @@ class WitnessCode(Code):
     ANSWER = "witness.answer", "The answer is not one of a witness.", Malformed, Unavailable
     KEYS = "witness.keys", "The witnesses are not distinct cosignature keys within the caps.", Malformed
     OLD_SIZE = "witness.old-size", "The new checkpoint has fewer leaves than the old one.", Malformed
+    POLICY = "witness.policy", "The file is not a policy of witnesses (C2SP tlog-policy).", Malformed, TooLarge
     REQUEST = "witness.request", "The bytes are not a request to a witness (C2SP tlog-witness).", Malformed
     REQUEST_SIZE = "witness.request-size", "The request is over its cap.", TooLarge
     ROOT = "witness.root", "Another checkpoint of this size was cosigned before.", Conflict

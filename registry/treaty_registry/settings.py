@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from treaty_client.registries.trust import parse_base_url
+from treaty_client.base_url import parse_base_url
 from treaty_consensus.errors import Conflict, Malformed
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.witness import Quorum

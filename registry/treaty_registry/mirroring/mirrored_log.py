@@ -17,9 +17,10 @@ import msgspec
 import structlog
 
 from treaty_client.audit.replay_store import ReplayStore
+from treaty_client.base_url import parse_base_url
 from treaty_client.network.hosts import Address, Network
 from treaty_client.registries.api import RegistryClient
-from treaty_client.registries.trust import RegistryName, parse_base_url
+from treaty_client.registries.trust import RegistryName
 from treaty_consensus import canonical, statement
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Genesis
