@@ -67,6 +67,11 @@ class WitnessProcess:
         return VerifierKey.parse(self.about["key"])
 
     @property
+    def keys(self) -> list[VerifierKey]:
+        """All its keys: one of Ed25519, and one of ML-DSA-44."""
+        return [VerifierKey.parse(key) for key in self.about["keys"]]
+
+    @property
     def at(self) -> WitnessName:
         """How a registry names it."""
         return WitnessName.parse(f"{self.about['url']}#{self.about['key']}")

@@ -100,7 +100,7 @@ class WitnessPolicy:
     def of(cls, quorum: Quorum, logs: Sequence[PolicyLog] = ()) -> WitnessPolicy:
         """Return the policy that asks for a plain quorum."""
         witnesses = tuple(PolicyWitness(key.name.encode().decode("latin-1"), key) for key in quorum.keys)
-        group = Group("quorum", quorum.needed, tuple(witness.name for witness in witnesses))
+        group = Group("witnesses", quorum.needed, tuple(witness.name for witness in witnesses))
         return cls(tuple(logs), witnesses, (group,), group.name)
 
     @classmethod

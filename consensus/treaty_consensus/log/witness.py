@@ -10,8 +10,8 @@ PREFIX/add-checkpoint:
     registry.example LF …              the checkpoint, a signed note
 
 `docs/specification/log.md`, "Witnesses", lists the answers and their order: 400 (form), 404, 403, 400 (size), 409, 422. This
-is version 1.0.0 of C2SP. Its successor will answer another root of the same size by 422. For a log both mean the same: the
-witness knows another history.
+is C2SP of 2026. Version 1.0.0 answered another root of the same size by 409 without a size, and some witnesses do so today. For
+a log both mean the same: the witness knows another history.
 """
 
 from __future__ import annotations
@@ -107,8 +107,7 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
     `logs`: origin → the key of each known log.
     `latest`: the checkpoint that was cosigned last for the requested log, or None.
 
-    Raises `NotFound` (404), `Unauthorized` (403), `Malformed` (400), `SizeConflict` or another `Conflict` (409), or
-    `Untrusted` (422).
+    Raises `NotFound` (404), `Unauthorized` (403), `Malformed` (400), `SizeConflict` (409), or `Untrusted` (422).
     """
     key = logs.get(request.claimed.origin)
     if key is None:
@@ -123,7 +122,7 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
     if request.old != known.size:
         raise SizeConflict(known.size, f"The newest checkpoint cosigned here is of {known.size} leaves, not of {request.old}.")
     if head.size == known.size and head.root != known.root:
-        raise Conflict(
+        raise Untrusted(
             WitnessCode.ROOT, f"Another checkpoint of {known.size} leaves was cosigned here: the log has two histories."
         )
     verify_consistency(known.size, head.size, known.root, head.root, request.proof)

@@ -163,9 +163,9 @@ def witness(
         sizes = {origin: latest.checkpoint.size if latest else 0 for origin, latest in logs.items()}
         url = f"{'https' if tls.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         show(
-            {"key": key, "url": url, "logs": sizes},
+            {"key": key, "keys": [str(each) for each in cosigner.keys], "url": url, "logs": sizes},
             f"[green]✓[/] The witness [bold]{escape(cosigner.key.name)}[/] listens at {escape(url)}.",
-            f"  key: {escape(key)}",
+            *(f"  key: {escape(str(each))}" for each in cosigner.keys),
             *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in sizes.items()),
             f"  Registries ask it with: treaty-registry serve --witness '{escape(f'{url}#{key}')}'",
             as_json=json,
