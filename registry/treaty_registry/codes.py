@@ -118,9 +118,19 @@ class RegistryLogCode(Code):
 class RegistryMirrorCode(Code):
     BEHIND = "mirror.behind", "The mirror could not follow its registry for two minutes.", Unavailable
     BLOB = "mirror.blob", "The registry does not serve a blob that a logged statement names.", Unavailable
-    DIRECTORY = "mirror.directory", "The data directory belongs to another mirror, or to a registry.", Conflict, Untrusted
+    DIRECTORY = (
+        "mirror.directory",
+        "The data directory belongs to another mirror, or to a registry.",
+        Conflict,
+        NotFound,
+        Untrusted,
+    )
+    INCOMPLETE = "mirror.incomplete", "A head was signed that the mirror to be promoted lacks.", Untrusted
+    KEYS = "mirror.keys", "The keys are not those of the mirrored log.", Conflict
     READ_ONLY = "mirror.read-only", "A mirror takes no writes; the refusal names the address of the registry.", Refused
     STOPPED = "mirror.stopped", "The mirror follows no further: the log broke a rule or signed two histories.", Unavailable
+    UNFINISHED = "mirror.unfinished", "The mirror has leaves that are not verified and stored yet.", Conflict
+    UNPROVED = "mirror.unproved", "Nothing proves that the mirror to be promoted is complete.", Conflict, Unavailable
     TRUSTED_ROOT = "mirror.trusted-root", "The trusted root is not the one that the genesis pins.", Unavailable, Untrusted
 
 

@@ -26,6 +26,9 @@ from .codes import SettingsCode
 from .connections import ConnectionLimits
 from .networks import TrustedProxies
 
+MIRROR_MARK = "mirror.json"
+"""The file of a data directory that is a mirror's (`mirroring.directory`). A registry never signs there."""
+
 
 @dataclass(frozen=True)
 class Rate:

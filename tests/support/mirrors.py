@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import AsyncIterator, Iterable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 from http_api import serving
@@ -19,6 +22,9 @@ from signers import NOW
 from treaty_client.registries.trust import RegistryName
 from treaty_registry.mirroring.mirrored_log import MirroredLog
 from treaty_registry.registry import Registry
+from treaty_registry.storage.embedded import embedded_postgres
+
+PROGRAM = Path(sys.executable).with_name("treaty-registry")
 
 _LINK = re.compile(r'(?:href|src)="(/[^"#]*)')
 _COMPARED = ("content-type", "etag", "cache-control", "vary", "content-disposition")
@@ -79,3 +85,75 @@ async def differences(url: str, mirror: str, asked: Iterable[tuple[str, str]]) -
         httpx.AsyncClient(base_url=mirror, trust_env=False, timeout=30) as copy,
     ):
         return [each for each in asked if await read(registry, *each) != await read(copy, *each)]
+
+
+@dataclass
+class MirrorProcess:
+    """`treaty-registry mirror` on one data directory, started and killed many times. `about`: what it printed."""
+
+    data: Path
+    upstream: str
+    port: int = field(default_factory=free_port)
+    options: tuple[str, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict)
+    process: asyncio.subprocess.Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Start it, without waiting."""
+        arguments = ["mirror", self.upstream, "--data", str(self.data), "--port", str(self.port), "--json", *self.options]
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        with (self.data.parent / f"{self.data.name}.log").open("ab") as errors:
+            self.process = await asyncio.create_subprocess_exec(PROGRAM, *arguments, stdout=-1, stderr=errors)
+
+    async def ready(self) -> bool:
+        """Wait until it listens; False when it ended instead, with the reason in `about`."""
+        assert self.process is not None and self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        self.about = json.loads(line) if line else {"error": "nothing said"}
+        return "error" not in self.about
+
+    async def kill(self) -> None:
+        """End it as a power failure would."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    async def stop(self) -> int:
+        """End it as its operator would; the exit status."""
+        assert self.process is not None
+        self.process.terminate()
+        return await self.process.wait()
+
+    async def health(self) -> tuple[int, str]:
+        """The status of its health check, and the code."""
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
+            answer = await client.get("/health/ready")
+        return answer.status_code, answer.json().get("code", "")
+
+    async def note(self) -> bytes:
+        """The checkpoint that it serves."""
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
+            return (await client.get("/checkpoint")).content
+
+
+@asynccontextmanager
+async def mirror_process(data: Path, upstream: str) -> AsyncIterator[MirrorProcess]:
+    """A mirror to be started; nothing of it runs on after the block."""
+    mirror = MirrorProcess(data, upstream)
+    try:
+        yield mirror
+    finally:
+        await mirror.kill()
+        async with embedded_postgres(data):
+            pass  # a killed mirror leaves its PostgreSQL running: attach to it, and stop it as the last one
+
+
+async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
+    """Wait until this holds."""
+    async with asyncio.timeout(seconds):
+        while not await holds():  # noqa: ASYNC110 (another process changes it)
+            await asyncio.sleep(0.05)

@@ -25,6 +25,7 @@ for _place, _help in {
     "serving:witness": "Witness logs: cosign checkpoints that extend the ones cosigned before.",
     "operating:accept_clock": "Let the running registry sign again after its clock has jumped ahead.",
     "operating:rebuild": "Derive every table from the log again, and correct the rows that differ.",
+    "operating:promote": "Make a registry of a mirror whose registry is gone for good.",
     "operating:audit": "Check all stored data: every signature, rule and decision.",
 }.items():
     app.command(f"{__package__}.{_place}", help=_help)

@@ -27,8 +27,8 @@ from treaty_consensus.log.equivocation import SUFFIX
 from treaty_consensus.log.note import VerifierKey
 
 from ..codes import RegistryMirrorCode
+from ..settings import MIRROR_MARK as MARK
 
-MARK = "mirror.json"
 _MAX_MARK = 4096
 
 
@@ -118,6 +118,12 @@ class MirrorDirectory:
         fitting = [signed for signed in found if signed.checkpoint.size <= size]
         # The served one comes first, and stays when both have one size: it may have more cosignatures.
         return max(fitting, key=lambda signed: signed.checkpoint.size, default=None)
+
+    def copied(self, key: VerifierKey) -> SignedCheckpoint | None:
+        """Return the checkpoint of the verified copy, or None."""
+        with suppress(FileNotFoundError, TreatyError):
+            return open_checkpoint((self.log / "checkpoint").read_bytes(), key)
+        return None
 
     def keep_trusted_root(self, data: bytes) -> None:
         """Store the trusted root."""

@@ -127,17 +127,26 @@ class Follower:
             )
         self._room.check()
         await self._tables.connect()
+        # First what is here: a crash may have left it, and the registry may be gone.
+        copied = await asyncio.to_thread(self._mirror.checkpoint)
+        if copied is not None and copied.checkpoint.size > self._run.replay.size:
+            await self._take_in(copied)
+            await self._publish(copied.note, copied)
         note = await self._client.checkpoint()
         signed = await self._copied(note)
+        await self._take_in(signed)
+        await self._publish(note, signed)
+        if self.failure is not None:
+            _log.info("followed again", size=signed.checkpoint.size)
+        self.failure = None
+
+    async def _take_in(self, signed: SignedCheckpoint) -> None:
+        """Verify and store all leaves of the copy, whose checkpoint is `signed`."""
         if signed.checkpoint.size > self._run.replay.size:
             async for _ in replayed(self._run, signed.checkpoint.size):
                 await self._commit()
         await self._commit()
         self._run.decisions.clear()  # they would grow with the log
-        await self._publish(note, signed)
-        if self.failure is not None:
-            _log.info("followed again", size=signed.checkpoint.size)
-        self.failure = None
 
     async def _copied(self, note: bytes) -> SignedCheckpoint:
         """Copy the entries of a checkpoint; return the checkpoint of the copy, which may be a larger one."""

@@ -122,7 +122,7 @@ class MirroredLog(ReadableLog):
             shown = directory.shown(upstream.key, tables.edge.size)
             # The first copy is complete before anything is served.
             if shown is None:
-                await follower.step()
+                await _begin(follower)
             else:
                 await _resume(follower, directory, tables, pool, upstream.key)
             about = await _about(pool, client, directory, upstream, settings.base_url)
@@ -174,6 +174,15 @@ class MirroredLog(ReadableLog):
                 f"The newest checkpoint that this mirror has verified is {int(age)} seconds old.{why}",
                 fix="Readers are served; agents refuse it once it is too old for their policies.",
             )
+
+
+async def _begin(follower: Follower) -> None:
+    try:
+        await follower.step()
+    except TreatyError:
+        # An earlier start had copied the log, and the registry is gone since then.
+        if follower.head is None:
+            raise
 
 
 async def _resume(follower: Follower, directory: MirrorDirectory, tables: MirrorTables, pool: Pool, key: VerifierKey) -> None:
