@@ -347,6 +347,10 @@ class WithdrawalCode(Code):
     NEEDED = "withdrawal.needed", "The blob is a suffix list that decisions need.", Refused
 
 
+class UploadCode(Code):
+    FORM = "upload.form", "The bytes are not an upload of entries (C2SP tlog-mirror).", Malformed
+
+
 class WitnessCode(Code):
     ANSWER = "witness.answer", "The answer is not one of a witness.", Malformed, Unavailable
     KEYS = "witness.keys", "The witnesses are not distinct cosignature keys within the caps.", Malformed

@@ -169,6 +169,7 @@ class RegistryWitnessCode(Code):
     REFUSED = "witness.refused", "The witness answered with an unexpected status.", Unavailable
     SILENT = "witness.silent", "The witness did not answer within 5 seconds.", Unavailable
     STORAGE = "witness.storage", "The witness cannot record checkpoints now.", Unavailable
+    UPLOAD = "witness.upload", "The upload does not continue the copy of the log.", Conflict
     UNREACHABLE = "witness.unreachable", "The witness cannot be reached.", Unavailable
 
 

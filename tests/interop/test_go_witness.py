@@ -20,13 +20,14 @@ from ports import free_port
 from registries import Web, ballot, grant, log, operator_in, settings_for
 from signers import NOW, ORIGIN, domain_signer, key_signer
 from witness_process import witness_process
-from witnesses import LOG, OTHER_LOG, History, leaves
+from witnesses import LOG, OTHER_LOG, WITNESSES, History, leaves
 
 from treaty_consensus.audit import Replay
 from treaty_consensus.kinds import Decision
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, add_signatures, sign, signature_lines
 from treaty_consensus.log.policy import Group, PolicyLog, PolicyWitness, WitnessPolicy
+from treaty_consensus.log.subtree import subtree_proof
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.statement import Statement
 from treaty_registry.data_directory import open_operator
@@ -119,6 +120,34 @@ async def test_tessera_reads_our_policies_and_decides_as_we_do(go_log: Path) -> 
             ours = policy.holds([key.verifier for key in cosigners])
             answer = await result(program, "satisfied", go_programs.b64(policy.format()), stdin=note)
             assert answer == {"satisfied": ours}, (quorum, chosen)
+
+
+async def test_torchwood_reads_our_policies_and_decides_as_we_do(go_log: Path) -> None:
+    program, history = go_log / "log", History.of(leaves(20))
+    names = [PolicyWitness(f"X{n}", key.verifier) for n, key in enumerate(WITNESSES)]
+    groups = (Group("A", 2, ("X0", "X1")), Group("B", 1, ("A", "X2")))
+    for logs, quorum in ((LOG, "A"), (LOG, "B"), (LOG, "X2"), (OTHER_LOG, "B")):
+        policy = WitnessPolicy((PolicyLog(logs.verifier),), tuple(names), groups, quorum)
+        for chosen in range(1, 8):
+            cosigners = [key for n, key in enumerate(WITNESSES) if chosen >> n & 1]
+            note = add_signatures(history.note(20), cosigners, time=NOW)
+            ours = logs is LOG and policy.holds([key.verifier for key in cosigners])
+            answer = await result(program, "policy", go_programs.b64(policy.format()), stdin=note)
+            assert answer == ({"holds": True, "size": 20} if ours else {"holds": False}), (quorum, chosen)
+
+
+async def test_subtree_proofs_cross_implementations(go_log: Path) -> None:
+    history, size = History.of(leaves(700)), 700
+
+    def root(begin: int, end: int) -> bytes:
+        return History.of(history.leaves[begin:end]).root(end - begin)
+
+    for start, end in ((0, 256), (256, 512), (512, 700), (512, 600), (0, 700), (0, 300), (0, 1), (256, 257)):
+        proof = subtree_proof(start, end, size, root)
+        for part, holds in ((root(start, end), True), (bytes(32), False)):
+            hashes = [go_programs.b64(each) for each in (history.root(size), part, *proof)]
+            answer = await result(go_log / "log", "subtree", size, hashes[0], start, end, *hashes[1:])
+            assert answer == {"holds": holds}, (start, end)
 
 
 @asynccontextmanager

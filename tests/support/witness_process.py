@@ -28,6 +28,7 @@ class WitnessProcess:
     logs: Sequence[VerifierKey]
     name: str | None = None
     port: int = 0
+    options: tuple[str, ...] = ()
     about: dict[str, Any] = field(default_factory=dict)
     process: asyncio.subprocess.Process | None = None
 
@@ -36,6 +37,7 @@ class WitnessProcess:
         self.port = self.port or free_port()
         arguments = ["witness", "--data", str(self.data), "--port", str(self.port), "--json"]
         arguments += [part for log in self.logs for part in ("--log", str(log))] + (["--name", self.name] if self.name else [])
+        arguments += self.options
         self.data.parent.mkdir(parents=True, exist_ok=True)
         with (self.data.parent / f"{self.data.name}.log").open("ab") as errors:
             pipe = asyncio.subprocess.PIPE

@@ -26,6 +26,7 @@ from ..server import serve as serve_http
 from ..settings import Quotas, Settings, WitnessName
 from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
+from ..witness.copies import Copies
 from ..witness.cosigner import Cosigner
 from ..witness.server import serve as serve_witness
 from .console import LogLines, show
@@ -134,6 +135,7 @@ def witness(
     host: str = "127.0.0.1",
     port: int = 8081,
     name: str | None = None,
+    mirror: Annotated[bool, Parameter(negative="")] = False,
     tls: TlsOptions = TlsOptions(),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -151,6 +153,8 @@ def witness(
         The port to listen on.
     name
         The permanent name of a new witness, such as witness.example/w1. Default: localhost:PORT/witness.
+    mirror
+        Keep copies of the logs too, which their operators upload (C2SP tlog-mirror), and serve them below URL/mirror.
     json
         Print one JSON value instead of text.
     """
@@ -158,12 +162,13 @@ def witness(
     named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
     listening = Listening(host, port, tls.tls_cert, tls.tls_key)
 
-    def announce(cosigner: Cosigner) -> None:
+    def announce(cosigner: Cosigner, copies: Copies | None) -> None:
         key, logs = str(cosigner.key), {origin: cosigner.latest(origin) for origin in cosigner.logs}
         sizes = {origin: latest.checkpoint.size if latest else 0 for origin, latest in logs.items()}
         url = f"{'https' if tls.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         show(
-            {"key": key, "keys": [str(each) for each in cosigner.keys], "url": url, "logs": sizes},
+            {"key": key, "keys": [str(each) for each in cosigner.keys], "url": url, "logs": sizes}
+            | ({"mirror": {"url": f"{url}/mirror", "keys": [str(each) for each in copies.keys]}} if copies else {}),
             f"[green]✓[/] The witness [bold]{escape(cosigner.key.name)}[/] listens at {escape(url)}.",
             *(f"  key: {escape(str(each))}" for each in cosigner.keys),
             *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in sizes.items()),
@@ -171,7 +176,7 @@ def witness(
             as_json=json,
         )
 
-    run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce))
+    run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce, mirror=mirror))
 
 
 def mirror(

@@ -2,6 +2,7 @@
 
     DATA/witness.key        0600: a C2SP signed-note signer key of type 0x04 (`PRIVATE+KEY+NAME+…`)
     DATA/witness-ml-dsa.key 0600: another one of the same name, of type 0x06 (ML-DSA-44)
+    DATA/mirror.key, DATA/mirror-ml-dsa.key, DATA/copies/    those of a mirror (`copies`)
     DATA/logs/HEX           the log's checkpoint, with no signature but the log's; HEX = SHA-256 of the origin
     DATA/evidence/HEX.equivocation.json        proofs that a log signed two histories; HEX = SHA-256 of the file
     DATA/lock               held by the running witness; never deleted
@@ -85,15 +86,20 @@ class Store:
 
         Raises as `key`.
         """
-        path = self._data / "witness-ml-dsa.key"
+        return self._named(self._data / "witness-ml-dsa.key", name, KeyType.ML_DSA_44)
+
+    def mirror_keys(self, name: str) -> list[SignerKey]:
+        """Return the two keys of the mirror `name`, made when there are none yet. Raises as `key`."""
+        kinds = {"mirror.key": KeyType.COSIGNATURE, "mirror-ml-dsa.key": KeyType.ML_DSA_44}
+        return [self._named(self._data / file, name, kind) for file, kind in kinds.items()]
+
+    def _named(self, path: Path, name: str, kind: KeyType) -> SignerKey:
         if not path.exists():
-            _create_key(path, name, KeyType.ML_DSA_44)
+            _create_key(path, name, kind)
         key = _read_key(path)
-        if key.name != name or key.type != KeyType.ML_DSA_44:
+        if (key.name, key.type) != (name, kind):
             raise Conflict(
-                RegistryWitnessCode.OTHER_NAME,
-                f"{path} is not the ML-DSA-44 key of {name}.",
-                fix="Bring both keys back from one backup.",
+                RegistryWitnessCode.OTHER_NAME, f"{path} is not the key of {name}.", fix="Bring all keys back from one backup."
             )
         return key
 

@@ -5,8 +5,9 @@ go 1.25.0
 tool github.com/transparency-dev/tessera/cmd/experimental/mirror/posix
 
 require (
+	filippo.io/torchwood v0.9.0
 	github.com/transparency-dev/formats v0.1.2-0.20260710124811-af9e607161b6
-	github.com/transparency-dev/merkle v0.0.3-0.20240919113952-3c979d16ee14
+	github.com/transparency-dev/merkle v0.0.3-0.20260707140218-77df88e508fa
 	github.com/transparency-dev/tessera v1.0.4
 	github.com/transparency-dev/witness v0.0.0-20260701145555-54dbcdd14f82
 	golang.org/x/mod v0.37.0
