@@ -14,9 +14,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from . import canonical
-from .codes import BallotCode, GenesisCode, IdentityCode, ParametersCode, StatementCode
+from .codes import BallotCode, GenesisCode, IdentityCode, ParametersCode, StatementCode, WitnessCode
 from .did import decode_multikey, is_host, parse_did, parse_key_id
 from .errors import Malformed
+from .log.note import KeyType
 from .log.witness import MAX_COSIGNERS, Quorum
 from .protocol import MAX_CARD, MAX_DOCUMENT, check_aliases, check_topic, is_origin, parse_namespace, parse_protocol_uri
 
@@ -277,8 +278,12 @@ class Witnesses(Body, frozen=True):
 
     @property
     def parsed(self) -> Quorum:
-        """Return the parsed keys. Raises `Malformed` (`witness.keys`, `note.key`)."""
-        return Quorum.parse(self.keys, self.quorum)
+        """Return the parsed keys, which are Ed25519 cosignature keys. Raises `Malformed` (`witness.keys`, `note.key`)."""
+        quorum = Quorum.parse(self.keys, self.quorum)
+        # A decision carries the cosignatures in its leaf, and one of ML-DSA-44 alone would nearly fill it.
+        if any(key.type != KeyType.COSIGNATURE for key in quorum.keys):
+            raise Malformed(WitnessCode.KEYS, "The witnesses of an election have Ed25519 cosignature keys (type 4).")
+        return quorum
 
 
 class Credit(Body, frozen=True):

@@ -14,7 +14,7 @@ from treaty_registry import codes as registry
 from . import GENERATORS
 
 TABLES: dict[str, list[str]] = {
-    "codes-anchors": ["anchors", "equivocation", "log", "witness"],
+    "codes-anchors": ["anchors", "equivocation", "log", "upload", "witness"],
     "codes-attestation": ["attestation"],
     "codes-audit": ["audit", "mirror"],
     "codes-authentication": ["authentication"],

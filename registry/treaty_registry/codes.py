@@ -115,6 +115,25 @@ class RegistryLogCode(Code):
     UNAVAILABLE = "log.unavailable", "The log did not confirm the statement; it may be logged. Retry.", Unavailable
 
 
+class RegistryMirrorCode(Code):
+    BEHIND = "mirror.behind", "The mirror could not follow its registry for two minutes.", Unavailable
+    BLOB = "mirror.blob", "The registry does not serve a blob that a logged statement names.", Unavailable
+    DIRECTORY = (
+        "mirror.directory",
+        "The data directory belongs to another mirror, or to a registry.",
+        Conflict,
+        NotFound,
+        Untrusted,
+    )
+    INCOMPLETE = "mirror.incomplete", "A head was signed that the mirror to be promoted lacks.", Untrusted
+    KEYS = "mirror.keys", "The keys are not those of the mirrored log.", Conflict
+    READ_ONLY = "mirror.read-only", "A mirror takes no writes; the refusal names the address of the registry.", Refused
+    STOPPED = "mirror.stopped", "The mirror follows no further: the log broke a rule or signed two histories.", Unavailable
+    UNFINISHED = "mirror.unfinished", "The mirror has leaves that are not verified and stored yet.", Conflict
+    UNPROVED = "mirror.unproved", "Nothing proves that the mirror to be promoted is complete.", Conflict, Unavailable
+    TRUSTED_ROOT = "mirror.trusted-root", "The trusted root is not the one that the genesis pins.", Unavailable, Untrusted
+
+
 class RegistryParametersCode(Code):
     FILE = "parameters.file", "The file does not state parameters, or is too large.", Malformed, TooLarge
 
@@ -150,6 +169,7 @@ class RegistryWitnessCode(Code):
     REFUSED = "witness.refused", "The witness answered with an unexpected status.", Unavailable
     SILENT = "witness.silent", "The witness did not answer within 5 seconds.", Unavailable
     STORAGE = "witness.storage", "The witness cannot record checkpoints now.", Unavailable
+    UPLOAD = "witness.upload", "The upload does not continue the copy of the log.", Conflict
     UNREACHABLE = "witness.unreachable", "The witness cannot be reached.", Unavailable
 
 

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from treaty_consensus.errors import NotFound
+from treaty_consensus.errors import Conflict, NotFound
 
-from .codes import KeysCode
+from .codes import KeysCode, RegistryMirrorCode
 from .keys import Operator, create_operator, load_operator
 from .log.fence import create_fence
-from .settings import Settings
+from .settings import MIRROR_MARK, Settings
 from .storage.embedded import embedded_postgres
 
 _log = structlog.get_logger(__name__)
@@ -35,6 +35,12 @@ def open_operator(settings: Settings) -> Operator:
     Raises `NotFound` when there are no keys and no origin to make them for, and `Conflict` when the settings name another
     origin.
     """
+    if (settings.data / MIRROR_MARK).exists():
+        raise Conflict(
+            RegistryMirrorCode.DIRECTORY,
+            f"{settings.data} is a mirror, which signs nothing.",
+            fix="Serve it with: treaty-registry mirror. If its registry is gone for good: treaty-registry promote",
+        )
     if not settings.keys.exists():
         if settings.origin is None:
             raise NotFound(

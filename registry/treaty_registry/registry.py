@@ -10,7 +10,7 @@ and pass it to each. Methods raise `Unavailable` when PostgreSQL does not answer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import TypeAlias
@@ -24,7 +24,7 @@ from treaty_consensus import canonical
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.principals import SuffixList
-from treaty_consensus.errors import NotFound, TreatyError, Unauthorized, Unavailable
+from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
 from treaty_consensus.statement import Verified
@@ -33,7 +33,7 @@ from . import projection
 from .admission.identities import Identities
 from .admission.intake import Intake
 from .admission.uploads import Uploads
-from .codes import RegistryIdentityCode, RegistryStatementCode
+from .codes import RegistryIdentityCode
 from .data_directory import open_operator, running_database
 from .keys import Operator, Testimony
 from .log.changes import Changes
@@ -50,6 +50,7 @@ from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
 from .operator.parameters import Announced, Draft, ParametersStatus, read_draft, read_parameters_status
 from .operator.schedule import Schedule, read_timetable
+from .readable import ReadableLog
 from .readiness import Readiness
 from .settings import Settings
 from .sigstore_authority.keys import AuthorityKeys
@@ -69,7 +70,7 @@ Resolve: TypeAlias = Callable[[Did], Awaitable[DidDocument]]
 _log = structlog.get_logger(__name__)
 
 
-class Registry:
+class Registry(ReadableLog):
     """A log with all its services. Made by `open`."""
 
     def __init__(
@@ -119,8 +120,7 @@ class Registry:
             sequencer=self.sequencer,
             reader=self.reader,
         )
-        # For pages: foreign blobs are read where admission checks them.
-        self.read_blobs = self._intake.read
+        self.checker = self._intake.checker
         self.decisions = Decisions(
             pool=pool,
             blobs=self.blobs,
@@ -226,11 +226,6 @@ class Registry:
         """Charge one request to the Sigstore services to an IP address. Raises `Unavailable`."""
         self._intake.submissions.charge_service(source)
 
-    async def blob(self, sha256: str) -> bytes:
-        """Return a blob that a logged statement names. Raises `NotFound`, also for a pending upload, or `Gone` when it was
-        withdrawn."""
-        return await self.uploads.served(canonical.parse_digest(sha256))
-
     async def append(self, leaf: bytes) -> LoggedLeaf:
         """Log a Sigstore leaf. Raises `Malformed`, `TooLarge` or `Unavailable`."""
         parse_sigstore_leaf(leaf)
@@ -239,34 +234,6 @@ class Registry:
             raise position
         assert position.proof is not None, "Sigstore leaves are always new"
         return LoggedLeaf(position.index, position.head.size, position.proof, position.head.root, position.head.note.decode())
-
-    async def leaves(self, indexes: Iterable[int], head: Head | None = None) -> dict[int, bytes]:
-        """Return the leaves at `indexes`. Raises `NotFound` when one is not below the head."""
-        return await self.reader.leaves(indexes, head or self.head)
-
-    async def inclusion(self, indexes: Iterable[int], head: Head | None = None) -> dict[int, list[bytes]]:
-        """Return inclusion proofs at `head`. Raises `NotFound` when an index is not below it."""
-        return await self.reader.inclusion(indexes, head or self.head)
-
-    async def consistency(self, old: int, head: Head | None = None) -> list[bytes]:
-        """Return the consistency proof from the tree of `old` leaves to `head`. Raises `NotFound` when the head is smaller."""
-        return await self.reader.consistency(old, head or self.head)
-
-    async def receipt(self, statement_id: str, head: Head | None = None) -> bytes:
-        """Return the receipt (C2SP tlog-proof) of the statement with this id. Raises `NotFound`."""
-        canonical.parse_digest(statement_id)
-        at = head or self.head
-        index = (await self.reader.index_of([statement_id], at)).get(statement_id)
-        if index is None:
-            raise NotFound(RegistryStatementCode.NOT_LOGGED, f"The statement {statement_id} is not in this log.")
-        return (await self.reader.receipts([index], at))[index]
-
-    async def tile(self, path: str, head: Head | None = None) -> bytes | None:
-        """Return a hash tile or entry bundle by its path, such as /tile/0/x001/234.p/5 or /tile/entries/000.
-
-        None when the log is not large enough yet. Raises `Malformed` when it is not the path of a tile.
-        """
-        return await self.reader.tile(path, head or self.head)
 
     async def authentication_keys(self, did: str) -> Mapping[str, bytes]:
         """Return the current keys of a DID: DID URL → raw Ed25519. They are the keys that a new statement would be judged by.

@@ -31,15 +31,15 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key, limits)
     # Before the registry opens: a taken port must not cost a start and a stop of the database.
     listening.check()
-    with _ended_by_sigterm():
+    with ended_by_sigterm():
         async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
             app = create_app(registry)
-            _settle()
+            settle()
             await listening.serve(app, lambda: ready(registry), registry.begin_stop)
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
+def ended_by_sigterm() -> Iterator[None]:
     """End the block at SIGTERM, as `listening.serve` does later with its own handler.
 
     By default SIGTERM ends the process at once, and a database that is being started would stay without a user.
@@ -62,7 +62,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         task.uncancel()
 
 
-def _settle() -> None:
+def settle() -> None:
     """Configure the interpreter so that the objects of the start cost nothing while requests are answered."""
     # A full garbage collection visits every object, which blocks all answers for a tenth of a second.
     # Modules, routes and schemas are permanent, so they are excluded after this one collection.

@@ -16,15 +16,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from treaty_client.registries.trust import parse_base_url
+from treaty_client.base_url import parse_base_url
 from treaty_consensus.errors import Conflict, Malformed
 from treaty_consensus.log.note import VerifierKey
-from treaty_consensus.log.witness import Quorum
+from treaty_consensus.log.witness import MAX_COSIGNERS, Quorum
 from treaty_consensus.protocol import is_origin
 
 from .codes import SettingsCode
 from .connections import ConnectionLimits
 from .networks import TrustedProxies
+
+MIRROR_MARK = "mirror.json"
+"""The file of a data directory that is a mirror's (`mirroring.directory`). A registry never signs there."""
 
 
 @dataclass(frozen=True)
@@ -149,9 +152,16 @@ class Settings:
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Malformed(SettingsCode.TLS, "TLS needs both a certificate and its key.", fix="Give --tls-cert and --tls-key.")
-        # One witness is one public key. The same key under two names would count twice.
-        if self.witnesses:
-            Quorum(tuple(witness.key for witness in self.witnesses), 1)
+        keys = [witness.key for witness in self.witnesses]
+        for key in keys:
+            Quorum((key,), 1)
+        # The same key under two names would count twice. A witness may have a key of each type, under one name.
+        if len({key.public for key in keys}) != len(keys) or len(keys) > 2 * MAX_COSIGNERS:
+            raise Malformed(
+                SettingsCode.WITNESS,
+                f"Two witnesses have the same key, or there are more than {2 * MAX_COSIGNERS}.",
+                fix="Name each key of a witness once.",
+            )
 
     @property
     def keys(self) -> Path:

@@ -18,9 +18,10 @@ from treaty_consensus.canonical import loads
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Decision
 from treaty_consensus.printable import escaped, short
 
-from ..audit.auditor import AuditedDecision, AuditOptions, AuditReport, read_anchors
+from ..audit.auditor import AuditOptions, AuditReport, read_anchors
 from ..audit.auditor import audit as audit_log
 from ..audit.decision import read_transcript
+from ..audit.replay import AuditedDecision
 from ..registries.trust import TrustedRegistries, parse_registry_name
 from .context import Options, run
 from .explanation import explain

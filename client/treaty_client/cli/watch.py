@@ -133,7 +133,7 @@ async def _watch(
         options.output.errors.print(f"[yellow]•[/] {escape(escaped(error.message))}  [dim]{escape(error.code)}[/]{again}")
 
     with Cursors.open(state, trusted.name.key) as cursors:
-        async with RegistryClient(trusted.name.base_url, options.network) as client:
+        async with RegistryClient(options.sources(), options.network) as client:
             tail = LogTail(client, options.registries, origin, policy, time.time)
             watcher = Watcher(
                 client=client,

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -27,6 +26,7 @@ from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
 
 from .. import durable
+from ..base_url import parse_base_url
 from ..codes import ClientRegistryCode
 from .signed import SIGNED, SignedIds
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .memory import SeenLeaves
 
 MAX_FILE = 16 * 1024 * 1024
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -78,22 +77,6 @@ class TrustedRegistry:
         from treaty_consensus.log.checkpoint import open_checkpoint  # the names of registries are read without checkpoints
 
         return None if self.seen is None else open_checkpoint(self.seen, self.name.key)
-
-
-def parse_base_url(text: str) -> str:
-    """Check a registry's URL and return it without a slash at its end. Raises `Malformed` (`registry.url`)."""
-    try:
-        parts = urlsplit(text)
-        # Read for its check only: `urlsplit` finds a bad port when it is asked for.
-        _ = parts.port
-    except ValueError as error:
-        raise _bad_url(text) from error
-    # http only on this machine, because that traffic crosses no network.
-    local = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    plain = parts.username is None and not parts.query and not parts.fragment and parts.hostname and text.isprintable()
-    if not plain or not (parts.scheme == "https" or local) or len(text) > 512:
-        raise _bad_url(text)
-    return text.rstrip("/")
 
 
 def parse_registry_name(text: str) -> RegistryName:
@@ -235,11 +218,3 @@ def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
         raise Malformed(ClientRegistryCode.FILE, f"registries.json lists the key of {name.origin} under {origin}.")
     seen = None if entry.checkpoint is None else canonical.b64decode(entry.checkpoint, limit=MAX_NOTE_BYTES)
     return TrustedRegistry(name, seen)
-
-
-def _bad_url(text: str) -> Malformed:
-    return Malformed(
-        ClientRegistryCode.URL,
-        f"Not the URL of a registry: {text[:120]!r}.",
-        fix="Use https://HOST, or http:// with localhost, 127.0.0.1 or [::1].",
-    )

@@ -10,8 +10,8 @@ PREFIX/add-checkpoint:
     registry.example LF …              the checkpoint, a signed note
 
 `docs/specification/log.md`, "Witnesses", lists the answers and their order: 400 (form), 404, 403, 400 (size), 409, 422. This
-is version 1.0.0 of C2SP. Its successor will answer another root of the same size by 422. For a log both mean the same: the
-witness knows another history.
+is C2SP of 2026. Version 1.0.0 answered another root of the same size by 409 without a size, and some witnesses do so today. For
+a log both mean the same: the witness knows another history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..codes import CheckpointCode, WitnessCode
 from ..errors import Conflict, Malformed, NotFound, TooLarge, TreatyError, Unauthorized, Untrusted
 from .checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
 from .merkle import EMPTY_ROOT, HASH_SIZE, MAX_SIZE, verify_consistency
-from .note import MAX_NOTE_BYTES, KeyType, VerifierKey, open_note, signature_lines, text_of
+from .note import MAX_NOTE_BYTES, VerifierKey, open_note, signature_lines, text_of
 
 # A tree of 2^63 - 1 leaves needs no more hashes.
 MAX_PROOF_LINES = 63
@@ -107,8 +107,7 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
     `logs`: origin → the key of each known log.
     `latest`: the checkpoint that was cosigned last for the requested log, or None.
 
-    Raises `NotFound` (404), `Unauthorized` (403), `Malformed` (400), `SizeConflict` or another `Conflict` (409), or
-    `Untrusted` (422).
+    Raises `NotFound` (404), `Unauthorized` (403), `Malformed` (400), `SizeConflict` (409), or `Untrusted` (422).
     """
     key = logs.get(request.claimed.origin)
     if key is None:
@@ -123,7 +122,7 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
     if request.old != known.size:
         raise SizeConflict(known.size, f"The newest checkpoint cosigned here is of {known.size} leaves, not of {request.old}.")
     if head.size == known.size and head.root != known.root:
-        raise Conflict(
+        raise Untrusted(
             WitnessCode.ROOT, f"Another checkpoint of {known.size} leaves was cosigned here: the log has two histories."
         )
     verify_consistency(known.size, head.size, known.root, head.root, request.proof)
@@ -174,11 +173,11 @@ class Quorum:
     def __post_init__(self) -> None:
         # One operator with two names must not count as two witnesses.
         distinct = len(self.keys) == len({key.public for key in self.keys}) == len({key.name for key in self.keys})
-        proper = all(key.type == KeyType.COSIGNATURE and len(key.name) <= MAX_COSIGNER_NAME for key in self.keys)
+        proper = all(key.type.has_time and len(key.name) <= MAX_COSIGNER_NAME for key in self.keys)
         if not (distinct and proper and 1 <= self.needed <= len(self.keys) <= MAX_COSIGNERS):
             raise Malformed(
                 WitnessCode.KEYS,
-                f"Witnesses must be at most {MAX_COSIGNERS} distinct cosignature keys (type 4) with names of at most "
+                f"Witnesses must be at most {MAX_COSIGNERS} distinct cosignature keys (type 4 or 6) with names of at most "
                 f"{MAX_COSIGNER_NAME} characters, and the quorum is no larger than their number.",
             )
 
@@ -198,18 +197,19 @@ class Quorum:
         """
         # A cosignature of another head proves nothing about this one.
         if text_of(note) != checkpoint.format():
-            raise _not_witnessed("it is the note of another checkpoint")
+            raise not_witnessed("it is the note of another checkpoint")
         try:
             signatures = open_note(note, self.keys).signatures
         except Untrusted as error:
-            raise _not_witnessed("no witness cosigned it, or the signature of one does not verify") from error
+            raise not_witnessed("no witness cosigned it, or the signature of one does not verify") from error
         count = sum(signature.time is not None and signature.time >= since for signature in signatures)
         if count < self.needed:
             old = " recently" if since else ""
-            raise _not_witnessed(f"{count} of {len(self.keys)} witnesses cosigned it{old}, {self.needed} have to")
+            raise not_witnessed(f"{count} of {len(self.keys)} witnesses cosigned it{old}, {self.needed} have to")
 
 
-def _not_witnessed(why: str) -> Untrusted:
+def not_witnessed(why: str) -> Untrusted:
+    """Return the error for a checkpoint without the cosignatures that it needs."""
     return Untrusted(
         CheckpointCode.NOT_WITNESSED,
         f"The checkpoint is not witnessed: {why}.",

@@ -1,4 +1,4 @@
-"""Define the commands that create or run a server: `init`, `migrate`, `serve`, `witness`."""
+"""Define the commands that create or run a server: `init`, `migrate`, `serve`, `mirror`, `witness`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from treaty_client.network.hosts import Network
+from treaty_client.registries.trust import parse_registry_name
 from treaty_consensus.log.note import VerifierKey
 
 from ..data_directory import running_database
 from ..listening import Listening
+from ..mirroring.mirrored_log import MirroredLog
+from ..mirroring.server import serve as serve_mirror
 from ..networks import TrustedProxies
 from ..registry import Registry
 from ..server import serve as serve_http
 from ..settings import Quotas, Settings, WitnessName
 from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
+from ..witness.copies import Copies
 from ..witness.cosigner import Cosigner
 from ..witness.server import serve as serve_witness
 from .console import LogLines, show
@@ -131,6 +135,7 @@ def witness(
     host: str = "127.0.0.1",
     port: int = 8081,
     name: str | None = None,
+    mirror: Annotated[bool, Parameter(negative="")] = False,
     tls: TlsOptions = TlsOptions(),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -148,6 +153,8 @@ def witness(
         The port to listen on.
     name
         The permanent name of a new witness, such as witness.example/w1. Default: localhost:PORT/witness.
+    mirror
+        Keep copies of the logs too, which their operators upload (C2SP tlog-mirror), and serve them below URL/mirror.
     json
         Print one JSON value instead of text.
     """
@@ -155,20 +162,77 @@ def witness(
     named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
     listening = Listening(host, port, tls.tls_cert, tls.tls_key)
 
-    def announce(cosigner: Cosigner) -> None:
+    def announce(cosigner: Cosigner, copies: Copies | None) -> None:
         key, logs = str(cosigner.key), {origin: cosigner.latest(origin) for origin in cosigner.logs}
         sizes = {origin: latest.checkpoint.size if latest else 0 for origin, latest in logs.items()}
         url = f"{'https' if tls.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         show(
-            {"key": key, "url": url, "logs": sizes},
+            {"key": key, "keys": [str(each) for each in cosigner.keys], "url": url, "logs": sizes}
+            | ({"mirror": {"url": f"{url}/mirror", "keys": [str(each) for each in copies.keys]}} if copies else {}),
             f"[green]✓[/] The witness [bold]{escape(cosigner.key.name)}[/] listens at {escape(url)}.",
-            f"  key: {escape(key)}",
+            *(f"  key: {escape(str(each))}" for each in cosigner.keys),
             *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in sizes.items()),
             f"  Registries ask it with: treaty-registry serve --witness '{escape(f'{url}#{key}')}'",
             as_json=json,
         )
 
-    run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce))
+    run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce, mirror=mirror))
+
+
+def mirror(
+    upstream: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8082,
+    base_url: str | None = None,
+    tls: TlsOptions = TlsOptions(),
+    resolve: tuple[str, ...] = (),
+    ca: Path | None = None,
+    trusted_proxy: tuple[str, ...] = (),
+    options: Options = Options(),
+) -> None:
+    """Mirror a registry: follow its log, check every rule, and serve its reads.
+
+    Parameters
+    ----------
+    upstream
+        The registry, as its operator names it: URL#KEY. The key is not taken from the registry itself.
+    host
+        The address to listen on.
+    port
+        The port to listen on.
+    base_url
+        The URL of the registry in pages and refusals, if it is not the one that the registry names itself.
+    resolve
+        HOST=IP:PORT: reach the host of the registry there. May be repeated.
+    ca
+        A PEM file of certificate authorities to accept for it besides the public ones.
+    trusted_proxy
+        The address or network of a reverse proxy whose X-Forwarded-For names the reader. May be repeated.
+    """
+    log_to_stderr()
+    settings = replace(
+        options.settings,
+        host=host,
+        port=port,
+        base_url=base_url,
+        tls_cert=tls.tls_cert,
+        tls_key=tls.tls_key,
+        resolve=Network.parse(resolve, ca).resolve,
+        ca=ca,
+        proxies=TrustedProxies.parse(trusted_proxy),
+    )
+
+    def announce(log: MirroredLog) -> None:
+        url = f"{'https' if tls.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        options.show(
+            {"origin": log.origin, "url": url, "upstream": str(log.upstream), "size": log.head.size},
+            f"[green]✓[/] The mirror of [bold]{escape(log.origin)}[/] listens at {escape(url)} ({log.head.size} leaves).",
+            f"  It follows {escape(log.upstream.base_url)}, and takes no writes.",
+            "  Ctrl-C stops it.",
+        )
+
+    run(serve_mirror(settings, parse_registry_name(upstream), announce))
 
 
 def log_to_stderr() -> None:

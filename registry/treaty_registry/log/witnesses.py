@@ -24,6 +24,7 @@ from treaty_consensus.codes import WitnessCode
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Witnesses
 from treaty_consensus.log.merkle import MAX_SIZE
+from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.witness import SIZE_TYPE, AddCheckpoint, cosignature
 
 from ..codes import RegistryWitnessCode
@@ -52,8 +53,8 @@ class WitnessClient:
         self._witnesses = [_Witness(name, self._http, leader, reader) for name in witnesses]
         self._leader = leader
         self._asked: Head | None = None
-        self._lines: dict[str, bytes] = {}  # name of the witness → its line for the head sent last
-        self._again: dict[str, asyncio.Task[None]] = {}  # retries of failing witnesses
+        self._lines: dict[VerifierKey, bytes] = {}  # its key → its line for the head sent last
+        self._again: dict[VerifierKey, asyncio.Task[None]] = {}  # retries of failing witnesses
 
     @property
     def failing(self) -> dict[str, str]:
@@ -104,12 +105,12 @@ class WitnessClient:
         """Ask all witnesses that are not failing, and publish their cosignatures. Start retries for those that fail."""
         self._asked, self._lines = head, {}
         # A failing witness is asked separately, so it delays the others only once.
-        asked = [witness for witness in self._witnesses if witness.key.name not in self._again]
+        asked = [witness for witness in self._witnesses if witness.key not in self._again]
         lines = await asyncio.gather(*(witness.cosign(head) for witness in asked))
-        self._publish(head, {witness.key.name: line for witness, line in zip(asked, lines, strict=True) if line})
+        self._publish(head, {witness.key: line for witness, line in zip(asked, lines, strict=True) if line})
         for witness in asked:
             if witness.failure:
-                self._again[witness.key.name] = asyncio.create_task(self._ask_again(witness))
+                self._again[witness.key] = asyncio.create_task(self._ask_again(witness))
 
     async def _ask_again(self, witness: _Witness) -> None:
         pause = _AGAIN
@@ -122,16 +123,16 @@ class WitnessClient:
             assert head is not None, "it failed when it was asked"
             line = await witness.cosign(head)
             if not witness.failure:
-                del self._again[witness.key.name]
-                self._publish(head, {witness.key.name: line} if line else {})
+                del self._again[witness.key]
+                self._publish(head, {witness.key: line} if line else {})
                 return
 
-    def _publish(self, head: Head, lines: dict[str, bytes]) -> None:
+    def _publish(self, head: Head, lines: dict[VerifierKey, bytes]) -> None:
         """Add cosignatures to the head that was asked for last. Cosignatures of an older head are too late and are dropped."""
         # A late line must not be added to another head's note.
         if head is self._asked and lines:
             self._lines |= lines
-            note = [self._lines[witness.key.name] for witness in self._witnesses if witness.key.name in self._lines]
+            note = [self._lines[witness.key] for witness in self._witnesses if witness.key in self._lines]
             self._leader.witness(head.cosigned(b"".join(note)))
 
 

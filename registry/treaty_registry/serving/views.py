@@ -39,7 +39,7 @@ from ..catalogue.standing import StandingQueries
 from ..codes import RegistryStatementCode
 from ..log.changes import CATALOGUE, HEAD, PERIODIC, Changes, elected
 from ..networks import sender
-from ..registry import Head, Registry
+from ..readable import Head, ReadableLog
 from .bundles import Plan, assemble, protocol_plan, topic_plan
 from .cache import ResponseCache
 from .negotiation import Form
@@ -100,7 +100,7 @@ class BundleView(Representation):
 class Views:
     """Makes and caches representations. One per process, on one event loop."""
 
-    def __init__(self, registry: Registry, memory: ResponseCache | None = None, period: float = PERIOD) -> None:
+    def __init__(self, registry: ReadableLog, memory: ResponseCache | None = None, period: float = PERIOD) -> None:
         self.registry = registry
         self.catalogue = Catalogue(registry.pool)
         self.retrieval = Retrieval(registry.pool)

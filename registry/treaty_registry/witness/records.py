@@ -1,6 +1,8 @@
 """Store a witness's key, and for each log the newest checkpoint that it may have cosigned.
 
     DATA/witness.key        0600: a C2SP signed-note signer key of type 0x04 (`PRIVATE+KEY+NAME+…`)
+    DATA/witness-ml-dsa.key 0600: another one of the same name, of type 0x06 (ML-DSA-44)
+    DATA/mirror.key, DATA/mirror-ml-dsa.key, DATA/copies/    those of a mirror (`copies`)
     DATA/logs/HEX           the log's checkpoint, with no signature but the log's; HEX = SHA-256 of the origin
     DATA/evidence/HEX.equivocation.json        proofs that a log signed two histories; HEX = SHA-256 of the file
     DATA/lock               held by the running witness; never deleted
@@ -69,16 +71,35 @@ class Store:
                 raise NotFound(
                     RegistryWitnessCode.NO_KEY, f"There is no witness in {self._data}.", fix="Name it to make one: --name NAME"
                 )
-            made = SignerKey(name, KeyType.COSIGNATURE, secrets.token_bytes(32))
-            # A key that no quorum can name is refused before it is stored.
-            Quorum((made.verifier,), 1)
-            durable.create(path, f"{made.format()}\n".encode(), mode=0o600)
+            _create_key(path, name, KeyType.COSIGNATURE)
         key = _read_key(path)
         if name not in (None, key.name):
             raise Conflict(
                 RegistryWitnessCode.OTHER_NAME,
                 f"The witness in {self._data} is {key.name}. Its name cannot change.",
                 fix="Leave --name out, or choose an empty directory.",
+            )
+        return key
+
+    def ml_dsa_key(self, name: str) -> SignerKey:
+        """Return the ML-DSA-44 key of the witness `name`, made when there is none yet, as for a witness of an earlier release.
+
+        Raises as `key`.
+        """
+        return self._named(self._data / "witness-ml-dsa.key", name, KeyType.ML_DSA_44)
+
+    def mirror_keys(self, name: str) -> list[SignerKey]:
+        """Return the two keys of the mirror `name`, made when there are none yet. Raises as `key`."""
+        kinds = {"mirror.key": KeyType.COSIGNATURE, "mirror-ml-dsa.key": KeyType.ML_DSA_44}
+        return [self._named(self._data / file, name, kind) for file, kind in kinds.items()]
+
+    def _named(self, path: Path, name: str, kind: KeyType) -> SignerKey:
+        if not path.exists():
+            _create_key(path, name, kind)
+        key = _read_key(path)
+        if (key.name, key.type) != (name, kind):
+            raise Conflict(
+                RegistryWitnessCode.OTHER_NAME, f"{path} is not the key of {name}.", fix="Bring all keys back from one backup."
             )
         return key
 
@@ -111,6 +132,13 @@ class Store:
 
     def _record(self, origin: str) -> Path:
         return self._data / "logs" / hex_digest(origin.encode())
+
+
+def _create_key(path: Path, name: str, kind: KeyType) -> None:
+    made = SignerKey(name, kind, secrets.token_bytes(32))
+    # A key that no quorum can name is refused before it is stored.
+    Quorum((made.verifier,), 1)
+    durable.create(path, f"{made.format()}\n".encode(), mode=0o600)
 
 
 def _read_key(path: Path) -> SignerKey:

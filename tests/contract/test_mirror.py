@@ -1,0 +1,59 @@
+"""A mirror answers every read as its registry does, byte for byte, takes no writes, and follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+from http_api import problem, serving
+from mirrors import caught_up, crawl, differences, mirrored, served
+from populated_catalogue import populate
+from ports import free_port
+from postgres_server import Postgres
+from registries import Web, grant, log
+from signers import key_signer
+
+from treaty_registry.registry import Registry
+
+WRITER = key_signer("writer")
+
+
+async def test_every_read_is_answered_byte_for_byte(registry: Registry, web: Web, postgres: Postgres, tmp_path: Path) -> None:
+    await populate(registry, web)
+    async with (
+        postgres.fresh() as database,
+        serving(registry, free_port(), period=0) as url,
+        mirrored(tmp_path / "mirror", database, registry, url) as mirror,
+        served(mirror) as copy,
+    ):
+        await caught_up(mirror, registry)
+        asked = await crawl(url)
+        assert len(asked) > 500
+        assert await differences(url, copy, asked) == []
+        await log(registry, grant(WRITER, 1), WRITER)
+        await caught_up(mirror, registry)
+        assert await differences(url, copy, asked[:60]) == []
+
+
+async def test_writes_are_refused_with_the_address_of_the_registry(
+    registry: Registry, postgres: Postgres, tmp_path: Path
+) -> None:
+    async with (
+        postgres.fresh() as database,
+        serving(registry, free_port()) as url,
+        mirrored(tmp_path / "mirror", database, registry, url) as mirror,
+        served(mirror) as copy,
+        httpx.AsyncClient(base_url=copy, trust_env=False) as client,
+    ):
+        for method, path in (
+            ("POST", "/statements"),
+            ("PUT", f"/blobs/sha256/{'ab' * 32}"),
+            ("POST", "/identities/did:wba:alice.example"),
+            ("POST", "/sigstore/api/v2/signingCert"),
+            ("POST", "/sigstore/api/v1/timestamp"),
+            ("POST", "/sigstore/api/v2/log/entries"),
+        ):
+            refused = problem(await client.request(method, path, content=b"{}"), 422, "mirror.read-only")
+            assert registry.base_url in refused["fix"]
+        assert mirror.head.size == registry.head.size
+        assert (await client.get("/health/ready")).json() == {"status": "ready"}
