@@ -45,7 +45,9 @@ class FenceCode(Code):
     BEHIND = "fence.behind", "The database is behind the record of signed heads, or forked from it.", Untrusted
     EXISTS = "fence.exists", "There is a record of signed heads, and its keys are missing.", Conflict
     HELD = "fence.held", "Another process signs on the data directory.", Unavailable
+    IGNORED = "fence.ignored", "The object store does not keep the conditions of a write.", Refused
     MISSING = "fence.missing", "The record of signed heads is missing.", NotFound
+    MOVED = "fence.moved", "Another node has advanced the record of signed heads.", Unavailable
     OTHER_LOG = "fence.other-log", "The record of signed heads is of another log.", Untrusted
     UNREADABLE = "fence.unreadable", "The record of signed heads is damaged.", Untrusted
 
