@@ -12,7 +12,21 @@ from litestar.openapi import OpenAPIConfig
 from .pages.documentation import ARCHIVE
 from .pages.pages import Pages
 from .registry import Registry
-from .routes import blobs, health, identities, log, names, openapi, pages, protocols, sigstore, standing, statements, topics
+from .routes import (
+    blobs,
+    health,
+    identities,
+    log,
+    names,
+    nodes,
+    openapi,
+    pages,
+    protocols,
+    sigstore,
+    standing,
+    statements,
+    topics,
+)
 from .routes.responses import on_exception
 from .serving.bodies import MAX_BODY
 from .serving.cache import ResponseCache
@@ -65,6 +79,7 @@ _ROUTES = [
     pages.documentation,
     health.live,
     health.ready,
+    nodes.proposals,
 ]
 
 

@@ -74,6 +74,12 @@ class KeysCode(Code):
     MODE = "keys.mode", "Other users of the machine can read a key file.", Untrusted
 
 
+class NodeCode(Code):
+    CODE = "node.code", "The request comes from no node of this registry.", Unauthorized
+    REPEATED = "node.repeated", "The request of a node was taken before.", Conflict
+    REQUEST = "node.request", "The bytes are not a request of a node.", Malformed
+
+
 class QuotaCode(Code):
     BUSY = "quota.busy", "More statements wait than the registry takes in 5 seconds. Retry later.", Unavailable
     PREFIX = "quota.prefix", "Too many statements came from one network prefix. Retry later.", Unavailable
@@ -174,6 +180,7 @@ class ServiceCode(Code):
 
 class SettingsCode(Code):
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
+    NODE = "settings.node", "The settings of a node are missing or do not fit.", Malformed
     ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
     OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
     TLS = "settings.tls", "The files are no certificate chain and its key.", Malformed

@@ -11,8 +11,7 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from ..data_directory import open_operator, running_database
-from ..log.fence import read_fence
+from ..data_directory import open_operator, read_record, running_database
 from ..operator import maintenance
 from ..operator.control import ask
 from ..operator.decisions import Decided
@@ -104,7 +103,7 @@ def audit(*, options: Options = Options()) -> int:
         operator = await asyncio.to_thread(open_operator, settings)
         # Before the database: beside a live registry the fence moves on, and must not be ahead of the rows that are
         # read.
-        record = await asyncio.to_thread(read_fence, settings.fence, operator.origin)
+        record = await asyncio.to_thread(read_record, settings, operator.origin)
         blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
         async with running_database(settings) as url, connect(url) as connection, connect(url) as reader:
             return await maintenance.audit(connection, reader, blobs, record)

@@ -33,6 +33,8 @@ class Options:
         The URL of a PostgreSQL server. Default: an embedded one, in the data directory.
     blobs
         The URL of an object store for documents and wheels (s3://BUCKET/PATH, …). Default: a folder in the data directory.
+    head
+        The URL of the record of the newest signed head (s3://BUCKET/PATH/head, …). Default: a file in the data directory.
     json
         Print one JSON value instead of text.
     """
@@ -42,6 +44,7 @@ class Options:
     )
     database: Annotated[str | None, Parameter(env_var="TREATY_DATABASE_URL")] = None
     blobs: Annotated[str | None, Parameter(env_var="TREATY_BLOBS_URL")] = None
+    head: Annotated[str | None, Parameter(env_var="TREATY_HEAD_URL")] = None
     json: Annotated[bool, Parameter(negative="")] = False
 
     def show(self, value: dict[str, Any], *renderables: Any) -> None:
@@ -51,7 +54,7 @@ class Options:
     @property
     def settings(self) -> Settings:
         """Return the settings for an existing log."""
-        return Settings(data=self.data, database=self.database or None, blobs=self.blobs or None)
+        return Settings(data=self.data, database=self.database or None, blobs=self.blobs or None, head=self.head or None)
 
 
 @Parameter(name="*")

@@ -42,6 +42,7 @@ def serve(
     trusted_proxy: tuple[str, ...] = (),
     parameters: Path | None = None,
     witness: tuple[str, ...] = (),
+    node: Annotated[str | None, Parameter(env_var="TREATY_NODE_URL")] = None,
     options: Options = Options(),
 ) -> None:
     """Serve the registry. In an empty data directory, make a new log first.
@@ -68,6 +69,8 @@ def serve(
         A TOML file with the constants of a new log's election. Default: a development electorate.
     witness
         URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
+    node
+        The URL at which the other nodes of this registry reach this process. They share a database, blobs, head and keys.
     """
     log_to_stderr()
     network = Network.parse(resolve, ca)
@@ -85,6 +88,7 @@ def serve(
         proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
         witnesses=tuple(map(WitnessName.parse, witness)),
+        node=node or None,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 

@@ -180,7 +180,9 @@ def advanced(record: Checkpoint, size: int, root: bytes, signed: SignedTime | No
 
 def moved(place: object) -> Unavailable:
     """Return the error for a record that another node has advanced."""
-    return Unavailable(FenceCode.MOVED, f"Another node has advanced {place}; it writes this log now.", fix="Send again in a while.")
+    return Unavailable(
+        FenceCode.MOVED, f"Another node has advanced {place}; it writes this log now.", fix="Send again in a while."
+    )
 
 
 def behind(record: Checkpoint, size: int) -> Untrusted:

@@ -102,9 +102,7 @@ class StoredFence:
                 return
             try:
                 # Only in place of the version that this node has read: another one may lead by now.
-                result = obstore.put(
-                    self._store, self._key, record.format().encode(), mode=self._version, use_multipart=False
-                )
+                result = obstore.put(self._store, self._key, record.format().encode(), mode=self._version, use_multipart=False)
             # Also when the first of two tries was written and its answer was lost: the caller reads the record again.
             except PreconditionError as error:
                 raise moved(self._url) from error
