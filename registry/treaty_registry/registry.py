@@ -229,7 +229,7 @@ class Registry:
         return self._witnesses.failing
 
     async def check_ready(self) -> None:
-        """Raise `Unavailable` with the reason when this process takes no writes now. Takes about a second at most."""
+        """Raise `Unavailable` with the reason when this process takes no writes now."""
         await self._readiness.check()
 
     async def is_ready(self) -> bool:
@@ -373,9 +373,10 @@ class Registry:
             self.changes = Changes()
         else:
             self.changes.record(entries)
-        if entries is None or any(isinstance(body, Identity) for body in statements):
+        if entries is None or any(isinstance(body, Identity) for body in bodies):
             self._identities.forget()
-        if any(isinstance(body, Decision | Parameters) for body in statements):
+        # At a start nothing is served yet, and `open` reads them itself.
+        if self.leader.head and (entries is None or any(isinstance(body, Decision | Parameters) for body in bodies)):
             await self._intake.refresh()
 
     async def _timetable(self) -> Timetable | None:
