@@ -131,7 +131,7 @@ class Forwarding:
         if reply.status_code != httpx.codes.OK:
             raise _no_leader()
         content = reply.content
-        if not hmac.compare_digest(reply.headers.get(HEADER, ""), self._code(b"answer", code + content).hex()):
+        if not _equal(reply.headers.get(HEADER, ""), self._code(b"answer", code + content)):
             raise Uncertain()
         answer = msgspec.msgpack.decode(content, type=Answer)
         notes = [open_checkpoint(note, *self._keys) for note in answer.notes]
@@ -146,7 +146,7 @@ class Forwarding:
         Raises `Unauthorized` (`node.code`) when it comes from no node of this log, `Conflict` (`node.repeated`), `Malformed`, or
         `Unavailable` (`log.not-leading`).
         """
-        if not hmac.compare_digest(code, self._code(b"request", body).hex()):
+        if not _equal(code, self._code(b"request", body)):
             raise Unauthorized(NodeCode.CODE, "Only the nodes of this registry may send proposals here.")
         try:
             request = msgspec.msgpack.decode(body, type=Request)
@@ -176,6 +176,11 @@ class Forwarding:
 
     def _code(self, kind: bytes, body: bytes) -> bytes:
         return hmac.digest(self._key, kind + b"\n" + body, hashlib.sha256)
+
+
+def _equal(text: str, code: bytes) -> bool:
+    # As bytes: a header may have any characters, and text is compared only when it is ASCII.
+    return hmac.compare_digest(text.encode(), code.hex().encode())
 
 
 def _proposed(proposal: Proposal) -> Proposed:
