@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TypeAlias
 
 from treaty_client.network.did_documents import DidDocument, fetch_did_document
@@ -46,6 +46,7 @@ from .log.proposals import Proposal
 from .log.reader import LogReader
 from .log.seen_checkpoints import SeenCheckpoints
 from .log.sequencer import Sequencer
+from .log.tile_store import TileStore
 from .log.witnesses import WitnessClient
 from .nodes import Nodes
 from .operator.announcements import Announcements
@@ -107,7 +108,7 @@ class Registry:
             clock=self.clock,
         )
         self.changes = Changes()
-        """The changes of the leaves that this process logged since it last took over the log. Replaced at each take-over."""
+        """The changes of the leaves that this process has seen since the last take-over. Replaced at each one."""
         signer = CheckpointSigner(operator.log_key, operator.clock_key)
         self.leader = Leader(
             lead=self._take_lead, apply=self._project, fence=fence, signer=signer, clock=clock, url=settings.node or ""
@@ -128,6 +129,7 @@ class Registry:
         rooms = [] if settings.database else [FreeSpace(settings.data / "postgres", "database", DATABASE_ROOM)]
         self._readiness = Readiness(self.leader, clock, [*rooms, *filter(None, [self.blobs.room])], pool, self.nodes)
         self.accept_clock = clock.accept
+        self._tiles = TileStore(settings.tiles, self.log_key, self.leader, self.reader) if settings.tiles else None
         self._witnesses = WitnessClient(settings.witnesses, _network(settings), self.leader, self.reader)
         self.sequencer = Sequencer(
             self.leader,
@@ -200,20 +202,19 @@ class Registry:
             )
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
-            stack.push_async_callback(registry._readiness.close)
-            stack.push_async_callback(registry._intake.close)
-            stack.push_async_callback(registry._witnesses.close)
+            for part in (registry._readiness, registry._intake, registry._witnesses, registry.nodes):
+                if part is not None:
+                    stack.push_async_callback(part.close)
             stack.push_async_callback(registry.sequencer.stop)
             await registry.sequencer.start(patience=_PATIENCE)
             if registry.nodes is not None:
-                stack.push_async_callback(registry.nodes.close)
                 await registry.nodes.begin(_PATIENCE)
             await registry._announcements.begin(first or Draft(development_parameters()))
             # After the first leaves, because the electorate is read from them.
             await registry._intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
-            nodes = [registry.nodes.run()] if registry.nodes else []
-            for work in (sweep(registry.uploads, registry._tokens), registry.schedule.run(), registry._witnesses.run(), *nodes):
+            others = [part.run() for part in (registry.nodes, registry._tiles) if part is not None]
+            for work in (sweep(registry.uploads, registry._tokens), registry.schedule.run(), registry._witnesses.run(), *others):
                 stack.callback(asyncio.create_task(work).cancel)
             yield registry
 
@@ -234,11 +235,10 @@ class Registry:
 
     async def is_ready(self) -> bool:
         """Whether this process takes writes now."""
-        try:
+        with suppress(Unavailable):
             await self._readiness.check()
-        except Unavailable:
-            return False
-        return True
+            return True
+        return False
 
     def begin_stop(self) -> None:
         """Prepare to stop within seconds: refuse all contents whose check has not begun."""

@@ -125,7 +125,7 @@ class Settings:
     file of additional roots for them. `parameters`: a file with the constants of a new log's election (`operator.parameters`);
     None makes a development electorate. `witnesses`: the witnesses that cosign the log. `head`: the URL of the record of the
     newest signed head; None uses a file of the data directory. `node`: the URL at which the other nodes of this registry reach
-    this process; None when it is the only one.
+    this process; None when it is the only one. `tiles`: the URL of an object store to copy the log to.
     """
 
     data: Path
@@ -146,6 +146,7 @@ class Settings:
     parameters: Path | None = None
     head: str | None = None
     node: str | None = None
+    tiles: str | None = None
 
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):

@@ -88,9 +88,11 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(folder: Path, count: int, *, database: str | None = None, options: Sequence[str] = ()) -> AsyncIterator[Cluster]:
+async def cluster(
+    folder: Path, count: int, *, database: str | None = None, options: Sequence[str] = ()
+) -> AsyncIterator[Cluster]:
     """So many nodes, on `database` or a PostgreSQL of their own, with blobs and head in `folder` unless `options` name others."""
-    folder.chmod(0o755)
+    await asyncio.to_thread(folder.chmod, 0o755)
     holder = None
     if database is None:
         (folder / "database").mkdir()
@@ -169,7 +171,7 @@ class Clients:
         newest = max(Receipt.parse(receipt).index for _, receipt in self.acknowledged)
         for node in self.cluster.nodes:
             async with asyncio.timeout(WITHIN):
-                while len(leaves := await node.leaves()) <= newest:
+                while len(leaves := await node.leaves()) <= newest:  # noqa: ASYNC110 (other processes)
                     await asyncio.sleep(0.05)
             histories.append(leaves)
         leaves = max(histories, key=len)
@@ -187,3 +189,29 @@ class Clients:
             seen = open_checkpoint(note.encode(), key).checkpoint
             assert seen.root == roots[seen.size - 1]
         return leaves
+
+
+def leaf(number: int) -> bytes:
+    """A statement that any node takes; another one for each number."""
+    writer = key_signer("the writer")
+    return writer.statement(grant(writer, number), log=ORIGIN, issued=NOW).leaf
+
+
+async def post(port: int, leaf: bytes) -> httpx.Response:
+    """Send a statement to the node at a port."""
+    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+        url = f"http://127.0.0.1:{port}/statements"
+        return await http.post(url, content=leaf, headers={"Content-Type": "application/json"})
+
+
+async def get(port: int, path: str) -> httpx.Response:
+    """Read from the node at a port."""
+    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+        return await http.get(f"http://127.0.0.1:{port}{path}")
+
+
+async def until_size(port: int, size: int) -> None:
+    """Wait until the node at a port serves so many leaves."""
+    async with asyncio.timeout(WITHIN):
+        while int((await get(port, "/checkpoint")).text.split("\n")[1]) < size:  # noqa: ASYNC110 (other processes)
+            await asyncio.sleep(0.01)

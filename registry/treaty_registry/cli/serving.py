@@ -43,6 +43,7 @@ def serve(
     parameters: Path | None = None,
     witness: tuple[str, ...] = (),
     node: Annotated[str | None, Parameter(env_var="TREATY_NODE_URL")] = None,
+    tiles: Annotated[str | None, Parameter(env_var="TREATY_TILES_URL")] = None,
     options: Options = Options(),
 ) -> None:
     """Serve the registry. In an empty data directory, make a new log first.
@@ -71,6 +72,8 @@ def serve(
         URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
     node
         The URL at which the other nodes of this registry reach this process. They share a database, blobs, head and keys.
+    tiles
+        The URL of an object store (s3://BUCKET/PATH, …) to copy the log's checkpoint and tiles to, for a CDN.
     """
     log_to_stderr()
     network = Network.parse(resolve, ca)
@@ -89,6 +92,7 @@ def serve(
         parameters=parameters,
         witnesses=tuple(map(WitnessName.parse, witness)),
         node=node or None,
+        tiles=tiles or None,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 

@@ -20,12 +20,12 @@ from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT
 
 from ..codes import FenceCode
-from ..storage.objects import open_store
+from ..storage.objects import open_store, version_of
 from .clock import SignedTime
 from .fence import advanced, moved, of_origin, signed_time
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta, PutResult, UpdateVersion
+    from obstore import UpdateVersion
 
 _MAX_RECORD = 4096  # bytes; a record has less than 512
 
@@ -92,7 +92,7 @@ class StoredFence:
             except (UnicodeDecodeError, TreatyError) as error:
                 raise Untrusted(FenceCode.UNREADABLE, f"{self._url} is damaged.", fix="Bring back its newest version.") from error
             self.record = of_origin(record, self._url, self._origin)
-            self._version = _version(meta)
+            self._version = version_of(meta)
 
     def advance(self, size: int, root: bytes, signed: SignedTime | None = None) -> None:
         """See `HeadRecord`."""
@@ -108,7 +108,7 @@ class StoredFence:
                 raise moved(self._url) from error
             except BaseError as error:
                 raise _silent(self._url, error) from error
-            self.record, self._version = record, _version(result)
+            self.record, self._version = record, version_of(result)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -132,16 +132,6 @@ def _check_conditions(store: obstore.store.ObjectStore, key: str, text: bytes, u
         f"The store of {url} ignores the condition of a write, so two nodes could sign two histories.",
         fix="Use a store with conditional writes (If-Match): S3, Google Cloud Storage, Azure, a current MinIO, Ceph or Garage.",
     )
-
-
-def _version(meta: PutResult | ObjectMeta) -> UpdateVersion:
-    # obstore takes no None for the kind of version that a store does not have.
-    version: UpdateVersion = {}
-    if meta["e_tag"] is not None:
-        version["e_tag"] = meta["e_tag"]
-    if meta["version"] is not None:
-        version["version"] = meta["version"]
-    return version
 
 
 def _silent(url: str, error: Exception) -> OSError:

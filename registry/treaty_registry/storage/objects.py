@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
@@ -18,6 +18,9 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from treaty_consensus.errors import Malformed
 
 from ..codes import SettingsCode
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutResult, UpdateVersion
 
 _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https")
 _FIX = "Use s3://BUCKET/PATH, gs://…, az://… or file:///PATH."
@@ -38,6 +41,17 @@ def open_store(url: str) -> ObjectStore:
 def local_path(url: str) -> Path | None:
     """Return the path of a file:// URL, or None for another URL."""
     return Path(url.removeprefix("file://")) if url.startswith("file://") else None
+
+
+def version_of(meta: PutResult | ObjectMeta) -> UpdateVersion:
+    """Return the version of an object, as the condition of a write that replaces it."""
+    # obstore takes no None for the kind of version that a store does not have.
+    version: UpdateVersion = {}
+    if meta["e_tag"] is not None:
+        version["e_tag"] = meta["e_tag"]
+    if meta["version"] is not None:
+        version["version"] = meta["version"]
+    return version
 
 
 def _bounds() -> dict[str, Any]:
