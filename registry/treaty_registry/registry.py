@@ -161,6 +161,7 @@ class Registry:
             sequencer=self.sequencer,
             clock=self.clock,
             witnesses=self._witnesses,
+            dask=settings.dask,
         )
         self._announcements = Announcements(
             pool=pool, uploads=self.uploads, operator=operator, sequencer=self.sequencer, clock=self.clock

@@ -125,7 +125,8 @@ class Settings:
     file of additional roots for them. `parameters`: a file with the constants of a new log's election (`operator.parameters`);
     None makes a development electorate. `witnesses`: the witnesses that cosign the log. `head`: the URL of the record of the
     newest signed head; None uses a file of the data directory. `node`: the URL at which the other nodes of this registry reach
-    this process; None when it is the only one. `tiles`: the URL of an object store to copy the log to.
+    this process; None when it is the only one. `tiles`: the URL of an object store to copy the log to. `dask`: the address of
+    a Dask scheduler, whose workers verify and count when an epoch closes.
     """
 
     data: Path
@@ -147,6 +148,7 @@ class Settings:
     head: str | None = None
     node: str | None = None
     tiles: str | None = None
+    dask: str | None = None
 
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):

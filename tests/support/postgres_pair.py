@@ -1,4 +1,4 @@
-"""Two embedded PostgreSQL servers: a primary, and a standby that streams from it. Each can be killed, and the standby promoted."""
+"""Two embedded PostgreSQL servers: a primary, and a standby that streams from it and can be promoted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,23 +87,16 @@ class Member:
             await connection.close()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to all of its processes."""
-        first = int((self.folder / "postmaster.pid").read_text().split("\n")[0])
-        children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
-        for pid in (first, *map(int, children)):
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                continue
+        """Send a signal to all of its processes, which are those that work in its folder."""
+        for process in Path("/proc").iterdir():
+            with suppress(OSError):
+                found = process.name.isdecimal() and b"postgres" in (process / "cmdline").read_bytes()
+                if found and (process / "cwd").samefile(self.folder):
+                    os.kill(int(process.name), number)
 
     async def stop(self) -> None:
         """End it, whatever its state is."""
-        if (self.folder / "postmaster.pid").exists():
-            self.signal(signal.SIGCONT)
-            try:
-                await self.run("pg_ctl", "-D", ".", "-m", "immediate", "stop")
-            except subprocess.SubprocessError:
-                return
+        self.signal(signal.SIGKILL)
 
 
 @dataclass

@@ -137,7 +137,7 @@ async def refuse(registry: Registry, made: Statement | bytes) -> TreatyError:
 
 
 async def contents(registry: Registry) -> dict[str, object]:
-    """Everything a refused statement must not change: the head, and every row of every table but the one that names the leader."""
+    """Everything a refused statement must not change: the head, and every row of every table but that of the leader."""
     tables = await registry.pool.fetch(
         "select tablename from pg_tables where schemaname = 'public' and tablename <> 'leadership' order by tablename"
     )

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
@@ -39,8 +38,9 @@ from ..protocols import equivocation
 from ..protocols.store import Store
 from ..registries.api import RegistryClient
 from ..registries.trust import RegistryName
+from .cluster import Cluster
 from .mirror import Mirror
-from .parallel_verification import ParallelVerifier
+from .parallel_verification import Checked, ParallelVerifier, Workers
 from .replay_store import ReplayStore
 
 Progress = Callable[[str, int, int], None]
@@ -48,8 +48,6 @@ Progress = Callable[[str, int, int], None]
 
 _WORTH_PROCESSES = 8192
 """Leaves of a log from which the time saved exceeds the start of the processes."""
-_BUNDLES_AHEAD = 8
-"""Bundles that are checked ahead. It bounds memory."""
 # Most carried checkpoints are minutes old, so older roots are rarely proved from the mirror.
 _RECENT_ROOTS = 65_536
 # Opening a note verifies a signature; a root costs reads of tiles. Both caches bound memory.
@@ -101,11 +99,13 @@ class AuditOptions:
     """Options of an audit.
 
     `anchors`: the anchors from which trust starts instead; decisions are then recomputed with them and not compared. `topic`: the
-    topic whose newest decision is reported in full.
+    topic whose newest decision is reported in full. `dask`: the address of a Dask scheduler, whose workers verify and count; None
+    uses processes of this machine.
     """
 
     anchors: Sequence[str] | None = None
     topic: str | None = None
+    dask: str | None = None
 
 
 @dataclass
@@ -150,13 +150,20 @@ async def audit(
     async with RegistryClient(registry.base_url, network) as client:
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
-        with ReplayStore(folder) as scratch:
+        workers: Workers = Cluster(options.dask) if options.dask else ParallelVerifier()
+        with ReplayStore(folder) as scratch, workers:
             differences = Differences()
             replay = Replay(
-                blobs.get, facts=scratch.facts, digests=scratch.digests, anchors=options.anchors, differing=differences.add
+                blobs.get,
+                facts=scratch.facts,
+                digests=scratch.digests,
+                anchors=options.anchors,
+                differing=differences.add,
+                each=workers.each,
             )
             run = _Audit(registry.key, mirror, replay, evidence, options.topic)
-            async for done in _replayed(run, signed.checkpoint.size):
+            worth = options.dask is not None or signed.checkpoint.size >= _WORTH_PROCESSES
+            async for done in _replayed(run, workers if worth else None):
                 progress("replay", done, signed.checkpoint.size)
             known = _known(replay.facts, options.anchors or ())
     # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror and
@@ -170,18 +177,17 @@ async def audit(
     return AuditReport(registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open)
 
 
-async def _replayed(run: _Audit, size: int) -> AsyncIterator[int]:
-    """Replay the mirror, of `size` leaves; yield the number of replayed leaves after each bundle."""
-    waiting: deque[tuple[list[bytes], Future[list[Verified | None]] | None]] = deque()
-    with ParallelVerifier() as ahead:
-        for entries in run.mirror.entries():
-            # A small log is verified faster in this process than in new ones.
-            waiting.append((entries, ahead.check(entries, run.replay.facts) if size >= _WORTH_PROCESSES else None))
-            # Keep a few bundles in work, so that the processes are never idle and memory stays bounded.
-            if len(waiting) > _BUNDLES_AHEAD:
-                yield await asyncio.to_thread(run.take, *waiting.popleft())
-        while waiting:
+async def _replayed(run: _Audit, workers: Workers | None) -> AsyncIterator[int]:
+    """Replay the mirror; yield the number of replayed leaves after each bundle. `workers`: verify ahead. A small log is verified
+    faster in this process than in new ones."""
+    waiting: deque[tuple[list[bytes], Checked | None]] = deque()
+    for entries in run.mirror.entries():
+        waiting.append((entries, workers.check(entries, run.replay.facts) if workers else None))
+        # Keep some bundles in work, so that the workers are never idle and memory stays bounded.
+        if len(waiting) > (workers.ahead if workers else 0):
             yield await asyncio.to_thread(run.take, *waiting.popleft())
+    while waiting:
+        yield await asyncio.to_thread(run.take, *waiting.popleft())
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,7 @@ class _Audit:
         self._old_root = lru_cache(_KEPT_NOTES)(self.mirror.root_at)
         self._remember_root()
 
-    def take(self, leaves: list[bytes], checked: Future[list[Verified | None]] | None) -> int:
+    def take(self, leaves: list[bytes], checked: Checked | None) -> int:
         """Replay more leaves; return the number of all replayed leaves. `checked`: their results ahead, or None."""
         for leaf, verified in zip(leaves, checked.result() if checked else repeat(None, len(leaves)), strict=True):
             index = self.replay.size

@@ -44,6 +44,7 @@ def serve(
     witness: tuple[str, ...] = (),
     node: Annotated[str | None, Parameter(env_var="TREATY_NODE_URL")] = None,
     tiles: Annotated[str | None, Parameter(env_var="TREATY_TILES_URL")] = None,
+    dask: Annotated[str | None, Parameter(env_var="TREATY_DASK")] = None,
     options: Options = Options(),
 ) -> None:
     """Serve the registry. In an empty data directory, make a new log first.
@@ -74,6 +75,8 @@ def serve(
         The URL at which the other nodes of this registry reach this process. They share a database, blobs, head and keys.
     tiles
         The URL of an object store (s3://BUCKET/PATH, …) to copy the log's checkpoint and tiles to, for a CDN.
+    dask
+        The address of a Dask scheduler (tcp://HOST:8786), whose workers help to close epochs. They must be the operator's own.
     """
     log_to_stderr()
     network = Network.parse(resolve, ca)
@@ -93,6 +96,7 @@ def serve(
         witnesses=tuple(map(WitnessName.parse, witness)),
         node=node or None,
         tiles=tiles or None,
+        dask=dask or None,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 import asyncpg
 
@@ -56,12 +56,13 @@ def each_host(url: str) -> list[str]:
     query = parse_qsl(parts.query, keep_blank_values=True)
     named = next((value for name, value in query if name == "host"), "")
     if "," in hosts:
-        return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
+        return [_joined(parts, f"{user}{at}{host}", query) for host in hosts.split(",")]
     if "," not in named:
         return [url]
-    return [
-        urlunsplit(
-            parts._replace(query=urlencode([(name, host if name == "host" else value) for name, value in query], safe="/"))
-        )
-        for host in named.split(",")
-    ]
+    rest = [pair for pair in query if pair[0] != "host"]
+    return [_joined(parts, parts.netloc, [*rest, ("host", host)]) for host in named.split(",")]
+
+
+def _joined(parts: SplitResult, hosts: str, query: list[tuple[str, str]]) -> str:
+    # Not `urlunsplit`, which leaves the slashes out where the host is in the query.
+    return f"{parts.scheme}://{hosts}{parts.path}{'?' if query else ''}{urlencode(query, safe='/')}"
