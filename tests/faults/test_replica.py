@@ -43,8 +43,10 @@ async def test_a_promoted_synchronous_standby_has_everything_that_was_acknowledg
                 while len(clients.acknowledged) < before + 20:  # noqa: ASYNC110 (other processes)
                     await asyncio.sleep(0.1)
         await clients.check()
-        for node in made.nodes:
-            assert (await get(node.port, "/health/ready")).status_code == 200
+        async with asyncio.timeout(WITHIN):
+            for node in made.nodes:
+                while (await get(node.port, "/health/ready")).status_code != 200:  # noqa: ASYNC110 (other processes)
+                    await asyncio.sleep(0.1)
 
 
 async def test_lost_replication_stops_writes_and_signs_nothing(data: Path) -> None:
@@ -77,11 +79,11 @@ async def test_nothing_is_signed_on_a_promoted_standby_that_lacks_signed_leaves(
     async with postgres_pair(data, synchronous=False) as pair, cluster(data, 2, database=pair.url) as made:
         assert (await post(made.nodes[1].port, leaf(0))).status_code == 201
         await asyncio.sleep(1)
-        pair.standby.signal(signal.SIGSTOP)
+        await pair.standby.stop()
         assert (await post(made.nodes[1].port, leaf(1))).status_code == 201
         await until_size(made.nodes[0].port, 4)
         pair.primary.signal(signal.SIGKILL)
-        pair.standby.signal(signal.SIGCONT)
+        await pair.standby.start()
         await pair.standby.promote()
         async with asyncio.timeout(WITHIN):
             while not any("Signing this one would fork" in made.log(node) for node in made.nodes):  # noqa: ASYNC110 (processes)

@@ -121,6 +121,9 @@ class Leader:
         # A leader that hears of a larger head was replaced. It must not commit on top of a head that it did not make.
         if self.leads and self.head is not None and head.size > self.head.size:
             self.resign()
+        if not self.leads:
+            # Of this process's own writes. Another one writes now.
+            self.fault = None
         self.head = head
 
     def _stamp(self) -> SignedTime:
