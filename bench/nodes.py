@@ -8,6 +8,7 @@ this process and takes a processor's time from the nodes. So the ratios are a lo
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -16,11 +17,12 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import httpx
@@ -265,13 +267,37 @@ async def freshness(folder: Path) -> dict[str, float]:
     return {"median": round(statistics.median(delays), 3), "longest": round(max(delays), 3)}
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> int:
     """Measure, and write the results beside this file."""
+    argparse.ArgumentParser(prog="python -m bench nodes", description=__doc__).parse_args(arguments)
+    found: dict[str, Any] = {"processors": os.cpu_count()}
     with workspace() as folder:
-        found: dict[str, object] = {"processors": os.cpu_count(), "throughput": asyncio.run(throughput(folder))}
-        print(json.dumps(found), flush=True)
-        found["freshness"] = asyncio.run(freshness(folder))
-        print(json.dumps(found), flush=True)
-        found["failover"] = asyncio.run(failover(folder))
+        for part in (throughput, freshness, failover):
+            found[part.__name__] = asyncio.run(part(folder))
+            print(part.__name__, json.dumps(found[part.__name__]), flush=True)
     (_HERE / "nodes.json").write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
+    (_HERE / "nodes.md").write_text(_table(found))
+    return 0
+
+
+def _table(found: dict[str, Any]) -> str:
+    rates, fresh, lost = found["throughput"], found["freshness"], found["failover"]
+    rows = "".join(f"| {name} | {item['one']} | {item['three']} | {item['ratio']} |\n" for name, item in rates.items())
+    return f"""# Several nodes
+
+`.venv/bin/python -m bench nodes`, on {found["processors"]} processors, which nodes, PostgreSQL and the load share.
+
+| a second | one node | three nodes | ratio |
+|---|---|---|---|
+{rows}
+*writes*: statements in batches of {BATCH}, signed, durable, in a signed checkpoint. *reads*: searches that are in no cache.
+
+| | median | longest |
+|---|---|---|
+| another node serves what one acknowledged, after | {fresh["median"]} s | {fresh["longest"]} s |
+| pause of acknowledgements when the leader is killed ({lost["killed"]["times"]} times) | {lost["killed"]["median"]} s | {lost["killed"]["longest"]} s |
+| the same when it stands still ({lost["stopped"]["times"]} times) | {lost["stopped"]["median"]} s | {lost["stopped"]["longest"]} s |
+
+Under these faults {lost["statements"]} statements were acknowledged and {lost["lost"]} of them lost; {lost["refused"]} requests were
+refused and {lost["connections cut"]} connections cut, and the same statements acknowledged later.
+"""

@@ -27,6 +27,7 @@ class ControlCode(Code):
 class DatabaseCode(Code):
     FAILED = "database.failed", "PostgreSQL or a disk failed while the log was opened.", Unavailable
     MIGRATION = "database.migration", "A migration was applied to this database in another form.", Untrusted
+    NO_LOCK = "database.no-lock", "The database does not keep the leader's lock.", Refused
     NOT_DURABLE = "database.not-durable", "PostgreSQL runs with a setting that can lose commits.", Refused
     UNREACHABLE = "database.unreachable", "PostgreSQL does not answer.", Unavailable
 

@@ -79,7 +79,7 @@ async def test_nothing_is_signed_on_a_promoted_standby_that_lacks_signed_leaves(
     async with postgres_pair(data, synchronous=False) as pair, cluster(data, 2, database=pair.url) as made:
         assert (await post(made.nodes[1].port, leaf(0))).status_code == 201
         await asyncio.sleep(1)
-        await pair.standby.stop()
+        await pair.standby.run("pg_ctl", "-D", ".", "-w", "-m", "fast", "stop")
         assert (await post(made.nodes[1].port, leaf(1))).status_code == 201
         await until_size(made.nodes[0].port, 4)
         pair.primary.signal(signal.SIGKILL)

@@ -184,7 +184,7 @@ async def lead(url: str, *, patience: float) -> Connection:
 
     The caller closes it. Its statements have no time limit. If the previous leader was killed, PostgreSQL releases its lock
     within milliseconds. Raises `Unavailable` when PostgreSQL cannot be reached or another process leads, and `Refused` when this
-    PostgreSQL could lose acknowledged commits.
+    PostgreSQL could lose acknowledged commits, or does not keep the lock.
     """
     connection = await _connect(url)
     try:
@@ -201,6 +201,7 @@ async def lead(url: str, *, patience: float) -> Connection:
                         fix="Stop the other treaty-registry that uses this database.",
                     )
                 await asyncio.sleep(_POLL)
+            await _check_lock(url)
     # Also when cancelled: an open connection would keep the lock.
     except BaseException:
         connection.terminate()
@@ -255,6 +256,22 @@ async def _connect(url: str, settings: Mapping[str, str] = MappingProxyType({}))
         return connection
     except DATABASE_ERRORS as error:
         raise _unreachable(error) from error
+
+
+async def _check_lock(url: str) -> None:
+    """Raise `Refused` (`database.no-lock`) unless the lock that this process holds keeps others out.
+
+    Some databases that speak PostgreSQL's protocol have the function and not the lock. And of several hosts in the URL two may
+    take writes, each with a lock of its own.
+    """
+    async with connect(url) as other:
+        if not await other.fetchval("select pg_try_advisory_lock($1)", LEADER):
+            return
+    raise Refused(
+        DatabaseCode.NO_LOCK,
+        "The database gave the leader's lock to two connections at once.",
+        fix="Use PostgreSQL itself. If the URL names several hosts, see that only one of them takes writes.",
+    )
 
 
 async def _check_durability(connection: Connection) -> None:
