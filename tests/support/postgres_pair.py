@@ -46,9 +46,11 @@ class Member:
         root = os.geteuid() == 0
         if root:
             shutil.chown(self.folder, _USER, _USER)
+        # A namespace can be entered only as root, and PostgreSQL runs as another user.
+        step = ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups"] if self.prefix else []
         with (self.folder.parent / f"{self.folder.name}.out").open("ab") as output:
             subprocess.run(
-                [*self.prefix, str(_PROGRAMS / program), *arguments],
+                [*self.prefix, *step, str(_PROGRAMS / program), *arguments],
                 cwd=self.folder,
                 env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
                 user=_USER if root and not self.prefix else None,
@@ -60,6 +62,16 @@ class Member:
                 check=True,
                 timeout=120,
             )
+
+    async def create(self, *, trusting: str = "") -> None:
+        """Make an empty cluster, which trusts this machine and the network `trusting`."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        await self.run("initdb", "-D", ".", "-U", "postgres", "-E", "UTF8", "--auth=trust", "--no-locale")
+        with (self.folder / "postgresql.conf").open("a") as settings:
+            settings.write("wal_level = replica\nmax_wal_senders = 4\nhot_standby = on\n")
+        if trusting:
+            with (self.folder / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {trusting} trust\n")
 
     async def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -120,9 +132,7 @@ async def postgres_pair(folder: Path, *, synchronous: bool) -> AsyncIterator[Pai
     for member in (primary, standby):
         member.folder.mkdir(mode=0o700)
     try:
-        await primary.run("initdb", "-D", ".", "-U", "postgres", "-E", "UTF8", "--auth=trust", "--no-locale")
-        with (primary.folder / "postgresql.conf").open("a") as settings:
-            settings.write("wal_level = replica\nmax_wal_senders = 4\nhot_standby = on\n")
+        await primary.create()
         await primary.start()
         source = f"host={primary.host} port={primary.port} user=postgres application_name=standby"
         await standby.run("pg_basebackup", "-D", ".", "-d", source, "-R", "-X", "stream", "-c", "fast")

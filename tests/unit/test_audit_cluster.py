@@ -11,8 +11,7 @@ import pytest
 from distributed import LocalCluster
 from registries import Web, ballot, open_registry, publication, publish, settings_for
 from signers import NOW, domain_signer
-from simulated_registry import NAME, SimulatedRegistry
-from test_client_audit import elected, silent
+from simulated_registry import NAME, SimulatedRegistry, elected
 
 from treaty_client.audit.auditor import AuditOptions, AuditReport, audit
 from treaty_client.audit.cluster import Cluster
@@ -31,7 +30,7 @@ def scheduler() -> Iterator[str]:
 
 async def audited(registry: SimulatedRegistry, folder: Path, dask: str | None) -> AuditReport:
     options = AuditOptions(dask=dask)
-    return await audit(NAME, folder, folder.parent / "evidence", registry.network(), progress=silent, options=options)
+    return await audit(NAME, folder, folder.parent / "evidence", registry.network(), progress=lambda *_: None, options=options)
 
 
 async def test_a_cluster_finds_what_one_process_finds(tmp_path: Path, scheduler: str) -> None:

@@ -13,10 +13,12 @@ the messages is secret. A request names the term of the leader and a number that
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 import httpx
 import msgspec
@@ -41,6 +43,7 @@ MAX_REQUEST = 4 * 1024 * 1024
 MOST = 3 * 1024 * 1024
 """Bytes of leaves in a request: the rest is for keys and facts."""
 _MAX_ANSWER = 16 * 1024 * 1024  # 256 proofs and their notes take less
+_LOOK = 0.2  # seconds between two looks whether the leader that is asked still leads
 PATIENCE = 10.0
 """Seconds for an answer: longer than the leader needs to give a commit up."""
 
@@ -123,10 +126,11 @@ class Forwarding:
         body = msgspec.msgpack.encode(Request(found.term, self._name, self._number, [_proposed(item) for item in proposals]))
         code = self._code(b"request", body)
         try:
-            reply = await self._http.post(found.url + PATH, content=body, headers={HEADER: code.hex()})
+            reply = await self._during(found.term, self._http.post(found.url + PATH, content=body, headers={HEADER: code.hex()}))
         except httpx.ConnectError as error:
             raise _no_leader() from error
-        except httpx.HTTPError as error:
+        # `TreatyError`: the answer took too long.
+        except (httpx.HTTPError, TreatyError) as error:
             raise Uncertain() from error
         if reply.status_code != httpx.codes.OK:
             raise _no_leader()
@@ -139,6 +143,18 @@ class Forwarding:
             # Before the answers: a writer that reads here next finds what it wrote.
             await self._adopt(max(notes, key=lambda signed: signed.checkpoint.size).note)
         return [_outcome(item, notes) for item in answer.outcomes]
+
+    async def _during(self, term: int, asking: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
+        """Wait for the leader's answer, but not longer than it leads: one that stands still never answers. Raises `Uncertain`."""
+        task = asyncio.create_task(asking)
+        try:
+            while not (await asyncio.wait([task], timeout=_LOOK))[0]:
+                found = self._found()
+                if self._leader.leads or (found is not None and found.term != term):
+                    raise Uncertain
+            return task.result()
+        finally:
+            task.cancel()
 
     def read(self, body: bytes, code: str) -> list[Proposal]:
         """Return the proposals of another node's request.

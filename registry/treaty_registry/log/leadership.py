@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..storage.postgres import LEADER, Connection, Pool
+from ..storage.postgres import LEADER, Connection
 
 CHANNEL = "treaty_head"
 """The channel of NOTIFY on which the leader announces a new head."""
@@ -27,12 +27,7 @@ select pg_notify('treaty_head', '') from published
 """
 _BEAT = "update leadership set beat = clock_timestamp() where term = $1"
 _READ = """
-select term, url, backend, note, witnessed, extract(epoch from clock_timestamp() - beat)::float8 as silent, exists (
-  select from pg_locks where locktype = 'advisory' and granted and objsubid = 1
-    and database = (select oid from pg_database where datname = current_database())
-    and classid = $1::oid and objid = $2::oid
-) as led
-from leadership
+select term, url, backend, note, witnessed, extract(epoch from clock_timestamp() - beat)::float8 as silent from leadership
 """
 # The same backend still: meanwhile another node may have done this, and a third may lead.
 _END = "select pg_terminate_backend(backend) from leadership where term = $1 and backend = $2"
@@ -67,11 +62,15 @@ async def beat(connection: Connection, term: int) -> None:
     await connection.execute(_BEAT, term)
 
 
-async def read(connection: Connection | Pool) -> Leadership:
-    """Return the row."""
-    row = await connection.fetchrow(_READ, LEADER >> 32, LEADER & 0xFFFFFFFF)
+async def read(connection: Connection) -> Leadership:
+    """Return the row, and whether the lock is held."""
+    row = await connection.fetchrow(_READ)
     assert row is not None, "a migration inserts it"
-    return Leadership(**row)
+    # Tried, because not every database lists its locks. A process that wants the lock at this moment tries again.
+    free = await connection.fetchval("select pg_try_advisory_lock($1)", LEADER)
+    if free:
+        await connection.execute("select pg_advisory_unlock($1)", LEADER)
+    return Leadership(**row, led=not free)
 
 
 async def end(connection: Connection, found: Leadership) -> None:
