@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import LocalCluster
 from registries import Web, ballot, open_registry, publication, publish, settings_for
 from signers import NOW, domain_signer
 from simulated_registry import NAME, SimulatedRegistry, elected
+from varied_logs import VariedLog, blobs
 
 from treaty_client.audit.auditor import AuditOptions, AuditReport, audit
 from treaty_client.audit.cluster import Cluster
+from treaty_consensus.audit import Replay
 from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
 
 NOWHERE = "tcp://127.0.0.1:1"
@@ -61,6 +65,22 @@ def test_what_a_worker_raises_is_told_of(scheduler: str) -> None:
     assert refused.value.code == "audit.cluster"
 
 
+def test_the_topics_of_an_epoch_are_counted_by_the_workers(scheduler: str) -> None:
+    made = VariedLog(1)
+    made.fill(5, actions=34)
+    counted: list[int] = []
+    with Cluster(scheduler) as cluster:
+
+        def each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
+            counted.append(len(items))
+            return cluster.each(function, items)
+
+        replay = Replay(lambda digest: blobs()[digest], each=each)
+        for leaf in made.leaves:
+            replay.append(leaf)  # raises when a decision differs by a byte
+    assert max(counted) > 1
+
+
 @pytest.mark.parametrize("reached", [True, False])
 async def test_an_epoch_is_closed_with_the_cluster_and_without_it(
     tmp_path: Path, database: str, web: Web, scheduler: str, reached: bool
@@ -74,9 +94,10 @@ async def test_an_epoch_is_closed_with_the_cluster_and_without_it(
             await publish(registry, voters[0], made)
             for voter in voters:
                 body = ballot(registry, 0, made.body.document.sha256, topic=made.body.topic)
-                await registry.submit([voter.statement(body).leaf])
+                (outcome,) = await registry.submit([voter.statement(body).leaf])
+                assert isinstance(outcome, Logged), outcome
         decided = await registry.decide()
-        assert [item.decision.topic for item in decided] == [f"shop/topic-{number}" for number in range(3)]
+        assert [item.decision.topic for item in decided] == ["shop/topic-0"]
         size = registry.head.size
     # The auditor of the registry recomputes the same bytes by itself.
     async with open_registry(tmp_path / "registry", database, web) as again:
