@@ -10,15 +10,11 @@ and pass it to each. Methods raise `Unavailable` when PostgreSQL does not answer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TypeAlias
 
-from treaty_client.network.did_documents import DidDocument, fetch_did_document
-from treaty_client.network.egress import EgressGuard
-from treaty_client.network.hosts import Address, Network
 from treaty_consensus import canonical
-from treaty_consensus.did import Did, parse_did
+from treaty_consensus.did import parse_did
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import NotFound, TreatyError, Unauthorized, Unavailable
@@ -54,6 +50,7 @@ from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
 from .operator.parameters import Draft, read_draft
 from .operator.schedule import Schedule, Timetable, read_timetable
+from .outbound import Resolve, guarded, network_of
 from .readiness import Readiness
 from .settings import Settings
 from .sigstore_authority.keys import AuthorityKeys
@@ -66,8 +63,6 @@ __all__ = ["Head", "Registry"]
 
 _PATIENCE = 10.0
 """Seconds to wait at a start for the lock of the previous process, which may still be stopping."""
-
-Resolve: TypeAlias = Callable[[Did], Awaitable[DidDocument]]
 
 
 class Registry:
@@ -122,7 +117,7 @@ class Registry:
                 blobs=self.blobs,
                 leader=self.leader,
                 keys=(operator.log_key, self.clock_key),
-                network=_network(settings),
+                network=network_of(settings),
                 lead=lambda: self.sequencer.lead(),  # noqa: PLW0108 (made below)
                 learned=self._learn,
             )
@@ -130,7 +125,11 @@ class Registry:
         self._readiness = Readiness(self.leader, clock, [*rooms, *filter(None, [self.blobs.room])], pool, self.nodes)
         self.accept_clock = clock.accept
         self._tiles = TileStore(settings.tiles, self.log_key, self.leader, self.reader) if settings.tiles else None
-        self._witnesses = WitnessClient(settings.witnesses, _network(settings), self.leader, self.reader)
+        self._witnesses = WitnessClient(settings.witnesses, network_of(settings), self.leader, self.reader)
+        self._add_writers(settings, operator)
+
+    def _add_writers(self, settings: Settings, operator: Operator) -> None:
+        """Add the parts that write, which stand on the ones that read."""
         self.sequencer = Sequencer(
             self.leader,
             self.blobs,
@@ -140,7 +139,7 @@ class Registry:
             self.nodes.send if self.nodes else None,
         )
         self._intake = Intake(
-            pool=pool,
+            pool=self.pool,
             origin=self.origin,
             operator=operator.did,
             quotas=settings.quotas,
@@ -154,7 +153,7 @@ class Registry:
         # For pages: foreign blobs are read where admission checks them.
         self.read_blobs = self._intake.read
         self.decisions = Decisions(
-            pool=pool,
+            pool=self.pool,
             blobs=self.blobs,
             uploads=self.uploads,
             operator=operator,
@@ -164,7 +163,7 @@ class Registry:
             dask=settings.dask,
         )
         self._announcements = Announcements(
-            pool=pool, uploads=self.uploads, operator=operator, sequencer=self.sequencer, clock=self.clock
+            pool=self.pool, uploads=self.uploads, operator=operator, sequencer=self.sequencer, clock=self.clock
         )
         self.announce = self._announcements.announce
         self.parameters_status = self._announcements.status
@@ -199,7 +198,7 @@ class Registry:
             pool = await stack.enter_async_context(open_pool(database))
             uptime = uptime or (machine_uptime if clock is machine_clock else lambda: None)
             registry = cls(
-                settings, operator, fence, pool, database, LogClock(clock, uptime, fence.signed), resolve or _guarded(settings)
+                settings, operator, fence, pool, database, LogClock(clock, uptime, fence.signed), resolve or guarded(settings)
             )
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
@@ -388,16 +387,3 @@ class Registry:
         (outcome,) = await self.sequencer.submit([Proposal(verified.statement.leaf, verified)])
         if isinstance(outcome, TreatyError):
             raise outcome
-
-
-def _network(settings: Settings) -> Network:
-    return Network({host: Address(*address) for host, address in settings.resolve.items()}, settings.ca)
-
-
-def _guarded(settings: Settings) -> Resolve:
-    guard = EgressGuard(_network(settings))
-
-    async def resolve(did: Did) -> DidDocument:
-        return await fetch_did_document(did, guard)
-
-    return resolve

@@ -1,7 +1,7 @@
 """Spread the work of a replay over a Dask cluster: signatures ahead, and the counts of topics when an epoch closes.
 
-The workers run `treaty[cluster]` of the same release as this process. Their results are believed, as those of this machine's own
-processes are: whoever controls a worker can pass off a wrong signature as right. So the scheduler and its workers belong to the
+The workers run the same release as this process, with its extra `cluster`. Their results are believed, as those of this machine's
+own processes are: whoever controls a worker can pass off a wrong signature as right. So the scheduler and its workers belong to the
 one who replays, on a network of their own or with TLS (`tls://`, configured as Dask says).
 """
 
@@ -102,5 +102,5 @@ def _failing(address: str) -> Iterator[None]:
         raise Unavailable(
             ClientAuditCode.CLUSTER,
             f"The Dask cluster at {address[:200]} failed: {type(error).__name__}: {str(error)[:300]}.",
-            fix="See that its scheduler and workers run, with treaty[cluster] of this release. Or go on without --dask.",
+            fix="See that its scheduler and workers run, in this release with its extra `cluster`. Or go on without --dask.",
         ) from error

@@ -74,6 +74,26 @@ class TlsOptions:
     tls_key: Path | None = None
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class NodeOptions:
+    """Options of a registry on several machines.
+
+    Parameters
+    ----------
+    node
+        The URL at which the other nodes of this registry reach this process. They share a database, blobs, head and keys.
+    tiles
+        The URL of an object store (s3://BUCKET/PATH, …) to copy the log's checkpoint and tiles to, for a CDN.
+    dask
+        The address of a Dask scheduler (tcp://HOST:8786), whose workers help to close epochs. They must be the operator's own.
+    """
+
+    node: Annotated[str | None, Parameter(env_var="TREATY_NODE_URL")] = None
+    tiles: Annotated[str | None, Parameter(env_var="TREATY_TILES_URL")] = None
+    dask: Annotated[str | None, Parameter(env_var="TREATY_DASK")] = None
+
+
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a command's coroutine to its end."""
     return uvloop.run(work)

@@ -26,7 +26,7 @@ from ..storage.postgres import migrate as migrate_database
 from ..witness.cosigner import Cosigner
 from ..witness.server import serve as serve_witness
 from .console import LogLines, show
-from .options import Options, TlsOptions, run
+from .options import NodeOptions, Options, TlsOptions, run
 
 
 def serve(
@@ -42,9 +42,7 @@ def serve(
     trusted_proxy: tuple[str, ...] = (),
     parameters: Path | None = None,
     witness: tuple[str, ...] = (),
-    node: Annotated[str | None, Parameter(env_var="TREATY_NODE_URL")] = None,
-    tiles: Annotated[str | None, Parameter(env_var="TREATY_TILES_URL")] = None,
-    dask: Annotated[str | None, Parameter(env_var="TREATY_DASK")] = None,
+    nodes: NodeOptions = NodeOptions(),
     options: Options = Options(),
 ) -> None:
     """Serve the registry. In an empty data directory, make a new log first.
@@ -71,12 +69,6 @@ def serve(
         A TOML file with the constants of a new log's election. Default: a development electorate.
     witness
         URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
-    node
-        The URL at which the other nodes of this registry reach this process. They share a database, blobs, head and keys.
-    tiles
-        The URL of an object store (s3://BUCKET/PATH, …) to copy the log's checkpoint and tiles to, for a CDN.
-    dask
-        The address of a Dask scheduler (tcp://HOST:8786), whose workers help to close epochs. They must be the operator's own.
     """
     log_to_stderr()
     network = Network.parse(resolve, ca)
@@ -94,9 +86,9 @@ def serve(
         proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
         witnesses=tuple(map(WitnessName.parse, witness)),
-        node=node or None,
-        tiles=tiles or None,
-        dask=dask or None,
+        node=nodes.node or None,
+        tiles=nodes.tiles or None,
+        dask=nodes.dask or None,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 
