@@ -1,8 +1,8 @@
 """Spread the work of a replay over a Dask cluster: signatures ahead, and the counts of topics when an epoch closes.
 
-The workers run the same release as this process, with its extra `cluster`. Their results are believed, as those of this machine's
-own processes are: whoever controls a worker can pass off a wrong signature as right. So the scheduler and its workers belong to the
-one who replays, on a network of their own or with TLS (`tls://`, configured as Dask says).
+The workers run the same release as this process, with its extra `cluster`. Their results are believed, like those of processes
+of this machine: who controls a worker can pass off a wrong signature as right. So scheduler and workers belong to the one who
+replays, on a network of their own or with TLS (`tls://`, configured as Dask says).
 """
 
 from __future__ import annotations

@@ -93,6 +93,11 @@ class NodeOptions:
     tiles: Annotated[str | None, Parameter(env_var="TREATY_TILES_URL")] = None
     dask: Annotated[str | None, Parameter(env_var="TREATY_DASK")] = None
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the members of `Settings` for these options. An empty variable of the environment is none."""
+        return {"node": self.node or None, "tiles": self.tiles or None, "dask": self.dask or None}
+
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a command's coroutine to its end."""

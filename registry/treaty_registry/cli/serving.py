@@ -86,9 +86,7 @@ def serve(
         proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
         witnesses=tuple(map(WitnessName.parse, witness)),
-        node=nodes.node or None,
-        tiles=nodes.tiles or None,
-        dask=nodes.dask or None,
+        **nodes.settings,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 
