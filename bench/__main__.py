@@ -20,7 +20,22 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import agreeing, audit, burst, calling, election, floods, installing, pages, report, rivals, searching, sessions, speaking
+from . import (
+    agreeing,
+    audit,
+    burst,
+    calling,
+    election,
+    floods,
+    installing,
+    nodes,
+    pages,
+    report,
+    rivals,
+    searching,
+    sessions,
+    speaking,
+)
 from .contest import Group, Result, Row, hold, meters_of
 from .handshaking import GROUP as HANDSHAKING
 from .reading import GROUP as READING
@@ -30,7 +45,7 @@ from .voting import GROUP as VOTING
 GROUPS = (READING, HANDSHAKING, VOTING, SANDBOXING)
 PARTS = {
     part.__name__.rpartition(".")[2]: part
-    for part in (agreeing, audit, burst, calling, election, floods, installing, pages, searching, sessions, speaking)
+    for part in (agreeing, audit, burst, calling, election, floods, installing, nodes, pages, searching, sessions, speaking)
 }
 """Measurements with results of their own, by the first word of the command line."""
 

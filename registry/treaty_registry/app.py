@@ -15,7 +15,21 @@ from .pages.documentation import ARCHIVE
 from .pages.pages import Pages
 from .readable import ReadableLog
 from .registry import Registry
-from .routes import blobs, health, identities, log, names, openapi, pages, protocols, sigstore, standing, statements, topics
+from .routes import (
+    blobs,
+    health,
+    identities,
+    log,
+    names,
+    nodes,
+    openapi,
+    pages,
+    protocols,
+    sigstore,
+    standing,
+    statements,
+    topics,
+)
 from .routes.responses import on_exception
 from .serving.bodies import MAX_BODY
 from .serving.cache import ResponseCache
@@ -62,6 +76,7 @@ _READS: list[HTTPRouteHandler] = [
     pages.documentation,
     health.live,
     health.ready,
+    nodes.proposals,
 ]
 _WRITES: list[HTTPRouteHandler] = [
     statements.submit,

@@ -27,6 +27,7 @@ class ControlCode(Code):
 class DatabaseCode(Code):
     FAILED = "database.failed", "PostgreSQL or a disk failed while the log was opened.", Unavailable
     MIGRATION = "database.migration", "A migration was applied to this database in another form.", Untrusted
+    NO_LOCK = "database.no-lock", "The database does not keep the leader's lock.", Refused
     NOT_DURABLE = "database.not-durable", "PostgreSQL runs with a setting that can lose commits.", Refused
     UNREACHABLE = "database.unreachable", "PostgreSQL does not answer.", Unavailable
 
@@ -45,7 +46,9 @@ class FenceCode(Code):
     BEHIND = "fence.behind", "The database is behind the record of signed heads, or forked from it.", Untrusted
     EXISTS = "fence.exists", "There is a record of signed heads, and its keys are missing.", Conflict
     HELD = "fence.held", "Another process signs on the data directory.", Unavailable
+    IGNORED = "fence.ignored", "The object store does not keep the conditions of a write.", Refused
     MISSING = "fence.missing", "The record of signed heads is missing.", NotFound
+    MOVED = "fence.moved", "Another node has advanced the record of signed heads.", Unavailable
     OTHER_LOG = "fence.other-log", "The record of signed heads is of another log.", Untrusted
     UNREADABLE = "fence.unreadable", "The record of signed heads is damaged.", Untrusted
 
@@ -70,6 +73,12 @@ class KeysCode(Code):
     MISMATCH = "keys.mismatch", "The keys do not belong together.", Untrusted
     MISSING = "keys.missing", "There is no key file.", NotFound
     MODE = "keys.mode", "Other users of the machine can read a key file.", Untrusted
+
+
+class NodeCode(Code):
+    CODE = "node.code", "The request comes from no node of this registry.", Unauthorized
+    REPEATED = "node.repeated", "The request of a node was taken before.", Conflict
+    REQUEST = "node.request", "The bytes are not a request of a node.", Malformed
 
 
 class QuotaCode(Code):
@@ -192,6 +201,7 @@ class ServiceCode(Code):
 
 class SettingsCode(Code):
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
+    NODE = "settings.node", "The settings of a node are missing or do not fit.", Malformed
     ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
     OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
     TLS = "settings.tls", "The files are no certificate chain and its key.", Malformed

@@ -3,7 +3,8 @@
 The data directory is created by the first start, and must be backed up as a whole:
 
     DATA/keys/        0700: the log's, the clock's and the operator's key, and the Sigstore authority's
-    DATA/head         the fence: the newest head that was ever signed (see `fence`); never restore an old copy of it
+    DATA/head         the fence: the newest head that was ever signed (see `fence`), unless `head` names another place; never
+                      restore an old copy of it
     DATA/blobs/       documents, cards, wheels, …, unless `blobs` names an object store
     DATA/postgres/    the embedded database, unless `database` names a server
     DATA/run/         0700: the control socket of the running server
@@ -15,6 +16,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from treaty_client.base_url import parse_base_url
 from treaty_consensus.errors import Conflict, Malformed
@@ -25,6 +27,7 @@ from treaty_consensus.protocol import is_origin
 from .codes import SettingsCode
 from .connections import ConnectionLimits
 from .networks import TrustedProxies
+from .storage.objects import local_path
 
 MIRROR_MARK = "mirror.json"
 """The file of a data directory that is a mirror's (`mirroring.directory`). A registry never signs there."""
@@ -123,7 +126,10 @@ class Settings:
     None starts the embedded server. `blobs`: the URL of an object store; None uses a folder of the data directory. `resolve`:
     HOST → (address, port): hosts whose DID documents are fetched from there only, even if the address is not public. `ca`: a PEM
     file of additional roots for them. `parameters`: a file with the constants of a new log's election (`operator.parameters`);
-    None makes a development electorate. `witnesses`: the witnesses that cosign the log.
+    None makes a development electorate. `witnesses`: the witnesses that cosign the log. `head`: the URL of the record of the
+    newest signed head; None uses a file of the data directory. `node`: the URL at which the other nodes of this registry reach
+    this process; None when it is the only one. `tiles`: the URL of an object store to copy the log to. `dask`: the address of
+    a Dask scheduler, whose workers verify and count when an epoch closes.
     """
 
     data: Path
@@ -142,6 +148,10 @@ class Settings:
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     witnesses: tuple[WitnessName, ...] = ()
     parameters: Path | None = None
+    head: str | None = None
+    node: str | None = None
+    tiles: str | None = None
+    dask: str | None = None
 
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):
@@ -152,6 +162,10 @@ class Settings:
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Malformed(SettingsCode.TLS, "TLS needs both a certificate and its key.", fix="Give --tls-cert and --tls-key.")
+        self._check_witnesses()
+        self._check_node()
+
+    def _check_witnesses(self) -> None:
         keys = [witness.key for witness in self.witnesses]
         for key in keys:
             Quorum((key,), 1)
@@ -161,6 +175,26 @@ class Settings:
                 SettingsCode.WITNESS,
                 f"Two witnesses have the same key, or there are more than {2 * MAX_COSIGNERS}.",
                 fix="Name each key of a witness once.",
+            )
+
+    def _check_node(self) -> None:
+        if self.node is None:
+            return
+        # What nodes do not share they would each have for themselves: another log, other blobs, another record.
+        missing = {"--database": self.database, "--blobs": self.blobs, "--head": self.head}
+        if not all(missing.values()):
+            raise Malformed(
+                SettingsCode.NODE,
+                f"The nodes of a registry share {', '.join(name for name, value in missing.items() if not value)}.",
+                fix="Give every node the same --database, --blobs and --head, each a URL, and the same keys.",
+            )
+        parts = urlsplit(self.node)
+        # http is allowed: the messages are authenticated, and nothing in them is secret.
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query or parts.username:
+            raise Malformed(
+                SettingsCode.NODE,
+                f"{self.node!r} is no URL of a node.",
+                fix="Name it as http://ADDRESS:PORT, or https://HOST:PORT.",
             )
 
     @property
@@ -175,8 +209,14 @@ class Settings:
 
     @property
     def fence(self) -> Path:
-        """Return the path of the record of the newest signed head."""
-        return self.data / "head"
+        """Return the path of the record of the newest signed head, where it is a file."""
+        path = local_path(self.head) if self.head is not None else None
+        return path if path is not None else self.data / "head"
+
+    @property
+    def head_object(self) -> str | None:
+        """Return the URL of the record where it is an object of an object store."""
+        return self.head if self.head is not None and local_path(self.head) is None else None
 
     def check_origin(self, origin: str) -> None:
         """Raise `Conflict` when the log here has another origin than the requested one."""

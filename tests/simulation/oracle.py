@@ -21,7 +21,7 @@ from .seams import operator
 from .statements import MEANINGS, normal
 from .tables import Tables, View
 
-_DERIVED = [name for name in Tables.new().rows if name != "pending_blobs"]
+_DERIVED = [name for name in Tables.new().rows if name not in ("leadership", "pending_blobs")]
 
 
 def judge(world: World, clients: Clients) -> None:

@@ -3,7 +3,7 @@
 asyncpg.connect, Pool       the simulated PostgreSQL                        (storage.postgres)
 os, fcntl, durable          the simulated disk                              (log.fence)
 sign                        recorded, then the real one                     (log.checkpoints)
-Network                     the HTTP client that asks the witnesses         (registry)
+Network                     the HTTP client that asks the witnesses         (outbound)
 BlobStore                   a dictionary                                    (registry)
 open_operator               the operator's keys, made once for all          (registry)
 """
@@ -26,6 +26,7 @@ import asyncpg
 import structlog
 from signers import ORIGIN
 
+import treaty_registry.outbound as outbound
 import treaty_registry.registry as registry
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import sign
@@ -124,7 +125,7 @@ def simulated() -> Iterator[None]:
             (fence, "fcntl", files),
             (fence, "durable", files),
             (checkpoints, "sign", _sign),
-            (registry, "Network", SimulatedNetwork),
+            (outbound, "Network", SimulatedNetwork),
             (registry, "BlobStore", Blobs),
             (registry, "open_operator", _open_operator),
         ):

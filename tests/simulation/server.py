@@ -34,7 +34,7 @@ class Server:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.tables = Tables.new()
-        self.durable = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+        self.durable = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "synchronous_standby_names": ""}
         self.sessions: list[Session] = []
         self.up = True
         self.disk_full = False

@@ -113,6 +113,14 @@ def name_blobs(view: View, *columns: list[Any]) -> list[Row]:
     return []
 
 
+@means("update leadership set term = term + 1, url = $1, backend = pg_backend_pid(), beat = clock_timestamp() returning term")
+def take(view: View, url: str) -> list[Row]:
+    row = view.get("leadership", True)
+    assert row is not None
+    view.put("leadership", {**row, "term": row["term"] + 1, "url": url})
+    return one(row["term"] + 1)
+
+
 @means("select index, leaf from leaves where index = any($1::bigint[])")
 def read_leaves(view: View, indexes: list[int]) -> list[Row]:
     rows = [view.get("leaves", index) for index in dict.fromkeys(indexes)]

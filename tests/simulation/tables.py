@@ -15,6 +15,7 @@ COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "leaves": (("index", "leaf", "statement"), ("index",)),
     "tiles": (("level", "index", "hashes"), ("level", "index")),
     "head": (("single", "size", "root"), ("single",)),
+    "leadership": (("single", "term", "url"), ("single",)),
     "facts": (("key", "fact"), ("key",)),
     "blobs": (("sha256", "size", "index", "withdrawn"), ("sha256",)),
     "pending_blobs": (("sha256", "size", "expires"), ("sha256",)),
@@ -48,6 +49,7 @@ class Tables:
         """Return the tables as the migrations leave them."""
         tables = cls({name: {} for name in COLUMNS})
         tables.rows["head"][True,] = {"single": True, "size": 0, "root": EMPTY_ROOT}
+        tables.rows["leadership"][True,] = {"single": True, "term": 0, "url": ""}
         return tables
 
     def copy(self) -> Tables:

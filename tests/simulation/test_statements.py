@@ -38,6 +38,7 @@ async def _compare(connection: Any, types: dict[str, list[str]], rng: random.Ran
     tables = Tables.new()
     await connection.execute(f"truncate {', '.join(COLUMNS)}")
     await connection.execute("insert into head (size, root) values (0, $1)", tables.rows["head"][True,]["root"])
+    await connection.execute("insert into leadership values (true, 0, '', 0, 'epoch', '', '')")
     for _ in range(60):
         sql = rng.choice(_SQL)
         arguments = _arguments(sql, types[sql], tables, rng)

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from signers import Signer, signed
-from simulated_registry import ALICE, BASE_URL, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, flipped, uri_of, with_echo
+from simulated_registry import ALICE, BASE_URL, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, elected, flipped, uri_of, with_echo
 
 from treaty_client.audit import parallel_verification as ahead
 from treaty_client.audit import replay as auditing
@@ -49,17 +49,6 @@ async def mirrored(registry: SimulatedRegistry, folder: Path) -> Mirror:
 def grown(registry: SimulatedRegistry, leaves: int) -> SimulatedRegistry:
     for _ in range(leaves):
         registry.force(CertificateLeaf(b"certificate %d" % len(registry.leaves)).encode())
-    return registry
-
-
-def elected() -> SimulatedRegistry:
-    """A log with votes and two decided epochs."""
-    registry = with_echo()
-    for signer in (ALICE, BOB):
-        ballot = kinds.Ballot(TOPIC, 0, ((registry.document_of(uri_of()).sha256,),), registry.checkpoint().decode())
-        registry.add(ballot, signer)
-    registry.decide()
-    registry.decide()
     return registry
 
 

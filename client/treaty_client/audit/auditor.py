@@ -28,8 +28,10 @@ from ..network.hosts import Network
 from ..protocols.store import Store
 from ..registries.api import RegistryClient
 from ..registries.trust import RegistryName
+from .cluster import Cluster
 from .mirror import Mirror
-from .replay import AuditedDecision, AuditedReplay, replayed
+from .parallel_verification import ParallelVerifier, Workers
+from .replay import WORTH_PROCESSES, AuditedDecision, AuditedReplay, replayed
 from .replay_store import ReplayStore
 
 Progress = Callable[[str, int, int], None]
@@ -64,11 +66,13 @@ class AuditOptions:
     """Options of an audit.
 
     `anchors`: the anchors from which trust starts instead; decisions are then recomputed with them and not compared. `topic`: the
-    topic whose newest decision is reported in full.
+    topic whose newest decision is reported in full. `dask`: the address of a Dask scheduler, whose workers verify and count; None
+    uses processes of this machine.
     """
 
     anchors: Sequence[str] | None = None
     topic: str | None = None
+    dask: str | None = None
 
 
 @dataclass
@@ -113,13 +117,20 @@ async def audit(
     async with RegistryClient(registry.base_url, network) as client:
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
-        with ReplayStore(folder) as scratch:
+        workers: Workers = Cluster(options.dask) if options.dask else ParallelVerifier()
+        with ReplayStore(folder) as scratch, workers:
             differences = Differences()
             replay = Replay(
-                blobs.get, facts=scratch.facts, digests=scratch.digests, anchors=options.anchors, differing=differences.add
+                blobs.get,
+                facts=scratch.facts,
+                digests=scratch.digests,
+                anchors=options.anchors,
+                differing=differences.add,
+                each=workers.each,
             )
             run = AuditedReplay(registry.key, mirror, replay, evidence, options.topic)
-            async for done in replayed(run, signed.checkpoint.size):
+            worth = options.dask is not None or signed.checkpoint.size >= WORTH_PROCESSES
+            async for done in replayed(run, workers if worth else None):
                 progress("replay", done, signed.checkpoint.size)
             known = _known(replay.facts, options.anchors or ())
     # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror and

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
@@ -28,15 +27,13 @@ from treaty_consensus.statement import Statement, Verified
 from ..codes import ClientAuditCode
 from ..protocols import equivocation
 from .mirror import Mirror
-from .parallel_verification import ParallelVerifier
+from .parallel_verification import Checked, Workers
 
 Taken: TypeAlias = Statement | CertificateLeaf | RekordLeaf
 """A replayed leaf, parsed."""
 
-_WORTH_PROCESSES = 8192
+WORTH_PROCESSES = 8192
 """Leaves of a log from which the time saved exceeds the start of the processes."""
-_BUNDLES_AHEAD = 8
-"""Bundles that are checked ahead. It bounds memory."""
 # Most carried checkpoints are minutes old, so older roots are rarely proved from the mirror.
 _RECENT_ROOTS = 65_536
 # Opening a note verifies a signature; a root costs reads of tiles. Both caches bound memory.
@@ -88,7 +85,7 @@ class AuditedReplay:
         self._old_root = lru_cache(_KEPT_NOTES)(self.mirror.root_at)
         self._remember_root()
 
-    def take(self, leaves: list[bytes], checked: Future[list[Verified | None]] | None = None) -> int:
+    def take(self, leaves: list[bytes], checked: Checked | None = None) -> int:
         """Replay more leaves; return the number of all replayed leaves. `checked`: their results ahead, or None.
 
         Raises `Untrusted` (`audit.*`) at the first leaf that breaks a rule; those before it are replayed.
@@ -175,18 +172,17 @@ class AuditedReplay:
         )
 
 
-async def replayed(run: AuditedReplay, size: int) -> AsyncIterator[int]:
-    """Replay the mirror from the first leaf that is not replayed yet up to `size`, its end; yield the number of replayed leaves
-    after each bundle. Raises as `AuditedReplay.take` and `Mirror.entries`."""
-    waiting: deque[tuple[list[bytes], Future[list[Verified | None]] | None]] = deque()
-    begun = run.replay.size
-    with ParallelVerifier() as ahead:
-        for entries in run.mirror.entries(begun):
-            # A few leaves are verified faster in this process than in new ones.
-            worth = size - begun >= _WORTH_PROCESSES
-            waiting.append((entries, ahead.check(entries, run.replay.facts) if worth else None))
-            # Keep a few bundles in work, so that the processes are never idle and memory stays bounded.
-            if len(waiting) > _BUNDLES_AHEAD:
-                yield await asyncio.to_thread(run.take, *waiting.popleft())
-        while waiting:
+async def replayed(run: AuditedReplay, workers: Workers | None) -> AsyncIterator[int]:
+    """Replay the mirror from the first leaf that is not replayed yet to its end; yield the number of replayed leaves after each
+    bundle. `workers`: verify ahead; fewer than `WORTH_PROCESSES` leaves are verified faster in this process than in new ones.
+
+    Raises as `AuditedReplay.take` and `Mirror.entries`.
+    """
+    waiting: deque[tuple[list[bytes], Checked | None]] = deque()
+    for entries in run.mirror.entries(run.replay.size):
+        waiting.append((entries, workers.check(entries, run.replay.facts) if workers else None))
+        # Keep some bundles in work, so that the workers are never idle and memory stays bounded.
+        if len(waiting) > (workers.ahead if workers else 0):
             yield await asyncio.to_thread(run.take, *waiting.popleft())
+    while waiting:
+        yield await asyncio.to_thread(run.take, *waiting.popleft())

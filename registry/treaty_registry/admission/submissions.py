@@ -13,8 +13,9 @@ from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement, Verified
 
 from ..log.entry import Logged
+from ..log.proposals import LogPosition, Proposal
 from ..log.reader import LogReader
-from ..log.sequencer import LogPosition, Proposal, Sequencer
+from ..log.sequencer import Sequencer
 from .fair_queue import FairQueue
 from .statements import Admission
 
@@ -104,4 +105,4 @@ class Submissions:
 
 def _receipt(position: LogPosition) -> bytes:
     assert position.proof is not None
-    return Receipt(position.index, tuple(position.proof), position.head.note).format()
+    return Receipt(position.index, tuple(position.proof), position.signed.note).format()

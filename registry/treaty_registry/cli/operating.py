@@ -13,8 +13,7 @@ from rich.table import Table
 
 from treaty_client.network.hosts import Network
 
-from ..data_directory import open_operator, running_database
-from ..log.fence import read_fence
+from ..data_directory import open_operator, read_record, running_database
 from ..mirroring.promotion import Evidence
 from ..mirroring.promotion import promote as promote_mirror
 from ..operator import maintenance
@@ -108,7 +107,7 @@ def audit(*, options: Options = Options()) -> int:
         operator = await asyncio.to_thread(open_operator, settings)
         # Before the database: beside a live registry the fence moves on, and must not be ahead of the rows that are
         # read.
-        record = await asyncio.to_thread(read_fence, settings.fence, operator.origin)
+        record = await asyncio.to_thread(read_record, settings, operator.origin)
         blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
         async with running_database(settings) as url, connect(url) as connection, connect(url) as reader:
             return await maintenance.audit(connection, reader, blobs, record)

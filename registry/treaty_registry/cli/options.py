@@ -33,6 +33,8 @@ class Options:
         The URL of a PostgreSQL server. Default: an embedded one, in the data directory.
     blobs
         The URL of an object store for documents and wheels (s3://BUCKET/PATH, …). Default: a folder in the data directory.
+    head
+        The URL of the record of the newest signed head (s3://BUCKET/PATH/head, …). Default: a file in the data directory.
     json
         Print one JSON value instead of text.
     """
@@ -42,6 +44,7 @@ class Options:
     )
     database: Annotated[str | None, Parameter(env_var="TREATY_DATABASE_URL")] = None
     blobs: Annotated[str | None, Parameter(env_var="TREATY_BLOBS_URL")] = None
+    head: Annotated[str | None, Parameter(env_var="TREATY_HEAD_URL")] = None
     json: Annotated[bool, Parameter(negative="")] = False
 
     def show(self, value: dict[str, Any], *renderables: Any) -> None:
@@ -51,7 +54,7 @@ class Options:
     @property
     def settings(self) -> Settings:
         """Return the settings for an existing log."""
-        return Settings(data=self.data, database=self.database or None, blobs=self.blobs or None)
+        return Settings(data=self.data, database=self.database or None, blobs=self.blobs or None, head=self.head or None)
 
 
 @Parameter(name="*")
@@ -69,6 +72,31 @@ class TlsOptions:
 
     tls_cert: Path | None = None
     tls_key: Path | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class NodeOptions:
+    """Options of a registry on several machines.
+
+    Parameters
+    ----------
+    node
+        The URL at which the other nodes of this registry reach this process. They share a database, blobs, head and keys.
+    tiles
+        The URL of an object store (s3://BUCKET/PATH, …) to copy the log's checkpoint and tiles to, for a CDN.
+    dask
+        The address of a Dask scheduler (tcp://HOST:8786), whose workers help to close epochs. They must be the operator's own.
+    """
+
+    node: Annotated[str | None, Parameter(env_var="TREATY_NODE_URL")] = None
+    tiles: Annotated[str | None, Parameter(env_var="TREATY_TILES_URL")] = None
+    dask: Annotated[str | None, Parameter(env_var="TREATY_DASK")] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the members of `Settings` for these options. An empty variable of the environment is none."""
+        return {"node": self.node or None, "tiles": self.tiles or None, "dask": self.dask or None}
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:

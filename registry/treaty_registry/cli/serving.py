@@ -30,7 +30,7 @@ from ..witness.copies import Copies
 from ..witness.cosigner import Cosigner
 from ..witness.server import serve as serve_witness
 from .console import LogLines, show
-from .options import Options, TlsOptions, run
+from .options import NodeOptions, Options, TlsOptions, run
 
 
 def serve(
@@ -46,6 +46,7 @@ def serve(
     trusted_proxy: tuple[str, ...] = (),
     parameters: Path | None = None,
     witness: tuple[str, ...] = (),
+    nodes: NodeOptions = NodeOptions(),
     options: Options = Options(),
 ) -> None:
     """Serve the registry. In an empty data directory, make a new log first.
@@ -89,6 +90,7 @@ def serve(
         proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
         witnesses=tuple(map(WitnessName.parse, witness)),
+        **nodes.settings,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 

@@ -12,29 +12,32 @@ A position is reported only when the leaf is durable and in a released checkpoin
 separately, so that a statement that triggers an internal error does not fail the others. When PostgreSQL or a disk is out of
 order, all of them are refused without another try. Submitters are informed before the failure is written to this process's own
 log.
+
+A node that does not lead sends its batches to the node that does (`forwarding`). While no node leads, it waits some seconds for
+the next leader, which may be itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import structlog
 
-from treaty_consensus.admit import admit, reads
+from treaty_consensus.admit import reads
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.facts import Fact
 from treaty_consensus.log.merkle import inclusion_proof
 from treaty_consensus.statement import Verified
 
-from ..catalogue.handler_facts import HandlerFacts
 from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage
 from .checkpoints import Head
-from .entry import BlobReader, Entry
+from .entry import BlobReader
 from .leader import Leader, superseded
+from .proposals import Batch, LogPosition, Proposal, judge
 
 MAX_BATCH = 256  # leaves of one commit; larger batches delay the first submitter
 MAX_QUEUE = 8_192  # proposals, so that memory is bounded while the database is slow
@@ -42,83 +45,21 @@ _BEFOREHAND = (DiskCode.FULL, RegistryLogCode.CLOCK_AHEAD, RegistryLogCode.CLOCK
 """Refusals that are passed on with their own code, because they are certain before anything is written."""
 _AGAIN = 0.5  # seconds to wait for the lock: PostgreSQL needs a moment to notice that our old connection is closed
 
+_WITHOUT_LEADER = 8.0
+"""Seconds that a node's proposals wait for a leader, which is longer than it takes to replace one that stands still."""
+_LOOK = 0.1  # seconds between two tries to reach a leader
+_MOST_SENT = 3 * 1024 * 1024  # bytes of leaves that are sent to the leader together
 _SLOW = 1.0  # seconds; a failed attempt that took longer makes later writes fail at once
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class LogPosition:
-    """The position of a leaf in the tree of `head`. `proof`: its inclusion proof, or None when the leaf was logged before."""
-
-    index: int
-    head: Head
-    proof: list[bytes] | None
+class Uncertain(Exception):
+    """The leader was asked to place proposals, and it is unknown whether it did."""
 
 
-@dataclass(eq=False)
-class Proposal:
-    """A leaf to append. `verified` is None for a Sigstore leaf, to which no rule of admission applies. `handler`: see `Entry`."""
-
-    leaf: bytes
-    verified: Verified | None = None
-    handler: HandlerFacts | None = None
-    outcome: asyncio.Future[LogPosition | TreatyError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-    @property
-    def id(self) -> bytes | None:
-        """Return the id of the statement, or None."""
-        return bytes.fromhex(self.verified.statement.id) if self.verified else None
-
-    def set_result(self, outcome: LogPosition | TreatyError) -> None:
-        """Pass the position or the refusal to the submitter, unless it was cancelled."""
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-
-
-@dataclass
-class Batch:
-    """The results of judging proposals.
-
-    `added`: the proposals to commit, in the order of `entries`. `known`: the proposals that are logged already, or are earlier
-    in this batch under the same id, with their index. `refused`: the others.
-    """
-
-    entries: list[Entry] = field(default_factory=list)
-    facts: dict[str, Fact] = field(default_factory=dict)
-    added: list[Proposal] = field(default_factory=list)
-    known: list[tuple[Proposal, int]] = field(default_factory=list)
-    refused: list[tuple[Proposal, TreatyError]] = field(default_factory=list)
-
-
-def judge(
-    proposals: Sequence[Proposal], facts: Mapping[str, Fact], logged: Mapping[bytes, int], size: int, blobs: BlobReader
-) -> Batch:
-    """Judge proposals in order on top of a log of `size` leaves.
-
-    `facts`: the facts that the proposals read. `logged`: the ids among them that are logged, with their index.
-    """
-    batch, state, positions = Batch(), dict(facts), dict(logged)
-    for proposal in proposals:
-        index, id_ = size + len(batch.entries), proposal.id
-        # Sending a statement again is harmless: it gets its first position.
-        if id_ in positions:
-            batch.known.append((proposal, positions[id_]))
-            continue
-        if proposal.verified is not None and id_ is not None:
-            try:
-                changes = admit(state, proposal.verified, index)
-            except TreatyError as error:
-                batch.refused.append((proposal, error))
-                continue
-            # Later statements of the batch are judged as if this one were logged, because they will follow it.
-            state.update(changes)
-            batch.facts.update(changes)
-            positions[id_] = index
-        statement = proposal.verified.statement if proposal.verified else None
-        batch.entries.append(Entry(index, proposal.leaf, statement, blobs, proposal.handler))
-        batch.added.append(proposal)
-    return batch
+Forward: TypeAlias = Callable[[Sequence[Proposal]], Awaitable["list[LogPosition | TreatyError]"]]
+"""Have another node place proposals. Raises `Unavailable` when none took them, and `Uncertain`."""
 
 
 class Sequencer:
@@ -131,14 +72,17 @@ class Sequencer:
         committed: Callable[[Mapping[str, Fact]], None],
         renewal: float,
         permit: Callable[[], None] = lambda: None,
+        forward: Forward | None = None,
     ) -> None:
         """`committed` is called with the changed facts after each commit. `renewal`: seconds until the clock cosigns again.
-        `permit` raises `Unavailable` while nothing may be written."""
+        `permit` raises `Unavailable` while nothing may be written. `forward`: for one node among others; it then leads when
+        `lead` is called, and not by itself."""
         self._leader = leader
         self._blobs = blobs
         self._committed = committed
         self._renewal = renewal
         self._permit = permit
+        self._forward = forward
         self._no_lead_before = 0.0  # by the loop's clock
         self._queue: asyncio.Queue[Proposal | None] = asyncio.Queue()
         # The head, the database and the fence change together, so writers must not interleave.
@@ -153,12 +97,19 @@ class Sequencer:
         return self._leader.head
 
     async def start(self, *, patience: float) -> None:
-        """Take over the log and start the tasks. Raises as `Leader.take_over`."""
-        await self._leader.take_over(patience=patience)
+        """Take over the log, unless other nodes may lead it, and start the tasks. Raises as `Leader.take_over`."""
+        if self._forward is None:
+            await self._leader.take_over(patience=patience)
         self._tasks = [
             asyncio.create_task(self._work(), name="sequencer"),
             asyncio.create_task(self._renew(), name="log renewal"),
         ]
+
+    async def lead(self) -> None:
+        """Lead from now on. Raises as `Leader.take_over`, and `Unavailable` while nothing may be written."""
+        async with self._lock:
+            self._permit()
+            await self._lead()
 
     async def stop(self) -> None:
         """Finish the queued proposals, accept no more, and stop leading."""
@@ -177,7 +128,7 @@ class Sequencer:
         """Raise `Unavailable` when a write is known to fail now."""
         self._permit()
         if not self._leader.leads and asyncio.get_running_loop().time() < self._no_lead_before:
-            raise _unavailable()
+            raise unavailable()
 
     async def submit(self, proposals: Sequence[Proposal]) -> list[LogPosition | TreatyError]:
         """Append proposals in their order, and wait for their results. Raises `Unavailable` when too many are queued.
@@ -195,6 +146,8 @@ class Sequencer:
         """Take exclusive write access: until the block ends, only the yielded writer can append. Raises as `Leader.take_over`."""
         async with self._lock:
             self._permit()
+            if self._forward is not None and not self._leader.leads:
+                raise _led_elsewhere()
             await self._lead()
             yield ExclusiveWriter(self)
 
@@ -220,15 +173,50 @@ class Sequencer:
                 waiting.append(self._queue.get_nowait())
             proposals = [proposal for proposal in waiting if proposal is not None]
             if proposals:
-                # For each batch, so that a renewal or an exclusive block waits for one batch and not for the queue.
-                async with self._lock:
-                    try:
-                        await self._sequence(proposals)
-                    except Exception as error:  # an internal error: report it to the submitters, and serve the next ones
-                        _refuse_all(proposals, error)
-                        _log.error("batch lost", size=len(proposals), exc_info=error)
+                try:
+                    await self._place(proposals)
+                except Exception as error:  # an internal error: report it to the submitters, and serve the next ones
+                    _refuse_all(proposals, error)
+                    _log.error("batch lost", size=len(proposals), exc_info=error)
             if len(proposals) < len(waiting):
                 return  # `stop` queued the None, which is the last item
+
+    async def _place(self, proposals: Sequence[Proposal]) -> None:
+        """Have proposals logged by this process if it leads, or by the node that does."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + _WITHOUT_LEADER
+        while True:
+            # For each batch, so that a renewal or an exclusive block waits for one batch and not for the queue.
+            async with self._lock:
+                if self._forward is None or self._leader.leads:
+                    await self._sequence(proposals)
+                    return
+            try:
+                self._permit()
+                await self._send(proposals, self._forward)
+                return
+            except (Uncertain, Unavailable) as error:
+                # A Sigstore leaf has no id, so a second try could log it twice.
+                lost = [proposal for proposal in proposals if isinstance(error, Uncertain) and proposal.verified is None]
+                _refuse_all(lost, error)
+                proposals = [proposal for proposal in proposals if not proposal.outcome.done()]
+                if clock() >= end or (isinstance(error, Unavailable) and error.code in _BEFOREHAND):
+                    _refuse_all(proposals, error)
+                    _log.error("no leader takes the log's statements", size=len(proposals), error=repr(error))
+                    return
+            # Without the lock, so that this node can take the lead meanwhile.
+            await asyncio.sleep(_LOOK)
+
+    async def _send(self, proposals: Sequence[Proposal], forward: Forward) -> None:
+        part: list[Proposal] = []
+        for proposal in proposals:
+            # Parts, because a request has a limit.
+            if part and sum(len(other.leaf) for other in part) + len(proposal.leaf) > _MOST_SENT:
+                await self._send(part, forward)
+                part = []
+            part.append(proposal)
+        for proposal, outcome in zip(part, await forward(part), strict=True):
+            proposal.set_result(outcome)
 
     async def _renew(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -238,6 +226,9 @@ class Sequencer:
             await asyncio.sleep(min(self._renewal, 1))
             due = clock() - renewed >= self._renewal
             if not (due or self._leader.fault) if self._leader.leads else clock() < self._no_lead_before:
+                continue
+            # Among several nodes the lead is taken by `lead`.
+            if self._forward is not None and not self._leader.leads:
                 continue
             async with self._lock:
                 try:
@@ -263,7 +254,7 @@ class Sequencer:
         if self._leader.leads:
             return
         if clock() < self._no_lead_before:
-            raise _unavailable()
+            raise unavailable()
         began = clock()
         try:
             await self._leader.take_over(patience=_AGAIN)
@@ -315,9 +306,9 @@ class Sequencer:
             self._committed(batch.facts)
         for proposal, entry in zip(batch.added, batch.entries, strict=True):
             proof = inclusion_proof(entry.index, head.size, head.edge.nodes)
-            proposal.set_result(LogPosition(entry.index, head, proof))
+            proposal.set_result(LogPosition(entry.index, head.signed, proof))
         for proposal, index in batch.known:
-            proposal.set_result(LogPosition(index, head, None))
+            proposal.set_result(LogPosition(index, head.signed, None))
         for proposal, error in batch.refused:
             proposal.set_result(error)
 
@@ -341,14 +332,21 @@ class ExclusiveWriter:
 def _refuse_all(proposals: Sequence[Proposal], error: Exception) -> None:
     for proposal in proposals:
         # A new object for each: one exception raised in several tasks would mix their tracebacks.
-        refusal = _unavailable()
+        refusal = unavailable()
         if isinstance(error, Unavailable) and error.code in _BEFOREHAND:
             refusal = Unavailable(error.code, error.message, fix=error.fix)
         refusal.__cause__ = error
         proposal.set_result(refusal)
 
 
-def _unavailable() -> Unavailable:
+def _led_elsewhere() -> Unavailable:
+    return Unavailable(
+        RegistryLogCode.NOT_LEADING, "Another node leads this log, and only it can do this.", fix="Run the command on that node."
+    )
+
+
+def unavailable() -> Unavailable:
+    """Return the refusal of a statement that may be logged or not."""
     return Unavailable(
         RegistryLogCode.UNAVAILABLE,
         "The log could not take this statement, or could not confirm it.",

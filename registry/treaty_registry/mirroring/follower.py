@@ -23,7 +23,8 @@ from contextlib import suppress
 import structlog
 
 from treaty_client.audit.mirror import Mirror
-from treaty_client.audit.replay import AuditedReplay, Taken, replayed
+from treaty_client.audit.parallel_verification import ParallelVerifier
+from treaty_client.audit.replay import WORTH_PROCESSES, AuditedReplay, Taken, replayed
 from treaty_client.audit.replay_store import ReplayStore
 from treaty_client.codes import ClientAuditCode, MirrorCode
 from treaty_client.registries.api import RegistryClient
@@ -142,9 +143,11 @@ class Follower:
 
     async def _take_in(self, signed: SignedCheckpoint) -> None:
         """Verify and store all leaves of the copy, whose checkpoint is `signed`."""
-        if signed.checkpoint.size > self._run.replay.size:
-            async for _ in replayed(self._run, signed.checkpoint.size):
-                await self._commit()
+        added = signed.checkpoint.size - self._run.replay.size
+        if added > 0:
+            with ParallelVerifier() as workers:
+                async for _ in replayed(self._run, workers if added >= WORTH_PROCESSES else None):
+                    await self._commit()
         await self._commit()
         self._run.decisions.clear()  # they would grow with the log
 
