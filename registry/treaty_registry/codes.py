@@ -171,11 +171,16 @@ class ServiceCode(Code):
 
 
 class SettingsCode(Code):
+    BASE_URL = "settings.base-url", "Agents cannot use the URL as the address of a registry.", Malformed
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
+    DATABASE = "settings.database", "The URL of the database is not one of PostgreSQL.", Malformed
     ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
     OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
+    PORT = "settings.port", "The number is no port.", Malformed
+    QUOTA = "settings.quota", "The factor of the quotas is not a positive number.", Malformed
     TLS = "settings.tls", "The files are no certificate chain and its key.", Malformed
     TRUSTED_PROXY = "settings.trusted-proxy", "The text is no address and no network.", Malformed
+    VARIABLE = "settings.variable", "An environment variable is no setting of this command.", Malformed
     WITNESS = "settings.witness", "The text is not a witness.", Malformed
 
 

@@ -47,12 +47,7 @@ class BlobStore:
             # Uploads that no logged statement names are not public.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return cls(LocalStore(folder), folder)
-        try:
-            return cls(from_url(url), None)
-        except (BaseError, ValueError) as error:
-            raise Malformed(
-                SettingsCode.BLOBS, f"{url!r} names no object store.", fix="Use s3://BUCKET/PATH, gs://…, az://… or file:///PATH."
-            ) from error
+        return cls(_remote(url), None)
 
     async def put(self, sha256: str, data: bytes) -> None:
         """Store bytes under their digest, which the caller has computed.
@@ -112,6 +107,21 @@ class BlobStore:
             return
         except (BaseError, OSError) as error:
             raise _unavailable(error) from error
+
+
+def check_store(url: str | None) -> None:
+    """Raise `Malformed` (`settings.blobs`) for a URL that names no store, without opening the store."""
+    if url is not None and not url.startswith("file://"):
+        _remote(url)
+
+
+def _remote(url: str) -> ObjectStore:
+    try:
+        return from_url(url)
+    except (BaseError, ValueError) as error:
+        raise Malformed(
+            SettingsCode.BLOBS, f"{url!r} names no object store.", fix="Use s3://BUCKET/PATH, gs://…, az://… or file:///PATH."
+        ) from error
 
 
 def _sync(path: Path) -> None:
