@@ -9,6 +9,22 @@ from treaty_consensus.codes import Code
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, Unauthorized, Unavailable, Untrusted
 
 
+class BackupCode(Code):
+    BEHIND = "backup.behind", "The log has signed leaves that the backup lacks.", Untrusted
+    BLOB = "backup.blob", "A blob is missing or damaged, so it cannot be backed up.", Untrusted
+    NONE = "backup.none", "The folder holds no complete backup.", NotFound
+    NOT_EMPTY = "backup.not-empty", "A log is where the backup is to be restored.", Conflict
+    OTHER_HISTORY = (
+        "backup.other-history",
+        "Backup and database, or backup and signed head, contradict each other.",
+        Conflict,
+        Untrusted,
+    )
+    OTHER_LOG = "backup.other-log", "The folder holds the backup of another log.", Conflict
+    UNPROVEN = "backup.unproven", "Nothing shows that the backup has every leaf that the log signed.", Refused
+    WITNESS = "backup.witness", "A witness does not say which head it cosigned last.", Unavailable
+
+
 class BlobsCode(Code):
     UNAVAILABLE = "blobs.unavailable", "The blob store does not answer.", Unavailable
 
