@@ -22,6 +22,8 @@ from registries import publication
 from signers import ORIGIN, key_signer
 
 from treaty_client.network.hosts import Address, Network
+from treaty_registry.cli.serving import serve
+from treaty_registry.cli.variables import check_variables
 
 SCHEMA = json.loads((Path(__file__).parent / "schemas" / "compose.json").read_text())
 HOSTS = {"REGISTRY_HOST": ORIGIN, "WITNESS_1_HOST": "w1.registry.example", "WITNESS_2_HOST": "w2.registry.example"}
@@ -115,12 +117,16 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
         await publish(api, AUTHOR, made_here)
         async with asyncio.timeout(60):
             note = ""
-            while not all(f"— {host} " in note for host in HOSTS.values()):
+            while "\n3\n" not in note or not all(f"— {host} " in note for host in HOSTS.values()):
                 await asyncio.sleep(0.1)
                 note = (await api.get("/checkpoint")).text
-        assert int(note.split("\n")[1]) == 3
         (digest, data), *_ = made_here.blobs.items()
         assert (await api.get(f"/blobs/sha256/{digest}")).content == data
         stored = composition.place("store", f"/store/treaty-registry/sha256/{digest[:2]}/{digest}")
         assert stored.read_bytes() == data
     assert await composition.stop("registry") == 0
+
+
+def test_every_setting_is_one() -> None:
+    environment = yaml.safe_load(FILE.read_text())["services"]["registry"]["environment"]
+    check_variables(environment, serve)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from go_programs import needs_go
 
-import treaty_registry.cli.serving  # noqa: F401 (its options are the settings)
+from treaty_registry.cli.serving import serve
 from treaty_registry.cli.variables import check_variables
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
@@ -77,4 +77,4 @@ def test_one_registry_writes_and_its_keys_stay(manifests: str) -> None:
 
 def test_every_setting_is_one(manifests: str) -> None:
     for item in yaml.safe_load_all(manifests):
-        check_variables({**item.get("data", {}), **item.get("stringData", {})})
+        check_variables({**item.get("data", {}), **item.get("stringData", {})}, serve)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import treaty_registry.cli.serving  # noqa: F401 (its options are the settings)
+from treaty_registry.cli.serving import serve
 from treaty_registry.cli.variables import check_variables
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -61,7 +61,7 @@ def test_every_setting_is_one() -> None:
     text = (FOLDER / "registry.env").read_text()
     names = set(re.findall(r"^#? ?(TREATY_\w+)=", text, re.MULTILINE))
     assert len(names) > 5
-    check_variables(names)
+    check_variables(names, serve)
 
 
 def test_the_users_are_those_of_the_services() -> None:

@@ -29,11 +29,11 @@ class Postgres:
             await migrate(connection)
 
     @asynccontextmanager
-    async def fresh(self) -> AsyncIterator[str]:
-        """The URL of a new, migrated, empty database, which is dropped at the end."""
+    async def fresh(self, template: str = "template_registry") -> AsyncIterator[str]:
+        """The URL of a new, migrated, empty database, which is dropped at the end. With `template1` it has no tables."""
         name = f"test_{next(self._numbers)}"
         async with connect(self.url) as connection:
-            await connection.execute(f"create database {name} template template_registry")
+            await connection.execute(f"create database {name} template {template}")
         yield self.database(name)
         async with connect(self.url) as connection:
             await connection.execute(f"drop database {name} with (force)")

@@ -72,7 +72,7 @@ def serve(
         URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
     """
     log_to_stderr()
-    check_variables(os.environ)
+    check_variables(os.environ, serve)
     network = Network.parse(resolve, ca)
     _ = network.tls  # reads the file of authorities, before anything is made
     settings = replace(

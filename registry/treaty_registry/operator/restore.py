@@ -132,8 +132,8 @@ async def _check_evidence(copy: Mirror, signed: SignedCheckpoint, evidence: Evid
 async def _cosigned(witness: WitnessName, signed: SignedCheckpoint, network: Network) -> int:
     """Return the size of the head that a witness cosigned last, at most that of `signed` if it is the same.
 
-    It is asked to cosign the head of the backup from that head's own size (C2SP tlog-witness). It answers with its own size unless
-    that head is its newest. Raises `Unavailable` (`backup.witness`), also for a witness that does not know the log.
+    It is asked to cosign the head of the backup from that head's own size (C2SP tlog-witness). It answers with its own size
+    unless that head is its newest. Raises `Unavailable` (`backup.witness`), also for a witness that does not know the log.
     """
     size = signed.checkpoint.size
     request = AddCheckpoint(size, (), signed.note).format()

@@ -19,6 +19,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
+import structlog
 from asyncpg.pool import PoolConnectionProxy
 
 from treaty_consensus.canonical import hex_digest
@@ -68,6 +69,7 @@ _LENT = 5.0
 """Seconds that a reader may keep a connection."""
 _CLOSING = 3.0
 """Seconds for the pool to close its connections."""
+_log = structlog.get_logger(__name__)
 _SETTINGS = {"application_name": "treaty-registry", "jit": "off"}  # compiling costs more than any query here takes
 
 
@@ -213,6 +215,9 @@ async def migrate(connection: Connection) -> list[str]:
                     await connection.execute(sql)
                     await connection.execute("insert into migrations (name, sha256) values ($1, $2)", name, digest)
                 missing.append(name)
+        # A new table is filled by statements from now on; the earlier ones are in it only after a rebuild.
+        if missing and applied and await connection.fetchval("select exists (select from leaves)"):
+            _log.warning("tables were updated", migrations=missing, fix="Run beside the server: treaty-registry rebuild")
     finally:
         await connection.execute("select pg_advisory_unlock($1)", _MIGRATING)
     return missing
