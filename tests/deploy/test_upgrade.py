@@ -88,7 +88,7 @@ async def test_nothing_acknowledged_is_lost(data: Path, postgres: Postgres) -> N
 
             async def written(more: int) -> None:
                 before = [len(writer.acknowledged) for writer in writers]
-                while any(len(writer.acknowledged) < count + more for writer, count in zip(writers, before, strict=True)):
+                while any(len(w.acknowledged) < count + more for w, count in zip(writers, before, strict=True)):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
 
             await written(3)

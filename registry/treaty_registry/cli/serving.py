@@ -119,6 +119,7 @@ def init(*, origin: str, parameters: Path | None = None, options: Options = Opti
 
 def migrate(*, options: Options = Options()) -> None:
     """Update the database's tables to this release. `serve` does so too."""
+    log_to_stderr()
 
     async def apply() -> list[str]:
         async with running_database(options.settings) as url, connect(url) as connection:
