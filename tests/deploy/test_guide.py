@@ -1,4 +1,4 @@
-"""The operator's guide is executed: from empty folders to an open, witnessed, backed-up registry, with the units' own commands."""
+"""The operator's guide is executed: from empty folders to an open, witnessed and backed-up registry, by its units' commands."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Machine:
     async def said(self, unit: str, pattern: str) -> str:
         """Wait until a service has printed something."""
         log = self.root / "run" / f"{unit}.log"
-        while not (found := re.search(pattern, log.read_text())):
+        while not (found := re.search(pattern, log.read_text())):  # noqa: ASYNC110 (another process writes it)
             await asyncio.sleep(0.1)
         return found[1]
 

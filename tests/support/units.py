@@ -2,8 +2,8 @@
 
     systemctl [enable --now | start | stop | restart] UNIT
 
-`$UNITS` is the folder of the units, `$UNITS_RUN` that of their process ids and output. A oneshot service is waited for; a timer is only
-looked for.
+`$UNITS` is the folder of the units, `$UNITS_RUN` that of their process ids and output. A oneshot service is waited for; a timer
+is only looked for.
 """
 
 from __future__ import annotations

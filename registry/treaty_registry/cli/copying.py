@@ -14,7 +14,7 @@ from ..data_directory import running_database
 from ..keys import load_operator
 from ..log.fence import read_fence
 from ..operator.backup import BackedUp, back_up
-from ..operator.restore import Evidence, Restored
+from ..operator.restore import Restored, SignedHeads
 from ..operator.restore import restore as restore_log
 from ..settings import WitnessName
 from ..storage.blobs import BlobStore
@@ -79,7 +79,7 @@ def restore(
     async def bring_back() -> Restored:
         settings = options.settings
         network = Network.parse(resolve, ca)
-        evidence = Evidence(last_head, tuple(map(WitnessName.parse, witness)))
+        evidence = SignedHeads(last_head, tuple(map(WitnessName.parse, witness)))
         async with running_database(settings) as url:
             return await restore_log(folder, settings, url, evidence, mirror, network)
 

@@ -53,7 +53,7 @@ _STATEMENT_START = b'{"payload":'
 
 
 @dataclass(frozen=True)
-class Evidence:
+class SignedHeads:
     """Where the newest signed head of the lost registry can be learnt. `head`: its record. `witnesses`: those of its log."""
 
     head: Path | None = None
@@ -72,7 +72,7 @@ class Restored:
 
 
 async def restore(
-    backup: Path, settings: Settings, database: str, evidence: Evidence, mirror: str | None, network: Network
+    backup: Path, settings: Settings, database: str, evidence: SignedHeads, mirror: str | None, network: Network
 ) -> Restored:
     """Make a data directory and fill an empty database from a backup.
 
@@ -106,7 +106,7 @@ async def restore(
     return Restored(head.origin, head.size, head.root, head.size - had, sorted(source.missing))
 
 
-async def _check_evidence(copy: Mirror, signed: SignedCheckpoint, evidence: Evidence, network: Network) -> tuple[str, ...]:
+async def _check_evidence(copy: Mirror, signed: SignedCheckpoint, evidence: SignedHeads, network: Network) -> tuple[str, ...]:
     """Compare the copy with every signed head that the evidence shows. Returns the newest signed time, as the record has it."""
     if evidence.head is None and not evidence.witnesses:
         raise Refused(
