@@ -32,7 +32,7 @@ def manifests(programs: Path) -> str:
 
 def conforms(programs: Path, manifests: str) -> subprocess.CompletedProcess[str]:
     where = f"{SCHEMAS}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json"
-    command = [programs / "kubeconform", "-strict", "-summary", "-schema-location", where, "-"]
+    command = [str(programs / "kubeconform"), "-strict", "-summary", "-schema-location", where, "-"]
     return subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
 
 

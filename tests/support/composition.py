@@ -88,7 +88,7 @@ class Composition:
     def place(self, name: str, inside: str) -> Path:
         """Return where a path of a service's container is here."""
         for volume in self.services()[name].get("volumes", ()):
-            source, target = volume.split(":")[:2]
+            source, target = str(volume).split(":")[:2]
             if inside == target or inside.startswith(f"{target}/"):
                 if source.startswith("."):
                     return self._copied(FILE.parent / source)
