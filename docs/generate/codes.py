@@ -50,7 +50,7 @@ TABLES: dict[str, list[str]] = {
     "codes-document": ["document", "card"],
     "codes-egress": ["egress"],
     "codes-electorate": ["electorate", "vote"],
-    "codes-fence": ["fence", "node", "keys", "database", "settings", "embedded"],
+    "codes-fence": ["fence", "node", "keys", "database", "settings", "embedded", "backup"],
     "codes-flow": ["flow"],
     "codes-frame": ["frame"],
     "codes-handler": ["handler"],

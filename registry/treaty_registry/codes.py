@@ -9,6 +9,22 @@ from treaty_consensus.codes import Code
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, Unauthorized, Unavailable, Untrusted
 
 
+class BackupCode(Code):
+    BEHIND = "backup.behind", "The log has signed leaves that the backup lacks.", Untrusted
+    BLOB = "backup.blob", "A blob is missing or damaged, so it cannot be backed up.", Untrusted
+    NONE = "backup.none", "The folder holds no complete backup.", NotFound
+    NOT_EMPTY = "backup.not-empty", "A log is where the backup is to be restored.", Conflict
+    OTHER_HISTORY = (
+        "backup.other-history",
+        "Backup and database, or backup and signed head, contradict each other.",
+        Conflict,
+        Untrusted,
+    )
+    OTHER_LOG = "backup.other-log", "The folder holds the backup of another log.", Conflict
+    UNPROVEN = "backup.unproven", "Nothing shows that the backup has every leaf that the log signed.", Refused
+    WITNESS = "backup.witness", "A witness does not say which head it cosigned last.", Unavailable
+
+
 class BlobsCode(Code):
     UNAVAILABLE = "blobs.unavailable", "The blob store does not answer.", Unavailable
 
@@ -200,12 +216,17 @@ class ServiceCode(Code):
 
 
 class SettingsCode(Code):
+    BASE_URL = "settings.base-url", "Agents cannot use the URL as the address of a registry.", Malformed
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
+    DATABASE = "settings.database", "The URL of the database is not one of PostgreSQL.", Malformed
     NODE = "settings.node", "The settings of a node are missing or do not fit.", Malformed
     ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
     OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
+    PORT = "settings.port", "The number is no port.", Malformed
+    QUOTA = "settings.quota", "The factor of the quotas is not a positive number.", Malformed
     TLS = "settings.tls", "The files are no certificate chain and its key.", Malformed
     TRUSTED_PROXY = "settings.trusted-proxy", "The text is no address and no network.", Malformed
+    VARIABLE = "settings.variable", "An environment variable is no setting of this command.", Malformed
     WITNESS = "settings.witness", "The text is not a witness.", Malformed
 
 

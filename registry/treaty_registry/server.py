@@ -18,6 +18,7 @@ from .operator.control import Command, control_socket
 from .operator.parameters import Announced, Draft
 from .registry import Registry
 from .settings import Settings
+from .storage.objects import check_store
 
 _SWITCH = 0.0005  # seconds
 
@@ -29,8 +30,10 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     """
     limits = replace(settings.connections, exempt=settings.proxies.trusts)
     listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key, limits)
-    # Before the registry opens: a taken port must not cost a start and a stop of the database.
+    # Before the registry opens: a taken port must not cost a start and a stop of the database, and a mistake in a setting must
+    # not leave a log behind.
     listening.check()
+    check_store(settings.blobs)
     with ended_by_sigterm():
         async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
             app = create_app(registry)

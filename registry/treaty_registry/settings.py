@@ -13,6 +13,7 @@ The data directory is created by the first start, and must be backed up as a who
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,7 +85,10 @@ class Quotas:
     uploads: Rate = Rate(32 * 1024, 192 * 1024 * 1024)
 
     def times(self, factor: float) -> Quotas:
-        """Return these quotas, each multiplied by `factor`."""
+        """Return these quotas, each multiplied by `factor`. Raises `Malformed` (`settings.quota`) unless it is positive."""
+        # A quota of nothing, or of NaN, would refuse every write.
+        if not (math.isfinite(factor) and factor > 0):
+            raise Malformed(SettingsCode.QUOTA, f"{factor} is no factor for quotas.", fix="Give a positive number: --quota 2")
         return Quotas(
             self.principal.times(factor),
             self.prefix.times(factor),
@@ -162,6 +166,12 @@ class Settings:
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Malformed(SettingsCode.TLS, "TLS needs both a certificate and its key.", fix="Give --tls-cert and --tls-key.")
+        if not 0 < self.port < 65536:
+            raise Malformed(SettingsCode.PORT, f"{self.port} is no port.", fix="Choose one from 1 to 65535: --port")
+        if self.database is not None:
+            _check_database(self.database)
+        if self.base_url is not None:
+            _check_base_url(self.base_url)
         self._check_witnesses()
         self._check_node()
 
@@ -236,6 +246,28 @@ class Settings:
             return f"https://{origin}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
+
+
+def _check_base_url(url: str) -> None:
+    # It is a part of the registry's name, which agents refuse in any other form.
+    try:
+        parse_base_url(url)
+    except Malformed as error:
+        raise Malformed(
+            SettingsCode.BASE_URL,
+            f"Agents cannot use {url[:200]!r} as the address of a registry.",
+            fix="Give the https URL at which they reach it, or an http URL on this machine: --base-url https://registry.example",
+        ) from error
+
+
+def _check_database(url: str) -> None:
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        # Without the text: it may hold a password.
+        raise Malformed(
+            SettingsCode.DATABASE,
+            "The URL of the database is not one of PostgreSQL.",
+            fix="Give postgresql://USER@HOST:PORT/DATABASE, or leave it out for the embedded server: --database",
+        )
 
 
 def _is_loopback(host: str) -> bool:

@@ -60,9 +60,10 @@ class Server:
         self.process.terminate()
         return await self.process.wait()
 
-    async def run(self, command: str) -> dict[str, object]:
+    async def run(self, command: str, *options: str) -> dict[str, object]:
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(PROGRAM, command, "--data", str(self.data), "--json", stdout=pipe)
+        arguments = [command, "--data", str(self.data), "--json", *options]
+        process = await asyncio.create_subprocess_exec(self.program, *arguments, stdout=pipe)
         output, _ = await process.communicate()
         value: dict[str, object] = json.loads(output)
         assert process.returncode == 0, value

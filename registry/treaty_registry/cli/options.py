@@ -16,6 +16,7 @@ from treaty_consensus.errors import NotFound
 from ..operator.control import NOT_RUNNING, ask
 from ..settings import Settings
 from .console import show
+from .variables import Variable
 
 _T = TypeVar("_T")
 
@@ -70,8 +71,8 @@ class TlsOptions:
         A PEM file with its private key.
     """
 
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
+    tls_cert: Annotated[Path | None, Variable("TLS_CERT")] = None
+    tls_key: Annotated[Path | None, Variable("TLS_KEY")] = None
 
 
 @Parameter(name="*")

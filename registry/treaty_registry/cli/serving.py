@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -31,21 +32,22 @@ from ..witness.cosigner import Cosigner
 from ..witness.server import serve as serve_witness
 from .console import LogLines, show
 from .options import NodeOptions, Options, TlsOptions, run
+from .variables import Variable, check_variables
 
 
 def serve(
     *,
-    host: str = "127.0.0.1",
-    port: int = 8080,
-    origin: str | None = None,
-    base_url: str | None = None,
+    host: Annotated[str, Variable("HOST")] = "127.0.0.1",
+    port: Annotated[int, Variable("PORT")] = 8080,
+    origin: Annotated[str | None, Variable("ORIGIN")] = None,
+    base_url: Annotated[str | None, Variable("BASE_URL")] = None,
     tls: TlsOptions = TlsOptions(),
-    resolve: tuple[str, ...] = (),
-    ca: Path | None = None,
-    quota: float = 1,
-    trusted_proxy: tuple[str, ...] = (),
-    parameters: Path | None = None,
-    witness: tuple[str, ...] = (),
+    resolve: Annotated[tuple[str, ...], Variable("RESOLVE")] = (),
+    ca: Annotated[Path | None, Variable("CA")] = None,
+    quota: Annotated[float, Variable("QUOTA")] = 1,
+    trusted_proxy: Annotated[tuple[str, ...], Variable("TRUSTED_PROXY")] = (),
+    parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
+    witness: Annotated[tuple[str, ...], Variable("WITNESS")] = (),
     nodes: NodeOptions = NodeOptions(),
     options: Options = Options(),
 ) -> None:
@@ -75,13 +77,15 @@ def serve(
         URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
     """
     log_to_stderr()
+    check_variables(os.environ, serve)
     network = Network.parse(resolve, ca)
+    _ = network.tls  # reads the file of authorities, before anything is made
     settings = replace(
         options.settings,
         host=host,
         port=port,
         origin=origin or _origin_of_new(options.settings, port),
-        base_url=base_url,
+        base_url=base_url or None,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
         resolve=network.resolve,
@@ -121,6 +125,7 @@ def init(*, origin: str, parameters: Path | None = None, options: Options = Opti
 
 def migrate(*, options: Options = Options()) -> None:
     """Update the database's tables to this release. `serve` does so too."""
+    log_to_stderr()
 
     async def apply() -> list[str]:
         async with running_database(options.settings) as url, connect(url) as connection:

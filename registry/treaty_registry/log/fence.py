@@ -60,6 +60,16 @@ def create_fence(path: Path, origin: str) -> None:
     durable.write(path, _slot(Checkpoint(origin, 0, EMPTY_ROOT)).ljust(2 * _SLOT, b"\0"), mode=0o600)
 
 
+def restore_fence(path: Path, record: Checkpoint) -> None:
+    """Record the head of a restored log, which the caller has compared with every head that may have been signed.
+
+    Durable on return. Raises `Conflict` when another record of a larger tree exists.
+    """
+    if path.exists() and _newest(path.read_bytes(), path)[1].size > record.size:
+        raise Conflict(FenceCode.EXISTS, f"{path} is the record of a larger tree.", fix="Restore into an empty data directory.")
+    durable.write(path, _slot(record).ljust(2 * _SLOT, b"\0"), mode=0o600)
+
+
 def read_fence(path: Path, origin: str) -> Checkpoint:
     """Return the recorded head. Raises `NotFound`, or `Untrusted` when the file is damaged or belongs to another log."""
     try:

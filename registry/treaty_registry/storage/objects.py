@@ -38,6 +38,12 @@ def open_store(url: str) -> ObjectStore:
         raise Malformed(SettingsCode.BLOBS, f"{url!r} names no object store.", fix=_FIX) from error
 
 
+def check_store(url: str | None) -> None:
+    """Raise `Malformed` (`settings.blobs`) for a URL that names no store. Makes no folder and asks no store."""
+    if url is not None and local_path(url) is None:
+        open_store(url)
+
+
 def local_path(url: str) -> Path | None:
     """Return the path of a file:// URL, or None for another URL."""
     return Path(url.removeprefix("file://")) if url.startswith("file://") else None

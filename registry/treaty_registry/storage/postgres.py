@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import asyncpg
+import structlog
 from asyncpg.pool import PoolConnectionProxy
 
 from treaty_consensus.canonical import hex_digest
@@ -80,6 +81,7 @@ _SETTINGS = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "5000",
 }
+_log = structlog.get_logger(__name__)
 
 
 class Pool(_Pool):
@@ -240,6 +242,9 @@ async def migrate(connection: Connection) -> list[str]:
                     await connection.execute(sql)
                     await connection.execute("insert into migrations (name, sha256) values ($1, $2)", name, digest)
                 missing.append(name)
+        # A new table is filled by statements from now on; the earlier ones are in it only after a rebuild.
+        if missing and applied and await connection.fetchval("select exists (select from leaves)"):
+            _log.warning("tables were updated", migrations=missing, fix="Run beside the server: treaty-registry rebuild")
     finally:
         await connection.execute("select pg_advisory_unlock($1)", _MIGRATING)
     return missing
