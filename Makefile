@@ -48,7 +48,7 @@ TEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadscope --n
 test: $(VENV)/development ## Every test
 	$(TEST)
 
-test-deep: $(VENV)/development ## Every test, with all examples of each property, and the mutants
+test-deep: $(VENV)/development ## Every test, with all examples, histories and faults, and the mutants
 	TREATY_DEPTH=full $(TEST)
 	$(MAKE) mutants
 

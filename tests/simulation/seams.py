@@ -153,7 +153,7 @@ def simulated() -> Iterator[None]:
             (note, "Ed25519PublicKey", _PublicKey),
         ):
             stack.enter_context(patch.object(target, name, stand_in))
-        structlog.configure(processors=[_log])
+        structlog.configure(processors=[_log])  # type: ignore[list-item]
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", RuntimeWarning)  # a killed process leaves coroutines that nothing awaits
         # The coroutines of a killed process are collected, and their `finally` runs: nothing of it has an effect, and nothing of

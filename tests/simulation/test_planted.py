@@ -1,7 +1,7 @@
 """The simulation finds planted bugs: each breaks one line of a copy of the registry, and a seed finds it.
 
-By default only the seed that is known to find a bug is run. With TREATY_DEPTH=full the search begins at 0, so that a change of the
-simulation which finds less is seen.
+By default only the seed that is known to find a bug is run. With TREATY_DEPTH=full the search begins at 0, so that a change of
+the simulation which finds less is seen.
 """
 
 from __future__ import annotations
