@@ -62,7 +62,8 @@ class Server:
 
     async def run(self, command: str) -> dict[str, object]:
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(PROGRAM, command, "--data", str(self.data), "--json", stdout=pipe)
+        place = ["--data", str(self.data), *(self.options[:2] if self.options[:1] == ("--database",) else ())]
+        process = await asyncio.create_subprocess_exec(PROGRAM, command, *place, "--json", stdout=pipe)
         output, _ = await process.communicate()
         value: dict[str, object] = json.loads(output)
         assert process.returncode == 0, value
