@@ -12,7 +12,21 @@ from litestar.openapi import OpenAPIConfig
 from .pages.documentation import ARCHIVE
 from .pages.pages import Pages
 from .registry import Registry
-from .routes import blobs, health, identities, log, names, openapi, pages, protocols, sigstore, standing, statements, topics
+from .routes import (
+    blobs,
+    feeds,
+    health,
+    identities,
+    log,
+    names,
+    openapi,
+    pages,
+    protocols,
+    sigstore,
+    standing,
+    statements,
+    topics,
+)
 from .routes.responses import on_exception
 from .serving.bodies import MAX_BODY
 from .serving.cache import ResponseCache
@@ -48,6 +62,8 @@ _ROUTES = [
     log.checkpoint,
     log.tile,
     log.log,
+    feeds.log_feed,
+    feeds.subject_feed,
     sigstore.signing_certificate,
     sigstore.timestamp,
     sigstore.log_entry,
