@@ -1,6 +1,6 @@
 """`python -m bench overload`: more statements than a registry can log, and how it recovers.
 
-A registry and four hundred authors of one network, with twenty times the default quotas. An honest author of another network writes
+A registry with twenty times the default quotas, and four hundred authors of one network. An honest author of another one writes
 and reads all the time. Before, during and after the overload: statements logged a second, answers by status, and how long the
 honest author waited. Every refusal must be 429 or 503 with `Retry-After`, and every statement that was refused is sent again
 afterwards until it is logged.

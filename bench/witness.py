@@ -105,6 +105,9 @@ def _proof(leaves: Sequence[bytes], old: int) -> tuple[bytes, ...]:
 async def measure(logs: int, rate: int, seconds: int, console: Console) -> Figure:
     """Run the witness and ask it."""
     load, made = round(os.getloadavg()[0], 1), [Log(number) for number in range(logs)]
+    # Made before: signing takes the processor that the witness needs.
+    firsts = [log.grown() for log in made]
+    steady = [log.grown() for log in _in_turn(made, rate * seconds)]
     with workspace() as folder:
         (folder / "logs").write_text("\n".join(str(log.key) for log in made))
         port, printed = free_port(), folder / "witness.log"
@@ -116,14 +119,14 @@ async def measure(logs: int, rate: int, seconds: int, console: Console) -> Figur
                 base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=60, trust_env=False
             ) as client:
                 begun = time.monotonic()
-                await _first(client, made)
+                await _first(client, firsts)
                 first, processor = logs / (time.monotonic() - begun), 1000 * _processor(process.pid) / logs
                 console.print(f"{logs} logs known, {first:.0f} a second")
                 memory = Memory(process.pid)
                 memory.read()
                 before = memory.peak[0]
                 begun = time.monotonic()
-                latencies = await _steadily(client, made, rate, seconds)
+                latencies = await _steadily(client, steady, rate)
                 took = time.monotonic() - begun
                 memory = Memory(process.pid)
                 memory.read()
@@ -156,35 +159,35 @@ def _processor(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def _ask(client: httpx.AsyncClient, log: Log) -> None:
-    answer = await client.post("/add-checkpoint", content=log.grown())
+async def _ask(client: httpx.AsyncClient, request: bytes) -> None:
+    answer = await client.post("/add-checkpoint", content=request)
     answer.raise_for_status()
 
 
-async def _first(client: httpx.AsyncClient, logs: Sequence[Log]) -> None:
-    waiting = iter(logs)
+async def _first(client: httpx.AsyncClient, requests: Sequence[bytes]) -> None:
+    waiting = iter(requests)
 
     async def work() -> None:
-        for log in waiting:
-            await _ask(client, log)
+        for request in waiting:
+            await _ask(client, request)
 
     await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
 
 
-async def _steadily(client: httpx.AsyncClient, logs: Sequence[Log], rate: int, seconds: int) -> list[float]:
+async def _steadily(client: httpx.AsyncClient, requests: Sequence[bytes], rate: int) -> list[float]:
     """Ask at fixed times, and return how long after its time each answer came."""
     latencies: list[float] = []
     begun = time.monotonic()
 
-    async def one(log: Log, due: float) -> None:
-        await _ask(client, log)
+    async def one(request: bytes, due: float) -> None:
+        await _ask(client, request)
         latencies.append(time.monotonic() - due)
 
     async with asyncio.TaskGroup() as group:
-        for number, log in enumerate(_in_turn(logs, rate * seconds)):
+        for number, request in enumerate(requests):
             due = begun + number / rate
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            group.create_task(one(log, due))
+            group.create_task(one(request, due))
     return latencies
 
 

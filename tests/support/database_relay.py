@@ -72,14 +72,15 @@ class Relay:
         """Listen on a socket in `folder`."""
         await asyncio.to_thread(folder.mkdir)
         relay = cls(folder, database)
-        server = await asyncio.start_unix_server(relay._serve, folder / ".s.PGSQL.5432")
+        server = await asyncio.start_unix_server(relay.serve, folder / ".s.PGSQL.5432")
         try:
             yield relay
         finally:
             server.close()
             relay.reset()
 
-    async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+    async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Forward one connection until an end is closed."""
         try:
             server, to_server = await asyncio.open_unix_connection(self._database)
         except OSError:
