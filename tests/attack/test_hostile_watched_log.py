@@ -27,7 +27,7 @@ atexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 @dataclass
 class Server:
-    """`hostile`: the part of a path whose answer never ends. `pause`: seconds between its chunks. `sent`: bytes of such answers."""
+    """`hostile`: the part of a path whose answer never ends. `pause`: seconds between its chunks. `sent`: bytes of them."""
 
     name: str = ""
     hostile: str = "nothing"

@@ -17,7 +17,10 @@ from .documentation import READ, answers
 from .requests import target
 
 Name = Annotated[
-    str, QueryParameter(name="name", pattern="^.+$", max_length=512, description="The subject, such as a DID or a topic.")
+    str,
+    QueryParameter(
+        name="name", pattern=r"^[^\x00-\x1f\x7f]+$", max_length=512, description="The subject, such as a DID or a topic."
+    ),
 ]
 
 
