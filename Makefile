@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples agency run test test-deep mutants check docs vectors site screens wheel bench bench-attacks stubs lock clean
+.PHONY: help demo examples agency run test test-deep mutants check docs vectors site screens wheel bench soak bench-attacks stubs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -52,7 +52,7 @@ TEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadscope --n
 test: $(VENV)/development ## Every test
 	$(TEST)
 
-test-deep: $(VENV)/development ## Every test, with all examples of each property, and the mutants
+test-deep: $(VENV)/development ## Every test, with all examples, histories and faults, and the mutants
 	TREATY_DEPTH=full $(TEST)
 	$(MAKE) mutants
 
@@ -86,6 +86,9 @@ bench: $(VENV)/development ## The table of ratios that the docs quote
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench agreeing
 	$(BIN)/python -m bench speaking
+
+soak: $(VENV)/development ## Mixed traffic on a registry for MINUTES (60 by default): memory, descriptors and latency
+	$(BIN)/python -m bench soak --minutes $(or $(MINUTES),60)
 
 bench-attacks: $(VENV)/development ## What an attack on an election costs, by our rule and by others
 	$(BIN)/python -m bench.attacks

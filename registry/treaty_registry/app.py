@@ -17,6 +17,7 @@ from .readable import ReadableLog
 from .registry import Registry
 from .routes import (
     blobs,
+    feeds,
     health,
     identities,
     log,
@@ -62,6 +63,8 @@ _READS: list[HTTPRouteHandler] = [
     log.checkpoint,
     log.tile,
     log.log,
+    feeds.log_feed,
+    feeds.subject_feed,
     sigstore.client_trust_config,
     sigstore.trusted_root,
     sigstore.rekor_checkpoint,

@@ -17,12 +17,12 @@ MODEL = Path(__file__).parent / "write_path.pml"
     [
         ((f"FAULTS={3 if FULL else 1}",), 10_000),
         ((f"FAULTS={4 if FULL else 2}", "RESTORE"), 10_000),
-        ((f"FAULTS={2 if FULL else 1}", "PROGRESS"), 10_000),
+        (("FAULTS=2", "PROGRESS") if FULL else ("FAULTS=1", "PROGRESS", "SMALL"), 10_000),
     ],
     ids=["safety", "restored backup", "progress"],
 )
 def test_no_interleaving_breaks_the_model(defined: tuple[str, ...], at_least: int, tmp_path: Path) -> None:
-    checked = check(MODEL, *defined, folder=tmp_path)
+    checked = check(MODEL, *defined, folder=tmp_path, large=FULL)
     assert checked.error == ""
     assert checked.states > at_least
 

@@ -14,6 +14,7 @@ from asyncpg.transaction import Transaction
 
 from treaty_registry.storage import postgres
 
+from .scheduler import settle
 from .server import Answer, Session
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class SimulatedConnection:
 
     def transaction(self, *, isolation: Any = None, readonly: bool = False, deferrable: bool = False) -> Transaction:
         """Return asyncpg's own transaction."""
-        return Transaction(self, isolation, readonly, deferrable)  # type: ignore[no-untyped-call]
+        itself: Any = self
+        return Transaction(itself, isolation, readonly, deferrable)
 
     async def fetch(self, sql: str, *arguments: Any, **_: Any) -> list[dict[str, Any]]:
         """Return the rows."""
@@ -77,7 +79,8 @@ class SimulatedConnection:
         if not self._process.faults.before_statement(self._process, self, sql):
             self._to_server(lambda: self._run(sql, arguments, waiter))
         try:
-            return await waiter
+            rows: list[dict[str, Any]] = await waiter
+            return rows
         except asyncio.CancelledError:
             # asyncpg would cancel the statement and wait for it. The product gives such a connection up.
             self.terminate()
@@ -143,7 +146,7 @@ async def connect(url: str, *, timeout: float, **_: Any) -> SimulatedConnection:
 
     def arrive() -> None:
         made = SimulatedConnection(process) if world.server.up and not process.loop.dead else None
-        world.scheduler.at(world.network.arrival(process.machine), process.loop, lambda: ready.done() or ready.set_result(made))
+        world.scheduler.at(world.network.arrival(process.machine), process.loop, lambda: settle(ready, made))
 
     world.scheduler.at(world.network.arrival(process.machine), None, lambda: world.server.do(arrive))
     made: SimulatedConnection | None = await asyncio.wait_for(ready, timeout)
@@ -152,7 +155,7 @@ async def connect(url: str, *, timeout: float, **_: Any) -> SimulatedConnection:
     return made
 
 
-class _Connections(asyncpg.Pool):  # type: ignore[misc]
+class _Connections(asyncpg.Pool):
     """The layer below the product's `Pool`: simulated connections, kept while they are open."""
 
     def __init__(self, url: str, *, max_size: int, **_: Any) -> None:
@@ -166,7 +169,7 @@ class _Connections(asyncpg.Pool):  # type: ignore[misc]
     async def _opened(self) -> _Connections:
         return self
 
-    async def acquire(self, *, timeout: float) -> SimulatedConnection:  # noqa: ASYNC109 (asyncpg's name)
+    async def acquire(self, *, timeout: float) -> SimulatedConnection:  # type: ignore[override]  # noqa: ASYNC109 (asyncpg's name)
         await asyncio.wait_for(self._places.acquire(), timeout)
         try:
             while self._free:
@@ -177,7 +180,7 @@ class _Connections(asyncpg.Pool):  # type: ignore[misc]
             self._places.release()
             raise
 
-    async def release(self, connection: SimulatedConnection, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 (asyncpg's name)
+    async def release(self, connection: Any, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 (asyncpg's name)
         self._places.release()
         if not connection.is_closed():
             self._free.append(connection)
@@ -187,5 +190,5 @@ class _Connections(asyncpg.Pool):  # type: ignore[misc]
             connection.terminate()
 
 
-class SimulatedPool(postgres.Pool, _Connections):
+class SimulatedPool(postgres.Pool, _Connections):  # type: ignore[misc]
     """The product's pool, on simulated connections."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from treaty_consensus.audit import Replay
 from treaty_consensus.errors import NotFound, TreatyError
+from treaty_consensus.facts import encode
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.log.tiles import TreeEdge
@@ -108,7 +109,7 @@ def _check_tables(world: World) -> None:
         _finish(log_tables.append(database, before, edge, [entry], {}, tiles))
         _finish(projection.apply(database, [entry]))
         database.commit()
-    rebuilt.rows["facts"] = {(key,): {"key": key, "fact": log_tables.encode(fact)} for key, fact in replay.facts.items()}
+    rebuilt.rows["facts"] = {(key,): {"key": key, "fact": encode(fact)} for key, fact in replay.facts.items()}
     for name in _DERIVED:
         if rebuilt.rows[name] != world.server.tables.rows[name]:
             world.found(f"The table {name} does not follow from the leaves.")

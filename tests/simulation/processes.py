@@ -80,7 +80,7 @@ class Process:
         self.name = name
         self.faults = world.faults
         self.connections: list[SimulatedConnection] = []
-        self.loop = SimulatedLoop(world.scheduler, self, self._thread_delay)
+        self.loop = SimulatedLoop(world.scheduler, self, self._thread_delay)  # type: ignore[abstract]
         self.registry: Registry | None = None
         self.begun = world.scheduler.now
         self._context: AbstractAsyncContextManager[Registry] | None = None

@@ -22,6 +22,12 @@ class Killed(BaseException):
     """The process ends inside a call into the simulation."""
 
 
+def settle(future: asyncio.Future[Any], value: Any) -> None:
+    """Answer a task that may have given up."""
+    if not future.done():
+        future.set_result(value)
+
+
 class Event:
     """A callback with its time. It is also the handle that asyncio gets."""
 
@@ -169,7 +175,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:  # type: ignore[override]
+    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:
         return asyncio.Task(coro, loop=self, name=name, context=context)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]

@@ -6,6 +6,8 @@ sign                        recorded, then the real one                     (log
 Network                     the HTTP client that asks the witnesses         (outbound)
 BlobStore                   a dictionary                                    (registry)
 open_operator               the operator's keys, made once for all          (registry)
+Ed25519PublicKey            remembers what it verified                      (statement, log.note)
+migrations, _POLL           read once; a standby asks for the lock less often (storage.postgres)
 """
 
 from __future__ import annotations
@@ -17,17 +19,20 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import asyncpg
 import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from signers import ORIGIN
 
 import treaty_registry.outbound as outbound
 import treaty_registry.registry as registry
+from treaty_consensus import statement
+from treaty_consensus.log import note
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import sign
 from treaty_registry.keys import Operator, create_operator, load_operator
@@ -104,6 +109,20 @@ def _log(_logger: Any, level: str, event: dict[str, Any]) -> Any:
     raise structlog.DropEvent
 
 
+class _PublicKey(NamedTuple):
+    """A key that verifies a signature once: the same statements are signed in all histories, and several processes read them."""
+
+    key: bytes
+
+    @classmethod
+    def from_public_bytes(cls, key: bytes) -> _PublicKey:
+        return cls(key)
+
+    @lru_cache(maxsize=4096)  # noqa: B019 (the keys are few)
+    def verify(self, signature: bytes, text: bytes) -> None:
+        Ed25519PublicKey.from_public_bytes(self.key).verify(signature, text)
+
+
 class _Files:
     """The system calls of the history that runs."""
 
@@ -128,9 +147,14 @@ def simulated() -> Iterator[None]:
             (outbound, "Network", SimulatedNetwork),
             (registry, "BlobStore", Blobs),
             (registry, "open_operator", _open_operator),
+            # So that a second of a processor holds more histories: each of these is the same work again.
+            (postgres, "_POLL", 0.25),
+            (postgres, "migrations", cache(postgres.migrations)),
+            (statement, "Ed25519PublicKey", _PublicKey),
+            (note, "Ed25519PublicKey", _PublicKey),
         ):
             stack.enter_context(patch.object(target, name, stand_in))
-        structlog.configure(processors=[_log])
+        structlog.configure(processors=[_log])  # type: ignore[list-item]
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", RuntimeWarning)  # a killed process leaves coroutines that nothing awaits
         # The coroutines of a killed process are collected, and their `finally` runs: nothing of it has an effect, and nothing of

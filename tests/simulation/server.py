@@ -89,9 +89,10 @@ class Server:
         self.up = True
 
     def restore(self, backup: Tables) -> None:
-        """Put other rows in place, as the restore of a backup does. The server is stopped."""
+        """Put other rows in place, as the restore of a backup does. They are durable. The server is stopped."""
         assert not self.sessions
         self.tables = backup.copy()
+        self.flushed = None if self.flushed is None else backup.copy()
 
     def wake(self) -> None:
         """Let the sessions that wait for a row or a lock try again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -47,7 +47,7 @@ async def _compare(connection: Any, types: dict[str, list[str]], rng: random.Ran
             expected = [tuple(row) for row in await connection.fetch(sql, *arguments)]
         except asyncpg.PostgresError as error:
             expected = type(error)
-        view, found = View(tables), None
+        view, found = View(tables), cast(Any, None)
         try:
             found = [tuple(row.values()) for row in MEANINGS[sql](view, *arguments)]
             view.commit()

@@ -18,6 +18,7 @@ from treaty_consensus.log.witness import SIZE_TYPE, AddCheckpoint, SizeConflict,
 from treaty_registry.settings import WitnessName
 
 from .processes import World
+from .scheduler import settle
 
 
 class WitnessHost:
@@ -80,7 +81,7 @@ class SimulatedNetwork:
                 return
             made = _Response(*host.answer(content))
             if not lost:
-                world.scheduler.after(rng.random() * 0.02, loop, lambda: answer.done() or answer.set_result(made))
+                world.scheduler.after(rng.random() * 0.02, loop, lambda: settle(answer, made))
 
         world.scheduler.after(rng.random() * 0.02, None, arrive)
         if lost and rng.random() < 0.5:

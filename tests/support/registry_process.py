@@ -62,8 +62,8 @@ class Server:
 
     async def run(self, command: str, *options: str) -> dict[str, object]:
         pipe = asyncio.subprocess.PIPE
-        arguments = [command, "--data", str(self.data), "--json", *options]
-        process = await asyncio.create_subprocess_exec(self.program, *arguments, stdout=pipe)
+        place = ["--data", str(self.data), *(self.options[:2] if self.options[:1] == ("--database",) else ())]
+        process = await asyncio.create_subprocess_exec(self.program, command, *place, "--json", *options, stdout=pipe)
         output, _ = await process.communicate()
         value: dict[str, object] = json.loads(output)
         assert process.returncode == 0, value

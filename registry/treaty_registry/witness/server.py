@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -33,8 +34,12 @@ from .cosigner import Cosigner
 from .records import Store
 from .uploads import Body, take
 
+_THREADS = 64
+"""Requests at a time. Each waits for the disk, and a file system syncs those together that wait at the same moment: with the six
+threads that asyncio starts on two processors, a slow disk would take six for each of its delays."""
 
-@post("/add-checkpoint", status_code=HTTPStatus.OK)
+
+@post("/add-checkpoint", status_code=HTTPStatus.OK, media_type=TEXT)
 async def add_checkpoint(
     request: HttpRequest, cosigner: NamedDependency[Cosigner], copies: NamedDependency[Copies | None]
 ) -> Response[bytes]:
@@ -109,6 +114,7 @@ async def serve(
     Raises as `Listening.check`, `Store.held`, `Store.key` and `Cosigner`.
     """
     listening.check()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "witness"))
     store = Store(data)
     # Before the records are read: another process could still write them.
     with store.held():
