@@ -200,7 +200,7 @@ def _in_turn(logs: Sequence[Log], number: int) -> list[Log]:
 
 async def _serve(data: str, port: str, logs: str) -> None:
     keys = [VerifierKey.parse(line) for line in (await asyncio.to_thread(Path(logs).read_text)).splitlines()]
-    await serve(Path(data), keys, "witness.example/w1", Listening("127.0.0.1", int(port)), lambda _: None)
+    await serve(Path(data), keys, "witness.example/w1", Listening("127.0.0.1", int(port)), lambda _cosigner, _copies: None)
 
 
 def main(arguments: Sequence[str]) -> int:

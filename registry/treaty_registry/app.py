@@ -79,7 +79,6 @@ _READS: list[HTTPRouteHandler] = [
     pages.documentation,
     health.live,
     health.ready,
-    nodes.proposals,
 ]
 _WRITES: list[HTTPRouteHandler] = [
     statements.submit,
@@ -88,6 +87,7 @@ _WRITES: list[HTTPRouteHandler] = [
     sigstore.signing_certificate,
     sigstore.timestamp,
     sigstore.log_entry,
+    nodes.proposals,
 ]
 
 

@@ -103,7 +103,7 @@ async def test_a_wrong_decision_is_explained_from_what_it_names(tmp_path: Path) 
 async def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = grown(elected(), TILE_WIDTH)
     alone = await audited(registry, tmp_path)
-    monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(auditing, "WORTH_PROCESSES", 0)
     assert await audited(registry, tmp_path) == alone
 
 
@@ -111,7 +111,7 @@ async def test_what_was_signed_by_a_key_that_no_longer_speaks_is_refused_though_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = grown(elected(), 4 * TILE_WIDTH)
-    monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(auditing, "WORTH_PROCESSES", 0)
     monkeypatch.setattr(auditing, "_BUNDLES_AHEAD", 1)  # all identities are known when the last leaves are checked
     old = registry.facts[f"identity/{ALICE.did}"]
     assert isinstance(old, IdentityFact)
@@ -131,7 +131,7 @@ def die(*_: object) -> None:
 
 
 async def test_a_process_that_is_killed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(auditing, "WORTH_PROCESSES", 0)
     monkeypatch.setattr(ahead, "_check_all", die)
     with pytest.raises(Unavailable) as error:
         await audited(elected(), tmp_path)

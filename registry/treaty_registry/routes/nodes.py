@@ -9,16 +9,15 @@ from treaty_consensus.errors import NotFound
 
 from ..codes import HttpCode
 from ..log.forwarding import HEADER, MAX_REQUEST, PATH
+from ..registry import Registry
 from ..serving.representation import NO_STORE, OCTETS
-from ..serving.views import Views
 from .requests import HttpRequest, read_body
 
 
 # Not in the OpenAPI document: only processes with the log's key can use it.
 @post(PATH, status_code=200, include_in_schema=False)
-async def proposals(request: HttpRequest, views: NamedDependency[Views]) -> Response[bytes]:
+async def proposals(request: HttpRequest, registry: NamedDependency[Registry]) -> Response[bytes]:
     """Place the proposals of another node."""
-    registry = views.registry
     if registry.nodes is None:
         raise NotFound(HttpCode.NOT_FOUND, f"Nothing is served at {PATH}.")
     body = await read_body(request, MAX_REQUEST)

@@ -25,7 +25,7 @@ from xml.etree import ElementTree
 
 from treaty_consensus.events import LogEvent, Subject, event_of
 
-from ..registry import Registry
+from ..readable import ReadableLog
 
 ATOM = "application/atom+xml; charset=utf-8"
 ENTRIES = 50
@@ -40,7 +40,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 class Feeds:
     """The newest events of a log. Each leaf is read and described once. Used from one event loop."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: ReadableLog) -> None:
         self._registry = registry
         self._events: deque[LogEvent] = deque(maxlen=WINDOW)
         self._end = 0
