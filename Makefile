@@ -96,13 +96,18 @@ bench-attacks: $(VENV)/development ## What an attack on an election costs, by ou
 LOCK := $(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
+IMAGE_LOCK := $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_36 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --constraint requirements.lock --custom-compile-command "make lock"
+
 stubs: $(VENV)/development ## Generate the stubs of AIP from its .proto anew
 	$(BIN)/python -m grpc_tools.protoc -I client --python_out=client --pyi_out=client --grpc_python_out=client treaty_aip/stubs/aip.proto
 
-lock: ## Renew both lock files
+lock: ## Renew the lock files, those of the image too
 	@test -x $(BIN)/uv || { test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); $(INSTALL) uv; }
 	$(LOCK) --group dev -o requirements-dev.lock
 	$(LOCK) --group build --constraint requirements-dev.lock -o requirements.lock
+	$(IMAGE_LOCK) pyproject.toml --extra registry --extra telemetry -o deploy/container/runtime.lock
+	$(IMAGE_LOCK) deploy/container/build.in -o deploy/container/build.lock
 
 clean: ## Remove what make built here
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

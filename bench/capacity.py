@@ -94,6 +94,6 @@ async def _database(folder: Path) -> int:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="treaty-") as directory:
         Path(directory).chmod(0o755)  # PostgreSQL may run as another user
-        result = asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 2_000, Path(directory)))
+        result = asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000, Path(directory)))
     RESULT.write_text(json.dumps({name: round(value, 2) for name, value in result.items()}, indent=1) + "\n")
     print(RESULT.read_text())

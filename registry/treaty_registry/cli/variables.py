@@ -8,7 +8,7 @@ registry that starts without its witnesses or its proxy is worse than one that d
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 
 from cyclopts import App, Parameter
 
@@ -22,6 +22,12 @@ _PREFIX = "TREATY_REGISTRY_"
 def Variable(name: str) -> Parameter:  # noqa: N802 (it is read as the type in an annotation)
     """Return the parameter of an option that `TREATY_REGISTRY_name` sets."""
     return Parameter(env_var=_PREFIX + name)
+
+
+def drop_empty(environment: MutableMapping[str, str]) -> None:
+    """Remove empty variables with the prefix: compose and Kubernetes write a value that is not given as an empty one."""
+    for name in [name for name, value in environment.items() if name.startswith(_PREFIX) and not value]:
+        del environment[name]
 
 
 def check_variables(names: Iterable[str], command: Callable[..., object]) -> None:
