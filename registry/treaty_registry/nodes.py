@@ -34,8 +34,8 @@ class Nodes:
         lead: Callable[[], Awaitable[None]],
         learned: Callable[[Sequence[Entry] | None], Awaitable[None]],
     ) -> None:
-        """`url`: where the others reach this one. `keys`: the log's, which the nodes share, and its clock's. `lead`, `learned`: see
-        `Node`."""
+        """`url`: where the others reach this one. `keys`: of the log, which all nodes have, and of its clock. `lead`, `learned`:
+        see `Node`."""
         log_key, clock_key = keys
         self._leader = leader
         self._http = network.client(timeout=PATIENCE)
