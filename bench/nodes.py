@@ -86,10 +86,14 @@ class Scene:
         """The node that leads, as the database has it."""
         connection = await asyncpg.connect(self.database)
         try:
-            url = await connection.fetchval("select url from leadership")
+            while True:
+                url = await connection.fetchval("select url from leadership")
+                for node in self.nodes:
+                    if url.endswith(f":{node.port}"):
+                        return node
+                await asyncio.sleep(0.02)
         finally:
             await connection.close()
-        return next(node for node in self.nodes if url.endswith(f":{node.port}"))
 
 
 @asynccontextmanager

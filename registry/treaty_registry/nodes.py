@@ -24,6 +24,7 @@ class Nodes:
     def __init__(
         self,
         *,
+        url: str,
         database: str,
         pool: Pool,
         blobs: BlobReader,
@@ -33,11 +34,13 @@ class Nodes:
         lead: Callable[[], Awaitable[None]],
         learned: Callable[[Sequence[Entry] | None], Awaitable[None]],
     ) -> None:
-        """`keys`: the log's, which the nodes share, and its clock's. `lead`, `learned`: see `Node`."""
+        """`url`: where the others reach this one. `keys`: of the log, which all nodes have, and of its clock. `lead`, `learned`:
+        see `Node`."""
         log_key, clock_key = keys
         self._leader = leader
         self._http = network.client(timeout=PATIENCE)
         self._node = Node(
+            url=url,
             database=database,
             pool=pool,
             blobs=blobs,
@@ -76,7 +79,8 @@ class Nodes:
     def led_elsewhere(self) -> Leadership | None:
         """Return who leads, if another node does and is alive."""
         found = self._node.found
-        return found if found is not None and found.led and found.silent <= SILENT and not self._leader.leads else None
+        alive = found is not None and found.led and found.url and found.silent <= SILENT
+        return found if alive and not self._leader.leads else None
 
     async def close(self) -> None:
         """Close the connections."""

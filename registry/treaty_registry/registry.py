@@ -105,13 +105,12 @@ class Registry(ReadableLog):
         self.changes = Changes()
         """The changes of the leaves that this process has seen since the last take-over. Replaced at each one."""
         signer = CheckpointSigner(operator.log_key, operator.clock_key)
-        self.leader = Leader(
-            lead=self._take_lead, apply=self._project, fence=fence, signer=signer, clock=clock, url=settings.node or ""
-        )
+        self.leader = Leader(lead=self._take_lead, apply=self._project, fence=fence, signer=signer, clock=clock)
         self.nodes: Nodes | None = None
         """The other nodes of this registry; None for the only process."""
         if settings.node is not None:
             self.nodes = Nodes(
+                url=settings.node,
                 database=database,
                 pool=pool,
                 blobs=self.blobs,

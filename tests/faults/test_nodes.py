@@ -106,6 +106,7 @@ async def test_nodes_without_their_database_serve_what_is_signed(data: Path) -> 
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.threat(290)
 async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
     async with cluster(data, 1) as made:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{made.nodes[0].port}", trust_env=False) as http:

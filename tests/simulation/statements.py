@@ -113,11 +113,11 @@ def name_blobs(view: View, *columns: list[Any]) -> list[Row]:
     return []
 
 
-@means("update leadership set term = term + 1, url = $1, backend = pg_backend_pid(), beat = clock_timestamp() returning term")
-def take(view: View, url: str) -> list[Row]:
+@means("update leadership set term = term + 1, url = '', backend = pg_backend_pid(), beat = clock_timestamp() returning term")
+def take(view: View) -> list[Row]:
     row = view.get("leadership", True)
     assert row is not None
-    view.put("leadership", {**row, "term": row["term"] + 1, "url": url})
+    view.put("leadership", {**row, "term": row["term"] + 1, "url": ""})
     return one(row["term"] + 1)
 
 

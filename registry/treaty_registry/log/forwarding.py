@@ -137,12 +137,16 @@ class Forwarding:
         content = reply.content
         if not _equal(reply.headers.get(HEADER, ""), self._code(b"answer", code + content)):
             raise Uncertain()
-        answer = msgspec.msgpack.decode(content, type=Answer)
-        notes = [open_checkpoint(note, *self._keys) for note in answer.notes]
-        if notes:
-            # Before the answers: a writer that reads here next finds what it wrote.
-            await self._adopt(max(notes, key=lambda signed: signed.checkpoint.size).note)
-        return [_outcome(item, notes) for item in answer.outcomes]
+        try:
+            answer = msgspec.msgpack.decode(content, type=Answer)
+            notes = [open_checkpoint(note, *self._keys) for note in answer.notes]
+            if notes:
+                # Before the answers: a writer that reads here next finds what it wrote.
+                await self._adopt(max(notes, key=lambda signed: signed.checkpoint.size).note)
+            return [_outcome(item, notes) for item in answer.outcomes]
+        # The leader has placed them, but this node cannot show it: it does not reach PostgreSQL, for example.
+        except Exception as error:
+            raise Uncertain() from error
 
     async def _during(self, term: int, asking: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
         """Wait for the leader's answer, but not longer than it leads: one that stands still never answers. Raises `Uncertain`."""

@@ -49,16 +49,14 @@ class Leader:
         fence: HeadRecord,
         signer: CheckpointSigner,
         clock: LogClock,
-        url: str = "",
     ) -> None:
         """`lead(patience)`: return a connection that holds the leader's lock, after waiting at most `patience` seconds. `apply`:
-        run the projections in the transaction of each commit. `url`: where other nodes reach this one."""
+        run the projections in the transaction of each commit."""
         self._lead = lead
         self._apply = apply
         self.fence = fence
         self._signer = signer
         self._clock = clock
-        self._url = url
         self.term = 0
         """The number of the last take-over of this process."""
         self._connection: Connection | None = None
@@ -104,7 +102,7 @@ class Leader:
             at = self._stamp()
             with deadline(self._connection, _PATIENCE):
                 # Before the head is read: what is read after this commit is on every synchronous replica.
-                self.term = await leadership.take(self._connection, self._url)
+                self.term = await leadership.take(self._connection)
                 edge = await self._verified_edge(self._connection)
             await self._release(edge, at)
         # Also when cancelled: a lock that this process does not know of would keep every other process out.

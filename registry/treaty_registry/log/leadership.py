@@ -17,11 +17,12 @@ from ..storage.postgres import LEADER, Connection
 CHANNEL = "treaty_head"
 """The channel of NOTIFY on which the leader announces a new head."""
 
-_TAKE = "update leadership set term = term + 1, url = $1, backend = pg_backend_pid(), beat = clock_timestamp() returning term"
+# Without an address until the first head is published: a take-over can still fail, and would be taken for a leader.
+_TAKE = "update leadership set term = term + 1, url = '', backend = pg_backend_pid(), beat = clock_timestamp() returning term"
 # Not when another leader has begun its term: its heads are newer.
 _PUBLISH = """
 with published as (
-  update leadership set note = $2, witnessed = $3, beat = clock_timestamp() where term = $1 returning true
+  update leadership set url = $2, note = $3, witnessed = $4, beat = clock_timestamp() where term = $1 returning true
 )
 select pg_notify('treaty_head', '') from published
 """
@@ -46,15 +47,15 @@ class Leadership:
     led: bool
 
 
-async def take(connection: Connection, url: str) -> int:
+async def take(connection: Connection) -> int:
     """Begin a term, on the connection that holds the lock. Returns its number. Durable on return, on synchronous replicas too."""
-    term: int = await connection.fetchval(_TAKE, url)
+    term: int = await connection.fetchval(_TAKE)
     return term
 
 
-async def publish(connection: Connection, term: int, note: bytes, witnessed: bytes) -> None:
-    """Show a released head to the other nodes, unless another process leads by now."""
-    await connection.execute(_PUBLISH, term, note, witnessed)
+async def publish(connection: Connection, term: int, url: str, note: bytes, witnessed: bytes) -> None:
+    """Show a released head, and where its leader is reached, to the other nodes, unless another process leads by now."""
+    await connection.execute(_PUBLISH, term, url, note, witnessed)
 
 
 async def beat(connection: Connection, term: int) -> None:

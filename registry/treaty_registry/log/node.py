@@ -50,6 +50,7 @@ class Node:
     def __init__(
         self,
         *,
+        url: str,
         database: str,
         pool: Pool,
         blobs: BlobReader,
@@ -58,8 +59,9 @@ class Node:
         lead: Callable[[], Awaitable[None]],
         learned: Callable[[Sequence[Entry] | None], Awaitable[None]],
     ) -> None:
-        """`keys`: of the log and of its clock. `lead`: try to take the lead, or raise. `learned`: called with the entries of
-        each new head before it is served, or with None when they are unknown."""
+        """`url`: where the others reach this one. `keys`: of the log and of its clock. `lead`: try to take the lead, or raise.
+        `learned`: called with the entries of each new head before it is served, or with None when they are unknown."""
+        self._url = url
         self._database = database
         self._pool = pool
         self._blobs = blobs
@@ -150,7 +152,8 @@ class Node:
         self._leader.unpublished.clear()
         head, term = self._leader.head, self._leader.term
         if fresh and head is not None:
-            await leadership.publish(connection, term, head.note, head.witnessed.note if head.witnessed else b"")
+            witnessed = head.witnessed.note if head.witnessed else b""
+            await leadership.publish(connection, term, self._url, head.note, witnessed)
         else:
             await leadership.beat(connection, term)
 

@@ -127,7 +127,9 @@ class Sequencer:
     def check(self) -> None:
         """Raise `Unavailable` when a write is known to fail now."""
         self._permit()
-        if not self._leader.leads and asyncio.get_running_loop().time() < self._no_lead_before:
+        # Among several nodes another one may lead.
+        alone = self._forward is None
+        if alone and not self._leader.leads and asyncio.get_running_loop().time() < self._no_lead_before:
             raise unavailable()
 
     async def submit(self, proposals: Sequence[Proposal]) -> list[LogPosition | TreatyError]:
