@@ -128,7 +128,7 @@ class RegistryMirrorCode(Code):
     INCOMPLETE = "mirror.incomplete", "A head was signed that the mirror to be promoted lacks.", Untrusted
     KEYS = "mirror.keys", "The keys are not those of the mirrored log.", Conflict
     READ_ONLY = "mirror.read-only", "A mirror takes no writes; the refusal names the address of the registry.", Refused
-    STOPPED = "mirror.stopped", "The mirror follows no further: the log broke a rule or signed two histories.", Unavailable
+    STOPPED = "mirror.stopped", "The log broke a rule or signed two histories; the mirror stopped.", Unavailable, Untrusted
     UNFINISHED = "mirror.unfinished", "The mirror has leaves that are not verified and stored yet.", Conflict
     UNPROVED = "mirror.unproved", "Nothing proves that the mirror to be promoted is complete.", Conflict, Unavailable
     TRUSTED_ROOT = "mirror.trusted-root", "The trusted root is not the one that the genesis pins.", Unavailable, Untrusted

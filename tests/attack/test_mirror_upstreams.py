@@ -72,6 +72,7 @@ async def not_ready(mirror: MirroredLog, code: str) -> None:
     await until(says)
 
 
+@pytest.mark.threat(301)
 async def test_a_fork_is_proved_and_stops_the_mirror(web: Web, postgres: Postgres, tmp_path: Path, registry: Registry) -> None:
     async with postgres.fresh() as database, serving(registry, free_port()) as url:
         answers: dict[str, bytes] = {}
@@ -101,6 +102,7 @@ async def test_a_fork_is_proved_and_stops_the_mirror(web: Web, postgres: Postgre
                 assert mirror.head.size == honest.size
 
 
+@pytest.mark.threat(301)
 async def test_wrong_bytes_are_fetched_again(registry: Registry, postgres: Postgres, tmp_path: Path, alice: Signer) -> None:
     await publish(registry, alice, publication(alice))
     digest = publication(alice).body.document.sha256
@@ -123,6 +125,7 @@ async def test_wrong_bytes_are_fetched_again(registry: Registry, postgres: Postg
                 await caught_up(mirror, registry)
 
 
+@pytest.mark.threat(301)
 async def test_a_full_disk_stops_nothing_but_the_copy(
     registry: Registry, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +159,7 @@ async def test_a_mirror_of_another_log_is_refused(web: Web, postgres: Postgres, 
             assert getattr(refused.value, "code", "") == "mirror.directory"
 
 
+@pytest.mark.threat(302)
 async def test_a_registry_never_signs_in_the_directory_of_a_mirror(
     web: Web, postgres: Postgres, tmp_path: Path, registry: Registry
 ) -> None:
