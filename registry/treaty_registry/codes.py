@@ -161,7 +161,12 @@ class RegistryWitnessCode(Code):
     HISTORY = "witness.history", "The witness has cosigned another history of the log.", Untrusted
     KEY = "witness.key", "The key file of the witness is damaged.", Untrusted
     KEY_MODE = "witness.key-mode", "Other users of the machine can read the witness key.", Untrusted
-    LOGS = "witness.logs", "A log is known by more than one key, or by one of another type.", Malformed
+    LOGS = (
+        "witness.logs",
+        "A log is known by two keys or one of another type, or the list is too long.",
+        Malformed,
+        TooLarge,
+    )
     NO_KEY = "witness.no-key", "The data directory has no witness.", NotFound
     OTHER_NAME = "witness.other-name", "The witness in the data directory has another name.", Conflict
     QUORUM = "witness.quorum", "Fewer witnesses are configured than the parameters require.", Unavailable

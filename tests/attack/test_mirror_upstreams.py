@@ -22,9 +22,9 @@ from structlog.testing import capture_logs
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.note import sign
-from treaty_registry.mirroring import follower
 from treaty_registry.mirroring.mirrored_log import MirroredLog
 from treaty_registry.registry import Registry
+from treaty_registry.storage.space import FreeSpace
 
 WRITER = key_signer("writer")
 
@@ -135,12 +135,12 @@ async def test_a_full_disk_stops_nothing_but_the_copy(
         mirrored(tmp_path / "mirror", database, registry, url) as mirror,
     ):
         before = mirror.head
-        room = follower.FreeSpace.check
+        room = FreeSpace.check
 
-        def full(space: follower.FreeSpace, needed: int = 0) -> None:
+        def full(space: FreeSpace, needed: int = 0) -> None:
             room(space, 2**62 if space.purpose == "mirror" else needed)
 
-        monkeypatch.setattr(follower.FreeSpace, "check", full)
+        monkeypatch.setattr(FreeSpace, "check", full)
         await log(registry, grant(WRITER, 0), WRITER)
         await asyncio.sleep(2)
         assert mirror.head is before

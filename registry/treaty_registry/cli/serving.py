@@ -28,9 +28,12 @@ from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
 from ..witness.copies import Copies
 from ..witness.cosigner import Cosigner
+from ..witness.records import read_log_keys
 from ..witness.server import serve as serve_witness
 from .console import LogLines, show
 from .options import Options, TlsOptions, run
+
+_SHOWN_LOGS = 16  # logs of a witness that a terminal shows; JSON has all
 
 
 def serve(
@@ -130,7 +133,8 @@ def migrate(*, options: Options = Options()) -> None:
 
 def witness(
     *,
-    log: tuple[str, ...],
+    log: tuple[str, ...] = (),
+    logs: Path | None = None,
     data: Annotated[Path, Parameter(env_var="TREATY_WITNESS_DATA")],
     host: str = "127.0.0.1",
     port: int = 8081,
@@ -145,6 +149,8 @@ def witness(
     ----------
     log
         The verifier key of a log to witness. May be repeated.
+    logs
+        A file with the verifier keys of more logs, one a line; `#` begins a comment.
     data
         The witness's own directory, made by the first start: its key and its records. Never restore an old copy.
     host
@@ -171,12 +177,13 @@ def witness(
             | ({"mirror": {"url": f"{url}/mirror", "keys": [str(each) for each in copies.keys]}} if copies else {}),
             f"[green]✓[/] The witness [bold]{escape(cosigner.key.name)}[/] listens at {escape(url)}.",
             *(f"  key: {escape(str(each))}" for each in cosigner.keys),
-            *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in sizes.items()),
+            *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in list(sizes.items())[:_SHOWN_LOGS]),
             f"  Registries ask it with: treaty-registry serve --witness '{escape(f'{url}#{key}')}'",
             as_json=json,
         )
 
-    run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce, mirror=mirror))
+    named_logs = [VerifierKey.parse(text) for text in (*log, *(read_log_keys(logs) if logs else ()))]
+    run(serve_witness(data, named_logs, named, listening, announce, mirror=mirror))
 
 
 def mirror(
