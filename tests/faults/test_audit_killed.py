@@ -15,7 +15,7 @@ import pytest
 from served_log import Wire, served
 from simulated_registry import SimulatedRegistry, with_echo
 
-from treaty_client.audit import auditor
+from treaty_client.audit import replay
 from treaty_consensus.log.tiles import TILE_WIDTH
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 
@@ -41,7 +41,7 @@ def finished(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def registry() -> SimulatedRegistry:
     """A log that is long enough to be checked by processes."""
-    assert LEAVES > auditor._WORTH_PROCESSES
+    assert LEAVES > replay._WORTH_PROCESSES
     registry = with_echo()
     while registry.size < LEAVES:
         registry.force(CertificateLeaf(b"certificate %d" % registry.size).encode())

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from treaty_client.network.hosts import Network
+from treaty_client.policy import read_policy
 from treaty_client.registries.trust import parse_registry_name
 from treaty_consensus.log.note import VerifierKey
 
@@ -23,7 +24,7 @@ from ..mirroring.server import serve as serve_mirror
 from ..networks import TrustedProxies
 from ..registry import Registry
 from ..server import serve as serve_http
-from ..settings import Quotas, Settings, WitnessName
+from ..settings import Quotas, Settings, WitnessName, witnesses_of
 from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
 from ..witness.copies import Copies
@@ -49,6 +50,7 @@ def serve(
     trusted_proxy: tuple[str, ...] = (),
     parameters: Path | None = None,
     witness: tuple[str, ...] = (),
+    witness_policy: Path | None = None,
     options: Options = Options(),
 ) -> None:
     """Serve the registry. In an empty data directory, make a new log first.
@@ -75,6 +77,8 @@ def serve(
         A TOML file with the constants of a new log's election. Default: a development electorate.
     witness
         URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
+    witness_policy
+        A C2SP tlog-policy file: have its witnesses that have a URL cosign the log too.
     """
     log_to_stderr()
     network = Network.parse(resolve, ca)
@@ -91,7 +95,7 @@ def serve(
         quotas=Quotas().times(quota),
         proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
-        witnesses=tuple(map(WitnessName.parse, witness)),
+        witnesses=(*map(WitnessName.parse, witness), *(witnesses_of(read_policy(witness_policy)) if witness_policy else ())),
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 
