@@ -81,7 +81,6 @@ def serve(
         A C2SP tlog-policy file: have its witnesses that have a URL cosign the log too.
     """
     log_to_stderr()
-    network = Network.parse(resolve, ca)
     settings = replace(
         options.settings,
         host=host,
@@ -90,12 +89,12 @@ def serve(
         base_url=base_url,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
-        resolve=network.resolve,
+        resolve=Network.parse(resolve, ca).resolve,
         ca=ca,
         quotas=Quotas().times(quota),
         proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
-        witnesses=(*map(WitnessName.parse, witness), *(witnesses_of(read_policy(witness_policy)) if witness_policy else ())),
+        witnesses=_witnesses(witness, witness_policy),
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 
@@ -260,6 +259,10 @@ def log_to_stderr() -> None:
         logger_factory=lambda *_: LogLines(),
         cache_logger_on_first_use=True,
     )
+
+
+def _witnesses(named: tuple[str, ...], policy: Path | None) -> tuple[WitnessName, ...]:
+    return (*map(WitnessName.parse, named), *(witnesses_of(read_policy(policy)) if policy else ()))
 
 
 def _origin_of_new(settings: Settings, port: int) -> str | None:
