@@ -175,11 +175,16 @@ def _witnesses(value: Mapping[str, object], path: Path) -> WitnessRule:
         if "policy" not in value:
             named = msgspec.convert(value, _Witnesses)
             return Quorum.parse(named.keys, named.quorum)
-        file = path.parent / msgspec.convert(value, _PolicyFile).policy
-        with file.open("rb") as opened:
-            # One byte more shows that the file is too large.
-            return WitnessPolicy.parse(opened.read(MAX_POLICY + 1))
+        return read_policy(path.parent / msgspec.convert(value, _PolicyFile).policy)
     except msgspec.ValidationError as error:
         raise Malformed(PolicyCode.FILE, f"{path} is not a policy: {error}.", fix="See docs/specification/home.md.") from error
+
+
+def read_policy(path: Path) -> WitnessPolicy:
+    """Read a C2SP tlog-policy file. Raises `Malformed`, `TooLarge` (`witness.policy`), and `Unavailable` (`policy.file`)."""
+    try:
+        with path.open("rb") as file:
+            # One byte more shows that the file is too large.
+            return WitnessPolicy.parse(file.read(MAX_POLICY + 1))
     except OSError as error:
-        raise Unavailable(PolicyCode.FILE, f"{error.filename} cannot be read: {error.strerror}.") from error
+        raise Unavailable(PolicyCode.FILE, f"{path} cannot be read: {error.strerror}.") from error

@@ -361,5 +361,5 @@ class WitnessCode(Code):
     ROOT = "witness.root", "Another checkpoint of this size was cosigned before.", Untrusted
     SIGNATURE = "witness.signature", "The checkpoint is not signed by the key of its log.", Unauthorized
     SIZE = "witness.size", "The newest cosigned checkpoint has another size than the request says.", Conflict
-    NOTHING = "witness.nothing", "The witness has cosigned nothing of the log yet.", NotFound
+    NOTHING = "witness.nothing", "The witness has cosigned nothing of the log yet.", NotFound, Untrusted
     UNKNOWN_LOG = "witness.unknown-log", "The witness does not know the log.", NotFound

@@ -153,7 +153,7 @@ class RegistryMirrorCode(Code):
     INCOMPLETE = "mirror.incomplete", "A head was signed that the mirror to be promoted lacks.", Untrusted
     KEYS = "mirror.keys", "The keys are not those of the mirrored log.", Conflict
     READ_ONLY = "mirror.read-only", "A mirror takes no writes; the refusal names the address of the registry.", Refused
-    STOPPED = "mirror.stopped", "The mirror follows no further: the log broke a rule or signed two histories.", Unavailable
+    STOPPED = "mirror.stopped", "The log broke a rule or signed two histories; the mirror stopped.", Unavailable, Untrusted
     UNFINISHED = "mirror.unfinished", "The mirror has leaves that are not verified and stored yet.", Conflict
     UNPROVED = "mirror.unproved", "Nothing proves that the mirror to be promoted is complete.", Conflict, Unavailable
     TRUSTED_ROOT = "mirror.trusted-root", "The trusted root is not the one that the genesis pins.", Unavailable, Untrusted
@@ -186,7 +186,12 @@ class RegistryWitnessCode(Code):
     HISTORY = "witness.history", "The witness has cosigned another history of the log.", Untrusted
     KEY = "witness.key", "The key file of the witness is damaged.", Untrusted
     KEY_MODE = "witness.key-mode", "Other users of the machine can read the witness key.", Untrusted
-    LOGS = "witness.logs", "A log is known by more than one key, or by one of another type.", Malformed
+    LOGS = (
+        "witness.logs",
+        "A log is known by two keys or one of another type, or the list is too long.",
+        Malformed,
+        TooLarge,
+    )
     NO_KEY = "witness.no-key", "The data directory has no witness.", NotFound
     OTHER_NAME = "witness.other-name", "The witness in the data directory has another name.", Conflict
     QUORUM = "witness.quorum", "Fewer witnesses are configured than the parameters require.", Unavailable

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from treaty_client.base_url import parse_base_url
 from treaty_consensus.errors import Conflict, Malformed
 from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.policy import WitnessPolicy
 from treaty_consensus.log.witness import MAX_COSIGNERS, Quorum
 from treaty_consensus.protocol import is_origin
 
@@ -119,6 +120,11 @@ class WitnessName:
                 f"Not a witness: {text[:200]!r}.",
                 fix="Name it as its operator does: URL#KEY, where the URL is https, or http on this machine.",
             ) from error
+
+
+def witnesses_of(policy: WitnessPolicy) -> tuple[WitnessName, ...]:
+    """Return the witnesses of a policy that have a URL. Raises `Malformed` (`settings.witness`)."""
+    return tuple(WitnessName.parse(f"{each.url}#{each.key}") for each in policy.witnesses if each.url is not None)
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,14 @@ from mirrors import caught_up, mirrored, served, until
 from ports import free_port
 from postgres_server import Postgres
 from registries import Web, grant, log, open_registry, operator_in, publication, publish
-from signers import Signer, key_signer
+from signers import NOW, Signer, key_signer
 from structlog.testing import capture_logs
 
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.equivocation import Equivocation
+from treaty_consensus.log.merkle import Frontier, leaf_hash
 from treaty_consensus.log.note import sign
+from treaty_consensus.log.tiles import encode_bundle
 from treaty_registry.mirroring.mirrored_log import MirroredLog
 from treaty_registry.registry import Registry
 from treaty_registry.storage.space import FreeSpace
@@ -72,6 +74,7 @@ async def not_ready(mirror: MirroredLog, code: str) -> None:
     await until(says)
 
 
+@pytest.mark.threat(301)
 async def test_a_fork_is_proved_and_stops_the_mirror(web: Web, postgres: Postgres, tmp_path: Path, registry: Registry) -> None:
     async with postgres.fresh() as database, serving(registry, free_port()) as url:
         answers: dict[str, bytes] = {}
@@ -101,6 +104,7 @@ async def test_a_fork_is_proved_and_stops_the_mirror(web: Web, postgres: Postgre
                 assert mirror.head.size == honest.size
 
 
+@pytest.mark.threat(301)
 async def test_wrong_bytes_are_fetched_again(registry: Registry, postgres: Postgres, tmp_path: Path, alice: Signer) -> None:
     await publish(registry, alice, publication(alice))
     digest = publication(alice).body.document.sha256
@@ -123,6 +127,7 @@ async def test_wrong_bytes_are_fetched_again(registry: Registry, postgres: Postg
                 await caught_up(mirror, registry)
 
 
+@pytest.mark.threat(301)
 async def test_a_full_disk_stops_nothing_but_the_copy(
     registry: Registry, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +161,7 @@ async def test_a_mirror_of_another_log_is_refused(web: Web, postgres: Postgres, 
             assert getattr(refused.value, "code", "") == "mirror.directory"
 
 
+@pytest.mark.threat(302)
 async def test_a_registry_never_signs_in_the_directory_of_a_mirror(
     web: Web, postgres: Postgres, tmp_path: Path, registry: Registry
 ) -> None:
@@ -167,3 +173,27 @@ async def test_a_registry_never_signs_in_the_directory_of_a_mirror(
                 pass
         assert getattr(refused.value, "code", "") == "mirror.directory"
         assert not (tmp_path / "mirror" / "keys").exists() and not (tmp_path / "mirror" / "head").exists()
+
+
+@pytest.mark.threat(301)
+async def test_a_log_that_breaks_a_rule_is_not_followed(registry: Registry, postgres: Postgres, tmp_path: Path) -> None:
+    await log(registry, grant(WRITER, 0), WRITER)
+    async with postgres.fresh() as database, serving(registry, free_port()) as url:
+        answers: dict[str, bytes] = {}
+        async with (
+            proxied(url, answers) as upstream,
+            mirrored(tmp_path / "mirror", database, registry, upstream) as mirror,
+        ):
+            before, operator = mirror.head, operator_in(tmp_path / "registry")
+            found = await registry.leaves(range(registry.head.size))
+            # The operator signs a log in which a statement is repeated.
+            leaves = [*(found[index] for index in sorted(found)), found[1]]
+            tree = Frontier()
+            for leaf in leaves:
+                tree.append(leaf_hash(leaf))
+            text = Checkpoint(registry.origin, len(leaves), tree.root()).format()
+            answers[f"/tile/entries/000.p/{len(leaves)}"] = encode_bundle(leaves)
+            answers["/checkpoint"] = sign(text, [operator.log_key, operator.clock_key], time=NOW)
+            await not_ready(mirror, "mirror.stopped")
+            said = await refusal(mirror)
+            assert "audit.duplicate" in said["detail"] and mirror.head is before

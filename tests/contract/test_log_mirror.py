@@ -112,6 +112,7 @@ async def test_entries_are_uploaded_and_the_copy_is_cosigned(tmp_path: Path) -> 
         await check_copy(witness, 900)
 
 
+@pytest.mark.threat(303)
 async def test_what_is_not_proved_is_not_kept(tmp_path: Path) -> None:
     async with mirror(tmp_path / "w") as witness:
         await expect(witness, 0, 600)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
-from http_api import problem, serving
+from http_api import path_of, problem, serving
 from mirrors import caught_up, crawl, differences, mirrored, served
 from populated_catalogue import populate
 from ports import free_port
 from postgres_server import Postgres
-from registries import Web, grant, log
-from signers import key_signer
+from registries import Web, grant, log, operator_in, publication, publish
+from signers import Signer, key_signer
 
+from treaty_consensus import kinds
+from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
 
 WRITER = key_signer("writer")
@@ -57,3 +59,31 @@ async def test_writes_are_refused_with_the_address_of_the_registry(
             assert registry.base_url in refused["fix"]
         assert mirror.head.size == registry.head.size
         assert (await client.get("/health/ready")).json() == {"status": "ready"}
+
+
+async def test_withdrawn_bytes_are_withdrawn_here_too(
+    registry: Registry, postgres: Postgres, tmp_path: Path, alice: Signer
+) -> None:
+    made = publication(alice)
+    await publish(registry, alice, made)
+    operator = operator_in(tmp_path / "registry")
+
+    async def withdraw(digest: str) -> None:
+        taken = operator.state(kinds.Withdrawal(digest, "personal"), issued=registry.clock())
+        (logged,) = await registry.submit([taken.statement.leaf])
+        assert isinstance(logged, Logged), logged
+
+    async with postgres.fresh() as database, serving(registry, free_port(), period=0) as url:
+        # Before the first copy: the registry refuses the bytes, and a later leaf says why.
+        await withdraw(made.body.document.sha256)
+        async with mirrored(tmp_path / "mirror", database, registry, url) as mirror, served(mirror) as copy:
+            path = path_of(made.body.uri)
+            paths = [f"/blobs/sha256/{made.body.document.sha256}", path, f"{path}.md", f"{path}.bundle", "/protocols"]
+            asked = [(path, accept) for path in paths for accept in ("application/json", "text/html")]
+            assert await differences(url, copy, asked) == []
+            assert (await mirror.blobs.get(made.body.card.sha256)) == made.card
+            # After it: the mirror has the bytes, and deletes them.
+            await withdraw(made.body.card.sha256)
+            await caught_up(mirror, registry)
+            assert await differences(url, copy, asked) == []
+            assert await mirror.blobs.get(made.body.card.sha256) is None

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import pytest
 from mirrors import PROGRAM, MirrorProcess, differences, mirror_process, until
 from registries import blob, publication
 from registry_process import Server, empty
@@ -71,6 +72,7 @@ async def promote(mirror: MirrorProcess, *options: str) -> dict[str, object]:
     return value
 
 
+@pytest.mark.threat(302)
 async def test_a_mirror_is_killed_and_promoted(data: Path) -> None:
     choices = random.Random(seed := int(os.environ.get("TREATY_SEED") or secrets.randbits(32)))
     print(f"TREATY_SEED={seed}")

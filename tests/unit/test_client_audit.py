@@ -14,8 +14,8 @@ import pytest
 from signers import Signer, signed
 from simulated_registry import ALICE, BASE_URL, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, elected, flipped, uri_of, with_echo
 
-from treaty_client.audit import parallel_verification as ahead
 from treaty_client.audit import auditor as auditing
+from treaty_client.audit import parallel_verification as ahead
 from treaty_client.audit import replay_store
 from treaty_client.audit.auditor import AuditReport, audit
 from treaty_client.audit.mirror import Mirror

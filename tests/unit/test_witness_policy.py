@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 from witnesses import LOG, NOW, OTHER_LOG, WITNESSES, History, cosigned, leaves
 
+from treaty_client.cli.commands import app
 from treaty_client.policy import load_policy
+from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 from treaty_consensus.canonical import b64decode, b64encode
 from treaty_consensus.errors import Malformed, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Witnesses
 from treaty_consensus.log.cosigned import ML_DSA_PUBLIC, ML_DSA_SIGNATURE, ml_dsa_message
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, add_signatures, sign
-from treaty_consensus.log.policy import MAX_POLICY, WitnessPolicy
+from treaty_consensus.log.policy import MAX_POLICY, PolicyLog, WitnessPolicy
 from treaty_consensus.log.witness import Quorum
+from treaty_registry.settings import Settings, WitnessName, witnesses_of
+from treaty_registry.witness.records import read_log_keys
 
 HISTORY = History.of(leaves(20))
 POST_QUANTUM = SignerKey("pq.example/w1", KeyType.ML_DSA_44, hashlib.sha256(b"post quantum").digest())
@@ -174,3 +178,36 @@ def test_the_witnesses_of_an_election_have_keys_of_ed25519() -> None:
     with pytest.raises(Malformed) as refused:
         Witnesses((str(POST_QUANTUM.verifier),), 1).check()
     assert refused.value.code == "witness.keys"
+
+
+def test_an_agent_writes_its_registries_and_witnesses_as_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = parse_registry_name(f"https://{LOG.name}#{LOG.verifier}")
+    TrustedRegistries(tmp_path).add(name)
+
+    def exported() -> WitnessPolicy:
+        assert not app(["policy", "export", "--home", str(tmp_path)])
+        return WitnessPolicy.parse(capsys.readouterr().out.encode())
+
+    assert exported() == WitnessPolicy((PolicyLog(LOG.verifier, f"https://{LOG.name}"),))
+    keys = f'["{W1.verifier}", "{POST_QUANTUM.verifier}"]'
+    (tmp_path / "policy.toml").write_text(f"[witnesses]\nquorum = 1\nkeys = {keys}\n")
+    assert exported().holds([POST_QUANTUM.verifier])
+    (tmp_path / "witnesses.policy").write_text(FILE)
+    (tmp_path / "policy.toml").write_text('[witnesses]\npolicy = "witnesses.policy"\n')
+    made = exported()
+    assert (made.groups, made.quorum) == (WitnessPolicy.parse(FILE.encode()).groups, "X-and-Y")
+    assert [log.key for log in made.logs] == [LOG.verifier]
+
+
+def test_a_registry_asks_the_witnesses_of_a_policy_that_have_a_url(tmp_path: Path) -> None:
+    (named,) = witnesses_of(WitnessPolicy.parse(FILE.encode()))
+    assert (named.url, named.key) == ("https://w1.example", W1.verifier)
+    twice = WitnessName("https://w1.example", SignerKey(W1.name, KeyType.ML_DSA_44, bytes(32)).verifier)
+    assert Settings(tmp_path, witnesses=(named, twice)).witnesses == (named, twice), "a key of each type, under one name"
+    with pytest.raises(Malformed):
+        Settings(tmp_path, witnesses=(named, WitnessName("https://other.example", named.key)))
+
+
+def test_the_keys_of_logs_are_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text(f"# two logs\n{LOG.verifier}\n\n  {OTHER_LOG.verifier}  \n")
+    assert read_log_keys(tmp_path / "logs") == [str(LOG.verifier), str(OTHER_LOG.verifier)]

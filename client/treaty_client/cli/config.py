@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
         case Quorum():
             return {"quorum": value.needed, "keys": [str(key) for key in value.keys]}
         case WitnessPolicy():
-            return {"policy": value.format().decode("latin-1").splitlines()}
+            return {"policy": value.format().decode("utf-8", "replace").splitlines()}
         case Path():
             return str(value)
         case Mapping():

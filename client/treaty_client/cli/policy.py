@@ -52,5 +52,6 @@ def export(*, options: Options = Options()) -> None:
             exported = WitnessPolicy.of(quorum, logs)
         case _:
             exported = WitnessPolicy(logs)
-    text = exported.format().decode("latin-1")
+    # C2SP recommends UTF-8 for what is not ASCII.
+    text = exported.format().decode("utf-8", "replace")
     options.output.plain({"policy": text}, *text.splitlines())

@@ -13,6 +13,8 @@ nothing about extension lines, and it commits to the cosigner's name.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -50,28 +52,33 @@ def ml_dsa_message(name: str, text: bytes, time: int) -> bytes:
     return b"".join(parts)
 
 
-def ed25519_public(seed: bytes) -> bytes:
-    """Return the public key of an Ed25519 seed."""
-    return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+class PrivateKey(Protocol):
+    """A key that signs. ML-DSA-44 draws randomness for it, so two of its signatures of one message differ."""
+
+    def sign(self, data: bytes, /) -> bytes:
+        """Return the signature."""
+        ...
+
+    def public_key(self) -> PublicKey:
+        """Return the public half."""
+        ...
 
 
-def ml_dsa_public(seed: bytes) -> bytes:
-    """Return the public key of an ML-DSA-44 seed."""
+class PublicKey(Protocol):
+    """The public half of a key."""
+
+    def public_bytes_raw(self) -> bytes:
+        """Return its bytes."""
+        ...
+
+
+def private_key(seed: bytes, *, ml_dsa: bool) -> PrivateKey:
+    """Return the private key of a seed, of ML-DSA-44 or of Ed25519."""
+    if not ml_dsa:
+        return Ed25519PrivateKey.from_private_bytes(seed)
     from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PrivateKey  # most processes meet no such key
 
-    return MLDSA44PrivateKey.from_seed_bytes(seed).public_key().public_bytes_raw()
-
-
-def ed25519_sign(seed: bytes, message: bytes) -> bytes:
-    """Return an Ed25519 signature."""
-    return Ed25519PrivateKey.from_private_bytes(seed).sign(message)
-
-
-def ml_dsa_sign(seed: bytes, message: bytes) -> bytes:
-    """Return an ML-DSA-44 signature. Two signatures of one message differ."""
-    from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PrivateKey
-
-    return MLDSA44PrivateKey.from_seed_bytes(seed).sign(message)
+    return MLDSA44PrivateKey.from_seed_bytes(seed)
 
 
 def ml_dsa_holds(public: bytes, signature: bytes, message: bytes) -> bool:

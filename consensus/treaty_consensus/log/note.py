@@ -153,8 +153,7 @@ class SignerKey:
     @cached_property
     def verifier(self) -> VerifierKey:
         """Return the public half."""
-        public = cosigned.ml_dsa_public if self.type == KeyType.ML_DSA_44 else cosigned.ed25519_public
-        return VerifierKey(self.name, self.type, public(self.seed))
+        return VerifierKey(self.name, self.type, self._private.public_key().public_bytes_raw())
 
     def sign(self, text: bytes, *, time: int | None = None) -> bytes:
         """Return a signature (without key id) over a note's text.
@@ -164,15 +163,18 @@ class SignerKey:
         Raises `Malformed` (`note.time`) when a cosignature has no time or one out of range.
         """
         if not self.type.has_time:
-            return cosigned.ed25519_sign(self.seed, text)
+            return self._private.sign(text)
         if time is None or not 0 <= time <= MAX_TIME:
             raise Malformed(NoteCode.TIME, "A cosignature needs its time, in POSIX seconds.")
         try:
             message = _cosigned(self.type, self.name, text, time)
         except Untrusted as error:
             raise Malformed(NoteCode.TEXT, "An ML-DSA-44 cosigner signs only checkpoints.") from error
-        sign_message = cosigned.ml_dsa_sign if self.type == KeyType.ML_DSA_44 else cosigned.ed25519_sign
-        return time.to_bytes(_TIME_BYTES, "big") + sign_message(self.seed, message)
+        return time.to_bytes(_TIME_BYTES, "big") + self._private.sign(message)
+
+    @cached_property
+    def _private(self) -> cosigned.PrivateKey:
+        return cosigned.private_key(self.seed, ml_dsa=self.type == KeyType.ML_DSA_44)
 
 
 class Signature(NamedTuple):
@@ -204,6 +206,12 @@ def sign(text: str, signers: Sequence[SignerKey], *, time: int | None = None) ->
     """
     check_text(text)
     return _assemble(text, [], signers, time)
+
+
+def sign_lines(text: str, signers: Sequence[SignerKey], *, time: int | None = None) -> bytes:
+    """Return the signature lines of `signers`, in their order, to add them to a note of `text`. Raises the errors of `sign`."""
+    note = sign(text, signers, time=time)
+    return note[len(text.encode()) + 1 :]
 
 
 def add_signatures(note: bytes, signers: Sequence[SignerKey], *, time: int | None = None) -> bytes:

@@ -16,7 +16,7 @@ a log both mean the same: the witness knows another history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +25,7 @@ from ..codes import CheckpointCode, WitnessCode
 from ..errors import Conflict, Malformed, NotFound, TooLarge, TreatyError, Unauthorized, Untrusted
 from .checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
 from .merkle import EMPTY_ROOT, HASH_SIZE, MAX_SIZE, verify_consistency
-from .note import MAX_NOTE_BYTES, VerifierKey, open_note, signature_lines, text_of
+from .note import MAX_NOTE_BYTES, KeyType, VerifierKey, open_note, signature_lines, text_of
 
 # A tree of 2^63 - 1 leaves needs no more hashes.
 MAX_PROOF_LINES = 63
@@ -182,9 +182,15 @@ class Quorum:
             )
 
     @classmethod
-    def parse(cls, keys: Sequence[str], needed: int) -> Quorum:
-        """Return the quorum of verifier keys in text form. Raises `Malformed` (`witness.keys`, `note.key`)."""
-        return cls(tuple(VerifierKey.parse(key) for key in keys), needed)
+    def parse(cls, keys: Sequence[str], needed: int, types: Collection[KeyType] = tuple(KeyType)) -> Quorum:
+        """Return the quorum of verifier keys in text form, all of these types.
+
+        Raises `Malformed` (`witness.keys`, `note.key`).
+        """
+        quorum = cls(tuple(VerifierKey.parse(key) for key in keys), needed)
+        if any(key.type not in types for key in quorum.keys):
+            raise Malformed(WitnessCode.KEYS, f"Here the keys of witnesses have the type {', '.join(map(str, map(int, types)))}.")
+        return quorum
 
     def check(self, note: bytes, checkpoint: Checkpoint, *, since: int = 0) -> None:
         """Check that enough witnesses cosigned exactly `checkpoint`.

@@ -14,7 +14,7 @@ from rich.table import Table
 from treaty_client.network.hosts import Network
 
 from ..data_directory import open_operator, read_record, running_database
-from ..mirroring.promotion import Evidence
+from ..mirroring.promotion import Completeness
 from ..mirroring.promotion import promote as promote_mirror
 from ..operator import maintenance
 from ..operator.control import ask
@@ -183,7 +183,7 @@ def promote(
     ca
         A PEM file of certificate authorities to accept for witnesses besides the public ones.
     """
-    evidence = Evidence(record, tuple(map(WitnessName.parse, witness)), accept_size)
+    evidence = Completeness(record, tuple(map(WitnessName.parse, witness)), accept_size)
     made = run(promote_mirror(options.settings, keys, evidence, Network.parse(resolve, ca)))
     options.show(
         {"origin": made.origin, "size": made.size, "root": made.root.hex()},

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from treaty_client.network.hosts import Network
+from treaty_client.policy import read_policy
 from treaty_client.registries.trust import parse_registry_name
 from treaty_consensus.log.note import VerifierKey
 
@@ -24,15 +25,18 @@ from ..mirroring.server import serve as serve_mirror
 from ..networks import TrustedProxies
 from ..registry import Registry
 from ..server import serve as serve_http
-from ..settings import Quotas, Settings, WitnessName
+from ..settings import Quotas, Settings, WitnessName, witnesses_of
 from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
 from ..witness.copies import Copies
 from ..witness.cosigner import Cosigner
+from ..witness.records import read_log_keys
 from ..witness.server import serve as serve_witness
 from .console import LogLines, show
 from .options import NodeOptions, Options, TlsOptions, run
 from .variables import Variable, check_variables
+
+_SHOWN_LOGS = 16  # logs of a witness that a terminal shows; JSON has all
 
 
 def serve(
@@ -48,6 +52,7 @@ def serve(
     trusted_proxy: Annotated[tuple[str, ...], Variable("TRUSTED_PROXY")] = (),
     parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
     witness: Annotated[tuple[str, ...], Variable("WITNESS")] = (),
+    witness_policy: Annotated[Path | None, Variable("WITNESS_POLICY")] = None,
     nodes: NodeOptions = NodeOptions(),
     options: Options = Options(),
 ) -> None:
@@ -75,6 +80,8 @@ def serve(
         A TOML file with the constants of a new log's election. Default: a development electorate.
     witness
         URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
+    witness_policy
+        A C2SP tlog-policy file: have its witnesses that have a URL cosign the log too.
     """
     log_to_stderr()
     check_variables(os.environ, serve)
@@ -85,7 +92,7 @@ def serve(
         host=host,
         port=port,
         origin=origin or _origin_of_new(options.settings, port),
-        base_url=base_url,
+        base_url=base_url or None,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
         resolve=network.resolve,
@@ -93,7 +100,7 @@ def serve(
         quotas=Quotas().times(quota),
         proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
-        witnesses=tuple(map(WitnessName.parse, witness)),
+        witnesses=_witnesses(witness, witness_policy),
         **nodes.settings,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
@@ -137,7 +144,8 @@ def migrate(*, options: Options = Options()) -> None:
 
 def witness(
     *,
-    log: tuple[str, ...],
+    log: tuple[str, ...] = (),
+    logs: Path | None = None,
     data: Annotated[Path, Parameter(env_var="TREATY_WITNESS_DATA")],
     host: str = "127.0.0.1",
     port: int = 8081,
@@ -152,6 +160,8 @@ def witness(
     ----------
     log
         The verifier key of a log to witness. May be repeated.
+    logs
+        A file with the verifier keys of more logs, one a line; `#` begins a comment.
     data
         The witness's own directory, made by the first start: its key and its records. Never restore an old copy.
     host
@@ -178,12 +188,13 @@ def witness(
             | ({"mirror": {"url": f"{url}/mirror", "keys": [str(each) for each in copies.keys]}} if copies else {}),
             f"[green]✓[/] The witness [bold]{escape(cosigner.key.name)}[/] listens at {escape(url)}.",
             *(f"  key: {escape(str(each))}" for each in cosigner.keys),
-            *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in sizes.items()),
+            *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in list(sizes.items())[:_SHOWN_LOGS]),
             f"  Registries ask it with: treaty-registry serve --witness '{escape(f'{url}#{key}')}'",
             as_json=json,
         )
 
-    run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce, mirror=mirror))
+    named_logs = [VerifierKey.parse(text) for text in (*log, *(read_log_keys(logs) if logs else ()))]
+    run(serve_witness(data, named_logs, named, listening, announce, mirror=mirror))
 
 
 def mirror(
@@ -222,10 +233,10 @@ def mirror(
         options.settings,
         host=host,
         port=port,
-        base_url=base_url,
+        base_url=base_url or None,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
-        resolve=Network.parse(resolve, ca).resolve,
+        resolve=network.resolve,
         ca=ca,
         proxies=TrustedProxies.parse(trusted_proxy),
     )
@@ -256,6 +267,10 @@ def log_to_stderr() -> None:
         logger_factory=lambda *_: LogLines(),
         cache_logger_on_first_use=True,
     )
+
+
+def _witnesses(named: tuple[str, ...], policy: Path | None) -> tuple[WitnessName, ...]:
+    return (*map(WitnessName.parse, named), *(witnesses_of(read_policy(policy)) if policy else ()))
 
 
 def _origin_of_new(settings: Settings, port: int) -> str | None:

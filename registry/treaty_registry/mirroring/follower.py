@@ -30,6 +30,7 @@ from treaty_client.codes import ClientAuditCode, MirrorCode
 from treaty_client.registries.api import RegistryClient
 from treaty_consensus import statement
 from treaty_consensus.audit import Replay
+from treaty_consensus.codes import AuditCode
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Handler, Withdrawal, blobs_of
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
@@ -54,7 +55,7 @@ _AGAIN, _LONGEST_PAUSE = 1.0, 30.0  # seconds before the first retry, and at mos
 _ROOM = 64 * 1024 * 1024
 """Bytes kept free on the disk of the data directory. An upstream may sign a log that fills it."""
 _SOURCE = "::"  # the network in whose turn foreign blobs are read; pages of readers have others
-_FINAL = (MirrorCode.DAMAGED, RegistryLogCode.DAMAGED, *ClientAuditCode)
+_FINAL = (MirrorCode.DAMAGED, RegistryLogCode.DAMAGED, *AuditCode, *ClientAuditCode)
 """Errors that remain: of this mirror's own files, and of leaves that the log signed."""
 
 _log = structlog.get_logger(__name__)
@@ -191,8 +192,10 @@ class Follower:
         return Entry(index, leaf, made, self._blobs, facts)
 
     async def _handler_facts(self, body: Handler) -> HandlerFacts | None:
-        """Read a handler's blobs in a process with limits, because another registry may have admitted anything. None: they were
-        withdrawn, so that there is nothing to read."""
+        """Read a handler's blobs in a process with limits, because another registry may have admitted anything.
+
+        None: one of them was withdrawn. The projection then reads the other one, as a rebuild does.
+        """
         contents = {digest: await self._blobs.get(digest) for digest in (body.wheel.sha256, body.bundle.sha256)}
         present = {digest: data for digest, data in contents.items() if data is not None}
 

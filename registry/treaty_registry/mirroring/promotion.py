@@ -40,7 +40,7 @@ from .tables import MirrorTables
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Completeness:
     """The reasons to believe that nothing newer was signed. `record`: a copy of the registry's `DATA/head`. `witnesses`: those
     that cosigned the log. `size`: the number of leaves that people confirm."""
 
@@ -58,7 +58,7 @@ class Promoted:
     root: bytes
 
 
-async def promote(settings: Settings, keys: Path, evidence: Evidence, network: Network) -> Promoted:
+async def promote(settings: Settings, keys: Path, evidence: Completeness, network: Network) -> Promoted:
     """Make the registry of the log out of a mirror, which must not run. Raises `Conflict`, `NotFound`, `Untrusted` or
     `Unavailable`; the mirror is unchanged then."""
     directory = MirrorDirectory(settings.data)
@@ -106,7 +106,7 @@ async def _stored(settings: Settings, directory: MirrorDirectory, operator: Oper
     return open_checkpoint(shown.note, operator.log_key.verifier, operator.clock_key.verifier)
 
 
-async def _check_newest(head: Checkpoint, evidence: Evidence, operator: Operator, network: Network) -> None:
+async def _check_newest(head: Checkpoint, evidence: Completeness, operator: Operator, network: Network) -> None:
     known: list[tuple[str, Checkpoint]] = []
     if evidence.record is not None:
         known.append((str(evidence.record), read_fence(evidence.record, operator.origin)))

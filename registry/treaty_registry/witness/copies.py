@@ -21,7 +21,7 @@ from treaty_consensus.codes import WitnessCode
 from treaty_consensus.errors import Conflict, NotFound, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint
 from treaty_consensus.log.merkle import Frontier, leaf_hash
-from treaty_consensus.log.note import SignerKey, VerifierKey, sign, signature_lines
+from treaty_consensus.log.note import SignerKey, VerifierKey, sign_lines
 from treaty_consensus.log.subtree import verify_subtree
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, parse_path
 from treaty_consensus.log.upload import Upload
@@ -150,8 +150,7 @@ class Copies:
 
     def cosign(self, signed: SignedCheckpoint) -> bytes:
         """Return the signature lines of the mirror."""
-        note = sign(signed.checkpoint.format(), self._signers, time=int(self._clock()))
-        return signature_lines(note, self.keys)
+        return sign_lines(signed.checkpoint.format(), self._signers, time=int(self._clock()))
 
     def read(self, origin_hash: str, path: str) -> bytes:
         """Return the checkpoint or a tile of a copy. Raises `NotFound` or `Malformed`."""

@@ -13,7 +13,7 @@ from treaty_consensus.codes import WitnessCode
 from treaty_consensus.errors import Malformed, NotFound, TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import SignedCheckpoint
 from treaty_consensus.log.equivocation import contradiction
-from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign, signature_lines
+from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign_lines
 from treaty_consensus.log.witness import AddCheckpoint, judge
 
 from ..codes import RegistryWitnessCode
@@ -116,8 +116,7 @@ class Cosigner:
 
     def _cosign(self, signed: SignedCheckpoint) -> bytes:
         """Return the signature lines for a recorded checkpoint."""
-        note = sign(signed.checkpoint.format(), self._signers, time=int(self._clock()))
-        lines = signature_lines(note, self.keys)
+        lines = sign_lines(signed.checkpoint.format(), self._signers, time=int(self._clock()))
         self._cosigned[signed.checkpoint.origin] = signed.note + lines
         return lines
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from treaty_client import durable
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
+from treaty_consensus.errors import Conflict, NotFound, TooLarge, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
@@ -33,6 +33,7 @@ from treaty_consensus.log.witness import Quorum
 from ..codes import RegistryWitnessCode
 
 _MAX_KEY_FILE = 4096
+_MAX_LOGS_FILE = 32 * 1024 * 1024  # a hundred thousand keys with long names
 
 
 class Store:
@@ -132,6 +133,17 @@ class Store:
 
     def _record(self, origin: str) -> Path:
         return self._data / "logs" / hex_digest(origin.encode())
+
+
+def read_log_keys(path: Path) -> list[str]:
+    """Return the verifier keys in a file, one a line. Raises `TooLarge` (`witness.logs`), and OSError."""
+    with path.open("rb") as file:
+        # One byte more shows that the file is too large.
+        data = file.read(_MAX_LOGS_FILE + 1)
+    if len(data) > _MAX_LOGS_FILE:
+        raise TooLarge(RegistryWitnessCode.LOGS, f"{path} has more than {_MAX_LOGS_FILE} bytes.")
+    lines = (line.strip() for line in data.decode("utf-8", "replace").split("\n"))
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _create_key(path: Path, name: str, kind: KeyType) -> None:
