@@ -236,7 +236,7 @@ def mirror(
         base_url=base_url or None,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
-        resolve=network.resolve,
+        resolve=Network.parse(resolve, ca).resolve,
         ca=ca,
         proxies=TrustedProxies.parse(trusted_proxy),
     )
