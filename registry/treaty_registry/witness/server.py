@@ -30,7 +30,6 @@ from ..serving.representation import NO_STORE, TEXT
 from .cosigner import Cosigner
 from .records import Store
 
-
 _THREADS = 64
 """Requests at a time. Each waits for the disk, and a file system syncs those together that wait at the same moment: with the six
 threads that asyncio starts on two processors, a slow disk would take six for each of its delays."""
