@@ -164,7 +164,12 @@ class _Client:
 
     async def ask(self, body: bytes) -> None:
         """Send a request. Raises `SceneFailed` unless it is answered by 200."""
-        reader, writer = self._free.pop() if self._free else await asyncio.open_connection("127.0.0.1", self._port)
+        while self._free:
+            reader, writer = self._free.pop()
+            if not reader.at_eof():  # the witness closes connections that were idle
+                break
+        else:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         writer.write(b"POST /add-checkpoint HTTP/1.1\r\nHost: witness\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))

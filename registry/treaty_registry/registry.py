@@ -160,9 +160,10 @@ class Registry:
                 await migrate(connection)
             pool = await stack.enter_async_context(open_pool(database))
             uptime = uptime or (machine_uptime if clock is machine_clock else lambda: None)
-            registry = cls(
-                settings, operator, fence, pool, database, LogClock(clock, uptime, fence.signed), resolve or _guarded(settings)
-            )
+            # The head of an empty log is shown to no one. Its time must not keep a new log from starting once a wrong clock is
+            # right: no process would run that could accept the clock.
+            log_clock = LogClock(clock, uptime, fence.signed if fence.record.size else None)
+            registry = cls(settings, operator, fence, pool, database, log_clock, resolve or _guarded(settings))
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
             stack.push_async_callback(registry._readiness.close)
