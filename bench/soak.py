@@ -3,13 +3,15 @@
 Authors log statements and readers ask for checkpoints, tiles, pages, searches and records. Every few seconds
 the registry's memory (proportional set size, with its workers and without PostgreSQL), its descriptors and the time of a read and
 of a write are kept. A figure is flat when the median of the last fifth is at most 1.2 times that of the second fifth; the first
-one warms up. `soak.json` has the samples, `docs/pictures/soak.png` the curves.
+one warms up. Latencies are divided by a control: the time of fixed work of the bench at the same moment, since other work on the
+machine delays both. `soak.json` has the samples, `docs/pictures/soak.png` the curves.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import os
 import statistics
 import sys
@@ -43,13 +45,14 @@ _EVERY = 2.0
 
 class Sample(msgspec.Struct, frozen=True):
     """What was seen at one time. `at`: seconds since the start; `memory`: MiB; `read`, `write`: medians in milliseconds since the
-    sample before; `leaves`: of the log."""
+    sample before; `control`: milliseconds of the fixed work; `leaves`: of the log."""
 
     at: float
     memory: float
     descriptors: int
     read: float
     write: float
+    control: float
     leaves: int
 
 
@@ -134,8 +137,14 @@ def _sample(process: int, traffic: _Traffic, begun: float) -> Sample:
         taken, values[:] = list(values), []
         return round(1000 * statistics.median(taken), 2) if taken else 0.0
 
-    at = round(time.monotonic() - begun, 1)
-    return Sample(at, round(memory / 1024, 1), descriptors, median(traffic.reads), median(traffic.writes), traffic.leaves)
+    at, started = round(time.monotonic() - begun, 1), time.monotonic()
+    for _ in range(2_000):
+        hashlib.sha256(b"x" * 1_000).hexdigest()
+        time.sleep(0)  # a server, too, gives its turn to others at each request
+    control = round(1000 * (time.monotonic() - started), 2)
+    return Sample(
+        at, round(memory / 1024, 1), descriptors, median(traffic.reads), median(traffic.writes), control, traffic.leaves
+    )
 
 
 async def measure(minutes: float, console: Console) -> Figure:
@@ -156,7 +165,8 @@ async def measure(minutes: float, console: Console) -> Figure:
                 for task in tasks:
                     with suppress(asyncio.CancelledError):
                         await task
-    ratios = {name: _ratio([getattr(sample, name) for sample in samples]) for name in ("memory", "descriptors", "read", "write")}
+    ratios = {name: _ratio([getattr(sample, name) for sample in samples]) for name in ("memory", "descriptors")}
+    ratios |= {name: _ratio([getattr(sample, name) / sample.control for sample in samples]) for name in ("read", "write")}
     return Figure(
         minutes=minutes,
         requests=traffic.requests,

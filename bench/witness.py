@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import httpx
 import msgspec
 from rich.console import Console
 
@@ -29,7 +28,7 @@ from treaty_registry.listening import Listening
 from treaty_registry.witness.server import serve
 
 from . import report
-from .servers import free_port, listens, ready, running, workspace
+from .servers import SceneFailed, free_port, listens, ready, running, workspace
 from .sessions import Memory
 
 LOGS, RATE, SECONDS = 40_000, 100, 60
@@ -114,22 +113,19 @@ async def measure(logs: int, rate: int, seconds: int, console: Console) -> Figur
         command = [sys.executable, "-m", "bench.witness", "--serve", str(folder / "witness"), str(port), str(folder / "logs")]
         with running(command, printed) as process:
             await ready(process, printed, lambda: listens(port))
-            limits = httpx.Limits(max_connections=_AT_ONCE)
-            async with httpx.AsyncClient(
-                base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=60, trust_env=False
-            ) as client:
-                begun = time.monotonic()
-                await _first(client, firsts)
-                first, processor = logs / (time.monotonic() - begun), 1000 * _processor(process.pid) / logs
-                console.print(f"{logs} logs known, {first:.0f} a second")
-                memory = Memory(process.pid)
-                memory.read()
-                before = memory.peak[0]
-                begun = time.monotonic()
-                latencies = await _steadily(client, steady, rate)
-                took = time.monotonic() - begun
-                memory = Memory(process.pid)
-                memory.read()
+            client = _Client(port)
+            begun = time.monotonic()
+            await _first(client, firsts)
+            first, processor = logs / (time.monotonic() - begun), 1000 * _processor(process.pid) / logs
+            console.print(f"{logs} logs known, {first:.0f} a second")
+            memory = Memory(process.pid)
+            memory.read()
+            before = memory.peak[0]
+            begun = time.monotonic()
+            latencies = await _steadily(client, steady, rate)
+            took = time.monotonic() - begun
+            memory = Memory(process.pid)
+            memory.read()
     ordered = sorted(latencies)
     after, answered = memory.peak[0], len(ordered) / took
     return Figure(
@@ -159,28 +155,47 @@ def _processor(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def _ask(client: httpx.AsyncClient, request: bytes) -> None:
-    answer = await client.post("/add-checkpoint", content=request)
-    answer.raise_for_status()
+class _Client:
+    """Connections to the witness that are kept. A library would take more of the processor than the witness."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def ask(self, body: bytes) -> None:
+        """Send a request. Raises `SceneFailed` unless it is answered by 200."""
+        while self._free:
+            reader, writer = self._free.pop()
+            if not reader.at_eof():  # the witness closes connections that were idle
+                break
+        else:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(b"POST /add-checkpoint HTTP/1.1\r\nHost: witness\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
+        answer = await reader.readexactly(int(length.split(b":")[1]))
+        if b" 200 " not in head.split(b"\r\n")[0]:
+            raise SceneFailed(f"the witness refused: {answer!r}")
+        self._free.append((reader, writer))
 
 
-async def _first(client: httpx.AsyncClient, requests: Sequence[bytes]) -> None:
+async def _first(client: _Client, requests: Sequence[bytes]) -> None:
     waiting = iter(requests)
 
     async def work() -> None:
         for request in waiting:
-            await _ask(client, request)
+            await client.ask(request)
 
     await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
 
 
-async def _steadily(client: httpx.AsyncClient, requests: Sequence[bytes], rate: int) -> list[float]:
+async def _steadily(client: _Client, requests: Sequence[bytes], rate: int) -> list[float]:
     """Ask at fixed times, and return how long after its time each answer came."""
     latencies: list[float] = []
     begun = time.monotonic()
 
     async def one(request: bytes, due: float) -> None:
-        await _ask(client, request)
+        await client.ask(request)
         latencies.append(time.monotonic() - due)
 
     async with asyncio.TaskGroup() as group:

@@ -195,9 +195,10 @@ class Registry(ReadableLog):
                 await migrate(connection)
             pool = await stack.enter_async_context(open_pool(database))
             uptime = uptime or (machine_uptime if clock is machine_clock else lambda: None)
-            registry = cls(
-                settings, operator, fence, pool, database, LogClock(clock, uptime, fence.signed), resolve or guarded(settings)
-            )
+            # The head of an empty log is shown to no one. Its time must not keep a new log from starting once a wrong clock is
+            # right: no process would run that could accept the clock.
+            log_clock = LogClock(clock, uptime, fence.signed if fence.record.size else None)
+            registry = cls(settings, operator, fence, pool, database, log_clock, resolve or guarded(settings))
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
             for part in (registry._readiness, registry._intake, registry._witnesses, registry.nodes):

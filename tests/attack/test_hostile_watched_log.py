@@ -73,6 +73,7 @@ def serving(wire: Wire) -> Iterator[Server]:
         server.shutdown()
 
 
+@pytest.mark.threat(8, 9)
 @pytest.mark.parametrize("path", ["/checkpoint", "/tile/entries/", "/tile/0/"])
 @pytest.mark.parametrize(("chunk", "pause"), [(bytes(65_536), 0.0), (b"a", 0.5)], ids=["endless", "slow"])
 def test_bytes_that_never_end_end_the_watch(tmp_path: Path, path: str, chunk: bytes, pause: float) -> None:

@@ -190,7 +190,7 @@ class World:
         for other, before, then in self.signed:
             if before.size == size and before.root != root:
                 self.found(f"{process.name} signed another root of {size} leaves than {other.name}.")
-            if other.machine is process.machine and then > time:
+            if other.machine is process.machine and then > time and before.size:  # that of an empty log is not shown
                 self.found(f"{process.name} signed the time {time - NOW} after {then - NOW}.")
             if other is process and before.size > size:
                 self.found(f"{process.name} signed {size} leaves after {before.size}.")

@@ -17,6 +17,7 @@ from simulation.seams import simulated
 SAMPLE = 200
 ALL = 100_000
 FOUND = {
+    4640: "A new log whose clock was behind at its first start, and then right, never started again.",
     248: "A process that another one had replaced took a later checkpoint for a fork.",
     632: "A process that another one had replaced refused a statement that is logged, which its author holds a receipt for.",
 }
