@@ -30,7 +30,7 @@ from . import report
 from .oracle import Oracle
 from .servers import Registry, registry, workspace
 
-AUTHORS, CONNECTIONS, BATCH, SECONDS = 400, 96, 64, 20
+AUTHORS, CONNECTIONS, BATCH, SECONDS = 400, 96, 64, 6
 RESULT = Path(__file__).parent / "overload.json"
 
 
