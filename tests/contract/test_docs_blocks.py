@@ -57,6 +57,8 @@ RUN = {
     ("docs/guides/testing.md", "python"): (4, "unit/test_guide_testing.py"),
     ("docs/guides/mirroring.md", "sh"): (2, "unit/test_guide_mirroring.py"),
     ("docs/guides/mirroring.md", "toml"): (1, "unit/test_guide_mirroring.py"),
+    ("docs/guides/watching.md", "sh"): (1, "unit/test_guide_watching.py"),
+    ("docs/guides/watching.md", "toml"): (1, "unit/test_guide_watching.py"),
     ("docs/guides/witnessing.md", "sh"): (3, "unit/test_guide_witnessing.py"),
     ("docs/guides/witnessing.md", "toml"): (2, "unit/test_guide_witnessing.py"),
     ("docs/quickstarts/audit.md", "sh"): (1, STORY),

@@ -112,7 +112,7 @@ async def test_what_was_signed_by_a_key_that_no_longer_speaks_is_refused_though_
 ) -> None:
     registry = grown(elected(), 4 * TILE_WIDTH)
     monkeypatch.setattr(auditing, "WORTH_PROCESSES", 0)
-    monkeypatch.setattr(auditing, "_BUNDLES_AHEAD", 1)  # all identities are known when the last leaves are checked
+    monkeypatch.setattr(ahead.ParallelVerifier, "ahead", 1)  # all identities are known when the last leaves are checked
     old = registry.facts[f"identity/{ALICE.did}"]
     assert isinstance(old, IdentityFact)
     key = kinds.Key(ALICE.key_id, encode_multikey(BOB.public_key))
@@ -132,7 +132,7 @@ def die(*_: object) -> None:
 
 async def test_a_process_that_is_killed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing, "WORTH_PROCESSES", 0)
-    monkeypatch.setattr(ahead, "_check_all", die)
+    monkeypatch.setattr(ahead, "check_all", die)
     with pytest.raises(Unavailable) as error:
         await audited(elected(), tmp_path)
     assert error.value.code == "audit.process"
