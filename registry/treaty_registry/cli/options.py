@@ -11,10 +11,11 @@ import msgspec
 import uvloop
 from cyclopts import Parameter
 
+from treaty_client.policy import read_policy
 from treaty_consensus.errors import NotFound
 
 from ..operator.control import NOT_RUNNING, ask
-from ..settings import Settings
+from ..settings import Settings, WitnessName, witnesses_of
 from .console import show
 from .variables import Variable
 
@@ -98,6 +99,29 @@ class NodeOptions:
     def settings(self) -> dict[str, Any]:
         """Return the members of `Settings` for these options. An empty variable of the environment is none."""
         return {"node": self.node or None, "tiles": self.tiles or None, "dask": self.dask or None}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class WitnessOptions:
+    """Options of a registry whose log is witnessed.
+
+    Parameters
+    ----------
+    witness
+        URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
+    witness_policy
+        A C2SP tlog-policy file: have its witnesses that have a URL cosign the log too.
+    """
+
+    witness: Annotated[tuple[str, ...], Variable("WITNESS")] = ()
+    witness_policy: Annotated[Path | None, Variable("WITNESS_POLICY")] = None
+
+    @property
+    def names(self) -> tuple[WitnessName, ...]:
+        """Return all witnesses. Raises as `WitnessName.parse`, `read_policy` and `witnesses_of`."""
+        of_policy = witnesses_of(read_policy(self.witness_policy)) if self.witness_policy else ()
+        return (*map(WitnessName.parse, self.witness), *of_policy)
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:

@@ -14,7 +14,6 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from treaty_client.network.hosts import Network
-from treaty_client.policy import read_policy
 from treaty_client.registries.trust import parse_registry_name
 from treaty_consensus.log.note import VerifierKey
 
@@ -25,7 +24,7 @@ from ..mirroring.server import serve as serve_mirror
 from ..networks import TrustedProxies
 from ..registry import Registry
 from ..server import serve as serve_http
-from ..settings import Quotas, Settings, WitnessName, witnesses_of
+from ..settings import Quotas, Settings
 from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
 from ..witness.copies import Copies
@@ -33,7 +32,7 @@ from ..witness.cosigner import Cosigner
 from ..witness.records import read_log_keys
 from ..witness.server import serve as serve_witness
 from .console import LogLines, show
-from .options import NodeOptions, Options, TlsOptions, run
+from .options import NodeOptions, Options, TlsOptions, WitnessOptions, run
 from .variables import Variable, check_variables
 
 _SHOWN_LOGS = 16  # logs of a witness that a terminal shows; JSON has all
@@ -51,8 +50,7 @@ def serve(
     quota: Annotated[float, Variable("QUOTA")] = 1,
     trusted_proxy: Annotated[tuple[str, ...], Variable("TRUSTED_PROXY")] = (),
     parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
-    witness: Annotated[tuple[str, ...], Variable("WITNESS")] = (),
-    witness_policy: Annotated[Path | None, Variable("WITNESS_POLICY")] = None,
+    witnesses: WitnessOptions = WitnessOptions(),
     nodes: NodeOptions = NodeOptions(),
     options: Options = Options(),
 ) -> None:
@@ -78,10 +76,6 @@ def serve(
         The address or network of a reverse proxy whose X-Forwarded-For names the sender. May be repeated.
     parameters
         A TOML file with the constants of a new log's election. Default: a development electorate.
-    witness
-        URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
-    witness_policy
-        A C2SP tlog-policy file: have its witnesses that have a URL cosign the log too.
     """
     log_to_stderr()
     check_variables(os.environ, serve)
@@ -100,7 +94,7 @@ def serve(
         quotas=Quotas().times(quota),
         proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
-        witnesses=_witnesses(witness, witness_policy),
+        witnesses=witnesses.names,
         **nodes.settings,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
@@ -267,10 +261,6 @@ def log_to_stderr() -> None:
         logger_factory=lambda *_: LogLines(),
         cache_logger_on_first_use=True,
     )
-
-
-def _witnesses(named: tuple[str, ...], policy: Path | None) -> tuple[WitnessName, ...]:
-    return (*map(WitnessName.parse, named), *(witnesses_of(read_policy(policy)) if policy else ()))
 
 
 def _origin_of_new(settings: Settings, port: int) -> str | None:
