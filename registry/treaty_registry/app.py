@@ -18,6 +18,7 @@ from .serving.bodies import MAX_BODY
 from .serving.cache import ResponseCache
 from .serving.fast_path import FastPath
 from .serving.views import PERIOD, Views
+from .telemetry.middleware import Observed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,13 +83,19 @@ def openapi_document() -> bytes:
     return openapi.encoded(Litestar(route_handlers=_ROUTES, dependencies=absent, openapi_config=config, logging_config=None))
 
 
-def create_app(registry: Registry, memory: ResponseCache | None = None, period: float = PERIOD, site: Path = ARCHIVE) -> ASGIApp:
+def create_app(
+    registry: Registry,
+    memory: ResponseCache | None = None,
+    period: float = PERIOD,
+    site: Path = ARCHIVE,
+    views: Views | None = None,
+) -> ASGIApp:
     """Return the application for an open registry. The registry must be closed after the application.
 
     `memory`: the cache of answers, by default a new one. `period`: the seconds that a bundle may be old (`views`). `site`: the
-    archive of the documentation (`pages.documentation`).
+    archive of the documentation (`pages.documentation`). `views`: the maker of answers, by default one of these values.
     """
-    views = Views(registry, memory, period)
+    views = views or Views(registry, memory, period)
     shown = Pages(views, site)
     document = openapi_document()  # at the start, because it takes half a second and many clients may request it at once
     services = sigstore.Services.of(registry)
@@ -105,4 +112,4 @@ def create_app(registry: Registry, memory: ResponseCache | None = None, period: 
         request_max_body_size=MAX_BODY,
         logging_config=None,
     )
-    return FastPath(app, views, shown.problem)
+    return Observed(FastPath(app, views, shown.problem))

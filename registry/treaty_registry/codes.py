@@ -172,6 +172,7 @@ class ServiceCode(Code):
 
 class SettingsCode(Code):
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
+    METRICS_ADDRESS = "settings.metrics-address", "The text is no address for metrics.", Malformed
     ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
     OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
     TLS = "settings.tls", "The files are no certificate chain and its key.", Malformed

@@ -103,11 +103,12 @@ class Registry:
         signer = CheckpointSigner(operator.log_key, operator.clock_key)
         self.leader = Leader(lead=self._take_lead, apply=self._project, fence=fence, signer=signer, clock=clock)
         rooms = [] if settings.database else [FreeSpace(settings.data / "postgres", "database", DATABASE_ROOM)]
-        self._readiness = Readiness(self.leader, clock, [*rooms, *filter(None, [self.blobs.room])], pool)
+        self.disks = [*rooms, *filter(None, [self.blobs.room])]
+        self._readiness = Readiness(self.leader, clock, self.disks, pool)
         self.accept_clock = clock.accept
-        self._witnesses = WitnessClient(settings.witnesses, _network(settings), self.leader, self.reader)
+        self.witnesses = WitnessClient(settings.witnesses, _network(settings), self.leader, self.reader)
         self.sequencer = Sequencer(self.leader, self.blobs, self._identities.committed, RENEWAL, self._readiness.permit_write)
-        self._intake = Intake(
+        self.intake = Intake(
             pool=pool,
             origin=self.origin,
             operator=operator.did,
@@ -120,7 +121,7 @@ class Registry:
             reader=self.reader,
         )
         # For pages: foreign blobs are read where admission checks them.
-        self.read_blobs = self._intake.read
+        self.read_blobs = self.intake.read
         self.decisions = Decisions(
             pool=pool,
             blobs=self.blobs,
@@ -128,7 +129,7 @@ class Registry:
             operator=operator,
             sequencer=self.sequencer,
             clock=self.clock,
-            witnesses=self._witnesses,
+            witnesses=self.witnesses,
         )
         self.schedule = Schedule(lambda: read_timetable(pool), self.decide, self.clock)
 
@@ -166,15 +167,15 @@ class Registry:
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
             stack.push_async_callback(registry._readiness.close)
-            stack.push_async_callback(registry._intake.close)
-            stack.push_async_callback(registry._witnesses.close)
+            stack.push_async_callback(registry.intake.close)
+            stack.push_async_callback(registry.witnesses.close)
             stack.push_async_callback(registry.sequencer.stop)
             await registry.sequencer.start(patience=_PATIENCE)
             await registry._begin(first or Draft(development_parameters()))
             # After the first leaves, because the electorate is read from them.
-            await registry._intake.refresh()
+            await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
-            for work in (registry._sweep(), registry.schedule.run(), registry._witnesses.run()):
+            for work in (registry._sweep(), registry.schedule.run(), registry.witnesses.run()):
                 stack.callback(asyncio.create_task(work).cancel)
             yield registry
 
@@ -187,7 +188,7 @@ class Registry:
     @property
     def failing_witnesses(self) -> Mapping[str, str]:
         """Return the witnesses that do not cosign now: name → code of the reason."""
-        return self._witnesses.failing
+        return self.witnesses.failing
 
     async def check_ready(self) -> None:
         """Raise `Unavailable` with the reason when this process takes no writes now. Takes about a second at most."""
@@ -203,7 +204,7 @@ class Registry:
 
     def begin_stop(self) -> None:
         """Prepare to stop within seconds: refuse all contents whose check has not begun."""
-        self._intake.begin_stop()
+        self.intake.begin_stop()
 
     async def submit(self, leaves: Sequence[bytes], *, source: str | None = None) -> list[Logged | TreatyError]:
         """Log statements that came from the IP address `source`. Returns one result per leaf, in order; leaves are judged
@@ -212,7 +213,7 @@ class Registry:
         A statement that is logged already gets the receipt of its first leaf, even if its author's keys have changed since.
         Raises `Unavailable` when quotas or a full queue refuse all of them.
         """
-        return await self._intake.submissions.submit(leaves, source)
+        return await self.intake.submissions.submit(leaves, source)
 
     async def put_blob(self, sha256: str, leaf: bytes, data: bytes, *, source: str | None = None) -> bool:
         """Store an upload until the statement `leaf` that names it is logged. True when it was not stored before.
@@ -220,11 +221,11 @@ class Registry:
         Raises the errors that `submit` reports for the statement, `Refused` or `Malformed` when the two do not fit, and `Gone`
         when these bytes were withdrawn.
         """
-        return await self._intake.submissions.upload(sha256, leaf, data, source)
+        return await self.intake.submissions.upload(sha256, leaf, data, source)
 
     def charge_service(self, source: str | None) -> None:
         """Charge one request to the Sigstore services to an IP address. Raises `Unavailable`."""
-        self._intake.submissions.charge_service(source)
+        self.intake.submissions.charge_service(source)
 
     async def blob(self, sha256: str) -> bytes:
         """Return a blob that a logged statement names. Raises `NotFound`, also for a pending upload, or `Gone` when it was
@@ -284,7 +285,7 @@ class Registry:
 
         `source`: the IP address of the request. Raises as `Identities.testimony`, and `Unavailable` (`quota.*`).
         """
-        return await self._intake.admission.testimony(parse_did(did), key_id, source)
+        return await self.intake.admission.testimony(parse_did(did), key_id, source)
 
     async def spend(self, token: str, until: datetime) -> bool:
         """Return True for the first caller with this `token` (64 hex digits), in any process and after any restart; False for
@@ -308,7 +309,7 @@ class Registry:
     async def _close_epoch(self) -> list[Decided]:
         decided = await self.decisions.close_epoch()
         # Standings and the electorate change only with an epoch.
-        await self._intake.refresh()
+        await self.intake.refresh()
         return decided
 
     async def _suffixes(self) -> SuffixList | None:

@@ -112,6 +112,31 @@ class WitnessName:
 
 
 @dataclass(frozen=True)
+class MetricsAddress:
+    """The address at which the metrics are served. They are for the operator alone, so it is on loopback by default."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> MetricsAddress:
+        """Parse PORT, IP:PORT or [IPV6]:PORT. Raises `Malformed` (`settings.metrics-address`)."""
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+        try:
+            number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+            if not 0 < number < 65536:
+                raise ValueError(port)
+            return cls(str(ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)), number)
+        except ValueError as error:
+            raise Malformed(
+                SettingsCode.METRICS_ADDRESS,
+                f"Not an address for metrics: {text[:80]!r}.",
+                fix="Name a port of this machine, or an IP address and a port: 9464, 127.0.0.1:9464, [::1]:9464.",
+            ) from error
+
+
+@dataclass(frozen=True)
 class Settings:
     """The settings of one registry. Raises `Malformed` for invalid values.
 
@@ -120,7 +145,8 @@ class Settings:
     None starts the embedded server. `blobs`: the URL of an object store; None uses a folder of the data directory. `resolve`:
     HOST → (address, port): hosts whose DID documents are fetched from there only, even if the address is not public. `ca`: a PEM
     file of additional roots for them. `parameters`: a file with the constants of a new log's election (`operator.parameters`);
-    None makes a development electorate. `witnesses`: the witnesses that cosign the log.
+    None makes a development electorate. `witnesses`: the witnesses that cosign the log. `metrics`: the address of the
+    metrics; None serves none.
     """
 
     data: Path
@@ -139,6 +165,7 @@ class Settings:
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     witnesses: tuple[WitnessName, ...] = ()
     parameters: Path | None = None
+    metrics: MetricsAddress | None = None
 
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):

@@ -49,7 +49,7 @@ class Intake:
         self._checker = ContentChecker()
         self._uploads = uploads
         self._verifier = Verifier()
-        line = FairQueue(time.monotonic)
+        self.queue = line = FairQueue(time.monotonic)
         self.admission = Admission(
             pool=pool,
             origin=origin,
@@ -66,6 +66,16 @@ class Intake:
             verifier=self._verifier,
         )
         self.submissions = Submissions(self.admission, line, sequencer, reader)
+
+    @property
+    def queues(self) -> dict[str, FairQueue]:
+        """Return the queues of statements and of checks of contents."""
+        return {"admission": self.queue, "contents": self._checker.queue}
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Return how many processes that check contents are `idle`, and how many are `busy`."""
+        return self._checker.processes
 
     async def read(self, kind: ReaderKind, name: str, digests: Sequence[str], source: str) -> bytes:
         """Run a reader on logged blobs. `source`: an IP address. Raises as `ContentChecker.read` and `Uploads.served`."""

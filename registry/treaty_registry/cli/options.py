@@ -11,10 +11,12 @@ import msgspec
 import uvloop
 from cyclopts import Parameter
 
+from treaty_client import tracing
 from treaty_consensus.errors import NotFound
 
 from ..operator.control import NOT_RUNNING, ask
-from ..settings import Settings
+from ..settings import MetricsAddress, Settings
+from ..telemetry.logs import LogFormat, LogLevel, configure_logs
 from .console import show
 
 _T = TypeVar("_T")
@@ -69,6 +71,36 @@ class TlsOptions:
 
     tls_cert: Path | None = None
     tls_key: Path | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ObservationOptions:
+    """Options of every command that serves.
+
+    Parameters
+    ----------
+    metrics_address
+        PORT, IP:PORT or [IPV6]:PORT: serve the metrics there for Prometheus. A port alone is on loopback. Default: none.
+    log_format
+        The form of the log: `json`, one object a line; `text` for people; `auto`, text on a terminal.
+    log_level
+        The least level of a line: `debug`, `info`, `warning`, `error`.
+    """
+
+    metrics_address: Annotated[str | None, Parameter(env_var="TREATY_METRICS_ADDRESS")] = None
+    log_format: Annotated[LogFormat, Parameter(env_var="TREATY_LOG_FORMAT")] = "auto"
+    log_level: Annotated[LogLevel, Parameter(env_var="TREATY_LOG_LEVEL")] = "info"
+
+    @property
+    def metrics(self) -> MetricsAddress | None:
+        """Return the address of the metrics, or None. Raises `Malformed`."""
+        return MetricsAddress.parse(self.metrics_address) if self.metrics_address else None
+
+    def begin(self, service: str) -> None:
+        """Begin the log of this process, and its traces if the environment asks for them. Raises `Unavailable`."""
+        configure_logs(self.log_format, self.log_level)
+        tracing.start(service)
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 from cyclopts import Parameter
 from rich.markup import escape
 
@@ -25,8 +22,8 @@ from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
 from ..witness.cosigner import Cosigner
 from ..witness.server import serve as serve_witness
-from .console import LogLines, show
-from .options import Options, TlsOptions, run
+from .console import show
+from .options import ObservationOptions, Options, TlsOptions, run
 
 
 def serve(
@@ -42,6 +39,7 @@ def serve(
     trusted_proxy: tuple[str, ...] = (),
     parameters: Path | None = None,
     witness: tuple[str, ...] = (),
+    observation: ObservationOptions = ObservationOptions(),
     options: Options = Options(),
 ) -> None:
     """Serve the registry. In an empty data directory, make a new log first.
@@ -69,7 +67,7 @@ def serve(
     witness
         URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
     """
-    log_to_stderr()
+    observation.begin("treaty-registry")
     network = Network.parse(resolve, ca)
     settings = replace(
         options.settings,
@@ -85,6 +83,7 @@ def serve(
         proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
         witnesses=tuple(map(WitnessName.parse, witness)),
+        metrics=observation.metrics,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 
@@ -132,6 +131,7 @@ def witness(
     port: int = 8081,
     name: str | None = None,
     tls: TlsOptions = TlsOptions(),
+    observation: ObservationOptions = ObservationOptions(),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Witness logs: cosign a checkpoint only if it extends the one cosigned before (C2SP tlog-witness).
@@ -151,7 +151,7 @@ def witness(
     json
         Print one JSON value instead of text.
     """
-    log_to_stderr()
+    observation.begin("treaty-witness")
     named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
     listening = Listening(host, port, tls.tls_cert, tls.tls_key)
 
@@ -168,23 +168,7 @@ def witness(
             as_json=json,
         )
 
-    run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce))
-
-
-def log_to_stderr() -> None:
-    """Send the log of this process to standard error: one JSON object per line, or text on a terminal."""
-    terminal = sys.stderr.isatty()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if terminal else [structlog.processors.format_exc_info]),
-            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=lambda *_: LogLines(),
-        cache_logger_on_first_use=True,
-    )
+    run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce, observation.metrics))
 
 
 def _origin_of_new(settings: Settings, port: int) -> str | None:

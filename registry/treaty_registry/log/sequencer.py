@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from treaty_client import tracing
 from treaty_consensus.admit import admit, reads
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.facts import Fact
@@ -33,6 +34,7 @@ from treaty_consensus.statement import Verified
 from ..catalogue.handler_facts import HandlerFacts
 from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage
+from ..telemetry.measures import COMMIT_LEAVES, COMMIT_SECONDS, QUEUE_SECONDS, STATEMENTS
 from .checkpoints import Head
 from .entry import BlobReader, Entry
 from .leader import Leader, superseded
@@ -65,6 +67,9 @@ class Proposal:
     verified: Verified | None = None
     handler: HandlerFacts | None = None
     outcome: asyncio.Future[LogPosition | TreatyError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    proposed: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    span: tracing.Parent = None
+    """The span of its submitter, which the commit names."""
 
     @property
     def id(self) -> bytes | None:
@@ -148,6 +153,11 @@ class Sequencer:
         self._stopping = False
 
     @property
+    def waiting(self) -> int:
+        """Return the proposals that wait for a commit."""
+        return self._queue.qsize()
+
+    @property
     def head(self) -> Head:
         """Return the newest released head."""
         assert self._leader.head is not None, "`start` released one"
@@ -187,9 +197,11 @@ class Sequencer:
         """
         if self._stopping or self._queue.qsize() + len(proposals) > MAX_QUEUE:
             raise Unavailable(RegistryLogCode.BUSY, "This registry takes no more statements now.", fix="Send again in a while.")
-        for proposal in proposals:
-            self._queue.put_nowait(proposal)
-        return [await proposal.outcome for proposal in proposals]
+        with tracing.span("sequence", treaty_leaves=len(proposals)):
+            for proposal in proposals:
+                proposal.span = tracing.current()
+                self._queue.put_nowait(proposal)
+            return [await proposal.outcome for proposal in proposals]
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[ExclusiveWriter]:
@@ -283,8 +295,16 @@ class Sequencer:
             _refuse_all(proposals, error)
             _log.error("log not writable", error=str(error))
             return
+        now = asyncio.get_running_loop().time()
+        for proposal in proposals:
+            QUEUE_SECONDS.observe(now - proposal.proposed)
         try:
-            await self._commit(await self._judge(proposals))
+            # Below the span of the first one, so that the trace of a single statement is whole. The others are linked.
+            first, *others = [proposal.span for proposal in proposals]
+            with tracing.span("commit", parent=first, links=others, treaty_leaves=len(proposals)) as span:
+                batch = await self._judge(proposals)
+                await self._commit(batch)
+                span.set(treaty_logged=len(batch.added), treaty_refused=len(batch.refused), treaty_log_size=self.head.size)
         except Exception as error:
             # In an outage the halves would fail too, each after its own timeout.
             if len(proposals) == 1 or is_outage(error) or isinstance(error, OSError | Unavailable):
@@ -311,7 +331,9 @@ class Sequencer:
         # Without new leaves the current head answers the repetitions.
         head, tiles = self.head, dict[Tile, bytes]()
         if batch.entries:
-            head, tiles = await self._leader.commit(batch.entries, batch.facts)
+            with COMMIT_SECONDS.time():
+                head, tiles = await self._leader.commit(batch.entries, batch.facts)
+            COMMIT_LEAVES.observe(len(batch.entries))
             # Before the results: a submitter's next statement must find these facts in the caches.
             self._committed(batch.facts)
         proofs = _proofs(head, tiles, [entry.index for entry in batch.entries])
@@ -321,6 +343,8 @@ class Sequencer:
             proposal.set_result(LogPosition(index, head, None))
         for proposal, error in batch.refused:
             proposal.set_result(error)
+        for outcome, count in (("logged", len(batch.added)), ("known", len(batch.known)), ("refused", len(batch.refused))):
+            STATEMENTS.labels(outcome).inc(count)
 
 
 class ExclusiveWriter:
@@ -346,6 +370,7 @@ def _proofs(head: Head, tiles: Mapping[Tile, bytes], indexes: Sequence[int]) -> 
 
 
 def _refuse_all(proposals: Sequence[Proposal], error: Exception) -> None:
+    STATEMENTS.labels("failed").inc(len(proposals))
     for proposal in proposals:
         # A new object for each: one exception raised in several tasks would mix their tracebacks.
         refusal = _unavailable()

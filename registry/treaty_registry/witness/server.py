@@ -22,10 +22,13 @@ from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.witness import MAX_REQUEST, SIZE_TYPE, SizeConflict
 
 from ..listening import Listening
+from ..observation import metrics_served
 from ..problems import problem_of
 from ..routes.requests import HttpRequest, read_body
 from ..routes.responses import problem_response
 from ..serving.representation import NO_STORE, TEXT
+from ..settings import MetricsAddress
+from ..telemetry.middleware import Observed
 from .cosigner import Cosigner
 from .records import Store
 
@@ -52,18 +55,24 @@ def create_app(cosigner: Cosigner) -> Litestar:
 
 
 async def serve(
-    data: Path, logs: Sequence[VerifierKey], name: str | None, listening: Listening, ready: Callable[[Cosigner], None]
+    data: Path,
+    logs: Sequence[VerifierKey],
+    name: str | None,
+    listening: Listening,
+    ready: Callable[[Cosigner], None],
+    metrics: MetricsAddress | None = None,
 ) -> None:
     """Run the witness of a data directory until SIGTERM or SIGINT. `name`: of its key, when it has none yet.
 
-    Raises as `Listening.check`, `Store.held`, `Store.key` and `Cosigner`.
+    Raises as `Listening.check`, `metrics_served`, `Store.held`, `Store.key` and `Cosigner`.
     """
     listening.check()
     store = Store(data)
     # Before the records are read: another process could still write them.
     with store.held():
         cosigner = Cosigner(store, store.key(name), logs, time.time)
-        await listening.serve(create_app(cosigner), partial(ready, cosigner))
+        async with metrics_served(metrics):
+            await listening.serve(Observed(create_app(cosigner)), partial(ready, cosigner))
 
 
 def _on_exception(_request: HttpRequest, error: Exception) -> Response[bytes]:
