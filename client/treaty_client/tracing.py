@@ -3,8 +3,8 @@
     OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 treaty-registry serve
 
 Tracing is on when a standard variable names a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`, or the one for traces), or
-`OTEL_TRACES_EXPORTER` is `otlp` or `console`; an application with an SDK of its own calls `use`. All other `OTEL_*` variables have
-their standard meaning: sampling, batches, headers, resource. The libraries are the extra `telemetry`.
+`OTEL_TRACES_EXPORTER` is `otlp` or `console`; an application with an SDK of its own calls `use`. All other
+`OTEL_*` variables have their standard meaning: sampling, batches, headers, resource. The libraries are the extra `telemetry`.
 
 While it is off, a span costs one comparison, and no library is imported. Attributes have no secret and no personal data: no DIDs,
 addresses, names or texts of errors, only ids of statements, codes, counts and kinds. A trace from another side decides nothing.
@@ -17,9 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from treaty_consensus.errors import TreatyError
 from treaty_consensus.extras import naming_extras
 
 if TYPE_CHECKING:
+    import asyncio
+
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, Tracer
 
@@ -123,6 +126,37 @@ def span(
     return _OFF if tracer is None else _recorded(tracer, name, kind, parent, links, attributes)
 
 
+def watch(done: asyncio.Future[Any], name: str, **attributes: Value) -> None:
+    """Record a span that begins now and ends when the future is done, below the current one."""
+    if _tracer is None:
+        return
+    begun = _tracer.start_span(name, attributes=_named(attributes))
+
+    def end(future: asyncio.Future[Any]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled() or error is not None:
+            OpenSpan(begun).fail(_code(error) if error else "cancelled")
+        begun.end()
+
+    done.add_done_callback(end)
+
+
+@contextmanager
+def joined(traceparent: str) -> Iterator[None]:
+    """Make the spans of the block, and of the tasks that it starts, parts of a trace that another side names."""
+    place = received(traceparent) if traceparent else None
+    if place is None:
+        yield
+        return
+    from opentelemetry import context
+
+    token = context.attach(place)
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
 def current() -> Parent:
     """Return the place of the current span, for a span that another task records; None while tracing is off."""
     if _tracer is None:
@@ -186,8 +220,12 @@ def _recorded(
         try:
             yield told
         except BaseException as error:
-            told.fail(str(getattr(error, "code", "") or type(error).__name__))
+            told.fail(_code(error))
             raise
+
+
+def _code(error: BaseException) -> str:
+    return error.code if isinstance(error, TreatyError) else type(error).__name__
 
 
 def _named(attributes: Mapping[str, Value]) -> dict[str, Any]:

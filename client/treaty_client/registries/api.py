@@ -25,6 +25,7 @@ from treaty_consensus.log.tiles import MAX_ENTRY_BYTES, TILE_WIDTH, Bundle, Tile
 from treaty_consensus.protocol import ProtocolUri
 from treaty_consensus.statement import MAX_LEAF, Statement
 
+from .. import tracing
 from ..codes import ClientRegistryCode
 from ..errors import RegistryUnavailable, clock_difference, with_clock
 from ..network.exchange import BoundedClient
@@ -280,8 +281,22 @@ class RegistryClient:
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """Return the body of a successful answer, at most `limit` bytes."""
+        # Named by its kind alone: a path may hold a DID.
+        with tracing.span(f"{method} registry", "client", http_request_method=method):
+            return await self._exchange(method, path, limit, params, content, headers)
+
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        limit: int,
+        params: Mapping[str, str] | None,
+        content: bytes | None,
+        headers: Mapping[str, str] | None,
+    ) -> bytes:
         try:
-            request = self._client.build_request(method, self.base_url + path, params=params, content=content, headers=headers)
+            told = {**(headers or {}), **tracing.headers()}
+            request = self._client.build_request(method, self.base_url + path, params=params, content=content, headers=told)
             # A refusal may be larger than the answer of the route, so read up to the larger limit.
             reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:

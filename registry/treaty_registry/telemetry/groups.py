@@ -1,4 +1,4 @@
-"""The groups of routes that metrics, lines and spans name. A path may hold a DID or a search, and has no bound, so none is named."""
+"""The groups of routes that metrics, lines and spans name. Paths are not named: one may hold a DID, and they have no bound."""
 
 from __future__ import annotations
 
