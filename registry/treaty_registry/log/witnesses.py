@@ -29,7 +29,7 @@ from treaty_consensus.log.witness import SIZE_TYPE, AddCheckpoint, cosignature
 
 from ..codes import RegistryWitnessCode
 from ..settings import WitnessName
-from ..telemetry.measures import WITNESS_SECONDS
+from ..telemetry.measures import WITNESS_ALARMS, WITNESS_SECONDS
 from .checkpoints import Head
 from .leader import Leader
 from .reader import LogReader
@@ -186,6 +186,8 @@ class _Witness:
         elif isinstance(error, httpx.HTTPError):
             error = Unavailable(RegistryWitnessCode.UNREACHABLE, f"It cannot be asked: {type(error).__name__}: {error}")
         code = error.code if isinstance(error, TreatyError) else type(error).__name__
+        if code in _ALARMS:
+            WITNESS_ALARMS.labels(self.key.name, str(code)).inc()
         if code != self.failure:
             log = _log.critical if code in _ALARMS else _log.warning
             log("not witnessed", witness=self.key.name, size=head.size, root=head.root.hex(), code=code, error=str(error))

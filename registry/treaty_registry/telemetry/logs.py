@@ -20,6 +20,8 @@ from .request import current_request
 
 LogFormat: TypeAlias = Literal["auto", "json", "text"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+_VERBATIM = frozenset({"evidence", "proof"})
+"""Signed checkpoints that prove a fork. They must stay whole, and hold the names and keys of logs and witnesses alone."""
 _Event: TypeAlias = MutableMapping[str, Any]
 
 
@@ -80,4 +82,4 @@ def _add_request(_logger: Any, _method: str, event: _Event) -> _Event:
 
 
 def _redact(_logger: Any, _method: str, event: _Event) -> _Event:
-    return {key: redact(value) for key, value in event.items()}
+    return {key: value if key in _VERBATIM else redact(value) for key, value in event.items()}

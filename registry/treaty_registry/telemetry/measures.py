@@ -64,6 +64,10 @@ EPOCH_CLOSE_SECONDS = Histogram(
 WITNESS_SECONDS = Histogram(
     "treaty_witness_request_seconds", "Seconds for a witness to cosign, or to fail.", ["witness"], buckets=_FAST, registry=PROCESS
 )
+WITNESS_ALARMS = Counter(
+    "treaty_witness_alarms", "Answers by which a witness knows another history of the log.", ["witness", "code"], registry=PROCESS
+)
+FORKS = Counter("treaty_forks", "Proofs that this process found that a log signed two histories.", registry=PROCESS)
 POOL_WAIT_SECONDS = Histogram(
     "treaty_database_wait_seconds", "Seconds that a reader waits for a connection of the pool.", buckets=_FAST, registry=PROCESS
 )

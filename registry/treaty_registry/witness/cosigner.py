@@ -14,6 +14,7 @@ from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign, sig
 from treaty_consensus.log.witness import AddCheckpoint, judge
 
 from ..codes import RegistryWitnessCode
+from ..telemetry.measures import FORKS
 from .records import Store
 
 _log = structlog.get_logger(__name__)
@@ -90,4 +91,5 @@ class Cosigner:
         # A full disk must not lose the proof: it is in the log line below.
         except OSError as error:
             kept = f"nowhere: {error}"
+        FORKS.inc()
         _log.critical("a log signed two histories", origin=request.claimed.origin, proof=proof.format().decode(), kept=kept)
