@@ -103,7 +103,12 @@ def test_each_route_has_a_group() -> None:
 
 @pytest.mark.parametrize(
     ("text", "address"),
-    [("9464", ("127.0.0.1", 9464)), ("10.0.0.7:9464", ("10.0.0.7", 9464)), ("[::1]:9464", ("::1", 9464)), ("localhost:1", ("127.0.0.1", 1))],
+    [
+        ("9464", ("127.0.0.1", 9464)),
+        ("10.0.0.7:9464", ("10.0.0.7", 9464)),
+        ("[::1]:9464", ("::1", 9464)),
+        ("localhost:1", ("127.0.0.1", 1)),
+    ],
 )
 def test_an_address_for_metrics_is_parsed(text: str, address: tuple[str, int]) -> None:
     found = MetricsAddress.parse(text)
@@ -119,10 +124,12 @@ def test_another_address_for_metrics_is_refused(text: str) -> None:
 
 async def test_a_taken_port_for_metrics_is_refused_at_the_start(data: Path) -> None:
     async with served(data) as (server, _, metrics):
-        port = server.port
-        async with empty(data / "other", "--metrics-address", str(metrics)) as second:
+        for taken in (metrics, server.port):
+            # It ends before it makes a database, so nothing of it must be stopped.
+            second = Server(
+                data / "second", free_port(), options=("--metrics-address", str(taken), "--database", "postgresql://x/x")
+            )
             await second.start()
             assert not await second.ready()
-        async with empty(data / "third", "--metrics-address", str(port)) as third:
-            await third.start()
-            assert not await third.ready()
+            assert second.process is not None
+            assert await second.process.wait() == 1

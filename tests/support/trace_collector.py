@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+from google.protobuf.json_format import MessageToJson
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
@@ -50,7 +51,7 @@ class TraceCollector:
     def take(self, body: bytes) -> None:
         """Keep what a process sent."""
         request = ExportTraceServiceRequest.FromString(body)
-        self.raw.append(str(request))
+        self.raw.append(MessageToJson(request))
         for resource in request.resource_spans:
             about = {item.key: item.value.string_value for item in resource.resource.attributes}
             for scope in resource.scope_spans:

@@ -35,7 +35,13 @@ def test_a_secret_in_a_text_is_removed(text: str, secret: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["the epoch 3 closed at 13:45:00", "2026-11-23T13:45:00+00:00", "version 1.2.3", 'File "/a/b.py", line 7, in serve', "quota.prefix"],
+    [
+        "the epoch 3 closed at 13:45:00",
+        "2026-11-23T13:45:00+00:00",
+        "version 1.2.3",
+        'File "/a/b.py", line 7, in serve',
+        "quota.prefix",
+    ],
 )
 def test_an_ordinary_text_stays(text: str) -> None:
     assert redacted(text) == text
@@ -47,7 +53,12 @@ def test_no_address_stays(address: ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def test_values_of_all_shapes_are_redacted_and_bounded() -> None:
-    value = {"did:wba:a.example": ["192.0.2.7", {"deep": ("did:wba:a.example",)}], "n": 7, "none": None, "error": ValueError("192.0.2.7")}
+    value = {
+        "did:wba:a.example": ["192.0.2.7", {"deep": ("did:wba:a.example",)}],
+        "n": 7,
+        "none": None,
+        "error": ValueError("192.0.2.7"),
+    }
     found = str(redact(value))
     assert "a.example" not in found
     assert "192.0.2.7" not in found
