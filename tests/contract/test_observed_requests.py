@@ -44,6 +44,12 @@ async def samples(port: int) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
     return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families for sample in family.samples}
 
 
+def listeners() -> list[str]:
+    """The addresses of this machine's listening sockets, as Linux writes them."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row[1] for row in rows if row[3] == "0A"]
+
+
 async def test_requests_are_named_counted_and_told(data: Path) -> None:
     async with served(data) as (server, client, metrics):
         given = await client.get("/checkpoint", headers={"X-Request-ID": "abc-12345"})
@@ -75,7 +81,7 @@ async def test_requests_are_named_counted_and_told(data: Path) -> None:
 async def test_metrics_are_on_loopback_and_on_no_path_of_the_registry(data: Path) -> None:
     async with served(data) as (_, client, metrics):
         assert (await client.get("/metrics")).status_code == 404
-        listening = [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"]
+        listening = listeners()
     assert f"0100007F:{metrics:04X}" in listening
     assert f"00000000:{metrics:04X}" not in listening
 

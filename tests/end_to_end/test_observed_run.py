@@ -51,6 +51,12 @@ def treaty(home: Path, *arguments: str) -> dict[str, Any]:
     return value
 
 
+def secrets_in(folder: Path) -> list[str]:
+    """The long words of all keys and identities in a folder."""
+    files = [file for file in folder.rglob("*") if file.is_file() and (folder.name == "keys" or file.name == "identity.json")]
+    return [word for file in files for word in re.findall(r"[A-Za-z0-9+/_-]{40,}={0,2}", file.read_text())]
+
+
 async def meet(server: Server, uri: str, publisher: str, options: tuple[str, ...], folder: Path) -> None:
     """Let a customer and a seller meet once, with a report."""
     port = int(options[0].rpartition(":")[2])
@@ -99,9 +105,7 @@ async def run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> As
                 await asyncio.to_thread(tracing.stop)
                 await server.stop()
             log = (data / "registry.log").read_text()
-            keys = [file.read_text() for file in (data / "registry" / "keys").rglob("*") if file.is_file()]
-            keys += [file.read_text() for file in tmp_path.rglob("identity.json")]
-            yield Run(log, shown, traces, re.findall(r"[A-Za-z0-9+/_-]{40,}={0,2}", "\n".join(keys)))
+            yield Run(log, shown, traces, secrets_in(data / "registry" / "keys") + secrets_in(tmp_path))
         finally:
             tracing.stop()
 
