@@ -50,10 +50,10 @@ class OpenSpan:
     def fail(self, code: str) -> None:
         """Mark the span as failed, with a stable code."""
         if self._span is not None:
-            from opentelemetry.trace import StatusCode
+            from opentelemetry.trace import StatusCode as Outcome
 
             self._span.set_attribute("error.type", code)
-            self._span.set_status(StatusCode.ERROR)
+            self._span.set_status(Outcome.ERROR)
 
 
 _OFF: AbstractContextManager[OpenSpan] = nullcontext(OpenSpan())

@@ -35,7 +35,8 @@ class Observed:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
+        kind: str = scope["type"]
+        if kind != "http":
             await self._app(scope, receive, send)
             return
         sent = traceparent = None
@@ -46,7 +47,7 @@ class Observed:
                 traceparent = value
         context = RequestContext(request_id(sent))
         enter_request(context)
-        group, method = route_group(scope["path"]), method_label(scope["method"])
+        group, method = route_group(scope["path"]), method_label(scope["method"])  # type: ignore[typeddict-item]  # only HTTP scopes get here
         begun, status, identity = time.perf_counter(), 0, (REQUEST_ID, context.id.encode("ascii"))
 
         async def answer(message: Message) -> None:
