@@ -20,7 +20,8 @@ EXTRA_OF: Mapping[str, str] = {
         "audit": "nacl numpy publicsuffixlist",
         "cluster": "distributed",
         "handoff": "aio_pika pgqueuer",
-        "registry": "asn1crypto asyncpg granian litestar nh3 obstore structlog uvloop",
+        "registry": "asn1crypto asyncpg granian litestar nh3 obstore prometheus_client structlog uvloop",
+        "telemetry": "opentelemetry",
         "watch": "standardwebhooks",
     }.items()
     for module in modules.split()

@@ -47,7 +47,7 @@ class Intake:
         self.checker = ContentChecker()
         self._uploads = uploads
         self._verifier = Verifier()
-        line = FairQueue(time.monotonic)
+        self.queue = line = FairQueue(time.monotonic)
         self.admission = Admission(
             pool=pool,
             origin=origin,
@@ -64,6 +64,11 @@ class Intake:
             verifier=self._verifier,
         )
         self.submissions = Submissions(self.admission, line, sequencer, reader)
+
+    @property
+    def queues(self) -> dict[str, FairQueue]:
+        """Return the queues of statements and of checks of contents."""
+        return {"admission": self.queue, "contents": self.checker.queue}
 
     async def refresh(self) -> None:
         """Read the data that change only with an epoch: standings and the electorate. Raises `Unavailable`."""

@@ -9,6 +9,7 @@ from treaty_client.registries.trust import RegistryName
 
 from ..app import create_app
 from ..listening import Listening
+from ..observation import metrics_served
 from ..server import ended_by_sigterm, settle
 from ..settings import Settings
 from .mirrored_log import MirroredLog
@@ -17,14 +18,14 @@ from .mirrored_log import MirroredLog
 async def serve(settings: Settings, upstream: RegistryName, ready: Callable[[MirroredLog], None]) -> None:
     """Mirror a registry and serve its reads until SIGTERM or SIGINT.
 
-    `ready` is called once connections are accepted. Raises as `MirroredLog.open` and `Listening.check`.
+    `ready` is called once connections are accepted. Raises as `MirroredLog.open`, `metrics_served` and `Listening.check`.
     """
     limits = replace(settings.connections, exempt=settings.proxies.trusts)
     listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key, limits)
     # Before the copy: a taken port must not cost a start and a stop of the database.
     listening.check()
     with ended_by_sigterm():
-        async with MirroredLog.open(settings, upstream) as log:
+        async with MirroredLog.open(settings, upstream) as log, metrics_served(settings.metrics):
             app = create_app(log)
             settle()
             await listening.serve(app, lambda: ready(log))
