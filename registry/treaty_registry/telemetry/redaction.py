@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from contextlib import suppress
 from typing import Any
 
 MAX_TEXT = 16 * 1024
@@ -54,8 +55,9 @@ def redact(value: Any) -> Any:
 
 def _without_address(match: re.Match[str]) -> str:
     found = match[0]
-    try:
-        ipaddress.ip_address(found.rstrip(".:") if not found.endswith("::") else found)
-    except ValueError:  # a time of day, or a version
-        return found
-    return "[address]"
+    # A sentence may go on behind it: `::1.`, `192.0.2.7:`.
+    for text in (found, found.rstrip("."), found.rstrip(".:")):
+        with suppress(ValueError):  # a time of day, or a version
+            ipaddress.ip_address(text)
+            return "[address]"
+    return found
