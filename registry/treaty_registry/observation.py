@@ -1,4 +1,4 @@
-"""Add the state of an open registry to the metrics of its process, and serve them.
+"""Add the state of an open log to the metrics of its process, and serve them.
 
 Metrics are served on an address of their own, which readers of the registry do not reach. A scrape asks PostgreSQL nothing. The
 state is read on the event loop, where it is consistent. If the loop does not answer in time, the scrape has the counters alone,
@@ -21,10 +21,12 @@ from prometheus_client.registry import Collector
 from treaty_consensus.errors import TreatyError, Unavailable
 
 from .codes import ServerCode
+from .readable import ReadableLog
 from .settings import MetricsAddress
 from .telemetry.measures import LOOP_DELAY, PROCESS
 
 if TYPE_CHECKING:
+    from .admission.fair_queue import FairQueue
     from .registry import Registry
     from .serving.views import Views
 
@@ -33,10 +35,10 @@ _LOOK = 0.5  # seconds between two looks at the event loop
 
 
 @dataclass(frozen=True)
-class RegistryState(Collector):
-    """Collects the gauges of an open registry, in the thread of a scrape."""
+class LogState(Collector):
+    """Collects the gauges of an open log, in the thread of a scrape. A subclass adds those of its kind."""
 
-    registry: Registry
+    log: ReadableLog
     views: Views
     loop: asyncio.AbstractEventLoop
 
@@ -47,34 +49,102 @@ class RegistryState(Collector):
             yield from asyncio.run_coroutine_threadsafe(self._read(), self.loop).result(_PATIENCE)
         except (TimeoutError, RuntimeError):  # RuntimeError: the loop is closed
             answers = False
-        yield _gauge("event_loop_answers", "Whether the event loop answered this scrape in time.", answers)
+        yield gauge("event_loop_answers", "Whether the event loop answered this scrape in time.", answers)
 
     async def _read(self) -> list[Metric]:
-        return [*self._log(), *self._witnesses(), *self._queues(), *self._resources()]
+        return list(self.gauges())
 
-    def _log(self) -> Iterator[Metric]:
-        registry = self.registry
-        head, now, clock_is_right = registry.head, time.time(), True
-        try:
-            now = registry.clock().timestamp()
-        except TreatyError:
-            clock_is_right = False
-        yield _gauge("leader", "Whether this process leads the log.", registry.leader.leads)
-        yield _gauge("write_fault", "Whether the last write failed by a disk or PostgreSQL.", registry.leader.fault is not None)
-        yield _gauge("clock_is_right", "Whether times may be signed.", clock_is_right)
-        yield _gauge("log_size", "Leaves of the newest head.", head.size)
-        yield _gauge("log_published_size", "Leaves of the head that /checkpoint has.", head.published.size)
-        yield _gauge("checkpoint_age_seconds", "Age of the newest checkpoint.", max(0.0, now - head.time))
-        yield _gauge(
+    def gauges(self) -> Iterator[Metric]:
+        """Return the gauges, on the event loop."""
+        head, now = self.log.head, self.now()
+        yield gauge("log_size", "Leaves of the newest head.", head.size)
+        yield gauge("log_published_size", "Leaves of the head that /checkpoint has.", head.published.size)
+        yield gauge("checkpoint_age_seconds", "Age of the newest checkpoint.", max(0.0, now - head.time))
+        yield gauge(
             "published_checkpoint_age_seconds", "Age of the checkpoint that readers get.", max(0, now - head.published.time)
         )
+        queues, waiting = self.queues(), self.waiting()
+        yield _gauges("queue_depth", "Entries that wait in a queue.", "queue", waiting)
+        yield _gauges(
+            "queue_working", "Entries that a queue has let in.", "queue", {name: q.working for name, q in queues.items()}
+        )
+        yield _gauges("workers", "Processes that check contents.", "state", self.log.checker.processes)
+        yield from self._resources()
+
+    def now(self) -> float:
+        """Return the time that ages are measured at."""
+        return time.time()
+
+    def queues(self) -> dict[str, FairQueue]:
+        """Return the queues in front of parts of this process."""
+        return {"contents": self.log.checker.queue, **self.views.queues}
+
+    def waiting(self) -> dict[str, float]:
+        """Return the entries that wait, by queue."""
+        return {name: queue.waiting for name, queue in self.queues().items()}
+
+    def _resources(self) -> Iterator[Metric]:
+        pool, memory = self.log.pool, self.views.memory
+        idle = pool.get_idle_size()
+        yield _gauges("database_connections", "Connections of the pool.", "state", {"idle": idle, "used": pool.get_size() - idle})
+        yield gauge("database_connections_max", "Connections that the pool may open.", pool.get_max_size())
+        yield _gauges("cache_bytes", "Bytes of the cached answers.", "cache", memory.used)
+        lookups = CounterMetricFamily("treaty_cache_lookups", "Look-ups of answers in the cache.", labels=["result"])
+        lookups.add_metric(["hit"], memory.hits)
+        lookups.add_metric(["miss"], memory.misses)
+        yield lookups
+        free: dict[str, float] = {}
+        for disk in self.log.disks:
+            with suppress(OSError):
+                free[disk.purpose] = disk.free
+        yield _gauges("disk_free_bytes", "Free bytes of a disk that a write needs.", "disk", free)
+
+
+@dataclass(frozen=True)
+class RegistryState(LogState):
+    """Collects the gauges of an open registry."""
+
+    log: Registry
+
+    def gauges(self) -> Iterator[Metric]:
+        """Return the gauges, on the event loop."""
+        yield from super().gauges()
+        yield from self._leader()
+        yield from self._witnesses()
+        capacity = self.log.intake.queue.capacity
+        yield gauge("capacity_statements_per_second", "Statements a second, as last measured under load.", capacity)
+
+    def now(self) -> float:
+        """Return the time of the log's clock, or the machine's when the log's may not be signed."""
+        with suppress(TreatyError):
+            return self.log.clock().timestamp()
+        return super().now()
+
+    def queues(self) -> dict[str, FairQueue]:
+        """Return the queues in front of parts of this process."""
+        return {"admission": self.log.intake.queue, **super().queues()}
+
+    def waiting(self) -> dict[str, float]:
+        """Return the entries that wait, by queue."""
+        return super().waiting() | {"sequencer": self.log.sequencer.waiting}
+
+    def _leader(self) -> Iterator[Metric]:
+        registry, clock_is_right = self.log, True
+        try:
+            registry.clock()
+        except TreatyError:
+            clock_is_right = False
+        yield gauge("leader", "Whether this process leads the log.", registry.leader.leads)
+        yield gauge("write_fault", "Whether the last write failed by a disk or PostgreSQL.", registry.leader.fault is not None)
+        yield gauge("clock_is_right", "Whether times may be signed.", clock_is_right)
         known = registry.schedule.known
-        yield _gauge("epoch", "The open epoch; -1 where the operator closes epochs.", known.epoch if known else -1)
-        yield _gauge("epoch_lag_seconds", "Seconds by which the close of the open epoch is late.", registry.schedule.lag(now))
+        yield gauge("epoch", "The open epoch; -1 where the operator or another node closes epochs.", known.epoch if known else -1)
+        lag = registry.schedule.lag(self.now())
+        yield gauge("epoch_lag_seconds", "Seconds by which the close of the open epoch is late.", lag)
 
     def _witnesses(self) -> Iterator[Metric]:
         # The labels are the names in the operator's settings.
-        head, states = self.registry.head, self.registry.witnesses.states
+        head, states = self.log.head, self.log.witnesses.states
         lag = {state.name: head.size - state.size for state in states}
         age = {state.name: max(0.0, head.time - state.time) if state.time else -1.0 for state in states}
         failing = {state.name: float(bool(state.failure)) for state in states}
@@ -83,33 +153,6 @@ class RegistryState(Collector):
             "witness_lag_seconds", "Time from the newest head a witness cosigned to the newest one; -1 for none.", "witness", age
         )
         yield _gauges("witness_failing", "Whether a witness does not cosign now.", "witness", failing)
-
-    def _queues(self) -> Iterator[Metric]:
-        queues = {**self.registry.intake.queues, **self.views.queues}
-        waiting = {name: queue.waiting for name, queue in queues.items()} | {"sequencer": self.registry.sequencer.waiting}
-        yield _gauges("queue_depth", "Entries that wait in a queue.", "queue", waiting)
-        yield _gauges(
-            "queue_working", "Entries that a queue has let in.", "queue", {name: q.working for name, q in queues.items()}
-        )
-        capacity = self.registry.intake.queue.capacity
-        yield _gauge("capacity_statements_per_second", "Statements a second, as last measured under load.", capacity)
-        yield _gauges("workers", "Processes that check contents.", "state", self.registry.checker.processes)
-
-    def _resources(self) -> Iterator[Metric]:
-        pool, memory = self.registry.pool, self.views.memory
-        idle = pool.get_idle_size()
-        yield _gauges("database_connections", "Connections of the pool.", "state", {"idle": idle, "used": pool.get_size() - idle})
-        yield _gauge("database_connections_max", "Connections that the pool may open.", pool.get_max_size())
-        yield _gauges("cache_bytes", "Bytes of the cached answers.", "cache", memory.used)
-        lookups = CounterMetricFamily("treaty_cache_lookups", "Look-ups of answers in the cache.", labels=["result"])
-        lookups.add_metric(["hit"], memory.hits)
-        lookups.add_metric(["miss"], memory.misses)
-        yield lookups
-        free: dict[str, float] = {}
-        for disk in self.registry.disks:
-            with suppress(OSError):
-                free[disk.purpose] = disk.free
-        yield _gauges("disk_free_bytes", "Free bytes of a disk that a write needs.", "disk", free)
 
 
 @asynccontextmanager
@@ -152,7 +195,8 @@ async def _look_at_loop() -> None:
         LOOP_DELAY.observe(max(0.0, clock() - due))
 
 
-def _gauge(name: str, about: str, value: float) -> Metric:
+def gauge(name: str, about: str, value: float) -> Metric:
+    """Return a gauge without labels."""
     return GaugeMetricFamily(f"treaty_{name}", about, value=float(value))
 
 

@@ -14,9 +14,13 @@ import httpx
 import pytest
 import yaml
 from debian_programs import debian_program
+from http_api import serving
+from mirrors import mirrored
 from ports import free_port
+from postgres_server import Postgres
 
-from treaty_registry.observation import RegistryState, metrics_served
+from treaty_registry.mirroring.gauges import MirrorState
+from treaty_registry.observation import LogState, RegistryState, metrics_served
 from treaty_registry.registry import Registry
 from treaty_registry.serving.views import Views
 from treaty_registry.settings import MetricsAddress
@@ -55,14 +59,29 @@ def expressions() -> Iterator[str]:
 
 
 @pytest.fixture
-async def served(registry: Registry) -> dict[str, tuple[str, str]]:
-    """The metrics that a registry serves: name → kind and meaning."""
-    views, port = Views(registry), free_port()
-    state = RegistryState(registry, views, asyncio.get_running_loop())
-    async with metrics_served(MetricsAddress("127.0.0.1", port), state), httpx.AsyncClient(trust_env=False) as client:
-        text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+async def served(registry: Registry, postgres: Postgres, tmp_path: Path) -> dict[str, tuple[str, str]]:
+    """The metrics that a registry and its mirror serve: name → kind and meaning."""
+    loop = asyncio.get_running_loop()
+    async with (
+        postgres.fresh() as database,
+        serving(registry, free_port()) as url,
+        mirrored(tmp_path / "mirror", database, registry, url) as mirror,
+    ):
+        of_mirror = await scraped(MirrorState(mirror, Views(mirror), loop))
+        assert samples(of_mirror, "treaty_mirror_failing", "treaty_mirror_stopped") == {"0.0"}
+        text = of_mirror + await scraped(RegistryState(registry, Views(registry), loop))
     kinds = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.M))
     return {name: (kinds[name], about) for name, about in re.findall(r"^# HELP (\S+) (.*)$", text, re.M)}
+
+
+async def scraped(state: LogState) -> str:
+    port = free_port()
+    async with metrics_served(MetricsAddress("127.0.0.1", port), state), httpx.AsyncClient(trust_env=False) as client:
+        return (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+
+
+def samples(text: str, *names: str) -> set[str]:
+    return {value for name in names for value in re.findall(rf"^{name} (\S+)$", text, re.M)}
 
 
 async def test_alerts_and_dashboard_name_metrics_that_exist(served: dict[str, tuple[str, str]]) -> None:

@@ -65,11 +65,6 @@ class Intake:
         )
         self.submissions = Submissions(self.admission, line, sequencer, reader)
 
-    @property
-    def queues(self) -> dict[str, FairQueue]:
-        """Return the queues of statements and of checks of contents."""
-        return {"admission": self.queue, "contents": self.checker.queue}
-
     async def refresh(self) -> None:
         """Read the data that change only with an epoch: standings and the electorate. Raises `Unavailable`."""
         await self._standings.refresh()

@@ -226,7 +226,10 @@ class Sequencer:
                 await self._send(part, forward)
                 part = []
             part.append(proposal)
-        for proposal, outcome in zip(part, await forward(part), strict=True):
+        first, *others = [proposal.span for proposal in part]
+        with tracing.span("forward", "client", parent=first, links=others, treaty_leaves=len(part)):
+            outcomes = await forward(part)
+        for proposal, outcome in zip(part, outcomes, strict=True):
             proposal.set_result(outcome)
 
     async def _renew(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +12,9 @@ from ..app import create_app
 from ..listening import Listening
 from ..observation import metrics_served
 from ..server import ended_by_sigterm, settle
+from ..serving.views import Views
 from ..settings import Settings
+from .gauges import MirrorState
 from .mirrored_log import MirroredLog
 
 
@@ -25,7 +28,10 @@ async def serve(settings: Settings, upstream: RegistryName, ready: Callable[[Mir
     # Before the copy: a taken port must not cost a start and a stop of the database.
     listening.check()
     with ended_by_sigterm():
-        async with MirroredLog.open(settings, upstream) as log, metrics_served(settings.metrics):
-            app = create_app(log)
-            settle()
-            await listening.serve(app, lambda: ready(log))
+        async with MirroredLog.open(settings, upstream) as log:
+            views = Views(log)
+            state = MirrorState(log, views, asyncio.get_running_loop())
+            async with metrics_served(settings.metrics, state):
+                app = create_app(log, views=views)
+                settle()
+                await listening.serve(app, lambda: ready(log))

@@ -20,6 +20,7 @@ _GROUPS: Mapping[str, str] = {
     "health": "health",
     "identities": "identities",
     "log": "log",
+    "nodes": "nodes",
     "proofs": "proofs",
     "protocols": "protocols",
     "replay": "pages",
@@ -35,8 +36,10 @@ _GROUPS: Mapping[str, str] = {
     "topics": "topics",
     "trust-config.json": "sigstore",
     "vouches": "topics",
-    # Of a witness.
+    # Of a witness, which may keep copies of logs.
     "add-checkpoint": "witness",
+    "add-entries": "witness",
+    "mirror": "copies",
 }
 GROUPS = frozenset(_GROUPS.values()) | {OTHER}
 _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT"})
