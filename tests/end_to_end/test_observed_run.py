@@ -18,6 +18,7 @@ import httpx
 import pytest
 from did_host import did_host
 from meetings import LAPTOP, identity
+from node_processes import cluster, leaf, post
 from ports import free_port
 from registry_process import Server, empty
 from signers import domain_signer
@@ -123,6 +124,23 @@ async def test_a_run_is_one_trace_and_tells_no_secret(run: Run) -> None:
     committed = [line for line in lines if line["event"] == "request" and line.get("statements")]
     assert committed, "lines of requests name the statements that they logged"
     assert all(line["request_id"] and line["trace_id"] for line in committed)
+
+
+async def test_a_statement_that_another_node_places_is_one_trace(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trace_collector() as traces:
+        for name, value in traces.environment.items():
+            monkeypatch.setenv(name, value)
+        async with cluster(data, 2) as made:
+            leader = await made.leader()
+            (other,) = [node for node in made.nodes if node is not leader]
+            assert (await post(other.port, leaf(0))).status_code == 201
+            for node in made.nodes:
+                await node.stop()
+    (placed,) = traces.named("POST nodes")
+    spans = {span.id: span for span in traces.spans if span.trace == placed.trace}
+    (commit,) = [span for span in spans.values() if span.name == "commit"]
+    path = [above.name for above in _ancestors(commit, spans)]
+    assert path == ["sequence", "POST nodes", "forward", "sequence", "admit", "POST statements"]
 
 
 def _check_trace(traces: TraceCollector) -> None:
