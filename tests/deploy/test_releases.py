@@ -45,7 +45,7 @@ async def test_a_release_is_updated_and_goes_on(name: str, data: Path, postgres:
             # Tables that a later release added are filled beside the running server.
             await server.run("rebuild")
             assert await server.stop() == 0
-        assert (await server.run("audit", "--database", database))["findings"] == []
+        assert (await server.run("audit"))["findings"] == []
 
 
 async def look(server: Server, notes: list[bytes], receipts: list[bytes]) -> None:

@@ -94,7 +94,7 @@ async def test_nothing_acknowledged_is_lost(data: Path, postgres: Postgres) -> N
             await written(3)
             server.program = program
             # The tables change below the running release, which goes on.
-            assert (await server.run("migrate", "--database", database))["applied"] == ["9999_next.sql"]
+            assert (await server.run("migrate"))["applied"] == ["9999_next.sql"]
             await written(3)
             assert await server.stop() == 0
             await server.start()
