@@ -36,6 +36,7 @@ from .serving.bodies import MAX_BODY
 from .serving.cache import ResponseCache
 from .serving.fast_path import FastPath
 from .serving.views import PERIOD, Views
+from .telemetry.middleware import Observed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,13 +108,19 @@ def openapi_document() -> bytes:
     )
 
 
-def create_app(log: ReadableLog, memory: ResponseCache | None = None, period: float = PERIOD, site: Path = ARCHIVE) -> ASGIApp:
+def create_app(
+    log: ReadableLog,
+    memory: ResponseCache | None = None,
+    period: float = PERIOD,
+    site: Path = ARCHIVE,
+    views: Views | None = None,
+) -> ASGIApp:
     """Return the application for an open registry, or for a mirror, which refuses writes. Close `log` after the application.
 
     `memory`: the cache of answers, by default a new one. `period`: the seconds that a bundle may be old (`views`). `site`: the
-    archive of the documentation (`pages.documentation`).
+    archive of the documentation (`pages.documentation`). `views`: the maker of answers, by default one of these values.
     """
-    views = Views(log, memory, period)
+    views = views or Views(log, memory, period)
     shown = Pages(views, site)
     document = openapi_document()  # at the start, because it takes half a second and many clients may request it at once
     values: dict[str, object] = {"openapi": document, "views": views, "pages": shown}
@@ -130,7 +137,7 @@ def create_app(log: ReadableLog, memory: ResponseCache | None = None, period: fl
         request_max_body_size=MAX_BODY,
         logging_config=None,
     )
-    return FastPath(app, views, shown)
+    return Observed(FastPath(app, views, shown))
 
 
 def _refusing(handler: HTTPRouteHandler, log: ReadableLog) -> HTTPRouteHandler:

@@ -225,6 +225,7 @@ class SettingsCode(Code):
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
     DATABASE = "settings.database", "The URL of the database is not one of PostgreSQL.", Malformed
     NODE = "settings.node", "The settings of a node are missing or do not fit.", Malformed
+    METRICS_ADDRESS = "settings.metrics-address", "The text is no address for metrics.", Malformed
     ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
     OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
     PORT = "settings.port", "The number is no port.", Malformed

@@ -25,6 +25,7 @@ from .log.reader import LogReader
 from .networks import TrustedProxies
 from .storage.blobs import BlobStore
 from .storage.postgres import Pool
+from .storage.space import FreeSpace
 
 __all__ = ["Head", "ReadableLog"]
 
@@ -34,7 +35,7 @@ class ReadableLog(ABC):
 
     `base_url`: the URL at which clients reach the registry; pages and the trust configuration name it. `operator`: the DID that
     the genesis names. `trusted_root`: the bytes that it pins. `changes`: the changes of the newest leaves, for caches; replaced
-    when the record is interrupted.
+    when the record is interrupted. `disks`: those that writes need.
     """
 
     origin: str
@@ -50,6 +51,7 @@ class ReadableLog(ABC):
     checker: ContentChecker
     reader: LogReader
     changes: Changes
+    disks: Sequence[FreeSpace]
 
     @property
     @abstractmethod

@@ -121,10 +121,11 @@ class Registry(ReadableLog):
                 learned=self._learn,
             )
         rooms = [] if settings.database else [FreeSpace(settings.data / "postgres", "database", DATABASE_ROOM)]
-        self._readiness = Readiness(self.leader, clock, [*rooms, *filter(None, [self.blobs.room])], pool, self.nodes)
+        self.disks = [*rooms, *filter(None, [self.blobs.room])]
+        self._readiness = Readiness(self.leader, clock, self.disks, pool, self.nodes)
         self.accept_clock = clock.accept
         self._tiles = TileStore(settings.tiles, self.log_key, self.leader, self.reader) if settings.tiles else None
-        self._witnesses = WitnessClient(settings.witnesses, network_of(settings), self.leader, self.reader)
+        self.witnesses = WitnessClient(settings.witnesses, network_of(settings), self.leader, self.reader)
         self._add_writers(settings, operator)
 
     def _add_writers(self, settings: Settings, operator: Operator) -> None:
@@ -137,7 +138,7 @@ class Registry(ReadableLog):
             self._readiness.permit_write,
             self.nodes.send if self.nodes else None,
         )
-        self._intake = Intake(
+        self.intake = Intake(
             pool=self.pool,
             origin=self.origin,
             operator=operator.did,
@@ -149,7 +150,7 @@ class Registry(ReadableLog):
             sequencer=self.sequencer,
             reader=self.reader,
         )
-        self.checker = self._intake.checker
+        self.checker = self.intake.checker
         self.decisions = Decisions(
             pool=self.pool,
             blobs=self.blobs,
@@ -157,7 +158,7 @@ class Registry(ReadableLog):
             operator=operator,
             sequencer=self.sequencer,
             clock=self.clock,
-            witnesses=self._witnesses,
+            witnesses=self.witnesses,
             dask=settings.dask,
         )
         self._announcements = Announcements(
@@ -201,7 +202,7 @@ class Registry(ReadableLog):
             registry = cls(settings, operator, fence, pool, database, log_clock, resolve or guarded(settings))
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
-            for part in (registry._readiness, registry._intake, registry._witnesses, registry.nodes):
+            for part in (registry._readiness, registry.intake, registry.witnesses, registry.nodes):
                 if part is not None:
                     stack.push_async_callback(part.close)
             stack.push_async_callback(registry.sequencer.stop)
@@ -210,10 +211,10 @@ class Registry(ReadableLog):
                 await registry.nodes.begin(_PATIENCE)
             await registry._announcements.begin(first or Draft(development_parameters()))
             # After the first leaves, because the electorate is read from them.
-            await registry._intake.refresh()
+            await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
             others = [part.run() for part in (registry.nodes, registry._tiles) if part is not None]
-            for work in (sweep(registry.uploads, registry._tokens), registry.schedule.run(), registry._witnesses.run(), *others):
+            for work in (sweep(registry.uploads, registry._tokens), registry.schedule.run(), registry.witnesses.run(), *others):
                 stack.callback(asyncio.create_task(work).cancel)
             yield registry
 
@@ -226,7 +227,7 @@ class Registry(ReadableLog):
     @property
     def failing_witnesses(self) -> Mapping[str, str]:
         """Return the witnesses that do not cosign now: name → code of the reason."""
-        return self._witnesses.failing
+        return self.witnesses.failing
 
     async def check_ready(self) -> None:
         """Raise `Unavailable` with the reason when this process takes no writes now."""
@@ -241,7 +242,7 @@ class Registry(ReadableLog):
 
     def begin_stop(self) -> None:
         """Prepare to stop within seconds: refuse all contents whose check has not begun."""
-        self._intake.begin_stop()
+        self.intake.begin_stop()
 
     async def submit(self, leaves: Sequence[bytes], *, source: str | None = None) -> list[Logged | TreatyError]:
         """Log statements that came from the IP address `source`. Returns one result per leaf, in order; leaves are judged
@@ -250,7 +251,7 @@ class Registry(ReadableLog):
         A statement that is logged already gets the receipt of its first leaf, even if its author's keys have changed since.
         Raises `Unavailable` when quotas or a full queue refuse all of them.
         """
-        return await self._intake.submissions.submit(leaves, source)
+        return await self.intake.submissions.submit(leaves, source)
 
     async def put_blob(self, sha256: str, leaf: bytes, data: bytes, *, source: str | None = None) -> bool:
         """Store an upload until the statement `leaf` that names it is logged. True when it was not stored before.
@@ -258,11 +259,11 @@ class Registry(ReadableLog):
         Raises the errors that `submit` reports for the statement, `Refused` or `Malformed` when the two do not fit, and `Gone`
         when these bytes were withdrawn.
         """
-        return await self._intake.submissions.upload(sha256, leaf, data, source)
+        return await self.intake.submissions.upload(sha256, leaf, data, source)
 
     def charge_service(self, source: str | None) -> None:
         """Charge one request to the Sigstore services to an IP address. Raises `Unavailable`."""
-        self._intake.submissions.charge_service(source)
+        self.intake.submissions.charge_service(source)
 
     async def append(self, leaf: bytes) -> LoggedLeaf:
         """Log a Sigstore leaf. Raises `Malformed`, `TooLarge` or `Unavailable`."""
@@ -290,7 +291,7 @@ class Registry(ReadableLog):
 
         `source`: the IP address of the request. Raises as `Identities.testimony`, and `Unavailable` (`quota.*`).
         """
-        return await self._intake.admission.testimony(parse_did(did), key_id, source)
+        return await self.intake.admission.testimony(parse_did(did), key_id, source)
 
     async def decide(self) -> list[Decided]:
         """Close the open epoch: compute, sign and log the decision of every topic with a report or a ballot, in one commit.
@@ -301,7 +302,7 @@ class Registry(ReadableLog):
         # A shielded task: the caller may be cancelled, but a thread that replays the log cannot be.
         decided = await asyncio.shield(asyncio.create_task(self.decisions.close_epoch()))
         # Standings and the electorate change only with an epoch.
-        await self._intake.refresh()
+        await self.intake.refresh()
         return decided
 
     async def _suffixes(self) -> SuffixList | None:
@@ -343,7 +344,7 @@ class Registry(ReadableLog):
             self._identities.forget()
         # At a start nothing is served yet, and `open` reads them itself.
         if self.leader.head and (entries is None or any(isinstance(body, Decision | Parameters) for body in bodies)):
-            await self._intake.refresh()
+            await self.intake.refresh()
 
     async def _timetable(self) -> Timetable | None:
         # Only the leader can close an epoch.

@@ -14,9 +14,11 @@ import msgspec
 
 from .app import create_app
 from .listening import Listening
+from .observation import RegistryState, metrics_served
 from .operator.control import Command, control_socket
 from .operator.parameters import Announced, Draft
 from .registry import Registry
+from .serving.views import Views
 from .settings import Settings
 from .storage.objects import check_store
 
@@ -36,9 +38,12 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     check_store(settings.blobs)
     with ended_by_sigterm():
         async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
-            app = create_app(registry)
-            settle()
-            await listening.serve(app, lambda: ready(registry), registry.begin_stop)
+            views = Views(registry)
+            state = RegistryState(registry, views, asyncio.get_running_loop())
+            async with metrics_served(settings.metrics, state):
+                app = create_app(registry, views=views)
+                settle()
+                await listening.serve(app, lambda: ready(registry), registry.begin_stop)
 
 
 @contextmanager

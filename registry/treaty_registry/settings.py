@@ -128,6 +128,31 @@ def witnesses_of(policy: WitnessPolicy) -> tuple[WitnessName, ...]:
 
 
 @dataclass(frozen=True)
+class MetricsAddress:
+    """The address at which the metrics are served. They are for the operator alone, so it is on loopback by default."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> MetricsAddress:
+        """Parse PORT, IP:PORT or [IPV6]:PORT. Raises `Malformed` (`settings.metrics-address`)."""
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+        try:
+            number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+            if not 0 < number < 65536:
+                raise ValueError(port)
+            return cls(str(ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)), number)
+        except ValueError as error:
+            raise Malformed(
+                SettingsCode.METRICS_ADDRESS,
+                f"Not an address for metrics: {text[:80]!r}.",
+                fix="Name a port of this machine, or an IP address and a port: 9464, 127.0.0.1:9464, [::1]:9464.",
+            ) from error
+
+
+@dataclass(frozen=True)
 class Settings:
     """The settings of one registry. Raises `Malformed` for invalid values.
 
@@ -139,7 +164,8 @@ class Settings:
     None makes a development electorate. `witnesses`: the witnesses that cosign the log. `head`: the URL of the record of the
     newest signed head; None uses a file of the data directory. `node`: the URL at which the other nodes of this registry reach
     this process; None when it is the only one. `tiles`: the URL of an object store to copy the log to. `dask`: the address of
-    a Dask scheduler, whose workers verify and count when an epoch closes.
+    a Dask scheduler, whose workers verify and count when an epoch closes. `metrics`: the address of the metrics; None serves
+    none.
     """
 
     data: Path
@@ -162,6 +188,7 @@ class Settings:
     node: str | None = None
     tiles: str | None = None
     dask: str | None = None
+    metrics: MetricsAddress | None = None
 
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):

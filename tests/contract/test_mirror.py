@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
@@ -15,7 +17,11 @@ from signers import Signer, key_signer
 
 from treaty_consensus import kinds
 from treaty_registry.log.entry import Logged
+from treaty_registry.mirroring.gauges import MirrorState
+from treaty_registry.observation import metrics_served
 from treaty_registry.registry import Registry
+from treaty_registry.serving.views import Views
+from treaty_registry.settings import MetricsAddress
 
 WRITER = key_signer("writer")
 
@@ -87,3 +93,22 @@ async def test_withdrawn_bytes_are_withdrawn_here_too(
             await caught_up(mirror, registry)
             assert await differences(url, copy, asked) == []
             assert await mirror.blobs.get(made.body.card.sha256) is None
+
+
+async def test_metrics_tell_that_the_registry_does_not_answer(registry: Registry, postgres: Postgres, tmp_path: Path) -> None:
+    async with AsyncExitStack() as registry_served, postgres.fresh() as database:
+        url = await registry_served.enter_async_context(serving(registry, free_port()))
+        async with mirrored(tmp_path / "mirror", database, registry, url) as mirror:
+            state, port = MirrorState(mirror, Views(mirror), asyncio.get_running_loop()), free_port()
+            async with metrics_served(MetricsAddress("127.0.0.1", port), state), httpx.AsyncClient(trust_env=False) as client:
+
+                async def shown(*lines: str) -> None:
+                    found: set[str] = set()
+                    async with asyncio.timeout(60):
+                        while not found.issuperset(lines):
+                            found = set((await client.get(f"http://127.0.0.1:{port}/metrics")).text.splitlines())
+                            await asyncio.sleep(0.05)
+
+                await shown("treaty_mirror_failing 0.0", "treaty_mirror_stopped 0.0", "treaty_event_loop_answers 1.0")
+                await registry_served.aclose()
+                await shown("treaty_mirror_failing 1.0", "treaty_mirror_stopped 0.0")

@@ -78,3 +78,12 @@ def test_one_registry_writes_and_its_keys_stay(manifests: str) -> None:
 def test_every_setting_is_one(manifests: str) -> None:
     for item in yaml.safe_load_all(manifests):
         check_variables({**item.get("data", {}), **item.get("stringData", {})}, serve)
+
+
+def test_metrics_are_open_to_monitoring_alone(manifests: str) -> None:
+    items = list(yaml.safe_load_all(manifests))
+    ports = {port["targetPort"] for item in items if item["kind"] == "Service" for port in item["spec"]["ports"]}
+    assert ports == {"http"}
+    rules = [rule for item in items if item["kind"] == "NetworkPolicy" for rule in item["spec"].get("ingress", ())]
+    opened = [rule["from"] for rule in rules if {"port": "metrics"} in rule["ports"]]
+    assert opened == [[{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]]

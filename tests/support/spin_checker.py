@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_cache import kept
+from debian_programs import debian_program
 
 _PACKAGE = "spin"
 
@@ -24,12 +22,7 @@ class Checked:
 
 def spin() -> str:
     """Return the program. Raises `CalledProcessError` where apt has no such package."""
-    found = shutil.which(_PACKAGE)
-    if found is not None:
-        return found
-    return str(
-        kept(Path(__file__).parents[2] / ".pytest_cache" / "d" / "debian" / _PACKAGE, _unpack) / "root" / "usr" / "bin" / _PACKAGE
-    )
+    return debian_program(_PACKAGE, _PACKAGE)
 
 
 def check(model: Path, *defined: str, folder: Path, large: bool = False) -> Checked:
@@ -51,12 +44,3 @@ def check(model: Path, *defined: str, folder: Path, large: bool = False) -> Chec
     assert states is not None and "search depth too small" not in ran.stdout, ran.stdout
     assert ("errors: 0" in ran.stdout) == (error is None), ran.stdout
     return Checked(error[1] if error else "", int(states[1]))
-
-
-def _unpack(folder: Path) -> None:
-    # apt drops its rights for a download, unless it may not write into the folder.
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o777)
-        subprocess.run(["apt-get", "download", _PACKAGE], cwd=place, check=True, capture_output=True)
-        for package in sorted(Path(place).glob("*.deb")):
-            subprocess.run(["dpkg", "-x", package, folder / "root"], check=True, capture_output=True)

@@ -26,6 +26,7 @@ from treaty_consensus.log.tiles import MAX_ENTRY_BYTES, TILE_WIDTH, Bundle, Tile
 from treaty_consensus.protocol import ProtocolUri
 from treaty_consensus.statement import MAX_LEAF, Statement
 
+from .. import tracing
 from ..codes import ClientRegistryCode, NetworkCode
 from ..errors import RegistryUnavailable, clock_difference, with_clock
 from ..network.exchange import BoundedClient
@@ -33,7 +34,7 @@ from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
 from .replies import Grants, LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, TopicPage, Vouches
 from .sources import PATIENCE, Sources
-from .unreachable import unreachable
+from .unreachable import unanswered, unreachable
 
 # Each route has its own cap: an answer is held in memory as a whole, and a registry may lie about its size.
 MAX_JSON = 4 * 1024 * 1024
@@ -313,7 +314,7 @@ class RegistryClient:
                 self._answered = url
                 return data
             self._sources.rest(url)
-        raise _unanswered(failed)
+        raise unanswered(failed)
 
     async def _exchange(
         self,
@@ -325,39 +326,28 @@ class RegistryClient:
         content: bytes | None,
         headers: Mapping[str, str] | None,
     ) -> bytes:
-        try:
-            request = self._client.build_request(method, base_url + path, params=params, content=content, headers=headers)
-            # A refusal may be larger than the answer of the route, so read up to the larger limit.
-            reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM))
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise unreachable(base_url, error) from error
-        except Unavailable as error:  # the deadline of the exchange
-            raise RegistryUnavailable(error.code, error.message, fix=error.fix) from error
-        # A compressed answer could expand beyond its limit.
-        if reply.headers.get("content-encoding", "identity") != "identity":
-            raise _bad_answer("it is encoded, which was not asked for")
-        if not 200 <= reply.status <= 299:
-            # Code and text are the registry's. They are shown, and never decide whether an answer is trusted.
-            refusal = refusal_of(reply.status, parse_problem(reply.body))
-            may_be_late = reply.status in _ABOUT_AUTHORSHIP
-            raise with_clock(refusal, clock_difference(reply.headers, time.time())) if may_be_late else refusal
-        if len(reply.body) > limit or not reply.whole:
-            raise TooLarge(ClientRegistryCode.ANSWER, f"The registry's answer has more than the {limit} bytes it may have.")
-        return reply.body
-
-
-def _unanswered(failed: Sequence[tuple[str, TreatyError]]) -> TreatyError:
-    """Return the error for a read that neither the registry nor a mirror answered: it names each of them, with the reason."""
-    unknown = [error for _, error in failed if isinstance(error, NotFound)]
-    reasons = "; ".join(f"{url}: {error.message.rstrip('.')} ({error.code})" for url, error in failed)
-    # The mirrors that answered agree that they do not have it.
-    if unknown:
-        return NotFound(unknown[0].code, f"No mirror has it, and the registry does not answer. {reasons}.")
-    return RegistryUnavailable(
-        ClientRegistryCode.SOURCES,
-        f"Neither the registry nor its mirrors answer. {reasons}.",
-        fix="Check your connection, or name another mirror in policy.toml.",
-    )
+        # Named by its kind alone: a path may hold a DID.
+        with tracing.span(f"{method} registry", "client", http_request_method=method):
+            try:
+                told = {**(headers or {}), **tracing.headers()}
+                request = self._client.build_request(method, base_url + path, params=params, content=content, headers=told)
+                # A refusal may be larger than the answer of the route, so read up to the larger limit.
+                reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM))
+            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+                raise unreachable(base_url, error) from error
+            except Unavailable as error:  # the deadline of the exchange
+                raise RegistryUnavailable(error.code, error.message, fix=error.fix) from error
+            # A compressed answer could expand beyond its limit.
+            if reply.headers.get("content-encoding", "identity") != "identity":
+                raise _bad_answer("it is encoded, which was not asked for")
+            if not 200 <= reply.status <= 299:
+                # Code and text are the registry's. They are shown, and never decide whether an answer is trusted.
+                refusal = refusal_of(reply.status, parse_problem(reply.body))
+                may_be_late = reply.status in _ABOUT_AUTHORSHIP
+                raise with_clock(refusal, clock_difference(reply.headers, time.time())) if may_be_late else refusal
+            if len(reply.body) > limit or not reply.whole:
+                raise TooLarge(ClientRegistryCode.ANSWER, f"The registry's answer has more than the {limit} bytes it may have.")
+            return reply.body
 
 
 def _since(since: int | None) -> dict[str, str] | None:

@@ -47,7 +47,7 @@ class Intake:
         self.checker = ContentChecker()
         self._uploads = uploads
         self._verifier = Verifier()
-        line = FairQueue(time.monotonic)
+        self.queue = line = FairQueue(time.monotonic)
         self.admission = Admission(
             pool=pool,
             origin=origin,

@@ -11,11 +11,15 @@ import msgspec
 import uvloop
 from cyclopts import Parameter
 
+from treaty_client import tracing
+from treaty_client.network.hosts import Network
 from treaty_client.policy import read_policy
 from treaty_consensus.errors import NotFound
 
+from ..networks import TrustedProxies
 from ..operator.control import NOT_RUNNING, ask
-from ..settings import Settings, WitnessName, witnesses_of
+from ..settings import MetricsAddress, Settings, WitnessName, witnesses_of
+from ..telemetry.logs import LogFormat, LogLevel, configure_logs
 from .console import show
 from .variables import Variable
 
@@ -78,6 +82,33 @@ class TlsOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class NetworkOptions:
+    """Options of a registry and of a mirror: the hosts that they reach, and the proxies before them.
+
+    Parameters
+    ----------
+    resolve
+        HOST=IP:PORT: reach this host there, to fetch DID documents or the mirrored log. May be repeated.
+    ca
+        A PEM file of certificate authorities to accept for the hosts that are reached, besides the public ones.
+    trusted_proxy
+        The address or network of a reverse proxy whose X-Forwarded-For names the sender. May be repeated.
+    """
+
+    resolve: Annotated[tuple[str, ...], Variable("RESOLVE")] = ()
+    ca: Annotated[Path | None, Variable("CA")] = None
+    trusted_proxy: Annotated[tuple[str, ...], Variable("TRUSTED_PROXY")] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the members of `Settings` for these options. Raises `Malformed` or `NotFound`, before anything is made."""
+        network = Network.parse(self.resolve, self.ca)
+        _ = network.tls  # reads the file of authorities
+        return {"resolve": network.resolve, "ca": self.ca, "proxies": TrustedProxies.parse(self.trusted_proxy)}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class NodeOptions:
     """Options of a registry on several machines.
 
@@ -122,6 +153,36 @@ class WitnessOptions:
         """Return all witnesses. Raises as `WitnessName.parse`, `read_policy` and `witnesses_of`."""
         of_policy = witnesses_of(read_policy(self.witness_policy)) if self.witness_policy else ()
         return (*map(WitnessName.parse, self.witness), *of_policy)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ObservationOptions:
+    """Options of every command that serves.
+
+    Parameters
+    ----------
+    metrics_address
+        PORT, IP:PORT or [IPV6]:PORT: serve the metrics there for Prometheus. A port alone is on loopback. Default: none.
+    log_format
+        The form of the log: `json`, one object a line; `text` for people; `auto`, text on a terminal.
+    log_level
+        The least level of a line: `debug`, `info`, `warning`, `error`.
+    """
+
+    metrics_address: Annotated[str | None, Variable("METRICS_ADDRESS")] = None
+    log_format: Annotated[LogFormat, Variable("LOG_FORMAT")] = "auto"
+    log_level: Annotated[LogLevel, Variable("LOG_LEVEL")] = "info"
+
+    @property
+    def metrics(self) -> MetricsAddress | None:
+        """Return the address of the metrics, or None. Raises `Malformed`."""
+        return MetricsAddress.parse(self.metrics_address) if self.metrics_address else None
+
+    def begin(self, service: str) -> None:
+        """Begin the log of this process, and its traces if the environment asks for them. Raises `Unavailable`."""
+        configure_logs(self.log_format, self.log_level)
+        tracing.start(service)
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 from cyclopts import Parameter
 from rich.markup import escape
 
-from treaty_client.network.hosts import Network
 from treaty_client.registries.trust import parse_registry_name
 from treaty_consensus.log.note import VerifierKey
 
@@ -21,18 +17,18 @@ from ..data_directory import running_database
 from ..listening import Listening
 from ..mirroring.mirrored_log import MirroredLog
 from ..mirroring.server import serve as serve_mirror
-from ..networks import TrustedProxies
 from ..registry import Registry
 from ..server import serve as serve_http
 from ..settings import Quotas, Settings
 from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
+from ..telemetry.logs import configure_logs
 from ..witness.copies import Copies
 from ..witness.cosigner import Cosigner
 from ..witness.records import read_log_keys
 from ..witness.server import serve as serve_witness
-from .console import LogLines, show
-from .options import NodeOptions, Options, TlsOptions, WitnessOptions, run
+from .console import show
+from .options import NetworkOptions, NodeOptions, ObservationOptions, Options, TlsOptions, WitnessOptions, run
 from .variables import Variable, check_variables
 
 _SHOWN_LOGS = 16  # logs of a witness that a terminal shows; JSON has all
@@ -45,13 +41,12 @@ def serve(
     origin: Annotated[str | None, Variable("ORIGIN")] = None,
     base_url: Annotated[str | None, Variable("BASE_URL")] = None,
     tls: TlsOptions = TlsOptions(),
-    resolve: Annotated[tuple[str, ...], Variable("RESOLVE")] = (),
-    ca: Annotated[Path | None, Variable("CA")] = None,
+    network: NetworkOptions = NetworkOptions(),
     quota: Annotated[float, Variable("QUOTA")] = 1,
-    trusted_proxy: Annotated[tuple[str, ...], Variable("TRUSTED_PROXY")] = (),
     parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
     witnesses: WitnessOptions = WitnessOptions(),
     nodes: NodeOptions = NodeOptions(),
+    observation: ObservationOptions = ObservationOptions(),
     options: Options = Options(),
 ) -> None:
     """Serve the registry. In an empty data directory, make a new log first.
@@ -66,21 +61,13 @@ def serve(
         The permanent name of a new log: a host. Default: PORT.localhost, so that two logs of one machine differ.
     base_url
         The URL at which clients reach this registry, if not https://ORIGIN (for a localhost origin: the listening address).
-    resolve
-        HOST=IP:PORT: fetch the DID documents of this host there. May be repeated.
-    ca
-        A PEM file of certificate authorities to accept for these hosts besides the public ones.
     quota
         Multiply every quota by this factor.
-    trusted_proxy
-        The address or network of a reverse proxy whose X-Forwarded-For names the sender. May be repeated.
     parameters
         A TOML file with the constants of a new log's election. Default: a development electorate.
     """
-    log_to_stderr()
+    observation.begin("treaty-registry")
     check_variables(os.environ, serve)
-    network = Network.parse(resolve, ca)
-    _ = network.tls  # reads the file of authorities, before anything is made
     settings = replace(
         options.settings,
         host=host,
@@ -89,12 +76,11 @@ def serve(
         base_url=base_url or None,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
-        resolve=network.resolve,
-        ca=ca,
         quotas=Quotas().times(quota),
-        proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
         witnesses=witnesses.names,
+        metrics=observation.metrics,
+        **network.settings,
         **nodes.settings,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
@@ -126,7 +112,7 @@ def init(*, origin: str, parameters: Path | None = None, options: Options = Opti
 
 def migrate(*, options: Options = Options()) -> None:
     """Update the database's tables to this release. `serve` does so too."""
-    log_to_stderr()
+    configure_logs()
 
     async def apply() -> list[str]:
         async with running_database(options.settings) as url, connect(url) as connection:
@@ -146,6 +132,7 @@ def witness(
     name: str | None = None,
     mirror: Annotated[bool, Parameter(negative="")] = False,
     tls: TlsOptions = TlsOptions(),
+    observation: ObservationOptions = ObservationOptions(),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Witness logs: cosign a checkpoint only if it extends the one cosigned before (C2SP tlog-witness).
@@ -169,7 +156,7 @@ def witness(
     json
         Print one JSON value instead of text.
     """
-    log_to_stderr()
+    observation.begin("treaty-witness")
     named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
     listening = Listening(host, port, tls.tls_cert, tls.tls_key)
 
@@ -188,7 +175,7 @@ def witness(
         )
 
     named_logs = [VerifierKey.parse(text) for text in (*log, *(read_log_keys(logs) if logs else ()))]
-    run(serve_witness(data, named_logs, named, listening, announce, mirror=mirror))
+    run(serve_witness(data, named_logs, named, listening, announce, mirror=mirror, metrics=observation.metrics))
 
 
 def mirror(
@@ -198,9 +185,8 @@ def mirror(
     port: int = 8082,
     base_url: str | None = None,
     tls: TlsOptions = TlsOptions(),
-    resolve: tuple[str, ...] = (),
-    ca: Path | None = None,
-    trusted_proxy: tuple[str, ...] = (),
+    network: NetworkOptions = NetworkOptions(),
+    observation: ObservationOptions = ObservationOptions(),
     options: Options = Options(),
 ) -> None:
     """Mirror a registry: follow its log, check every rule, and serve its reads.
@@ -215,14 +201,8 @@ def mirror(
         The port to listen on.
     base_url
         The URL of the registry in pages and refusals, if it is not the one that the registry names itself.
-    resolve
-        HOST=IP:PORT: reach the host of the registry there. May be repeated.
-    ca
-        A PEM file of certificate authorities to accept for it besides the public ones.
-    trusted_proxy
-        The address or network of a reverse proxy whose X-Forwarded-For names the reader. May be repeated.
     """
-    log_to_stderr()
+    observation.begin("treaty-mirror")
     settings = replace(
         options.settings,
         host=host,
@@ -230,9 +210,8 @@ def mirror(
         base_url=base_url or None,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
-        resolve=Network.parse(resolve, ca).resolve,
-        ca=ca,
-        proxies=TrustedProxies.parse(trusted_proxy),
+        metrics=observation.metrics,
+        **network.settings,
     )
 
     def announce(log: MirroredLog) -> None:
@@ -245,22 +224,6 @@ def mirror(
         )
 
     run(serve_mirror(settings, parse_registry_name(upstream), announce))
-
-
-def log_to_stderr() -> None:
-    """Send the log of this process to standard error: one JSON object per line, or text on a terminal."""
-    terminal = sys.stderr.isatty()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if terminal else [structlog.processors.format_exc_info]),
-            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=lambda *_: LogLines(),
-        cache_logger_on_first_use=True,
-    )
 
 
 def _origin_of_new(settings: Settings, port: int) -> str | None:

@@ -23,6 +23,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from treaty_client import tracing
 from treaty_consensus import errors, statement
 from treaty_consensus.errors import Conflict, Malformed, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
@@ -126,7 +127,8 @@ class Forwarding:
         body = msgspec.msgpack.encode(Request(found.term, self._name, self._number, [_proposed(item) for item in proposals]))
         code = self._code(b"request", body)
         try:
-            reply = await self._during(found.term, self._http.post(found.url + PATH, content=body, headers={HEADER: code.hex()}))
+            headers = {HEADER: code.hex(), **tracing.headers()}
+            reply = await self._during(found.term, self._http.post(found.url + PATH, content=body, headers=headers))
         except httpx.ConnectError as error:
             raise _no_leader() from error
         # `TreatyError`: the answer took too long.

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from treaty_client import tracing
 from treaty_consensus import statement
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.facts import Fact
@@ -25,6 +26,7 @@ from treaty_consensus.log.tiles import TreeEdge
 
 from ..codes import DatabaseCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, deadline, is_outage
+from ..telemetry.measures import TAKE_OVERS
 from . import leadership, tables
 from .checkpoints import CheckpointSigner, Head
 from .clock import LogClock, SignedTime
@@ -105,8 +107,10 @@ class Leader:
                 self.term = await leadership.take(self._connection)
                 edge = await self._verified_edge(self._connection)
             await self._release(edge, at)
+            TAKE_OVERS.labels("led").inc()
         # Also when cancelled: a lock that this process does not know of would keep every other process out.
         except BaseException as error:
+            TAKE_OVERS.labels("failed").inc()
             self._fail(error)
             if isinstance(error, DATABASE_ERRORS):
                 raise Unavailable(DatabaseCode.FAILED, "PostgreSQL or a disk failed while the log was being opened.") from error
@@ -161,7 +165,7 @@ class Leader:
         connection, before, at = self.connection, self._edge, self._clock.stamp()
         after, tiles = before.appended(leaf_hash(entry.leaf) for entry in entries)
         try:
-            with deadline(connection, _PATIENCE + _PER_ENTRY * len(entries)):
+            with tracing.span("transaction"), deadline(connection, _PATIENCE + _PER_ENTRY * len(entries)):
                 async with connection.transaction():
                     if not await tables.append(connection, before, after, entries, facts, tiles):
                         raise superseded()
@@ -169,7 +173,8 @@ class Leader:
                     await self._apply(connection, entries)
             # A crash here leaves a head ahead of the record. It was not shown to anyone, and the next leader records
             # and signs it.
-            released = await self._release(after, at)
+            with tracing.span("release"):
+                released = await self._release(after, at)
         # Also when cancelled. It is unknown whether the commit happened, so no state of this process is used again.
         except BaseException as error:
             self._fail(error)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from treaty_client import tracing
 from treaty_consensus.admit import admit
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.facts import Fact
@@ -33,6 +34,9 @@ class Proposal:
     verified: Verified | None = None
     handler: HandlerFacts | None = None
     outcome: asyncio.Future[LogPosition | TreatyError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    proposed: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    span: tracing.Parent = None
+    """The span of its submitter, which the commit names."""
 
     @property
     def id(self) -> bytes | None:

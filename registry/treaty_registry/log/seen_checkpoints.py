@@ -20,6 +20,7 @@ from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.note import VerifierKey
 
 from ..codes import RegistryLogCode
+from ..telemetry.measures import FORKS
 from .checkpoints import Head
 from .reader import LogReader
 
@@ -58,6 +59,7 @@ class SeenCheckpoints:
             proof = "" if root is None or seen.size > head.size else await self._proof(signed, root, head)
             evidence = {"evidence": body.seen_checkpoint, "proof": proof}
             # The operator must act, and the evidence must survive the refused statement.
+            FORKS.inc()
             _log.critical("the log was forked", **evidence, size=head.size, root=head.root.hex())
             raise Untrusted(
                 RegistryLogCode.FORKED,

@@ -26,6 +26,7 @@ from typing import TypeAlias
 
 import structlog
 
+from treaty_client import tracing
 from treaty_consensus.admit import reads
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.facts import Fact
@@ -34,6 +35,7 @@ from treaty_consensus.statement import Verified
 
 from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage
+from ..telemetry.measures import COMMIT_LEAVES, COMMIT_SECONDS, QUEUE_SECONDS, STATEMENTS
 from .checkpoints import Head
 from .entry import BlobReader
 from .leader import Leader, superseded
@@ -91,6 +93,11 @@ class Sequencer:
         self._stopping = False
 
     @property
+    def waiting(self) -> int:
+        """Return the proposals that wait for a commit."""
+        return self._queue.qsize()
+
+    @property
     def head(self) -> Head:
         """Return the newest released head."""
         assert self._leader.head is not None, "`start` released one"
@@ -139,9 +146,11 @@ class Sequencer:
         """
         if self._stopping or self._queue.qsize() + len(proposals) > MAX_QUEUE:
             raise Unavailable(RegistryLogCode.BUSY, "This registry takes no more statements now.", fix="Send again in a while.")
-        for proposal in proposals:
-            self._queue.put_nowait(proposal)
-        return [await proposal.outcome for proposal in proposals]
+        with tracing.span("sequence", treaty_leaves=len(proposals)):
+            for proposal in proposals:
+                proposal.span = tracing.current()
+                self._queue.put_nowait(proposal)
+            return [await proposal.outcome for proposal in proposals]
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[ExclusiveWriter]:
@@ -217,7 +226,10 @@ class Sequencer:
                 await self._send(part, forward)
                 part = []
             part.append(proposal)
-        for proposal, outcome in zip(part, await forward(part), strict=True):
+        first, *others = [proposal.span for proposal in part]
+        with tracing.span("forward", "client", parent=first, links=others, treaty_leaves=len(part)):
+            outcomes = await forward(part)
+        for proposal, outcome in zip(part, outcomes, strict=True):
             proposal.set_result(outcome)
 
     async def _renew(self) -> None:
@@ -275,8 +287,16 @@ class Sequencer:
             _refuse_all(proposals, error)
             _log.error("log not writable", error=str(error))
             return
+        now = asyncio.get_running_loop().time()
+        for proposal in proposals:
+            QUEUE_SECONDS.observe(now - proposal.proposed)
         try:
-            await self._commit(await self._judge(proposals))
+            # Below the span of the first one, so that the trace of a single statement is whole. The others are linked.
+            first, *others = [proposal.span for proposal in proposals]
+            with tracing.span("commit", parent=first, links=others, treaty_leaves=len(proposals)) as span:
+                batch = await self._judge(proposals)
+                await self._commit(batch)
+                span.set(treaty_logged=len(batch.added), treaty_refused=len(batch.refused), treaty_log_size=self.head.size)
         except Exception as error:
             # In an outage the halves would fail too, each after its own timeout.
             if len(proposals) == 1 or is_outage(error) or isinstance(error, OSError | Unavailable):
@@ -303,7 +323,9 @@ class Sequencer:
         # Without new leaves the current head answers the repetitions.
         head = self.head
         if batch.entries:
-            head = await self._leader.commit(batch.entries, batch.facts)
+            with COMMIT_SECONDS.time():
+                head = await self._leader.commit(batch.entries, batch.facts)
+            COMMIT_LEAVES.observe(len(batch.entries))
             # Before the results: a submitter's next statement must find these facts in the caches.
             self._committed(batch.facts)
         for proposal, entry in zip(batch.added, batch.entries, strict=True):
@@ -313,6 +335,8 @@ class Sequencer:
             proposal.set_result(LogPosition(index, head.signed, None))
         for proposal, error in batch.refused:
             proposal.set_result(error)
+        for outcome, count in (("logged", len(batch.added)), ("known", len(batch.known)), ("refused", len(batch.refused))):
+            STATEMENTS.labels(outcome).inc(count)
 
 
 class ExclusiveWriter:
@@ -332,6 +356,7 @@ class ExclusiveWriter:
 
 
 def _refuse_all(proposals: Sequence[Proposal], error: Exception) -> None:
+    STATEMENTS.labels("failed").inc(len(proposals))
     for proposal in proposals:
         # A new object for each: one exception raised in several tasks would mix their tracebacks.
         refusal = unavailable()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import httpx
 import structlog
@@ -29,6 +30,7 @@ from treaty_consensus.log.witness import SIZE_TYPE, AddCheckpoint, cosignature
 
 from ..codes import RegistryWitnessCode
 from ..settings import WitnessName
+from ..telemetry.measures import WITNESS_ALARMS, WITNESS_SECONDS
 from .checkpoints import Head
 from .leader import Leader
 from .reader import LogReader
@@ -43,6 +45,16 @@ _ALARMS = (RegistryWitnessCode.HISTORY, RegistryWitnessCode.AHEAD)
 """The witness has cosigned another history than this log's, or claims so."""
 
 _log = structlog.get_logger(__name__)
+
+
+class WitnessState(NamedTuple):
+    """The state of one witness. `size`, `time`: of the newest head that it cosigned while this process runs; 0 for none yet.
+    `failure`: the code of the reason why it does not cosign now, or an empty text."""
+
+    name: str
+    size: int
+    time: int
+    failure: str
 
 
 class WitnessClient:
@@ -60,6 +72,11 @@ class WitnessClient:
     def failing(self) -> dict[str, str]:
         """Return the witnesses that do not cosign now: name → code of the reason."""
         return {witness.key.name: witness.failure for witness in self._witnesses if witness.failure}
+
+    @property
+    def states(self) -> list[WitnessState]:
+        """Return the state of each witness."""
+        return [WitnessState(witness.key.name, witness.size, witness.cosigned, witness.failure) for witness in self._witnesses]
 
     async def run(self) -> None:
         """Have every released head cosigned and published, until cancelled."""
@@ -143,7 +160,8 @@ class _Witness:
         self._http = http
         self._leader = leader
         self._reader = reader
-        self._size = 0  # size of the head it cosigned last, as far as known
+        self.size = 0  # size of the head it cosigned last, as far as known
+        self.cosigned = 0  # the time of that head
         self._lock = asyncio.Lock()  # one request at a time, because each starts from the size of the one before
         self.failure = ""
         """The code of the last failure; empty after a success."""
@@ -153,7 +171,8 @@ class _Witness:
         try:
             # The timeout includes the wait for the lock: a request for an older head may hang.
             async with asyncio.timeout(_PATIENCE), self._lock:
-                line = await self._ask(head)
+                with WITNESS_SECONDS.labels(self.key.name).time():
+                    line = await self._ask(head)
         except Exception as error:  # no failure of a witness or of the database may stop the log
             self._report_failure(error, head)
             return b""
@@ -168,6 +187,8 @@ class _Witness:
         elif isinstance(error, httpx.HTTPError):
             error = Unavailable(RegistryWitnessCode.UNREACHABLE, f"It cannot be asked: {type(error).__name__}: {error}")
         code = error.code if isinstance(error, TreatyError) else type(error).__name__
+        if code in _ALARMS:
+            WITNESS_ALARMS.labels(self.key.name, str(code)).inc()
         if code != self.failure:
             log = _log.critical if code in _ALARMS else _log.warning
             log("not witnessed", witness=self.key.name, size=head.size, root=head.root.hex(), code=code, error=str(error))
@@ -176,13 +197,13 @@ class _Witness:
     async def _ask(self, head: Head) -> bytes:
         """Return the line; empty when the witness has cosigned a later head of this log meanwhile."""
         # The witness may have cosigned a later head already.
-        old = min(self._size, head.size)
+        old = min(self.size, head.size)
         for _ in range(_ATTEMPTS):
             request = AddCheckpoint(old, tuple(await self._reader.consistency(old, head)), head.note)
             status, kind, body = await self._post(request.format())
             if status == httpx.codes.OK:
                 line = cosignature(body, head.note, self.key)
-                self._size = head.size
+                self.size, self.cosigned = head.size, head.time
                 return line
             # C2SP tlog-witness: 422 means that the consistency proof does not verify.
             if status == httpx.codes.UNPROCESSABLE_ENTITY:
@@ -196,7 +217,7 @@ class _Witness:
             # It has cosigned a later head. That is no fault if this log has such a head.
             if size > head.size:
                 self._check_exists(size)
-                self._size = size
+                self.size = size
                 return b""
             old = size
         raise Unavailable(RegistryWitnessCode.REFUSED, "It names another size each time.")

@@ -88,7 +88,7 @@ class Follower:
         self._run = AuditedReplay(key, self._mirror, replay, directory.evidence, taken=self._take)
         self._taken: deque[tuple[int, bytes, Taken]] = deque()
         """Leaves that were replayed and are not committed yet."""
-        self._room = FreeSpace(directory.log.parent, "mirror", _ROOM)
+        self.room = FreeSpace(directory.log.parent, "mirror", _ROOM)
         self.head: Head | None = None
         """The head that is shown: every leaf of it is verified and stored."""
         self.failure: TreatyError | None = None
@@ -127,7 +127,7 @@ class Follower:
                 f"{proofs[0]} proves that this log signed two histories.",
                 fix="Send it to the users of the log. Nothing is followed as long as the file is there.",
             )
-        self._room.check()
+        self.room.check()
         await self._tables.connect()
         # First what is here: a crash may have left it, and the registry may be gone.
         copied = await asyncio.to_thread(self._mirror.checkpoint)
@@ -155,7 +155,7 @@ class Follower:
     async def _copied(self, note: bytes) -> SignedCheckpoint:
         """Copy the entries of a checkpoint; return the checkpoint of the copy, which may be a larger one."""
         try:
-            signed = await self._mirror.follow(self._client, note, lambda _done, _all: self._room.check())
+            signed = await self._mirror.follow(self._client, note, lambda _done, _all: self.room.check())
         except Untrusted as error:
             # A proxy may have answered with wrong bytes, which are stored by now. Without a proof they are fetched again.
             if error.code == MirrorCode.ROOT and not self._directory.proofs():

@@ -90,6 +90,7 @@ class MirroredLog(ReadableLog):
         self._tables = tables
         self._follower = follower
         self._clock = clock
+        self.disks = [follower.room, *filter(None, [blobs.room])]
 
     @classmethod
     @asynccontextmanager
@@ -151,9 +152,19 @@ class MirroredLog(ReadableLog):
             fix=f"Send it to the registry: {self.base_url}",
         )
 
+    @property
+    def failure(self) -> TreatyError | None:
+        """Return the error of the last step of following; None after a step that succeeded."""
+        return self._follower.failure
+
+    @property
+    def alarm(self) -> TreatyError | None:
+        """Return the reason why the log is not followed any further, or None."""
+        return self._follower.alarm
+
     async def check_ready(self) -> None:
         """Raise `Unavailable` when the log is not followed, its newest checkpoint is old, or PostgreSQL does not answer."""
-        alarm, failure = self._follower.alarm, self._follower.failure
+        alarm, failure = self.alarm, self.failure
         if alarm is not None:
             raise Unavailable(
                 RegistryMirrorCode.STOPPED,

@@ -119,6 +119,11 @@ class Views:
         self.memory.renew(registry.head, None)
 
     @property
+    def queues(self) -> dict[str, FairQueue]:
+        """Return the queues of answers that are being made, and of searches."""
+        return {"answers": self._queue, "searches": self.searches}
+
+    @property
     def is_current(self) -> bool:
         """Whether the cache has nothing to drop. Called for every request."""
         head = self.registry.head

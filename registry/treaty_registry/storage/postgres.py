@@ -27,6 +27,7 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
 
 from ..codes import DatabaseCode, RegistryLogCode, ServiceCode
+from ..telemetry.measures import DATABASE_OUTAGES, POOL_WAIT_SECONDS
 from .hosts import connect_primary
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -99,7 +100,8 @@ class Pool(_Pool):
         error of a statement that fails because PostgreSQL is out of order.
         """
         try:
-            connection = await super().acquire(timeout=timeout)
+            with POOL_WAIT_SECONDS.time():
+                connection = await super().acquire(timeout=timeout)
         except DATABASE_ERRORS as error:
             raise database_silent() from error
         try:
@@ -301,7 +303,8 @@ async def _check_durability(connection: Connection) -> None:
 
 
 def database_silent() -> Unavailable:
-    """Return the public error for a database that does not answer."""
+    """Return the public error for a database that does not answer, and count the outage."""
+    DATABASE_OUTAGES.inc()
     return Unavailable(ServiceCode.DATABASE, "The registry's database does not answer.", fix="Try again in a few seconds.")
 
 

@@ -17,6 +17,7 @@ from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign_line
 from treaty_consensus.log.witness import AddCheckpoint, judge
 
 from ..codes import RegistryWitnessCode
+from ..telemetry.measures import FORKS
 from .records import Store
 
 _KEPT_NOTES = 1024
@@ -140,4 +141,5 @@ class Cosigner:
         # A full disk must not lose the proof: it is in the log line below.
         except OSError as error:
             kept = f"nowhere: {error}"
+        FORKS.inc()
         _log.critical("a log signed two histories", origin=request.claimed.origin, proof=proof.format().decode(), kept=kept)

@@ -25,10 +25,13 @@ from treaty_consensus.log.upload import INFO_TYPE, encode_info
 from treaty_consensus.log.witness import MAX_REQUEST, SIZE_TYPE, AddCheckpoint, SizeConflict
 
 from ..listening import Listening
+from ..observation import metrics_served
 from ..problems import problem_of
 from ..routes.requests import HttpRequest, read_body
 from ..routes.responses import problem_response
 from ..serving.representation import IMMUTABLE, NO_STORE, OCTETS, REVALIDATE, TEXT
+from ..settings import MetricsAddress
+from ..telemetry.middleware import Observed
 from .copies import Copies, UploadConflict
 from .cosigner import Cosigner
 from .records import Store
@@ -107,11 +110,12 @@ async def serve(
     ready: Callable[[Cosigner, Copies | None], None],
     *,
     mirror: bool = False,
+    metrics: MetricsAddress | None = None,
 ) -> None:
     """Run the witness of a data directory until SIGTERM or SIGINT. `name`: of its key, when it has none yet. `mirror`: keep
     copies of the logs too.
 
-    Raises as `Listening.check`, `Store.held`, `Store.key` and `Cosigner`.
+    Raises as `Listening.check`, `metrics_served`, `Store.held`, `Store.key` and `Cosigner`.
     """
     listening.check()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "witness"))
@@ -121,7 +125,8 @@ async def serve(
         key = store.key(name)
         cosigner = Cosigner(store, key, logs, time.time, [store.ml_dsa_key(key.name)])
         copies = Copies(data, cosigner, store.mirror_keys(f"{key.name}/mirror"), time.time) if mirror else None
-        await listening.serve(create_app(cosigner, copies), partial(ready, cosigner, copies))
+        async with metrics_served(metrics):
+            await listening.serve(Observed(create_app(cosigner, copies)), partial(ready, cosigner, copies))
 
 
 def _text(body: bytes, cache_control: str) -> Response[bytes]:
