@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples agency run test test-deep mutants check docs vectors site screens wheel bench bench-attacks stubs lock clean
+.PHONY: help demo examples agency run test test-deep mutants check docs vectors site screens wheel bench soak bench-attacks stubs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -52,7 +52,7 @@ TEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadscope --n
 test: $(VENV)/development ## Every test
 	$(TEST)
 
-test-deep: $(VENV)/development ## Every test, with all examples of each property, and the mutants
+test-deep: $(VENV)/development ## Every test, with all examples, histories and faults, and the mutants
 	TREATY_DEPTH=full $(TEST)
 	$(MAKE) mutants
 
@@ -87,19 +87,27 @@ bench: $(VENV)/development ## The table of ratios that the docs quote
 	$(BIN)/python -m bench agreeing
 	$(BIN)/python -m bench speaking
 
+soak: $(VENV)/development ## Mixed traffic on a registry for MINUTES (60 by default): memory, descriptors and latency
+	$(BIN)/python -m bench soak --minutes $(or $(MINUTES),60)
+
 bench-attacks: $(VENV)/development ## What an attack on an election costs, by our rule and by others
 	$(BIN)/python -m bench.attacks
 
 LOCK := $(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
+IMAGE_LOCK := $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_36 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --constraint requirements.lock --custom-compile-command "make lock"
+
 stubs: $(VENV)/development ## Generate the stubs of AIP from its .proto anew
 	$(BIN)/python -m grpc_tools.protoc -I client --python_out=client --pyi_out=client --grpc_python_out=client treaty_aip/stubs/aip.proto
 
-lock: ## Renew both lock files
+lock: ## Renew the lock files, those of the image too
 	@test -x $(BIN)/uv || { test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); $(INSTALL) uv; }
 	$(LOCK) --group dev -o requirements-dev.lock
 	$(LOCK) --group build --constraint requirements-dev.lock -o requirements.lock
+	$(IMAGE_LOCK) pyproject.toml --extra registry --extra telemetry -o deploy/container/runtime.lock
+	$(IMAGE_LOCK) deploy/container/build.in -o deploy/container/build.lock
 
 clean: ## Remove what make built here
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,7 +6,9 @@ opened at once,
 `python -m bench election` what the election of a whole network does, `python -m bench audit` what auditing a million statements
 does, `python -m bench floods` what ten thousand hostile connections do to everybody else, `python -m bench searching` what a
 search and its page cost, `python -m bench pages` what each page costs against the JSON of the same resource,
-`python -m bench speaking` how fast three protocols are spoken, `python -m bench installing` how large each extra is.
+`python -m bench speaking` how fast three protocols are spoken, `python -m bench installing` how large each extra is,
+`python -m bench overload` what more load than a registry can take does, `python -m bench soak` what hours of mixed traffic do,
+`python -m bench witness` what a witness of 40,000 logs does.
 """
 
 from __future__ import annotations
@@ -20,7 +22,25 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import agreeing, audit, burst, calling, election, floods, installing, pages, report, rivals, searching, sessions, speaking
+from . import (
+    agreeing,
+    audit,
+    burst,
+    calling,
+    election,
+    floods,
+    installing,
+    nodes,
+    overload,
+    pages,
+    report,
+    rivals,
+    searching,
+    sessions,
+    soak,
+    speaking,
+    witness,
+)
 from .contest import Group, Result, Row, hold, meters_of
 from .handshaking import GROUP as HANDSHAKING
 from .reading import GROUP as READING
@@ -30,7 +50,23 @@ from .voting import GROUP as VOTING
 GROUPS = (READING, HANDSHAKING, VOTING, SANDBOXING)
 PARTS = {
     part.__name__.rpartition(".")[2]: part
-    for part in (agreeing, audit, burst, calling, election, floods, installing, pages, searching, sessions, speaking)
+    for part in (
+        agreeing,
+        audit,
+        burst,
+        calling,
+        election,
+        floods,
+        installing,
+        nodes,
+        overload,
+        pages,
+        searching,
+        sessions,
+        soak,
+        speaking,
+        witness,
+    )
 }
 """Measurements with results of their own, by the first word of the command line."""
 

@@ -48,11 +48,12 @@ class Processors:
 
 @dataclass(frozen=True)
 class Registry:
-    """A running registry. `name`: BASE_URL#VKEY, for clients; `data`: its data directory."""
+    """A running registry. `name`: BASE_URL#VKEY, for clients; `data`: its data directory; `process`: its main one."""
 
     port: int
     name: str
     data: Path
+    process: int = 0
 
     @property
     def origin(self) -> str:
@@ -96,19 +97,24 @@ def running(command: Sequence[str], log: Path, processors: frozenset[int] | None
 
 @asynccontextmanager
 async def registry(
-    folder: Path, processors: frozenset[int] | None = None, *, prepare: Callable[[Path, str], Awaitable[None]] | None = None
+    folder: Path,
+    processors: frozenset[int] | None = None,
+    *,
+    prepare: Callable[[Path, str], Awaitable[None]] | None = None,
+    quota: float = 100_000,
 ) -> AsyncIterator[Registry]:
-    """A registry with a new log and the embedded PostgreSQL below `folder`, both on `processors`; quotas out of the way.
+    """A registry with a new log and the embedded PostgreSQL below `folder`, both on `processors`; by default with quotas out of
+    the way.
 
     `prepare`: is given the data directory and the origin before the server starts.
     """
     port, data, log = free_port(), folder / "registry", folder / "registry.log"
     if prepare is not None:
         await prepare(data, f"{port}.localhost")
-    command = [str(_BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port), "--quota", "100000", "--json"]
+    command = [str(_BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port), "--quota", str(quota), "--json"]
     with running(command, log, processors) as process:
         await ready(process, log, lambda: bool(_announcement(log)))
-        yield Registry(port, json.loads(_announcement(log))["name"], data)
+        yield Registry(port, json.loads(_announcement(log))["name"], data, process.pid)
 
 
 @asynccontextmanager

@@ -32,14 +32,17 @@ def create(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the advisory lock `path`; blocks until it is free. The system releases it when its holder dies."""
+def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the advisory lock `path`; blocks until it is free. The system releases it when its holder dies.
+
+    Without `wait` a held lock raises BlockingIOError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Never deleted: a process could hold the lock of the deleted file while another one locks a new file of this name.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         # flock instead of POSIX locks, which a process loses when it closes any descriptor of the file.
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         # Closing releases the lock, also when the process is killed.
@@ -78,10 +81,11 @@ def _place(path: Path, data: bytes, mode: int, *, replace: bool = True, sync: bo
         raise
     # The rename is a change of the folder: without this, a power failure can bring the old file back after `write` returned.
     if sync:
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
-def _sync_directory(folder: Path) -> None:
+def sync_directory(folder: Path) -> None:
+    """Make the names in a folder durable: files that were created, renamed or deleted. Raises OSError."""
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)

@@ -15,15 +15,17 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, Unavailable
+from treaty_consensus.log.policy import MAX_POLICY, WitnessPolicy, WitnessRule
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import is_origin
 
+from .base_url import parse_base_url
 from .codes import PolicyCode
 
 Isolation = Literal["bubblewrap", "none"]
@@ -32,6 +34,7 @@ DEFAULT_MAX_AGE = 3600
 # A registry signs its newest checkpoint again about every 60 seconds, so an honest proof may be that old when it arrives.
 MIN_MAX_AGE = 120
 DEFAULT_REPORT_DELAY = 3600
+MAX_MIRRORS = 8
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Policy:
     host, except for a did:key. `accept_didwba`: take the older DIDWba header; an attacker who captures one can put it on any
     request to this host. `accept_secp256k1`: authenticate peers by keys of this curve, which older ANP agents have.
     `isolation`: with "none" handlers run unconfined, as this user. `witnesses`: the quorum that must have cosigned every
-    checkpoint in use, of every registry; None for no witnesses. `max_age`: seconds that a checkpoint may be old, at least 120. A
+    checkpoint in use, of every registry; None for no witnesses. `mirrors`: by origin, the URLs that answer reads when the
+    registry does not, in this order, at most 8 each. `max_age`: seconds that a checkpoint may be old, at least 120. A
     running agent verifies its protocols again when half of them have passed, and so learns of revocations.
 
     Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `did.*`) for impossible values.
@@ -64,7 +68,8 @@ class Policy:
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
     resolve_publishers: bool = False
-    witnesses: Quorum | None = None
+    witnesses: WitnessRule | None = None
+    mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("publishers", "signers", "registries"):
@@ -76,11 +81,15 @@ class Policy:
         for did in (*self.publishers, *self.tenures):
             # A misspelt DID admits no publisher. It fails here, where its owner reads the message.
             parse_did(did)
-        for origin in self.registries or ():
+        for origin in (*(self.registries or ()), *self.mirrors):
             if not is_origin(origin):
                 raise Malformed(
                     PolicyCode.REGISTRIES, f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
                 )
+        if any(isinstance(urls, str) or len(urls) > MAX_MIRRORS for urls in self.mirrors.values()):
+            raise Malformed(PolicyCode.MIRRORS, f"The mirrors of an origin are a list of at most {MAX_MIRRORS} URLs.")
+        mirrors = {origin: tuple(map(parse_base_url, urls)) for origin, urls in self.mirrors.items()}
+        object.__setattr__(self, "mirrors", mirrors)
         if 0 < self.max_age < MIN_MAX_AGE:
             raise Malformed(
                 PolicyCode.VALUE,
@@ -110,6 +119,10 @@ class _Witnesses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quorum: int
 
 
+class _PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    policy: str
+
+
 class _Signer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identity: str
     issuer: str
@@ -130,7 +143,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
     resolve_publishers: bool = False
-    witnesses: _Witnesses | None = None
+    witnesses: dict[str, Any] | None = None
+    mirrors: dict[str, tuple[str, ...]] = {}
 
 
 def load_policy(path: Path) -> Policy:
@@ -151,5 +165,26 @@ def load_policy(path: Path) -> Policy:
     fields = {name: getattr(parsed, name) for name in parsed.__struct_fields__}
     fields["signers"] = tuple((signer.identity, signer.issuer) for signer in parsed.signers)
     if parsed.witnesses is not None:
-        fields["witnesses"] = Quorum.parse(parsed.witnesses.keys, parsed.witnesses.quorum)
+        fields["witnesses"] = _witnesses(parsed.witnesses, path)
     return Policy(**fields)
+
+
+def _witnesses(value: Mapping[str, object], path: Path) -> WitnessRule:
+    """Return the witnesses of a policy file: keys and their quorum, or a C2SP tlog-policy file beside it."""
+    try:
+        if "policy" not in value:
+            named = msgspec.convert(value, _Witnesses)
+            return Quorum.parse(named.keys, named.quorum)
+        return read_policy(path.parent / msgspec.convert(value, _PolicyFile).policy)
+    except msgspec.ValidationError as error:
+        raise Malformed(PolicyCode.FILE, f"{path} is not a policy: {error}.", fix="See docs/specification/home.md.") from error
+
+
+def read_policy(path: Path) -> WitnessPolicy:
+    """Read a C2SP tlog-policy file. Raises `Malformed`, `TooLarge` (`witness.policy`), and `Unavailable` (`policy.file`)."""
+    try:
+        with path.open("rb") as file:
+            # One byte more shows that the file is too large.
+            return WitnessPolicy.parse(file.read(MAX_POLICY + 1))
+    except OSError as error:
+        raise Unavailable(PolicyCode.FILE, f"{path} cannot be read: {error.strerror}.") from error

@@ -28,7 +28,7 @@ import msgspec
 from . import canonical, statement
 from .admit import admit
 from .codes import AuditCode, BlobCode
-from .election.closing import DueDecision, Elections, EpochOutcome
+from .election.closing import DueDecision, Each, Elections, EpochOutcome
 from .errors import NotFound, TreatyError, Untrusted
 from .facts import Fact, Facts, LogFact, TopicFact, find, keys_of, log_of, topic_key
 from .kinds import MAX_ROLL, MAX_TRANSCRIPT, NONE, Blob, Decision, Input
@@ -73,6 +73,7 @@ class Replay:
         digests: Digests | None = None,
         anchors: Sequence[str] | None = None,
         differing: Callable[[Untrusted], None] | None = None,
+        each: Each = map,
     ) -> None:
         """Start with an empty log.
 
@@ -83,11 +84,12 @@ class Replay:
         compared only in the fields that do not follow from trust, and `recomputed` is the decision under these anchors.
         `differing`: called with the error of a decision that differs from the recomputed one (`audit.decision`). The replay then
         goes on from its own result, to find further differences. By default such a decision is refused.
+        `each`: applies a function to many items, in their order: the counts of the topics of an epoch.
         """
         self._blob = blob
         self._frontier = Frontier()
         self._facts: MutableMapping[str, Fact] = {} if facts is None else facts
-        self._elections = Elections(self._checked_blob, anchors)
+        self._elections = Elections(self._checked_blob, anchors, each)
         self._what_if = anchors is not None
         self._differing = differing
         # Ids of statements and digests of certificates share one store: both are SHA-256, so they cannot collide.

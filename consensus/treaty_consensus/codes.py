@@ -347,13 +347,19 @@ class WithdrawalCode(Code):
     NEEDED = "withdrawal.needed", "The blob is a suffix list that decisions need.", Refused
 
 
+class UploadCode(Code):
+    FORM = "upload.form", "The bytes are not an upload of entries (C2SP tlog-mirror).", Malformed
+
+
 class WitnessCode(Code):
     ANSWER = "witness.answer", "The answer is not one of a witness.", Malformed, Unavailable
     KEYS = "witness.keys", "The witnesses are not distinct cosignature keys within the caps.", Malformed
     OLD_SIZE = "witness.old-size", "The new checkpoint has fewer leaves than the old one.", Malformed
+    POLICY = "witness.policy", "The file is not a policy of witnesses (C2SP tlog-policy).", Malformed, TooLarge
     REQUEST = "witness.request", "The bytes are not a request to a witness (C2SP tlog-witness).", Malformed
     REQUEST_SIZE = "witness.request-size", "The request is over its cap.", TooLarge
-    ROOT = "witness.root", "Another checkpoint of this size was cosigned before.", Conflict
+    ROOT = "witness.root", "Another checkpoint of this size was cosigned before.", Untrusted
     SIGNATURE = "witness.signature", "The checkpoint is not signed by the key of its log.", Unauthorized
     SIZE = "witness.size", "The newest cosigned checkpoint has another size than the request says.", Conflict
+    NOTHING = "witness.nothing", "The witness has cosigned nothing of the log yet.", NotFound, Untrusted
     UNKNOWN_LOG = "witness.unknown-log", "The witness does not know the log.", NotFound

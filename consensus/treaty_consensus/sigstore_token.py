@@ -23,10 +23,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from . import canonical
+from . import canonical, ed25519
 from .codes import TokenCode
 from .did import Did, parse_key_id
 from .errors import Malformed, TooLarge, Unauthorized
@@ -165,10 +163,8 @@ def verify(token: IdentityToken, keys: Mapping[str, bytes]) -> None:
             f"{token.key_id[:120]} is not a key that its DID lists for authentication.",
             fix="Sign with a current key of the DID, or publish the key in its DID document first.",
         )
-    try:
-        Ed25519PublicKey.from_public_bytes(key).verify(token.signature, token.signing_input)
-    except InvalidSignature as error:
-        raise Unauthorized(TokenCode.SIGNATURE_INVALID, "The identity token's signature does not verify.") from error
+    if not ed25519.verify(key, token.signature, token.signing_input):
+        raise Unauthorized(TokenCode.SIGNATURE_INVALID, "The identity token's signature does not verify.")
 
 
 def _check(claims: _Claims, did: Did) -> None:

@@ -14,7 +14,7 @@ from treaty_registry import codes as registry
 from . import GENERATORS
 
 TABLES: dict[str, list[str]] = {
-    "codes-anchors": ["anchors", "equivocation", "log", "witness"],
+    "codes-anchors": ["anchors", "equivocation", "log", "upload", "witness"],
     "codes-attestation": ["attestation"],
     "codes-audit": ["audit", "mirror"],
     "codes-authentication": ["authentication"],
@@ -44,13 +44,13 @@ TABLES: dict[str, list[str]] = {
     ],
     "codes-canonical": ["canonical"],
     "codes-connection": ["connection", "peer"],
-    "codes-control": ["config", "control", "negotiated", "policy", "server", "system", "trust"],
+    "codes-control": ["config", "control", "negotiated", "policy", "server", "system", "trust", "watch"],
     "codes-did": ["did"],
     "codes-discovery": ["discovery"],
     "codes-document": ["document", "card"],
     "codes-egress": ["egress"],
     "codes-electorate": ["electorate", "vote"],
-    "codes-fence": ["fence", "keys", "database", "settings", "embedded"],
+    "codes-fence": ["fence", "node", "keys", "database", "settings", "embedded", "backup"],
     "codes-flow": ["flow"],
     "codes-frame": ["frame"],
     "codes-handler": ["handler"],

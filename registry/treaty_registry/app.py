@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from litestar import Litestar
+from litestar import Litestar, Response, route
 from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 
 from .pages.documentation import ARCHIVE
 from .pages.pages import Pages
+from .readable import ReadableLog
 from .registry import Registry
-from .routes import blobs, health, identities, log, names, openapi, pages, protocols, sigstore, standing, statements, topics
+from .routes import (
+    blobs,
+    feeds,
+    health,
+    identities,
+    log,
+    names,
+    nodes,
+    openapi,
+    pages,
+    protocols,
+    sigstore,
+    standing,
+    statements,
+    topics,
+)
 from .routes.responses import on_exception
 from .serving.bodies import MAX_BODY
 from .serving.cache import ResponseCache
 from .serving.fast_path import FastPath
 from .serving.views import PERIOD, Views
+from .telemetry.middleware import Observed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,11 +44,9 @@ if TYPE_CHECKING:
     from litestar.types import ASGIApp
 
 
-_ROUTES = [
-    statements.submit,
+_READS: list[HTTPRouteHandler] = [
     statements.statement,
     statements.proof,
-    blobs.upload,
     blobs.blob,
     protocols.search,
     protocols.versions,
@@ -44,13 +61,11 @@ _ROUTES = [
     standing.speakers,
     standing.standing,
     identities.identity,
-    identities.testimony,
     log.checkpoint,
     log.tile,
     log.log,
-    sigstore.signing_certificate,
-    sigstore.timestamp,
-    sigstore.log_entry,
+    feeds.log_feed,
+    feeds.subject_feed,
     sigstore.client_trust_config,
     sigstore.trusted_root,
     sigstore.rekor_checkpoint,
@@ -66,43 +81,75 @@ _ROUTES = [
     health.live,
     health.ready,
 ]
+_WRITES: list[HTTPRouteHandler] = [
+    statements.submit,
+    blobs.upload,
+    identities.testimony,
+    sigstore.signing_certificate,
+    sigstore.timestamp,
+    sigstore.log_entry,
+    nodes.proposals,
+]
 
 
 # It takes half a second, and is the same for every registry of this release.
 @lru_cache(maxsize=1)
 def openapi_document() -> bytes:
     """Return the OpenAPI document, made once from the routes in a separate application."""
-    absent = {name: Provide(lambda: None, sync_to_thread=False) for name in ("views", "pages", "services")}
+    absent = {name: Provide(lambda: None, sync_to_thread=False) for name in ("views", "pages", "registry", "services")}
     config = OpenAPIConfig(
         title="Treaty registry",
         version="1",
         description="Publish, elect and fetch what agents agree on. Errors are RFC 9457 problems with a stable `code`.",
         use_handler_docstrings=True,
     )
-    return openapi.encoded(Litestar(route_handlers=_ROUTES, dependencies=absent, openapi_config=config, logging_config=None))
+    return openapi.encoded(
+        Litestar(route_handlers=[*_WRITES, *_READS], dependencies=absent, openapi_config=config, logging_config=None)
+    )
 
 
-def create_app(registry: Registry, memory: ResponseCache | None = None, period: float = PERIOD, site: Path = ARCHIVE) -> ASGIApp:
-    """Return the application for an open registry. The registry must be closed after the application.
+def create_app(
+    log: ReadableLog,
+    memory: ResponseCache | None = None,
+    period: float = PERIOD,
+    site: Path = ARCHIVE,
+    views: Views | None = None,
+) -> ASGIApp:
+    """Return the application for an open registry, or for a mirror, which refuses writes. Close `log` after the application.
 
     `memory`: the cache of answers, by default a new one. `period`: the seconds that a bundle may be old (`views`). `site`: the
-    archive of the documentation (`pages.documentation`).
+    archive of the documentation (`pages.documentation`). `views`: the maker of answers, by default one of these values.
     """
-    views = Views(registry, memory, period)
+    views = views or Views(log, memory, period)
     shown = Pages(views, site)
     document = openapi_document()  # at the start, because it takes half a second and many clients may request it at once
-    services = sigstore.Services.of(registry)
+    values: dict[str, object] = {"openapi": document, "views": views, "pages": shown}
+    if isinstance(log, Registry):
+        writes = _WRITES
+        values |= {"registry": log, "services": sigstore.Services.of(log)}
+    else:
+        writes = [_refusing(handler, log) for handler in _WRITES]
     app = Litestar(
-        route_handlers=[*_ROUTES, openapi.schema],
-        dependencies={
-            "openapi": Provide(lambda: document, sync_to_thread=False),
-            "views": Provide(lambda: views, sync_to_thread=False),
-            "pages": Provide(lambda: shown, sync_to_thread=False),
-            "services": Provide(lambda: services, sync_to_thread=False),
-        },
+        route_handlers=[*writes, *_READS, openapi.schema],
+        dependencies={name: Provide(_constant(value), sync_to_thread=False) for name, value in values.items()},
         exception_handlers={Exception: partial(on_exception, shown)},
         openapi_config=None,
         request_max_body_size=MAX_BODY,
         logging_config=None,
     )
-    return FastPath(app, views, shown)
+    return Observed(FastPath(app, views, shown))
+
+
+def _refusing(handler: HTTPRouteHandler, log: ReadableLog) -> HTTPRouteHandler:
+    """Return a handler that answers the writes of `handler` with the refusal of a log that takes none."""
+
+    async def refuse() -> Response[bytes]:
+        assert log.refusal is not None, "only a registry takes writes"
+        raise log.refusal
+
+    # Before the body is read: no write needs one to be refused.
+    return route(sorted(handler.paths), http_method=sorted(handler.http_methods))(refuse)
+
+
+def _constant(value: object) -> Callable[[], object]:
+    return lambda: value

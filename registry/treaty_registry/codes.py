@@ -9,6 +9,22 @@ from treaty_consensus.codes import Code
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, Unauthorized, Unavailable, Untrusted
 
 
+class BackupCode(Code):
+    BEHIND = "backup.behind", "The log has signed leaves that the backup lacks.", Untrusted
+    BLOB = "backup.blob", "A blob is missing or damaged, so it cannot be backed up.", Untrusted
+    NONE = "backup.none", "The folder holds no complete backup.", NotFound
+    NOT_EMPTY = "backup.not-empty", "A log is where the backup is to be restored.", Conflict
+    OTHER_HISTORY = (
+        "backup.other-history",
+        "Backup and database, or backup and signed head, contradict each other.",
+        Conflict,
+        Untrusted,
+    )
+    OTHER_LOG = "backup.other-log", "The folder holds the backup of another log.", Conflict
+    UNPROVEN = "backup.unproven", "Nothing shows that the backup has every leaf that the log signed.", Refused
+    WITNESS = "backup.witness", "A witness does not say which head it cosigned last.", Unavailable
+
+
 class BlobsCode(Code):
     UNAVAILABLE = "blobs.unavailable", "The blob store does not answer.", Unavailable
 
@@ -27,6 +43,7 @@ class ControlCode(Code):
 class DatabaseCode(Code):
     FAILED = "database.failed", "PostgreSQL or a disk failed while the log was opened.", Unavailable
     MIGRATION = "database.migration", "A migration was applied to this database in another form.", Untrusted
+    NO_LOCK = "database.no-lock", "The database does not keep the leader's lock.", Refused
     NOT_DURABLE = "database.not-durable", "PostgreSQL runs with a setting that can lose commits.", Refused
     UNREACHABLE = "database.unreachable", "PostgreSQL does not answer.", Unavailable
 
@@ -45,7 +62,9 @@ class FenceCode(Code):
     BEHIND = "fence.behind", "The database is behind the record of signed heads, or forked from it.", Untrusted
     EXISTS = "fence.exists", "There is a record of signed heads, and its keys are missing.", Conflict
     HELD = "fence.held", "Another process signs on the data directory.", Unavailable
+    IGNORED = "fence.ignored", "The object store does not keep the conditions of a write.", Refused
     MISSING = "fence.missing", "The record of signed heads is missing.", NotFound
+    MOVED = "fence.moved", "Another node has advanced the record of signed heads.", Unavailable
     OTHER_LOG = "fence.other-log", "The record of signed heads is of another log.", Untrusted
     UNREADABLE = "fence.unreadable", "The record of signed heads is damaged.", Untrusted
 
@@ -70,6 +89,12 @@ class KeysCode(Code):
     MISMATCH = "keys.mismatch", "The keys do not belong together.", Untrusted
     MISSING = "keys.missing", "There is no key file.", NotFound
     MODE = "keys.mode", "Other users of the machine can read a key file.", Untrusted
+
+
+class NodeCode(Code):
+    CODE = "node.code", "The request comes from no node of this registry.", Unauthorized
+    REPEATED = "node.repeated", "The request of a node was taken before.", Conflict
+    REQUEST = "node.request", "The bytes are not a request of a node.", Malformed
 
 
 class QuotaCode(Code):
@@ -115,6 +140,25 @@ class RegistryLogCode(Code):
     UNAVAILABLE = "log.unavailable", "The log did not confirm the statement; it may be logged. Retry.", Unavailable
 
 
+class RegistryMirrorCode(Code):
+    BEHIND = "mirror.behind", "The mirror could not follow its registry for two minutes.", Unavailable
+    BLOB = "mirror.blob", "The registry does not serve a blob that a logged statement names.", Unavailable
+    DIRECTORY = (
+        "mirror.directory",
+        "The data directory belongs to another mirror, or to a registry.",
+        Conflict,
+        NotFound,
+        Untrusted,
+    )
+    INCOMPLETE = "mirror.incomplete", "A head was signed that the mirror to be promoted lacks.", Untrusted
+    KEYS = "mirror.keys", "The keys are not those of the mirrored log.", Conflict
+    READ_ONLY = "mirror.read-only", "A mirror takes no writes; the refusal names the address of the registry.", Refused
+    STOPPED = "mirror.stopped", "The log broke a rule or signed two histories; the mirror stopped.", Unavailable, Untrusted
+    UNFINISHED = "mirror.unfinished", "The mirror has leaves that are not verified and stored yet.", Conflict
+    UNPROVED = "mirror.unproved", "Nothing proves that the mirror to be promoted is complete.", Conflict, Unavailable
+    TRUSTED_ROOT = "mirror.trusted-root", "The trusted root is not the one that the genesis pins.", Unavailable, Untrusted
+
+
 class RegistryParametersCode(Code):
     FILE = "parameters.file", "The file does not state parameters, or is too large.", Malformed, TooLarge
 
@@ -142,7 +186,12 @@ class RegistryWitnessCode(Code):
     HISTORY = "witness.history", "The witness has cosigned another history of the log.", Untrusted
     KEY = "witness.key", "The key file of the witness is damaged.", Untrusted
     KEY_MODE = "witness.key-mode", "Other users of the machine can read the witness key.", Untrusted
-    LOGS = "witness.logs", "A log is known by more than one key, or by one of another type.", Malformed
+    LOGS = (
+        "witness.logs",
+        "A log is known by two keys or one of another type, or the list is too long.",
+        Malformed,
+        TooLarge,
+    )
     NO_KEY = "witness.no-key", "The data directory has no witness.", NotFound
     OTHER_NAME = "witness.other-name", "The witness in the data directory has another name.", Conflict
     QUORUM = "witness.quorum", "Fewer witnesses are configured than the parameters require.", Unavailable
@@ -150,6 +199,7 @@ class RegistryWitnessCode(Code):
     REFUSED = "witness.refused", "The witness answered with an unexpected status.", Unavailable
     SILENT = "witness.silent", "The witness did not answer within 5 seconds.", Unavailable
     STORAGE = "witness.storage", "The witness cannot record checkpoints now.", Unavailable
+    UPLOAD = "witness.upload", "The upload does not continue the copy of the log.", Conflict
     UNREACHABLE = "witness.unreachable", "The witness cannot be reached.", Unavailable
 
 
@@ -171,11 +221,18 @@ class ServiceCode(Code):
 
 
 class SettingsCode(Code):
+    BASE_URL = "settings.base-url", "Agents cannot use the URL as the address of a registry.", Malformed
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
+    DATABASE = "settings.database", "The URL of the database is not one of PostgreSQL.", Malformed
+    NODE = "settings.node", "The settings of a node are missing or do not fit.", Malformed
+    METRICS_ADDRESS = "settings.metrics-address", "The text is no address for metrics.", Malformed
     ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
     OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
+    PORT = "settings.port", "The number is no port.", Malformed
+    QUOTA = "settings.quota", "The factor of the quotas is not a positive number.", Malformed
     TLS = "settings.tls", "The files are no certificate chain and its key.", Malformed
     TRUSTED_PROXY = "settings.trusted-proxy", "The text is no address and no network.", Malformed
+    VARIABLE = "settings.variable", "An environment variable is no setting of this command.", Malformed
     WITNESS = "settings.witness", "The text is not a witness.", Malformed
 
 

@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from treaty_consensus.errors import NotFound
+from treaty_consensus.errors import Conflict, NotFound
+from treaty_consensus.log.checkpoint import Checkpoint
 
-from .codes import KeysCode
+from .codes import KeysCode, RegistryMirrorCode
 from .keys import Operator, create_operator, load_operator
-from .log.fence import create_fence
-from .settings import Settings
+from .log.fence import Fence, HeadRecord, create_fence, read_fence
+from .log.stored_fence import StoredFence
+from .settings import MIRROR_MARK, Settings
 from .storage.embedded import embedded_postgres
 
 _log = structlog.get_logger(__name__)
@@ -35,6 +37,12 @@ def open_operator(settings: Settings) -> Operator:
     Raises `NotFound` when there are no keys and no origin to make them for, and `Conflict` when the settings name another
     origin.
     """
+    if (settings.data / MIRROR_MARK).exists():
+        raise Conflict(
+            RegistryMirrorCode.DIRECTORY,
+            f"{settings.data} is a mirror, which signs nothing.",
+            fix="Serve it with: treaty-registry mirror. If its registry is gone for good: treaty-registry promote",
+        )
     if not settings.keys.exists():
         if settings.origin is None:
             raise NotFound(
@@ -52,9 +60,31 @@ def open_operator(settings: Settings) -> Operator:
             )
         # The fence first. A crash after it leaves a record of the empty tree, which the next start replaces. Keys
         # without a record would be refused at every start.
-        create_fence(settings.fence, settings.origin)
+        _create_record(settings, settings.origin)
         create_operator(settings.keys, settings.origin)
     operator = load_operator(settings.keys)
     # An origin is permanent. A different one in the settings is an error and never a rename.
     settings.check_origin(operator.origin)
     return operator
+
+
+def open_record(settings: Settings, origin: str) -> HeadRecord:
+    """Open the record of the newest signed head. Blocking. Raises as `Fence` and `StoredFence`."""
+    if settings.head_object is not None:
+        return StoredFence(settings.head_object, origin)
+    return Fence(settings.fence, origin, shared=settings.node is not None)
+
+
+def read_record(settings: Settings, origin: str) -> Checkpoint:
+    """Return the record without opening it for writing. Blocking. Raises as `open_record`."""
+    if settings.head_object is not None:
+        return StoredFence(settings.head_object, origin).record
+    return read_fence(settings.fence, origin)
+
+
+def _create_record(settings: Settings, origin: str) -> None:
+    if settings.head_object is not None:
+        StoredFence.create(settings.head_object, origin)
+    else:
+        settings.fence.parent.mkdir(parents=True, exist_ok=True)
+        create_fence(settings.fence, origin)

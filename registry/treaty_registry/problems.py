@@ -36,6 +36,7 @@ from treaty_consensus.errors import (
 
 from .codes import HttpCode
 from .storage.postgres import database_silent, is_outage
+from .telemetry.measures import count_refusal
 
 MEDIA_TYPE = "application/problem+json"
 REFUSAL_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -121,6 +122,7 @@ def problem_of(error: Exception) -> Problem:
 def http_problem(status: int, detail: str = "", *, headers: tuple[tuple[str, str], ...] = ()) -> Problem:
     """Return a refusal by HTTP itself. `detail` replaces the default sentence of the status."""
     code, sentence = _STATUSES.get(status, _STATUSES[400])
+    count_refusal(code)
     return Problem(status, code, HTTPStatus(status).phrase, detail or sentence, headers=headers)
 
 
@@ -138,6 +140,7 @@ def _of_framework(error: HTTPException) -> Problem:
 
 
 def _of_treaty(error: TreatyError) -> Problem:
+    count_refusal(error.code)
     family = next(family for family in type(error).__mro__ if family in _FAMILIES or family is TreatyError)
     status, title = _FAMILIES.get(family, (HTTPStatus.UNPROCESSABLE_ENTITY, "Refused"))
     headers: tuple[tuple[str, str], ...] = ()

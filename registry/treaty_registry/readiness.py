@@ -16,6 +16,7 @@ from .codes import ServiceCode
 from .log.checkpoints import RENEWAL
 from .log.clock import LogClock
 from .log.leader import Leader
+from .nodes import Nodes
 from .storage.postgres import DATABASE_ERRORS, Pool, database_silent
 from .storage.space import FreeSpace
 
@@ -26,12 +27,15 @@ _PATIENCE = 1.0
 class Readiness:
     """The checks. For one event loop; call `close` at the end."""
 
-    def __init__(self, leader: Leader, clock: LogClock, rooms: Sequence[FreeSpace], pool: Pool) -> None:
-        """`rooms`: the free space of the disks that a write needs."""
+    def __init__(
+        self, leader: Leader, clock: LogClock, rooms: Sequence[FreeSpace], pool: Pool, nodes: Nodes | None = None
+    ) -> None:
+        """`rooms`: the free space of the disks that a write needs. `nodes`: the other nodes, to which this one sends writes."""
         self._leader = leader
         self._clock = clock
         self._rooms = rooms
         self._pool = pool
+        self._nodes = nodes
         self._question: asyncio.Task[bool] | None = None
 
     def permit_write(self) -> None:
@@ -47,8 +51,9 @@ class Readiness:
         head = self._leader.head
         if self._leader.fault is not None:
             raise _not_ready(f"the last write failed ({type(self._leader.fault).__name__})")
-        if not self._leader.leads or head is None:
-            raise _not_ready("this process does not lead the log")
+        followed = self._nodes.led_elsewhere if self._nodes is not None else None
+        if head is None or not (self._leader.leads or followed):
+            raise _not_ready("no process leads the log" if self._nodes else "this process does not lead the log")
         if not await self._database_answers():
             raise database_silent()
         # One renewal may be late. After two, readers see a stale log.

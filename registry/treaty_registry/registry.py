@@ -10,21 +10,14 @@ and pass it to each. Methods raise `Unavailable` when PostgreSQL does not answer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
-from typing import TypeAlias
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
-import structlog
-
-from treaty_client.network.did_documents import DidDocument, fetch_did_document
-from treaty_client.network.egress import EgressGuard
-from treaty_client.network.hosts import Address, Network
-from treaty_consensus import canonical
-from treaty_consensus.did import Did, parse_did
+from treaty_consensus.did import parse_did
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.principals import SuffixList
-from treaty_consensus.errors import NotFound, TreatyError, Unauthorized, Unavailable
+from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable
+from treaty_consensus.kinds import Decision, Identity, Parameters
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
 from treaty_consensus.statement import Verified
@@ -32,24 +25,32 @@ from treaty_consensus.statement import Verified
 from . import projection
 from .admission.identities import Identities
 from .admission.intake import Intake
+from .admission.spent_tokens import SpentTokens
+from .admission.sweeping import sweep
 from .admission.uploads import Uploads
-from .codes import RegistryIdentityCode, RegistryStatementCode
-from .data_directory import open_operator, running_database
+from .codes import RegistryIdentityCode
+from .data_directory import open_operator, open_record, running_database
 from .keys import Operator, Testimony
 from .log.changes import Changes
 from .log.checkpoints import RENEWAL, CheckpointSigner, Head
 from .log.clock import Clock, LogClock, ReadUptime, machine_clock, machine_uptime
 from .log.entry import Entry, Logged
-from .log.fence import Fence
+from .log.fence import HeadRecord
 from .log.leader import Leader
+from .log.proposals import Proposal
 from .log.reader import LogReader
 from .log.seen_checkpoints import SeenCheckpoints
-from .log.sequencer import Proposal, Sequencer
+from .log.sequencer import Sequencer
+from .log.tile_store import TileStore
 from .log.witnesses import WitnessClient
+from .nodes import Nodes
+from .operator.announcements import Announcements
 from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
-from .operator.parameters import Announced, Draft, ParametersStatus, read_draft, read_parameters_status
-from .operator.schedule import Schedule, read_timetable
+from .operator.parameters import Draft, read_draft
+from .operator.schedule import Schedule, Timetable, read_timetable
+from .outbound import Resolve, guarded, network_of
+from .readable import ReadableLog
 from .readiness import Readiness
 from .settings import Settings
 from .sigstore_authority.keys import AuthorityKeys
@@ -62,18 +63,20 @@ __all__ = ["Head", "Registry"]
 
 _PATIENCE = 10.0
 """Seconds to wait at a start for the lock of the previous process, which may still be stopping."""
-_SWEEP = 600  # seconds between two deletions of expired uploads and tokens
-
-Resolve: TypeAlias = Callable[[Did], Awaitable[DidDocument]]
-
-_log = structlog.get_logger(__name__)
 
 
-class Registry:
+class Registry(ReadableLog):
     """A log with all its services. Made by `open`."""
 
     def __init__(
-        self, settings: Settings, operator: Operator, fence: Fence, pool: Pool, database: str, clock: LogClock, resolve: Resolve
+        self,
+        settings: Settings,
+        operator: Operator,
+        fence: HeadRecord,
+        pool: Pool,
+        database: str,
+        clock: LogClock,
+        resolve: Resolve,
     ) -> None:
         self.origin = operator.origin
         self.base_url = settings.reached_at(operator.origin)
@@ -87,8 +90,9 @@ class Registry:
         self.clock: Clock = clock.now
         self.blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
         self._database = database
-        self._operator = operator
         self.uploads = Uploads(pool, self.blobs)
+        self._tokens = SpentTokens(pool)
+        self.spend = self._tokens.spend
         self.reader = LogReader(pool)
         self._identities = Identities(
             pool=pool,
@@ -99,16 +103,43 @@ class Registry:
             clock=self.clock,
         )
         self.changes = Changes()
-        """The changes of the leaves that this process logged since it last took over the log. Replaced at each take-over."""
+        """The changes of the leaves that this process has seen since the last take-over. Replaced at each one."""
         signer = CheckpointSigner(operator.log_key, operator.clock_key)
         self.leader = Leader(lead=self._take_lead, apply=self._project, fence=fence, signer=signer, clock=clock)
+        self.nodes: Nodes | None = None
+        """The other nodes of this registry; None for the only process."""
+        if settings.node is not None:
+            self.nodes = Nodes(
+                url=settings.node,
+                database=database,
+                pool=pool,
+                blobs=self.blobs,
+                leader=self.leader,
+                keys=(operator.log_key, self.clock_key),
+                network=network_of(settings),
+                lead=lambda: self.sequencer.lead(),  # noqa: PLW0108 (made below)
+                learned=self._learn,
+            )
         rooms = [] if settings.database else [FreeSpace(settings.data / "postgres", "database", DATABASE_ROOM)]
-        self._readiness = Readiness(self.leader, clock, [*rooms, *filter(None, [self.blobs.room])], pool)
+        self.disks = [*rooms, *filter(None, [self.blobs.room])]
+        self._readiness = Readiness(self.leader, clock, self.disks, pool, self.nodes)
         self.accept_clock = clock.accept
-        self._witnesses = WitnessClient(settings.witnesses, _network(settings), self.leader, self.reader)
-        self.sequencer = Sequencer(self.leader, self.blobs, self._identities.committed, RENEWAL, self._readiness.permit_write)
-        self._intake = Intake(
-            pool=pool,
+        self._tiles = TileStore(settings.tiles, self.log_key, self.leader, self.reader) if settings.tiles else None
+        self.witnesses = WitnessClient(settings.witnesses, network_of(settings), self.leader, self.reader)
+        self._add_writers(settings, operator)
+
+    def _add_writers(self, settings: Settings, operator: Operator) -> None:
+        """Add the parts that write, which stand on the ones that read."""
+        self.sequencer = Sequencer(
+            self.leader,
+            self.blobs,
+            self._identities.committed,
+            RENEWAL,
+            self._readiness.permit_write,
+            self.nodes.send if self.nodes else None,
+        )
+        self.intake = Intake(
+            pool=self.pool,
             origin=self.origin,
             operator=operator.did,
             quotas=settings.quotas,
@@ -119,18 +150,23 @@ class Registry:
             sequencer=self.sequencer,
             reader=self.reader,
         )
-        # For pages: foreign blobs are read where admission checks them.
-        self.read_blobs = self._intake.read
+        self.checker = self.intake.checker
         self.decisions = Decisions(
-            pool=pool,
+            pool=self.pool,
             blobs=self.blobs,
             uploads=self.uploads,
             operator=operator,
             sequencer=self.sequencer,
             clock=self.clock,
-            witnesses=self._witnesses,
+            witnesses=self.witnesses,
+            dask=settings.dask,
         )
-        self.schedule = Schedule(lambda: read_timetable(pool), self.decide, self.clock)
+        self._announcements = Announcements(
+            pool=self.pool, uploads=self.uploads, operator=operator, sequencer=self.sequencer, clock=self.clock
+        )
+        self.announce = self._announcements.announce
+        self.parameters_status = self._announcements.status
+        self.schedule = Schedule(self._timetable, self.decide, self.clock)
 
     @classmethod
     @asynccontextmanager
@@ -154,27 +190,31 @@ class Registry:
             database = await stack.enter_async_context(running_database(settings))
             operator = await asyncio.to_thread(open_operator, settings)
             # Locked before the log is opened: a second process on this directory ends here.
-            fence = await asyncio.to_thread(Fence, settings.fence, operator.origin)
+            fence = await asyncio.to_thread(open_record, settings, operator.origin)
             stack.callback(fence.close)
             async with connect(database) as connection:
                 await migrate(connection)
             pool = await stack.enter_async_context(open_pool(database))
             uptime = uptime or (machine_uptime if clock is machine_clock else lambda: None)
-            registry = cls(
-                settings, operator, fence, pool, database, LogClock(clock, uptime, fence.signed), resolve or _guarded(settings)
-            )
+            # The head of an empty log is shown to no one. Its time must not keep a new log from starting once a wrong clock is
+            # right: no process would run that could accept the clock.
+            log_clock = LogClock(clock, uptime, fence.signed if fence.record.size else None)
+            registry = cls(settings, operator, fence, pool, database, log_clock, resolve or guarded(settings))
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
-            stack.push_async_callback(registry._readiness.close)
-            stack.push_async_callback(registry._intake.close)
-            stack.push_async_callback(registry._witnesses.close)
+            for part in (registry._readiness, registry.intake, registry.witnesses, registry.nodes):
+                if part is not None:
+                    stack.push_async_callback(part.close)
             stack.push_async_callback(registry.sequencer.stop)
             await registry.sequencer.start(patience=_PATIENCE)
-            await registry._begin(first or Draft(development_parameters()))
+            if registry.nodes is not None:
+                await registry.nodes.begin(_PATIENCE)
+            await registry._announcements.begin(first or Draft(development_parameters()))
             # After the first leaves, because the electorate is read from them.
-            await registry._intake.refresh()
+            await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
-            for work in (registry._sweep(), registry.schedule.run(), registry._witnesses.run()):
+            others = [part.run() for part in (registry.nodes, registry._tiles) if part is not None]
+            for work in (sweep(registry.uploads, registry._tokens), registry.schedule.run(), registry.witnesses.run(), *others):
                 stack.callback(asyncio.create_task(work).cancel)
             yield registry
 
@@ -187,23 +227,22 @@ class Registry:
     @property
     def failing_witnesses(self) -> Mapping[str, str]:
         """Return the witnesses that do not cosign now: name → code of the reason."""
-        return self._witnesses.failing
+        return self.witnesses.failing
 
     async def check_ready(self) -> None:
-        """Raise `Unavailable` with the reason when this process takes no writes now. Takes about a second at most."""
+        """Raise `Unavailable` with the reason when this process takes no writes now."""
         await self._readiness.check()
 
     async def is_ready(self) -> bool:
         """Whether this process takes writes now."""
-        try:
+        with suppress(Unavailable):
             await self._readiness.check()
-        except Unavailable:
-            return False
-        return True
+            return True
+        return False
 
     def begin_stop(self) -> None:
         """Prepare to stop within seconds: refuse all contents whose check has not begun."""
-        self._intake.begin_stop()
+        self.intake.begin_stop()
 
     async def submit(self, leaves: Sequence[bytes], *, source: str | None = None) -> list[Logged | TreatyError]:
         """Log statements that came from the IP address `source`. Returns one result per leaf, in order; leaves are judged
@@ -212,7 +251,7 @@ class Registry:
         A statement that is logged already gets the receipt of its first leaf, even if its author's keys have changed since.
         Raises `Unavailable` when quotas or a full queue refuse all of them.
         """
-        return await self._intake.submissions.submit(leaves, source)
+        return await self.intake.submissions.submit(leaves, source)
 
     async def put_blob(self, sha256: str, leaf: bytes, data: bytes, *, source: str | None = None) -> bool:
         """Store an upload until the statement `leaf` that names it is logged. True when it was not stored before.
@@ -220,16 +259,11 @@ class Registry:
         Raises the errors that `submit` reports for the statement, `Refused` or `Malformed` when the two do not fit, and `Gone`
         when these bytes were withdrawn.
         """
-        return await self._intake.submissions.upload(sha256, leaf, data, source)
+        return await self.intake.submissions.upload(sha256, leaf, data, source)
 
     def charge_service(self, source: str | None) -> None:
         """Charge one request to the Sigstore services to an IP address. Raises `Unavailable`."""
-        self._intake.submissions.charge_service(source)
-
-    async def blob(self, sha256: str) -> bytes:
-        """Return a blob that a logged statement names. Raises `NotFound`, also for a pending upload, or `Gone` when it was
-        withdrawn."""
-        return await self.uploads.served(canonical.parse_digest(sha256))
+        self.intake.submissions.charge_service(source)
 
     async def append(self, leaf: bytes) -> LoggedLeaf:
         """Log a Sigstore leaf. Raises `Malformed`, `TooLarge` or `Unavailable`."""
@@ -238,35 +272,8 @@ class Registry:
         if isinstance(position, TreatyError):
             raise position
         assert position.proof is not None, "Sigstore leaves are always new"
-        return LoggedLeaf(position.index, position.head.size, position.proof, position.head.root, position.head.note.decode())
-
-    async def leaves(self, indexes: Iterable[int], head: Head | None = None) -> dict[int, bytes]:
-        """Return the leaves at `indexes`. Raises `NotFound` when one is not below the head."""
-        return await self.reader.leaves(indexes, head or self.head)
-
-    async def inclusion(self, indexes: Iterable[int], head: Head | None = None) -> dict[int, list[bytes]]:
-        """Return inclusion proofs at `head`. Raises `NotFound` when an index is not below it."""
-        return await self.reader.inclusion(indexes, head or self.head)
-
-    async def consistency(self, old: int, head: Head | None = None) -> list[bytes]:
-        """Return the consistency proof from the tree of `old` leaves to `head`. Raises `NotFound` when the head is smaller."""
-        return await self.reader.consistency(old, head or self.head)
-
-    async def receipt(self, statement_id: str, head: Head | None = None) -> bytes:
-        """Return the receipt (C2SP tlog-proof) of the statement with this id. Raises `NotFound`."""
-        canonical.parse_digest(statement_id)
-        at = head or self.head
-        index = (await self.reader.index_of([statement_id], at)).get(statement_id)
-        if index is None:
-            raise NotFound(RegistryStatementCode.NOT_LOGGED, f"The statement {statement_id} is not in this log.")
-        return (await self.reader.receipts([index], at))[index]
-
-    async def tile(self, path: str, head: Head | None = None) -> bytes | None:
-        """Return a hash tile or entry bundle by its path, such as /tile/0/x001/234.p/5 or /tile/entries/000.
-
-        None when the log is not large enough yet. Raises `Malformed` when it is not the path of a tile.
-        """
-        return await self.reader.tile(path, head or self.head)
+        signed = position.signed
+        return LoggedLeaf(position.index, signed.checkpoint.size, position.proof, signed.checkpoint.root, signed.note.decode())
 
     async def authentication_keys(self, did: str) -> Mapping[str, bytes]:
         """Return the current keys of a DID: DID URL → raw Ed25519. They are the keys that a new statement would be judged by.
@@ -284,17 +291,7 @@ class Registry:
 
         `source`: the IP address of the request. Raises as `Identities.testimony`, and `Unavailable` (`quota.*`).
         """
-        return await self._intake.admission.testimony(parse_did(did), key_id, source)
-
-    async def spend(self, token: str, until: datetime) -> bool:
-        """Return True for the first caller with this `token` (64 hex digits), in any process and after any restart; False for
-        later ones.
-
-        It may be forgotten after `until`.
-        """
-        # One statement decides which of several callers is first, in any number of processes.
-        spent = "insert into spent_tokens (token, expires) values ($1, $2) on conflict do nothing returning true"
-        return bool(await self.pool.fetchval(spent, bytes.fromhex(canonical.parse_digest(token)), until))
+        return await self.intake.admission.testimony(parse_did(did), key_id, source)
 
     async def decide(self) -> list[Decided]:
         """Close the open epoch: compute, sign and log the decision of every topic with a report or a ballot, in one commit.
@@ -303,12 +300,9 @@ class Registry:
         before that it raises `Refused` (`decision.early`). Also raises `Refused`, `Untrusted` or `Unavailable`.
         """
         # A shielded task: the caller may be cancelled, but a thread that replays the log cannot be.
-        return await asyncio.shield(asyncio.create_task(self._close_epoch()))
-
-    async def _close_epoch(self) -> list[Decided]:
-        decided = await self.decisions.close_epoch()
+        decided = await asyncio.shield(asyncio.create_task(self.decisions.close_epoch()))
         # Standings and the electorate change only with an epoch.
-        await self._intake.refresh()
+        await self.intake.refresh()
         return decided
 
     async def _suffixes(self) -> SuffixList | None:
@@ -316,21 +310,6 @@ class Registry:
         if terms is None:
             return None
         return await asyncio.to_thread(SuffixList, await self.blob(terms.suffix_list.sha256))
-
-    async def parameters_status(self) -> ParametersStatus:
-        """Return the parameters in force, the announced ones, and the time when the open epoch closes."""
-        return await read_parameters_status(self.pool)
-
-    async def announce(self, draft: Draft) -> Announced:
-        """Log parameters that hold from the next epoch on. Raises the errors of `Draft.check`, and `Unavailable`."""
-        await asyncio.to_thread(draft.check)
-        verified = await self._state_parameters(draft)
-        (position,) = await self.sequencer.submit([Proposal(verified.statement.leaf, verified)])
-        if isinstance(position, TreatyError):
-            raise position
-        found = await self.parameters_status()
-        holds = found.in_force.statement == verified.statement.id  # an epoch may have closed meanwhile
-        return Announced(verified.statement.id, position.index, found.epoch if holds else found.epoch + 1)
 
     async def rebuild(self) -> Rebuilt:
         """Derive every table from the leaves again and correct the rows that differ. Writers wait, readers do not.
@@ -354,46 +333,24 @@ class Registry:
         await projection.apply(connection, entries)
         self.changes.record(entries)
 
-    async def _begin(self, draft: Draft) -> None:
-        """Log the first two leaves of a new log: its genesis and the constants of its election."""
-        if self.head.size:
-            return
-        genesis = self._operator.state(self._operator.genesis(), issued=self.clock())
-        parameters = await self._state_parameters(draft)
-        async with self.sequencer.exclusive() as writer:
-            # One commit: no log has a genesis without parameters.
-            await writer.append([genesis, parameters])
+    async def _learn(self, entries: Sequence[Entry] | None) -> None:
+        """Take in the leaves of a head that another node released. None: any leaf may be among them."""
+        bodies = [entry.statement.body for entry in entries or () if entry.statement]
+        if entries is None:
+            self.changes = Changes()
+        else:
+            self.changes.record(entries)
+        if entries is None or any(isinstance(body, Identity) for body in bodies):
+            self._identities.forget()
+        # At a start nothing is served yet, and `open` reads them itself.
+        if self.leader.head and (entries is None or any(isinstance(body, Decision | Parameters) for body in bodies)):
+            await self.intake.refresh()
 
-    async def _state_parameters(self, draft: Draft) -> Verified:
-        for digest, data in draft.blobs.items():
-            # The blob first: a statement must not name bytes that are not here.
-            await self.uploads.hold_own(digest, data)
-        return self._operator.state(draft.parameters, issued=self.clock())
+    async def _timetable(self) -> Timetable | None:
+        # Only the leader can close an epoch.
+        return await read_timetable(self.pool) if self.nodes is None or self.leader.leads else None
 
     async def _log_own(self, verified: Verified) -> None:
         (outcome,) = await self.sequencer.submit([Proposal(verified.statement.leaf, verified)])
         if isinstance(outcome, TreatyError):
             raise outcome
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(_SWEEP)
-            try:
-                await self.uploads.expire()
-                await self.pool.execute("delete from spent_tokens where expires < now()")
-            # The next sweep tries again. The rest only costs space.
-            except Exception as error:
-                _log.error("expired uploads not swept", error=str(error))
-
-
-def _network(settings: Settings) -> Network:
-    return Network({host: Address(*address) for host, address in settings.resolve.items()}, settings.ca)
-
-
-def _guarded(settings: Settings) -> Resolve:
-    guard = EgressGuard(_network(settings))
-
-    async def resolve(did: Did) -> DidDocument:
-        return await fetch_did_document(did, guard)
-
-    return resolve

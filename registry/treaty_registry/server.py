@@ -14,10 +14,13 @@ import msgspec
 
 from .app import create_app
 from .listening import Listening
+from .observation import RegistryState, metrics_served
 from .operator.control import Command, control_socket
 from .operator.parameters import Announced, Draft
 from .registry import Registry
+from .serving.views import Views
 from .settings import Settings
+from .storage.objects import check_store
 
 _SWITCH = 0.0005  # seconds
 
@@ -29,17 +32,22 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     """
     limits = replace(settings.connections, exempt=settings.proxies.trusts)
     listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key, limits)
-    # Before the registry opens: a taken port must not cost a start and a stop of the database.
+    # Before the registry opens: a taken port must not cost a start and a stop of the database, and a mistake in a setting must
+    # not leave a log behind.
     listening.check()
-    with _ended_by_sigterm():
+    check_store(settings.blobs)
+    with ended_by_sigterm():
         async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
-            app = create_app(registry)
-            _settle()
-            await listening.serve(app, lambda: ready(registry), registry.begin_stop)
+            views = Views(registry)
+            state = RegistryState(registry, views, asyncio.get_running_loop())
+            async with metrics_served(settings.metrics, state):
+                app = create_app(registry, views=views)
+                settle()
+                await listening.serve(app, lambda: ready(registry), registry.begin_stop)
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
+def ended_by_sigterm() -> Iterator[None]:
     """End the block at SIGTERM, as `listening.serve` does later with its own handler.
 
     By default SIGTERM ends the process at once, and a database that is being started would stay without a user.
@@ -62,7 +70,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         task.uncancel()
 
 
-def _settle() -> None:
+def settle() -> None:
     """Configure the interpreter so that the objects of the start cost nothing while requests are answered."""
     # A full garbage collection visits every object, which blocks all answers for a tenth of a second.
     # Modules, routes and schemas are permanent, so they are excluded after this one collection.

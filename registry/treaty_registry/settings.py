@@ -3,7 +3,8 @@
 The data directory is created by the first start, and must be backed up as a whole:
 
     DATA/keys/        0700: the log's, the clock's and the operator's key, and the Sigstore authority's
-    DATA/head         the fence: the newest head that was ever signed (see `fence`); never restore an old copy of it
+    DATA/head         the fence: the newest head that was ever signed (see `fence`), unless `head` names another place; never
+                      restore an old copy of it
     DATA/blobs/       documents, cards, wheels, …, unless `blobs` names an object store
     DATA/postgres/    the embedded database, unless `database` names a server
     DATA/run/         0700: the control socket of the running server
@@ -12,19 +13,26 @@ The data directory is created by the first start, and must be backed up as a who
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from treaty_client.registries.trust import parse_base_url
+from treaty_client.base_url import parse_base_url
 from treaty_consensus.errors import Conflict, Malformed
 from treaty_consensus.log.note import VerifierKey
-from treaty_consensus.log.witness import Quorum
+from treaty_consensus.log.policy import WitnessPolicy
+from treaty_consensus.log.witness import MAX_COSIGNERS, Quorum
 from treaty_consensus.protocol import is_origin
 
 from .codes import SettingsCode
 from .connections import ConnectionLimits
 from .networks import TrustedProxies
+from .storage.objects import local_path
+
+MIRROR_MARK = "mirror.json"
+"""The file of a data directory that is a mirror's (`mirroring.directory`). A registry never signs there."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,10 @@ class Quotas:
     uploads: Rate = Rate(32 * 1024, 192 * 1024 * 1024)
 
     def times(self, factor: float) -> Quotas:
-        """Return these quotas, each multiplied by `factor`."""
+        """Return these quotas, each multiplied by `factor`. Raises `Malformed` (`settings.quota`) unless it is positive."""
+        # A quota of nothing, or of NaN, would refuse every write.
+        if not (math.isfinite(factor) and factor > 0):
+            raise Malformed(SettingsCode.QUOTA, f"{factor} is no factor for quotas.", fix="Give a positive number: --quota 2")
         return Quotas(
             self.principal.times(factor),
             self.prefix.times(factor),
@@ -111,6 +122,36 @@ class WitnessName:
             ) from error
 
 
+def witnesses_of(policy: WitnessPolicy) -> tuple[WitnessName, ...]:
+    """Return the witnesses of a policy that have a URL. Raises `Malformed` (`settings.witness`)."""
+    return tuple(WitnessName.parse(f"{each.url}#{each.key}") for each in policy.witnesses if each.url is not None)
+
+
+@dataclass(frozen=True)
+class MetricsAddress:
+    """The address at which the metrics are served. They are for the operator alone, so it is on loopback by default."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> MetricsAddress:
+        """Parse PORT, IP:PORT or [IPV6]:PORT. Raises `Malformed` (`settings.metrics-address`)."""
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+        try:
+            number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+            if not 0 < number < 65536:
+                raise ValueError(port)
+            return cls(str(ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)), number)
+        except ValueError as error:
+            raise Malformed(
+                SettingsCode.METRICS_ADDRESS,
+                f"Not an address for metrics: {text[:80]!r}.",
+                fix="Name a port of this machine, or an IP address and a port: 9464, 127.0.0.1:9464, [::1]:9464.",
+            ) from error
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of one registry. Raises `Malformed` for invalid values.
@@ -120,7 +161,11 @@ class Settings:
     None starts the embedded server. `blobs`: the URL of an object store; None uses a folder of the data directory. `resolve`:
     HOST → (address, port): hosts whose DID documents are fetched from there only, even if the address is not public. `ca`: a PEM
     file of additional roots for them. `parameters`: a file with the constants of a new log's election (`operator.parameters`);
-    None makes a development electorate. `witnesses`: the witnesses that cosign the log.
+    None makes a development electorate. `witnesses`: the witnesses that cosign the log. `head`: the URL of the record of the
+    newest signed head; None uses a file of the data directory. `node`: the URL at which the other nodes of this registry reach
+    this process; None when it is the only one. `tiles`: the URL of an object store to copy the log to. `dask`: the address of
+    a Dask scheduler, whose workers verify and count when an epoch closes. `metrics`: the address of the metrics; None serves
+    none.
     """
 
     data: Path
@@ -139,6 +184,11 @@ class Settings:
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     witnesses: tuple[WitnessName, ...] = ()
     parameters: Path | None = None
+    head: str | None = None
+    node: str | None = None
+    tiles: str | None = None
+    dask: str | None = None
+    metrics: MetricsAddress | None = None
 
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):
@@ -149,9 +199,46 @@ class Settings:
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Malformed(SettingsCode.TLS, "TLS needs both a certificate and its key.", fix="Give --tls-cert and --tls-key.")
-        # One witness is one public key. The same key under two names would count twice.
-        if self.witnesses:
-            Quorum(tuple(witness.key for witness in self.witnesses), 1)
+        if not 0 < self.port < 65536:
+            raise Malformed(SettingsCode.PORT, f"{self.port} is no port.", fix="Choose one from 1 to 65535: --port")
+        if self.database is not None:
+            _check_database(self.database)
+        if self.base_url is not None:
+            _check_base_url(self.base_url)
+        self._check_witnesses()
+        self._check_node()
+
+    def _check_witnesses(self) -> None:
+        keys = [witness.key for witness in self.witnesses]
+        for key in keys:
+            Quorum((key,), 1)
+        # The same key under two names would count twice. A witness may have a key of each type, under one name.
+        if len({key.public for key in keys}) != len(keys) or len(keys) > 2 * MAX_COSIGNERS:
+            raise Malformed(
+                SettingsCode.WITNESS,
+                f"Two witnesses have the same key, or there are more than {2 * MAX_COSIGNERS}.",
+                fix="Name each key of a witness once.",
+            )
+
+    def _check_node(self) -> None:
+        if self.node is None:
+            return
+        # What nodes do not share they would each have for themselves: another log, other blobs, another record.
+        missing = {"--database": self.database, "--blobs": self.blobs, "--head": self.head}
+        if not all(missing.values()):
+            raise Malformed(
+                SettingsCode.NODE,
+                f"The nodes of a registry share {', '.join(name for name, value in missing.items() if not value)}.",
+                fix="Give every node the same --database, --blobs and --head, each a URL, and the same keys.",
+            )
+        parts = urlsplit(self.node)
+        # http is allowed: the messages are authenticated, and nothing in them is secret.
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query or parts.username:
+            raise Malformed(
+                SettingsCode.NODE,
+                f"{self.node!r} is no URL of a node.",
+                fix="Name it as http://ADDRESS:PORT, or https://HOST:PORT.",
+            )
 
     @property
     def keys(self) -> Path:
@@ -165,8 +252,14 @@ class Settings:
 
     @property
     def fence(self) -> Path:
-        """Return the path of the record of the newest signed head."""
-        return self.data / "head"
+        """Return the path of the record of the newest signed head, where it is a file."""
+        path = local_path(self.head) if self.head is not None else None
+        return path if path is not None else self.data / "head"
+
+    @property
+    def head_object(self) -> str | None:
+        """Return the URL of the record where it is an object of an object store."""
+        return self.head if self.head is not None and local_path(self.head) is None else None
 
     def check_origin(self, origin: str) -> None:
         """Raise `Conflict` when the log here has another origin than the requested one."""
@@ -186,6 +279,28 @@ class Settings:
             return f"https://{origin}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
+
+
+def _check_base_url(url: str) -> None:
+    # It is a part of the registry's name, which agents refuse in any other form.
+    try:
+        parse_base_url(url)
+    except Malformed as error:
+        raise Malformed(
+            SettingsCode.BASE_URL,
+            f"Agents cannot use {url[:200]!r} as the address of a registry.",
+            fix="Give the https URL at which they reach it, or an http URL on this machine: --base-url https://registry.example",
+        ) from error
+
+
+def _check_database(url: str) -> None:
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        # Without the text: it may hold a password.
+        raise Malformed(
+            SettingsCode.DATABASE,
+            "The URL of the database is not one of PostgreSQL.",
+            fix="Give postgresql://USER@HOST:PORT/DATABASE, or leave it out for the embedded server: --database",
+        )
 
 
 def _is_loopback(host: str) -> bool:

@@ -38,6 +38,7 @@ RUN = {
     ("docs/guides/command-line.md", "sh"): (1, STORY),
     ("docs/guides/contradictions.md", "sh"): (1, STORY),
     ("docs/guides/contradictions.md", "toml"): (1, "unit/test_client_policy.py"),
+    ("docs/guides/deploying.md", "sh"): (7, "deploy/test_guide.py"),
     ("docs/guides/electorate.md", "sh"): (3, "unit/test_guide_electorate.py"),
     ("docs/guides/electorate.md", "toml"): (1, "unit/test_guide_electorate.py"),
     ("docs/guides/errors.md", "python"): (2, "unit/test_guide_errors.py"),
@@ -54,6 +55,10 @@ RUN = {
     ("docs/guides/serving.md", "sh"): (1, STORY),
     ("docs/guides/sigstore.md", "sh"): (1, "interop/test_sigstore_registry.py"),
     ("docs/guides/testing.md", "python"): (4, "unit/test_guide_testing.py"),
+    ("docs/guides/mirroring.md", "sh"): (2, "unit/test_guide_mirroring.py"),
+    ("docs/guides/mirroring.md", "toml"): (1, "unit/test_guide_mirroring.py"),
+    ("docs/guides/watching.md", "sh"): (1, "unit/test_guide_watching.py"),
+    ("docs/guides/watching.md", "toml"): (1, "unit/test_guide_watching.py"),
     ("docs/guides/witnessing.md", "sh"): (3, "unit/test_guide_witnessing.py"),
     ("docs/guides/witnessing.md", "toml"): (2, "unit/test_guide_witnessing.py"),
     ("docs/quickstarts/audit.md", "sh"): (1, STORY),
@@ -68,8 +73,8 @@ RUN = {
     ("protocols/message-routing/README.md", "python"): (1, "unit/test_message_routing.py"),
 }
 """The blocks of a page that are run: their number, and the test module. A new block is another number: its test runs it first."""
-FOREIGN = {"cosign", "curl", "jq", "sigstore"}
-"""Programs of others. Tests of tests/interop run them."""
+FOREIGN = {"cosign", "curl", "jq", "sigstore", "docker", "install", "systemctl", "cd", "python3.11", "/opt/treaty/bin/pip"}
+"""Programs of others. Tests of tests/interop and tests/deploy run the first ones; the last ones change a whole machine."""
 
 
 class Block(NamedTuple):

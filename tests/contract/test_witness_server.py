@@ -9,10 +9,11 @@ import pytest
 from witness_process import WitnessProcess, witness_process
 from witnesses import LOG, ORIGIN, OTHER_LOG, History, leaves
 
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.note import KeyType, SignerKey
-from treaty_consensus.log.witness import MAX_REQUEST, AddCheckpoint
+from treaty_consensus.log.witness import MAX_REQUEST, AddCheckpoint, Quorum
 
 HISTORY = History.of(leaves(40))
 FORK = History.of(leaves(40, fork_at=5))
@@ -30,9 +31,12 @@ async def test_it_answers_as_the_specification_says(tmp_path: Path) -> None:
         for old, new in ((0, 9), (9, 20), (20, 20)):
             answer = await witness.ask(HISTORY.request(old, new).format())
             assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
-            assert answer.text.startswith("— w.example/1 ") and answer.text.count("\n") == 1
+            assert answer.text.startswith("— w.example/1 ") and answer.text.count("\n") == 2, "one line for each of its keys"
             opened = open_checkpoint(HISTORY.note(new) + answer.content, LOG.verifier, witness.key)
             assert opened.time is not None
+            for key in witness.keys:
+                Quorum((key,), 1).check(HISTORY.note(new) + answer.content, HISTORY.checkpoint(new))
+        assert [key.type for key in witness.keys] == [KeyType.COSIGNATURE, KeyType.ML_DSA_44]
         before = record(witness)
         impostor = SignerKey(ORIGIN, KeyType.ED25519, b"\7" * 32)
         for body, status in (
@@ -54,12 +58,33 @@ async def test_it_answers_as_the_specification_says(tmp_path: Path) -> None:
                 assert (answer.headers["content-type"], answer.content) == ("text/x.tlog.size", b"20\n")
             assert record(witness) == before
         other_root = await witness.ask(FORK.request(20, 20).format())
-        assert (other_root.status_code, other_root.json()["code"]) == (409, "witness.root")
+        assert (other_root.status_code, other_root.json()["code"]) == (422, "witness.root")
         assert other_root.headers["content-type"] == "application/problem+json", "a log that got a size would ask again"
         assert record(witness) == before
         for method, path, status in (("GET", "/add-checkpoint", 405), ("POST", "/", 404), ("POST", "/checkpoint", 404)):
             assert (await witness.ask(b"", method, path)).status_code == status
         assert await witness.stop() == 0
+
+
+async def test_monitors_read_the_newest_cosigned_checkpoint(tmp_path: Path) -> None:
+    async with witness_process(tmp_path / "w", LOG.verifier, OTHER_LOG.verifier) as witness:
+        path = f"/{hex_digest(ORIGIN.encode())}/checkpoint"
+        nothing = await witness.ask(b"", "GET", path)
+        assert (nothing.status_code, nothing.json()["code"]) == (404, "witness.nothing")
+        unknown = await witness.ask(b"", "GET", f"/{hex_digest(b'unknown')}/checkpoint")
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "witness.unknown-log")
+        cosigned = await witness.ask(HISTORY.request(0, 9).format())
+        shown = await witness.ask(b"", "GET", path)
+        assert (shown.status_code, shown.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+        assert shown.content == HISTORY.note(9) + cosigned.content, "the cosignatures that were returned, and the log's own"
+        assert (await witness.ask(FORK.request(9, 20).format())).status_code == 422
+        assert (await witness.ask(b"", "GET", path)).content == shown.content
+        await witness.kill()
+        await witness.start()
+        again = await witness.ask(b"", "GET", path)
+        for key in witness.keys:
+            Quorum((key,), 1).check(again.content, HISTORY.checkpoint(9))
+        assert open_checkpoint(again.content, LOG.verifier).checkpoint == HISTORY.checkpoint(9)
 
 
 async def test_it_keeps_a_proof_of_what_it_is_shown(tmp_path: Path) -> None:

@@ -129,4 +129,4 @@ def test_one_witness_under_two_names_is_no_two(tmp_path: Path) -> None:
     witness = WitnessName.parse(f"https://w.example#{key}")
     with pytest.raises(Malformed) as refusal:
         Settings(data=tmp_path, witnesses=(witness, witness))
-    assert refusal.value.code == "witness.keys"
+    assert refusal.value.code == "settings.witness"

@@ -7,20 +7,15 @@ import json
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from threading import Lock, Thread
 from typing import Any
 
-import httpx
 import pytest
-from simulated_registry import BASE_URL, LOG_KEY, SimulatedRegistry, with_echo
+from served_log import Wire, served
+from simulated_registry import SimulatedRegistry, with_echo
 
-from treaty_client.audit import auditor
+from treaty_client.audit.replay import WORTH_PROCESSES
 from treaty_consensus.log.tiles import TILE_WIDTH
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 
@@ -30,48 +25,6 @@ KILLS = (1, 2, 9, 17, 30, 41)
 """Before the answer to which of its requests for a bundle each audit is killed."""
 AT_ONCE = 8
 PATIENCE = 120
-
-
-@dataclass
-class Wire:
-    """The registry behind a socket. `before`: called for every request, with how many bundles were asked for by now."""
-
-    registry: SimulatedRegistry
-    before: Callable[[int], None] = lambda bundles: None
-    bundles: Counter[str] = field(default_factory=Counter)
-    _lock: Lock = field(default_factory=Lock)
-
-    def answer(self, path: str) -> tuple[int, bytes]:
-        if "/entries/" in path:
-            with self._lock:
-                self.bundles[path] += 1
-                self.before(self.bundles.total())
-        return self.registry.answer(httpx.Request("GET", BASE_URL + path))
-
-
-@contextmanager
-def served(wire: Wire) -> Iterator[str]:
-    """The registry's name, as long as it is served."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = wire.answer(self.path)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None:
-            """Who asked was killed."""
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}#{LOG_KEY.verifier}"
-        server.shutdown()
 
 
 def started(name: str, home: Path) -> subprocess.Popen[bytes]:
@@ -88,7 +41,7 @@ def finished(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def registry() -> SimulatedRegistry:
     """A log that is long enough to be checked by processes."""
-    assert LEAVES > auditor._WORTH_PROCESSES
+    assert LEAVES > WORTH_PROCESSES
     registry = with_echo()
     while registry.size < LEAVES:
         registry.force(CertificateLeaf(b"certificate %d" % registry.size).encode())

@@ -14,18 +14,20 @@ from typing import Any
 import go_programs
 import httpx
 import pytest
-from go_programs import needs_go, result
+from go_programs import needs_go, refusal, result
 from http_api import serving
 from ports import free_port
 from registries import Web, ballot, grant, log, operator_in, settings_for
 from signers import NOW, ORIGIN, domain_signer, key_signer
 from witness_process import witness_process
-from witnesses import OTHER_LOG
+from witnesses import LOG, OTHER_LOG, WITNESSES, History, leaves
 
 from treaty_consensus.audit import Replay
 from treaty_consensus.kinds import Decision
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
-from treaty_consensus.log.note import SignerKey, VerifierKey, sign
+from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, add_signatures, sign, signature_lines
+from treaty_consensus.log.policy import Group, PolicyLog, PolicyWitness, WitnessPolicy
+from treaty_consensus.log.subtree import subtree_proof
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.statement import Statement
 from treaty_registry.data_directory import open_operator
@@ -72,12 +74,80 @@ async def test_a_foreign_log_is_witnessed_by_ours(registry: Registry, go_log: Pa
         assert await cosigned(newer) == newer
         stale = await update(size, registry.head.note)
         assert stale == {"error": "old size != current", "size": newer}
-        assert await refused(newer, other_history(newer, key)) == "roots do not match"
+        assert await refused(newer, other_history(newer, key)) == "consistency proof invalid"  # 422, as C2SP of 2026 has it
         assert await refused(newer, other_history(newer + 1, key)) == "consistency proof invalid"
         assert await refused(newer + 1, registry.head.note) == "old size > current"
         assert await refused(0, other_history(1, OTHER_LOG)) == "unknown log"
         thief = SignerKey(key.name, key.type, bytes(32))
         assert await refused(newer, other_history(newer, thief)) == "no valid signatures"
+
+
+async def test_cosignatures_of_ml_dsa_44_cross_implementations(go_log: Path) -> None:
+    program, history = go_log / "log", History.of(leaves(20))
+    ours = SignerKey("ours.example/w1", KeyType.ML_DSA_44, hashlib.sha256(b"ours").digest())
+    opened = await result(program, "cosigned", ours.verifier, stdin=add_signatures(history.note(20), [ours], time=NOW))
+    assert opened == {"name": ours.name, "time": NOW, "hash": ours.verifier.id.hex()}
+    made = await result(program, "cosign", "theirs.example/w1", stdin=history.note(20))
+    theirs = VerifierKey.parse(made["key"])
+    assert theirs.type == KeyType.ML_DSA_44
+    Quorum((theirs,), 1).check(made["note"].encode(), history.checkpoint(20), since=NOW)
+    thief = SignerKey(ours.name, KeyType.ML_DSA_44, bytes(32))
+    forged = history.note(20) + signature_lines(add_signatures(history.note(19), [ours], time=NOW), [ours.verifier])
+    assert "malformed note" not in await refusal(program, "cosigned", ours.verifier, stdin=forged)
+    assert await refusal(program, "cosigned", thief.verifier, stdin=add_signatures(history.note(20), [ours], time=NOW))
+
+
+async def test_tessera_reads_our_policies_and_decides_as_we_do(go_log: Path) -> None:
+    program, history = go_log / "log", History.of(leaves(20))
+    signers = [
+        SignerKey(f"w{n}.example", KeyType.ML_DSA_44 if n % 2 else KeyType.COSIGNATURE, hashlib.sha256(b"%d" % n).digest())
+        for n in range(6)
+    ]
+    witnesses = tuple(PolicyWitness(f"X{n}", key.verifier, f"https://{key.name}") for n, key in enumerate(signers))
+    groups = (
+        Group("A", 2, ("X0", "X1", "X2")),
+        Group("B", 1, ("X3", "X4")),
+        Group("C", 2, ("A", "B")),
+        Group("D", 1, ("C", "X5")),
+    )
+    for quorum in ("A", "B", "C", "D", "X4", None):
+        policy = WitnessPolicy((PolicyLog(LOG.verifier),), witnesses, groups, quorum)
+        assert WitnessPolicy.parse(policy.format()) == policy
+        # One note for each set of witnesses; all sets of six are 64.
+        for chosen in range(0, 64, 3):
+            cosigners = [key for n, key in enumerate(signers) if chosen >> n & 1]
+            note = add_signatures(history.note(20), cosigners, time=NOW) if cosigners else history.note(20)
+            ours = policy.holds([key.verifier for key in cosigners])
+            answer = await result(program, "satisfied", go_programs.b64(policy.format()), stdin=note)
+            assert answer == {"satisfied": ours}, (quorum, chosen)
+
+
+async def test_torchwood_reads_our_policies_and_decides_as_we_do(go_log: Path) -> None:
+    program, history = go_log / "log", History.of(leaves(20))
+    names = [PolicyWitness(f"X{n}", key.verifier) for n, key in enumerate(WITNESSES)]
+    groups = (Group("A", 2, ("X0", "X1")), Group("B", 1, ("A", "X2")))
+    for logs, quorum in ((LOG, "A"), (LOG, "B"), (LOG, "X2"), (OTHER_LOG, "B")):
+        policy = WitnessPolicy((PolicyLog(logs.verifier),), tuple(names), groups, quorum)
+        for chosen in range(1, 8):
+            cosigners = [key for n, key in enumerate(WITNESSES) if chosen >> n & 1]
+            note = add_signatures(history.note(20), cosigners, time=NOW)
+            ours = logs is LOG and policy.holds([key.verifier for key in cosigners])
+            answer = await result(program, "policy", go_programs.b64(policy.format()), stdin=note)
+            assert answer == ({"holds": True, "size": 20} if ours else {"holds": False}), (quorum, chosen)
+
+
+async def test_subtree_proofs_cross_implementations(go_log: Path) -> None:
+    history, size = History.of(leaves(700)), 700
+
+    def root(begin: int, end: int) -> bytes:
+        return History.of(history.leaves[begin:end]).root(end - begin)
+
+    for start, end in ((0, 256), (256, 512), (512, 700), (512, 600), (0, 700), (0, 300), (0, 1), (256, 257)):
+        proof = subtree_proof(start, end, size, root)
+        for part, holds in ((root(start, end), True), (bytes(32), False)):
+            hashes = [go_programs.b64(each) for each in (history.root(size), part, *proof)]
+            answer = await result(go_log / "log", "subtree", size, hashes[0], start, end, *hashes[1:])
+            assert answer == {"holds": holds}, (start, end)
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ class Tags(HTMLParser):
         # A browser takes one picture of a `<picture>`, and a lazy one only when a reader scrolls to it.
         if tag != "source" and given.get("loading") != "lazy":
             self.loaded |= {value for name in ("src", "srcset", "poster", "data") if (value := given.get(name))}
-        self.loaded |= {given["href"]} if tag == "link" else set()
+        self.loaded |= {given["href"]} if tag == "link" and given.get("rel") != "alternate" else set()
         self.forbidden += [f"{tag} {name}" for name in given if name.startswith("on") or name == "style"]
         if tag in ("style", "iframe", "object", "embed", "base") or (tag == "script" and "src" not in given):
             self.forbidden.append(tag)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_registry import NAME, uri_of, with_echo
 
+from treaty_client.base_url import parse_base_url
 from treaty_client.identity import Identity
 from treaty_client.network import egress
 from treaty_client.network.did_documents import read_did_document
@@ -22,7 +23,7 @@ from treaty_client.protocols.store import Lockfile
 from treaty_client.registries import api
 from treaty_client.registries.bundle import parse_bundle
 from treaty_client.registries.replies import Page
-from treaty_client.registries.trust import TrustedRegistries, parse_base_url, parse_registry_name
+from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import TreatyError
 

@@ -16,7 +16,7 @@ from treaty_consensus.admit import admit
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.facts import Fact
 from treaty_consensus.statement import Verified
-from treaty_registry.log.sequencer import Batch, Proposal, judge
+from treaty_registry.log.proposals import Batch, Proposal, judge
 
 OPERATOR = key_signer("operator")
 VOTERS = [key_signer(f"voter {number}") for number in range(3)]

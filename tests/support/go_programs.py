@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 import os
@@ -50,6 +51,11 @@ async def run(program: Path, *arguments: object, stdin: bytes = b"") -> tuple[in
     out, errors = await process.communicate(stdin)
     assert process.returncode is not None
     return process.returncode, out.decode(), errors.decode()
+
+
+def b64(data: bytes) -> str:
+    """Bytes as an argument of a program."""
+    return base64.b64encode(data).decode("ascii")
 
 
 async def result(program: Path, *arguments: object, stdin: bytes = b"") -> Any:

@@ -20,6 +20,7 @@ from treaty_consensus import canonical, kinds
 from treaty_consensus.statement import Statement
 from treaty_registry.app import create_app
 from treaty_registry.pages.documentation import ARCHIVE
+from treaty_registry.readable import ReadableLog
 from treaty_registry.registry import Registry
 from treaty_registry.serving.views import PERIOD
 
@@ -105,7 +106,7 @@ async def unchanged(registry: Registry) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def serving(registry: Registry, port: int, site: Path = ARCHIVE, period: float = PERIOD) -> AsyncIterator[str]:
+async def serving(registry: ReadableLog, port: int, site: Path = ARCHIVE, period: float = PERIOD) -> AsyncIterator[str]:
     """Serve a registry over a socket, as `treaty-registry serve` does; yields its base URL once it answers.
 
     `site`, `period`: as for `create_app`.

@@ -59,18 +59,18 @@ class Postgres:
             self._clear = await _clearing(connection)
 
     @asynccontextmanager
-    async def fresh(self) -> AsyncIterator[str]:
-        """The URL of a migrated, empty database. At the end its connections are closed.
+    async def fresh(self, template: str = _TEMPLATE) -> AsyncIterator[str]:
+        """The URL of a migrated, empty database. At the end its connections are closed. With `template1` it has no tables.
 
         A later test gets the same database, cleared, unless this one changed more than rows. Making a database and dropping it
         cost more than most tests do: PostgreSQL writes 8 MB, and each of the two waits for the disk.
         """
-        if self._free:
+        if self._free and template == _TEMPLATE:
             name = self._free.pop()
         else:
             name = f"test_{next(self._numbers)}"
             async with connect(self.url) as connection:
-                await connection.execute(f"create database {name} template {_TEMPLATE}")
+                await connection.execute(f"create database {name} template {template}")
         yield self.database(name)
         if await self._is_cleared(name):
             self._free.append(name)

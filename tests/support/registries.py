@@ -137,8 +137,10 @@ async def refuse(registry: Registry, made: Statement | bytes) -> TreatyError:
 
 
 async def contents(registry: Registry) -> dict[str, object]:
-    """Everything a refused statement must not change: the head, and every row of every table."""
-    tables = await registry.pool.fetch("select tablename from pg_tables where schemaname = 'public' order by tablename")
+    """Everything a refused statement must not change: the head, and every row of every table but that of the leader."""
+    tables = await registry.pool.fetch(
+        "select tablename from pg_tables where schemaname = 'public' and tablename <> 'leadership' order by tablename"
+    )
     rows: dict[str, object] = {}
     for (table,) in tables:
         columns = "t.sha256" if table == "pending_blobs" else "t"  # asking for an upload lets it wait longer

@@ -60,9 +60,10 @@ class Server:
         self.process.terminate()
         return await self.process.wait()
 
-    async def run(self, command: str) -> dict[str, object]:
+    async def run(self, command: str, *options: str) -> dict[str, object]:
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(PROGRAM, command, "--data", str(self.data), "--json", stdout=pipe)
+        place = ["--data", str(self.data), *(self.options[:2] if self.options[:1] == ("--database",) else ())]
+        process = await asyncio.create_subprocess_exec(self.program, command, *place, "--json", *options, stdout=pipe)
         output, _ = await process.communicate()
         value: dict[str, object] = json.loads(output)
         assert process.returncode == 0, value

@@ -527,3 +527,14 @@ def _bundled_blobs(body: kinds.Body) -> Iterable[kinds.Blob]:
 
 def _problem(code: str, detail: str = "It is gone.") -> bytes:
     return json.dumps({"type": f"urn:treaty:problem:{code}", "code": code, "detail": detail}).encode()
+
+
+def elected() -> SimulatedRegistry:
+    """A log with votes and two decided epochs."""
+    registry = with_echo()
+    for signer in (ALICE, BOB):
+        ballot = kinds.Ballot(TOPIC, 0, ((registry.document_of(uri_of()).sha256,),), registry.checkpoint().decode())
+        registry.add(ballot, signer)
+    registry.decide()
+    registry.decide()
+    return registry

@@ -28,6 +28,7 @@ class WitnessProcess:
     logs: Sequence[VerifierKey]
     name: str | None = None
     port: int = 0
+    options: tuple[str, ...] = ()
     about: dict[str, Any] = field(default_factory=dict)
     process: asyncio.subprocess.Process | None = None
 
@@ -36,6 +37,7 @@ class WitnessProcess:
         self.port = self.port or free_port()
         arguments = ["witness", "--data", str(self.data), "--port", str(self.port), "--json"]
         arguments += [part for log in self.logs for part in ("--log", str(log))] + (["--name", self.name] if self.name else [])
+        arguments += self.options
         self.data.parent.mkdir(parents=True, exist_ok=True)
         with (self.data.parent / f"{self.data.name}.log").open("ab") as errors:
             pipe = asyncio.subprocess.PIPE
@@ -65,6 +67,11 @@ class WitnessProcess:
     @property
     def key(self) -> VerifierKey:
         return VerifierKey.parse(self.about["key"])
+
+    @property
+    def keys(self) -> list[VerifierKey]:
+        """All its keys: one of Ed25519, and one of ML-DSA-44."""
+        return [VerifierKey.parse(key) for key in self.about["keys"]]
 
     @property
     def at(self) -> WitnessName:

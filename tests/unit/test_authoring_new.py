@@ -17,8 +17,8 @@ import pytest
 
 from treaty_client import Agent, AgentConfig, Identity, LocalProtocols, OperationError
 from treaty_client.authoring.check import build, check_project
+from treaty_client.authoring.file_changes import MAX_FILES, fingerprint
 from treaty_client.authoring.new_project import KINDS, Form, Kind, NewProtocol, forms_of, write_project
-from treaty_client.authoring.watch import MAX_FILES, fingerprint
 from treaty_client.protocols.project import load_project
 from treaty_client.sandbox import SandboxPool
 from treaty_client.sandbox.vectors import LOCAL, PEER

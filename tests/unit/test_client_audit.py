@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from signers import Signer, signed
-from simulated_registry import ALICE, BASE_URL, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, flipped, uri_of, with_echo
+from simulated_registry import ALICE, BASE_URL, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, elected, flipped, uri_of, with_echo
 
 from treaty_client.audit import auditor as auditing
 from treaty_client.audit import parallel_verification as ahead
@@ -49,17 +49,6 @@ async def mirrored(registry: SimulatedRegistry, folder: Path) -> Mirror:
 def grown(registry: SimulatedRegistry, leaves: int) -> SimulatedRegistry:
     for _ in range(leaves):
         registry.force(CertificateLeaf(b"certificate %d" % len(registry.leaves)).encode())
-    return registry
-
-
-def elected() -> SimulatedRegistry:
-    """A log with votes and two decided epochs."""
-    registry = with_echo()
-    for signer in (ALICE, BOB):
-        ballot = kinds.Ballot(TOPIC, 0, ((registry.document_of(uri_of()).sha256,),), registry.checkpoint().decode())
-        registry.add(ballot, signer)
-    registry.decide()
-    registry.decide()
     return registry
 
 
@@ -114,7 +103,7 @@ async def test_a_wrong_decision_is_explained_from_what_it_names(tmp_path: Path) 
 async def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = grown(elected(), TILE_WIDTH)
     alone = await audited(registry, tmp_path)
-    monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(auditing, "WORTH_PROCESSES", 0)
     assert await audited(registry, tmp_path) == alone
 
 
@@ -122,8 +111,8 @@ async def test_what_was_signed_by_a_key_that_no_longer_speaks_is_refused_though_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = grown(elected(), 4 * TILE_WIDTH)
-    monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
-    monkeypatch.setattr(auditing, "_BUNDLES_AHEAD", 1)  # all identities are known when the last leaves are checked
+    monkeypatch.setattr(auditing, "WORTH_PROCESSES", 0)
+    monkeypatch.setattr(ahead.ParallelVerifier, "ahead", 1)  # all identities are known when the last leaves are checked
     old = registry.facts[f"identity/{ALICE.did}"]
     assert isinstance(old, IdentityFact)
     key = kinds.Key(ALICE.key_id, encode_multikey(BOB.public_key))
@@ -142,8 +131,8 @@ def die(*_: object) -> None:
 
 
 async def test_a_process_that_is_killed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
-    monkeypatch.setattr(ahead, "_check_all", die)
+    monkeypatch.setattr(auditing, "WORTH_PROCESSES", 0)
+    monkeypatch.setattr(ahead, "check_all", die)
     with pytest.raises(Unavailable) as error:
         await audited(elected(), tmp_path)
     assert error.value.code == "audit.process"

@@ -76,6 +76,7 @@ def test_the_documented_example_is_a_policy(tmp_path: Path) -> None:
         registries=["registry.example"],
         tenures={"did:wba:example.com": 1},
         witnesses=Quorum.parse(VKEYS_IN_DOCUMENTATION, 2),
+        mirrors={"registry.example": ("https://mirror.example",)},
     )
 
 

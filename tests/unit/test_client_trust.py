@@ -11,7 +11,8 @@ import pytest
 from simulated_registry import CLOCK_KEY, LOG_KEY, NAME
 
 from treaty_client import durable
-from treaty_client.registries.trust import RegistryName, TrustedRegistries, parse_base_url, parse_registry_name
+from treaty_client.base_url import parse_base_url
+from treaty_client.registries.trust import RegistryName, TrustedRegistries, parse_registry_name
 from treaty_consensus.errors import Conflict, Malformed, TreatyError, Untrusted
 from treaty_consensus.log.note import KeyType, SignerKey
 

@@ -292,14 +292,17 @@ def test_an_edge_is_loaded_from_its_partial_tiles(size: int) -> None:
     assert loaded.appended(LEAVES[:300]) == edge.appended(LEAVES[:300])
 
 
-@pytest.mark.parametrize("start", [0, 250, 511, 65_400])
-def test_what_an_append_returns_proves_each_new_leaf(start: int) -> None:
-    batch = range(start, start + 300)
+@pytest.mark.parametrize("count", [1, 2, 300])
+@pytest.mark.parametrize("start", [0, 1, 250, 255, 256, 511, 65_400, 65_535])
+def test_an_append_proves_each_new_leaf(start: int, count: int) -> None:
+    batch = range(start, start + count)
     edge, changed = grown(start).appended(LEAVES[batch.start : batch.stop])
-    nodes = [node for index in batch for node in inclusion_nodes(index, edge.size)]
-    hashes = node_hashes(nodes, edge.size, {**edge.tiles, **changed})
+    from_tiles = node_hashes(
+        [node for index in batch for node in inclusion_nodes(index, edge.size)], edge.size, {**edge.tiles, **changed}
+    )
     for index in batch:
-        proof = inclusion_proof(index, edge.size, hashes)
+        proof = inclusion_proof(index, edge.size, edge.nodes)
+        assert proof == inclusion_proof(index, edge.size, from_tiles)
         verify_inclusion(index, edge.size, LEAVES[index], proof, edge.root())
 
 

@@ -34,9 +34,9 @@ from treaty_registry.log import witnesses as log_witnesses
 from treaty_registry.log.checkpoints import RENEWAL, Head
 from treaty_registry.log.witnesses import WitnessClient
 from treaty_registry.registry import Registry
-from treaty_registry.serving.fast_path import FastPath
 from treaty_registry.serving.views import Views
 from treaty_registry.settings import WitnessName
+from treaty_registry.telemetry.middleware import Observed
 from treaty_registry.witness.cosigner import Cosigner
 from treaty_registry.witness.records import Store
 from treaty_registry.witness.server import create_app
@@ -60,7 +60,7 @@ class WitnessNetwork(Network):
         host = self.hosts.get(request.url.host)
         if host is None:
             raise httpx.ConnectError("nobody listens", request=request)
-        if not isinstance(host, Litestar | FastPath):
+        if not isinstance(host, Litestar | Observed):
             answer: Answer = host
             return await answer(request)
         transport = httpx.ASGITransport(host)  # type: ignore[arg-type]  # the two spell ASGI's types differently

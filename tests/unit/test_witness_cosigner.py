@@ -70,7 +70,7 @@ def test_a_fork_is_refused_and_proved(tmp_path: Path) -> None:
     witness = cosigner(tmp_path)
     witness.add_checkpoint(HISTORY.request(0, 9).format())
     with capture_logs() as logged:
-        refused(witness, FORK.request(9, 9).format(), Conflict, tmp_path)
+        refused(witness, FORK.request(9, 9).format(), Untrusted, tmp_path)
         refused(witness, FORK.request(9, 20).format(), Untrusted, tmp_path)
         refused(witness, FORK.request(9, 20).format(), Untrusted, tmp_path)
     assert [entry["log_level"] for entry in logged] == ["critical"] * 3

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from treaty_consensus.errors import Conflict
 from treaty_consensus.extras import naming_extras
 
+from .. import tracing
 from ..codes import AgentCode
 from ..home import default_home
 from .connecting import ConnectingAgent
@@ -186,6 +187,7 @@ class Agent(ServingAgent, ConnectingAgent):
         """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `.[agent]` is not installed."""
         from .assembly import import_libraries
 
+        tracing.start("treaty-agent")
         # Before the first session, which would wait for it, and in a thread: Sigstore takes a third of a second to import.
         await asyncio.to_thread(import_libraries, self._context.ports.protocols)
         return self

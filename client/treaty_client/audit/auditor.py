@@ -1,8 +1,5 @@
 """Audit a registry: mirror its log, replay every rule, recompute every decision. It needs the registry's URL and its key.
 
-Each report and each ballot carries a checkpoint that its author had seen. If the log's key signed it and the mirrored tree lacks
-it, the log showed different histories. This check is added to those of `treaty_consensus.audit`.
-
 Every replay begins at leaf 0. A state stored by an earlier audit would be faster, but nothing in the log could verify it.
 
 An audit can recompute the decisions with other trust anchors. They are read from a file of UTF-8 lines, at most 64 KiB: one
@@ -14,66 +11,34 @@ effect.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import repeat
 from pathlib import Path
 
 from treaty_consensus.audit import Replay
 from treaty_consensus.did import is_host
 from treaty_consensus.election.closing import DueDecision
-from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError, Untrusted
+from treaty_consensus.errors import Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.facts import Facts, identity_key
-from treaty_consensus.kinds import MAX_ANCHORS, MAX_ROLL, Ballot, Blob, Decision, Genesis, Parameters, Report
+from treaty_consensus.kinds import MAX_ANCHORS, MAX_ROLL, Blob
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
-from treaty_consensus.log.note import VerifierKey
-from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf
-from treaty_consensus.statement import Statement, Verified
 
-from ..codes import AnchorsCode, ClientAuditCode
+from ..codes import AnchorsCode
 from ..network.hosts import Network
-from ..protocols import equivocation
 from ..protocols.store import Store
 from ..registries.api import RegistryClient
 from ..registries.trust import RegistryName
+from .cluster import Cluster
 from .mirror import Mirror
-from .parallel_verification import ParallelVerifier
+from .parallel_verification import ParallelVerifier, Workers
+from .replay import WORTH_PROCESSES, AuditedDecision, AuditedReplay, replayed
 from .replay_store import ReplayStore
 
 Progress = Callable[[str, int, int], None]
 """Gets the phase (`mirror`, `replay`), the number of leaves that are done, and of all."""
 
-_WORTH_PROCESSES = 8192
-"""Leaves of a log from which the time saved exceeds the start of the processes."""
-_BUNDLES_AHEAD = 8
-"""Bundles that are checked ahead. It bounds memory."""
-# Most carried checkpoints are minutes old, so older roots are rarely proved from the mirror.
-_RECENT_ROOTS = 65_536
-# Opening a note verifies a signature; a root costs reads of tiles. Both caches bound memory.
-_KEPT_NOTES = 4096
 # A log with more wrong decisions is not read on: each of them is a message.
 _MAX_DIFFERENCES = 100
-
-
-@dataclass(frozen=True)
-class AuditedDecision:
-    """A decision of the log, and its recomputation. `index`: its leaf. `statement`: its id.
-
-    Both are equal to the byte, unless other anchors were given.
-    """
-
-    index: int
-    statement: str
-    body: Decision
-    recomputed: Decision
-
-    @property
-    def differs(self) -> bool:
-        """Whether the other anchors lead to another result."""
-        return (self.body.states, self.body.consensus) != (self.recomputed.states, self.recomputed.consensus)
 
 
 @dataclass(frozen=True)
@@ -101,11 +66,13 @@ class AuditOptions:
     """Options of an audit.
 
     `anchors`: the anchors from which trust starts instead; decisions are then recomputed with them and not compared. `topic`: the
-    topic whose newest decision is reported in full.
+    topic whose newest decision is reported in full. `dask`: the address of a Dask scheduler, whose workers verify and count; None
+    uses processes of this machine.
     """
 
     anchors: Sequence[str] | None = None
     topic: str | None = None
+    dask: str | None = None
 
 
 @dataclass
@@ -150,13 +117,20 @@ async def audit(
     async with RegistryClient(registry.base_url, network) as client:
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
-        with ReplayStore(folder) as scratch:
+        workers: Workers = Cluster(options.dask) if options.dask else ParallelVerifier()
+        with ReplayStore(folder) as scratch, workers:
             differences = Differences()
             replay = Replay(
-                blobs.get, facts=scratch.facts, digests=scratch.digests, anchors=options.anchors, differing=differences.add
+                blobs.get,
+                facts=scratch.facts,
+                digests=scratch.digests,
+                anchors=options.anchors,
+                differing=differences.add,
+                each=workers.each,
             )
-            run = _Audit(registry.key, mirror, replay, evidence, options.topic)
-            async for done in _replayed(run, signed.checkpoint.size):
+            run = AuditedReplay(registry.key, mirror, replay, evidence, options.topic)
+            worth = options.dask is not None or signed.checkpoint.size >= WORTH_PROCESSES
+            async for done in replayed(run, workers if worth else None):
                 progress("replay", done, signed.checkpoint.size)
             known = _known(replay.facts, options.anchors or ())
     # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror and
@@ -168,20 +142,6 @@ async def audit(
         signed = open_checkpoint(signed.note, registry.key, run.clock)
     decisions = tuple(run.decisions)
     return AuditReport(registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open)
-
-
-async def _replayed(run: _Audit, size: int) -> AsyncIterator[int]:
-    """Replay the mirror, of `size` leaves; yield the number of replayed leaves after each bundle."""
-    waiting: deque[tuple[list[bytes], Future[list[Verified | None]] | None]] = deque()
-    with ParallelVerifier() as ahead:
-        for entries in run.mirror.entries():
-            # A small log is verified faster in this process than in new ones.
-            waiting.append((entries, ahead.check(entries, run.replay.facts) if size >= _WORTH_PROCESSES else None))
-            # Keep a few bundles in work, so that the processes are never idle and memory stays bounded.
-            if len(waiting) > _BUNDLES_AHEAD:
-                yield await asyncio.to_thread(run.take, *waiting.popleft())
-        while waiting:
-            yield await asyncio.to_thread(run.take, *waiting.popleft())
 
 
 @dataclass(frozen=True)
@@ -203,111 +163,6 @@ class _Blobs:
     def _wait_for(self, answer: Coroutine[object, object, bytes]) -> bytes:
         # The replay runs in a thread, and the HTTP client belongs to the loop, which is free meanwhile.
         return asyncio.run_coroutine_threadsafe(answer, self.loop).result()
-
-
-@dataclass
-class _Audit:
-    """The state of one audit. Not safe for concurrent use."""
-
-    key: VerifierKey
-    mirror: Mirror
-    replay: Replay
-    evidence: Path
-    topic: str | None
-    leaves: Counter[str] = field(default_factory=Counter)
-    decisions: list[AuditedDecision] = field(default_factory=list)
-    witnesses: int = 0
-    clock: VerifierKey | None = None
-    newest: DueDecision | None = None
-    is_open: bool = False
-    _roots: dict[int, bytes] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._open = lru_cache(_KEPT_NOTES)(self._open_seen)  # cached: many authors saw the same checkpoint
-        self._old_root = lru_cache(_KEPT_NOTES)(self.mirror.root_at)
-        self._remember_root()
-
-    def take(self, leaves: list[bytes], checked: Future[list[Verified | None]] | None) -> int:
-        """Replay more leaves; return the number of all replayed leaves. `checked`: their results ahead, or None."""
-        for leaf, verified in zip(leaves, checked.result() if checked else repeat(None, len(leaves)), strict=True):
-            index = self.replay.size
-            taken = self._append(leaf, verified)
-            self._remember_root()
-            self.leaves[taken.type if isinstance(taken, Statement) else "sigstore"] += 1
-            if isinstance(taken, Statement):
-                self._look_at(index, taken)
-        return self.replay.size
-
-    def _append(self, leaf: bytes, verified: Verified | None) -> Statement | CertificateLeaf | RekordLeaf:
-        if verified is not None:
-            try:
-                self.replay.apply(verified)
-            except Untrusted:
-                pass  # nothing was changed; `append` below repeats it and raises the precise error
-            else:
-                return verified.statement
-        return self.replay.append(leaf)
-
-    def _look_at(self, index: int, made: Statement) -> None:
-        match made.body:
-            case Genesis():
-                self._check_genesis(made.body)
-            case Parameters():
-                self.is_open |= made.body.reputation is not None
-            case Decision():
-                self._note_decision(index, made.id, made.body)
-            case Report() | Ballot():
-                self._hear(index, made.body.seen_checkpoint)
-
-    def _check_genesis(self, genesis: Genesis) -> None:
-        # A tree with another genesis is no log of this key.
-        if genesis.log_key != str(self.key):
-            raise Untrusted(ClientAuditCode.GENESIS, f"The log's genesis names the key {genesis.log_key}, you trust {self.key}.")
-        self.clock = VerifierKey.parse(genesis.clock_key)
-
-    def _note_decision(self, index: int, statement: str, body: Decision) -> None:
-        due = self.replay.recomputed
-        assert due is not None, "it was appended"
-        self.decisions.append(AuditedDecision(index, statement, body, due.decision))
-        if body.topic == self.topic:
-            self.newest = due
-
-    def _hear(self, index: int, note: str) -> None:
-        seen = self._open(note)
-        if seen is None:
-            return  # not signed by this log, so it proves nothing
-        # The author saw it before this leaf was logged, so a checkpoint of more leaves is of another history.
-        if seen.checkpoint.size > index or self._root_at(seen.checkpoint.size) != seen.checkpoint.root:
-            raise self._fork(index, seen)
-        self.witnesses += 1
-
-    def _open_seen(self, note: str) -> SignedCheckpoint | None:
-        try:
-            return open_checkpoint(note.encode(), self.key)
-        except TreatyError:
-            return None
-
-    def _remember_root(self) -> None:
-        size = self.replay.size
-        self._roots[size] = self.replay.root()
-        # Older roots are proved from the mirror instead, so that memory does not grow with the log.
-        self._roots.pop(size - _RECENT_ROOTS, None)
-
-    def _root_at(self, size: int) -> bytes:
-        return self._roots.get(size) or self._old_root(size)
-
-    def _fork(self, index: int, seen: SignedCheckpoint) -> Untrusted:
-        proof = self.mirror.equivocation(seen)
-        if proof is None:
-            fix = "Keep the mirror and publish this leaf: together they prove it."
-        else:
-            fix = equivocation.fix_for(equivocation.keep(self.evidence, proof))
-        return Untrusted(
-            ClientAuditCode.FORK,
-            f"Leaf {index} carries a checkpoint of {seen.checkpoint.size} leaves, signed by the log, whose root these leaves do "
-            "not have: the log showed its author a different history.",
-            fix=fix,
-        )
 
 
 def _known(facts: Facts, anchors: Sequence[str]) -> tuple[str, ...]:

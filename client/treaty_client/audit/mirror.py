@@ -30,7 +30,9 @@ from treaty_consensus.log.tiles import (
     edge_tiles,
     encode_bundle,
     node_hashes,
+    parse_path,
     tiles_for,
+    truncated,
     width_at,
 )
 
@@ -73,7 +75,11 @@ class Mirror:
         do not fit, or the log differs from the mirrored one, and the errors of `client`. After an error the mirror is unchanged
         and can be continued.
         """
-        signed = open_checkpoint(await client.checkpoint(), self._key)
+        return await self.follow(client, await client.checkpoint(), progress)
+
+    async def follow(self, client: RegistryClient, note: bytes, progress: Callable[[int, int], None]) -> SignedCheckpoint:
+        """Mirror all leaves of the checkpoint `note`, which may be any. Returns and raises as `update`."""
+        signed = open_checkpoint(note, self._key)
         before = self.checkpoint()
         size = signed.checkpoint.size
         # An older checkpoint is not mirrored, but it must be of the mirrored history.
@@ -83,31 +89,76 @@ class Mirror:
                 raise self._wrong_root(self.root_at(size), signed, keep(self._evidence, proof))
             return before
         # From the checked edge: an audit that continues hashes only the new leaves.
-        edge = self._edge(before)
+        edge = self.edge()
         end = -(-size // TILE_WIDTH)
         for first in range(edge.size // TILE_WIDTH, end, _AT_ONCE):
             bundles = [_bundle(index, size) for index in range(first, min(first + _AT_ONCE, end))]
             # Together, because each bundle is a round trip; in groups, so that memory stays bounded.
             contents = await asyncio.gather(*(self._entries(client, bundle) for bundle in bundles))
             for bundle, entries in zip(bundles, contents, strict=True):
-                edge = self._append(edge, bundle, entries)
+                edge = self.append(edge, bundle, entries)
                 progress(edge.size, size)
         # The one check of all new entries: until it holds, `checkpoint` stays the older one.
         if edge.root() != signed.checkpoint.root:
             kept = await document(client, self._key, before.note, signed.note, self._evidence) if before else None
             raise self._wrong_root(edge.root(), signed, kept)
-        self._write_tiles(edge.tiles)
-        # Last: after a crash the older checkpoint stands, and the newer files are used again.
-        durable.write(self._folder / "checkpoint", signed.note)
+        self.finish(edge, signed.note)
         return signed
 
-    def entries(self) -> Iterator[list[bytes]]:
-        """Yield all mirrored leaves in order, a bundle at a time, each bundle compared with its hash tile."""
+    def finish(self, edge: TreeEdge, note: bytes) -> None:
+        """Make `note` the checkpoint of the mirror. `edge`: of all its leaves, which were appended, and has its root."""
+        self._write_tiles(edge.tiles)
+        # Last: after a crash the older checkpoint stands, and the newer files are used again.
+        durable.write(self._folder / "checkpoint", note)
+
+    def tile(self, tile: Tile | Bundle) -> bytes | None:
+        """Return a tile or a bundle of the mirrored checkpoint as it is served, or None when the log is smaller."""
+        mirrored = self.checkpoint()
+        width = width_at(tile, mirrored.checkpoint.size) if mirrored else 0
+        if tile.width > width:
+            return None
+        # The widest one is always there, and begins with every narrower one.
+        return truncated(tile, self._path(tile._replace(width=width)).read_bytes())
+
+    def append(self, edge: TreeEdge, bundle: Bundle, entries: list[bytes]) -> TreeEdge:
+        """Store the entries of a bundle beyond `edge`, and return the new edge. `entries`: all of the bundle, from its first."""
+        known = edge.size - bundle.index * TILE_WIDTH
+        if known > 0:  # a partial bundle grew: use its checked entries, not the new copies of them
+            kept = self._checked_entries(_bundle(bundle.index, edge.size), edge.partial[0])
+            entries = [*kept, *entries[known:]]
+        edge, tiles = edge.appended([leaf_hash(entry) for entry in entries[known:]])
+        # Before the hash tile, so that a tile never stands for a bundle that is missing.
+        durable.write(self._path(bundle), encode_bundle(entries))
+        self._write_tiles({tile: content for tile, content in tiles.items() if tile.width == TILE_WIDTH})
+        return edge
+
+    def stored(self, edge: TreeEdge) -> list[bytes]:
+        """Return the entries of the last bundle of `edge` that is not full, compared with their hashes."""
+        first, size = edge.size // TILE_WIDTH, edge.size % TILE_WIDTH
+        return self._checked_entries(_bundle(first, edge.size), edge.partial[0]) if size else []
+
+    def discard_unproved(self) -> None:
+        """Delete the files beyond the mirrored checkpoint. An interrupted run left them, or the registry's answers were wrong."""
         mirrored = self.checkpoint()
         size = mirrored.checkpoint.size if mirrored else 0
-        for index in range(-(-size // TILE_WIDTH)):
+        for path in (self._folder / "tile").rglob("*"):
+            if path.is_file() and not path.name.startswith("."):
+                tile = parse_path("/" + path.relative_to(self._folder).as_posix())
+                if width_at(tile, size) < tile.width:
+                    path.unlink(missing_ok=True)
+        # It may hold one of them.
+        self._tile.cache_clear()
+
+    def entries(self, start: int = 0) -> Iterator[list[bytes]]:
+        """Yield the mirrored leaves from `start` on in order, a bundle at a time, each bundle compared with its hash tile."""
+        mirrored = self.checkpoint()
+        size = mirrored.checkpoint.size if mirrored else 0
+        for index in range(start // TILE_WIDTH, -(-size // TILE_WIDTH)):
             bundle = _bundle(index, size)
-            yield self._checked_entries(bundle, self._tile(Tile(0, index, bundle.width)))
+            entries = self._checked_entries(bundle, self._tile(Tile(0, index, bundle.width)))
+            known = entries[max(0, start - index * TILE_WIDTH) :]
+            if known:
+                yield known
 
     def root_at(self, size: int) -> bytes:
         """Return the root of this log at `size`, proved from the mirrored checkpoint. `size` is at most the mirrored one."""
@@ -145,7 +196,9 @@ class Mirror:
             raise self._damaged("a hash tile is broken") from error
         return found, proof
 
-    def _edge(self, before: SignedCheckpoint | None) -> TreeEdge:
+    def edge(self) -> TreeEdge:
+        """Return the right edge of the mirrored tree."""
+        before = self.checkpoint()
         if before is None:
             return TreeEdge()
         size = before.checkpoint.size
@@ -162,17 +215,6 @@ class Mirror:
     async def _entries(self, client: RegistryClient, bundle: Bundle) -> list[bytes]:
         """Return entries from the folder if an interrupted run left them there, else fetch them. The root checks them later."""
         return self._read_entries(bundle) or decode_bundle(await client.tile(bundle), bundle.width)
-
-    def _append(self, edge: TreeEdge, bundle: Bundle, entries: list[bytes]) -> TreeEdge:
-        known = edge.size - bundle.index * TILE_WIDTH
-        if known > 0:  # a partial bundle grew: use its checked entries, not the new copies of them
-            kept = self._checked_entries(_bundle(bundle.index, edge.size), edge.partial[0])
-            entries = [*kept, *entries[known:]]
-        edge, tiles = edge.appended([leaf_hash(entry) for entry in entries[known:]])
-        # Before the hash tile, so that a tile never stands for a bundle that is missing.
-        durable.write(self._path(bundle), encode_bundle(entries))
-        self._write_tiles({tile: content for tile, content in tiles.items() if tile.width == TILE_WIDTH})
-        return edge
 
     def _write_tiles(self, tiles: Mapping[Tile, bytes]) -> None:
         for tile, content in tiles.items():

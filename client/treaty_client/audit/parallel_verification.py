@@ -10,12 +10,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 from threading import Thread
 from types import TracebackType
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -30,12 +31,41 @@ from ..codes import ClientAuditCode
 PROCESSES = 2
 """As many keep up with the one that replays."""
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Checked(Protocol):
+    """Leaves that are being verified."""
+
+    def result(self) -> list[Verified | None]:
+        """Wait for the statements; None for a leaf that does not parse or verify."""
+
+
+class Workers(Protocol):
+    """What verifies and counts ahead, as a context manager: processes of this machine, or a cluster. `ahead`: bundles."""
+
+    ahead: int
+
+    def __enter__(self) -> Workers: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+    def check(self, leaves: Sequence[bytes], facts: Facts) -> Checked:
+        """Verify leaves under the keys in `facts`."""
+
+    def each(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterable[_R]:
+        """Return the results of `function` for the items, in their order."""
+
 
 class ParallelVerifier:
     """The processes, as a context manager. They start with the first leaves and end with this process, even if it is killed.
 
     Raises `Unavailable` (`audit.process`) if one of them was killed.
     """
+
+    ahead = 8
+    """It bounds memory."""
 
     def __init__(self) -> None:
         # spawn and not fork, because this process has threads and open databases.
@@ -52,7 +82,11 @@ class ParallelVerifier:
 
     def check(self, leaves: Sequence[bytes], facts: Facts) -> Future[list[Verified | None]]:
         """Verify leaves under the keys in `facts`; return for each a statement, or None if it does not parse or verify."""
-        return self._pool.submit(_check_all, leaves, {k: v for leaf in leaves for k, v in _keys(leaf, facts).items()})
+        return self._pool.submit(check_all, leaves, keys_for(leaves, facts))
+
+    def each(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterable[_R]:
+        """Return the results of `function`, made one after the other: to copy what it counts would take longer here."""
+        return map(function, items)
 
 
 class _Signature(msgspec.Struct):
@@ -66,6 +100,11 @@ class _Envelope(msgspec.Struct):
 _envelope = msgspec.json.Decoder(_Envelope)
 
 
+def keys_for(leaves: Sequence[bytes], facts: Facts) -> dict[str, bytes]:
+    """Return the keys that the leaves claim to be signed with, as far as the facts have them."""
+    return {key_id: key for leaf in leaves for key_id, key in _keys(leaf, facts).items()}
+
+
 def _keys(leaf: bytes, facts: Facts) -> dict[str, bytes]:
     """Return the keys that a leaf claims to be signed with, as far as the facts have them."""
     try:
@@ -75,7 +114,8 @@ def _keys(leaf: bytes, facts: Facts) -> dict[str, bytes]:
         return {}  # ignored here: the replay reports the error in the leaf's turn
 
 
-def _check_all(leaves: Sequence[bytes], keys: Mapping[str, bytes]) -> list[Verified | None]:
+def check_all(leaves: Sequence[bytes], keys: Mapping[str, bytes]) -> list[Verified | None]:
+    """Verify leaves, in another process."""
     return [_check(leaf, keys) for leaf in leaves]
 
 

@@ -18,9 +18,10 @@ from treaty_consensus.canonical import loads
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Decision
 from treaty_consensus.printable import escaped, short
 
-from ..audit.auditor import AuditedDecision, AuditOptions, AuditReport, read_anchors
+from ..audit.auditor import AuditOptions, AuditReport, read_anchors
 from ..audit.auditor import audit as audit_log
 from ..audit.decision import read_transcript
+from ..audit.replay import AuditedDecision
 from ..registries.trust import TrustedRegistries, parse_registry_name
 from .context import Options, run
 from .explanation import explain
@@ -28,7 +29,13 @@ from .failures import NOT_YET
 
 
 def audit(
-    registry: str | None = None, /, *, anchors: Path | None = None, topic: str | None = None, options: Options = Options()
+    registry: str | None = None,
+    /,
+    *,
+    anchors: Path | None = None,
+    topic: str | None = None,
+    dask: str | None = None,
+    options: Options = Options(),
 ) -> None:
     """Mirror a registry's log, check every signature and rule, and recompute every decision to the byte.
 
@@ -43,11 +50,13 @@ def audit(
         decisions that would differ, instead of comparing them.
     topic
         Explain the newest decision in this topic, as it was recomputed. The exit status is 6 while there is none.
+    dask
+        The address of a Dask scheduler (tcp://HOST:8786), whose workers verify signatures and count topics. They must be yours.
     """
     name = parse_registry_name(registry) if registry else options.trusted().name
     # A port's colon is replaced in file names, because some file systems do not allow it.
     folder = options.home / "audit" / name.origin.replace(":", "_")
-    requested = AuditOptions(read_anchors(anchors) if anchors else None, topic)
+    requested = AuditOptions(read_anchors(anchors) if anchors else None, topic, dask)
     evidence = TrustedRegistries(options.home).evidence
     with _Bars(options) as bars:
         report = run(audit_log(name, folder, evidence, options.network, progress=bars.show, options=requested))

@@ -21,10 +21,10 @@ from treaty_consensus.printable import printable
 
 from .. import durable
 from ..authoring.check import ProtocolCheck, build, check_package, check_project
+from ..authoring.file_changes import changed, fingerprint
 from ..authoring.new_project import KINDS, Form, Kind, NewProtocol, forms_of, write_project
 from ..authoring.recorded import add_recordings
 from ..authoring.stubs import write_stubs
-from ..authoring.watch import changed, fingerprint
 from ..codes import VectorCode
 from ..protocols.project import load_project
 from .context import Options, run

@@ -56,5 +56,6 @@ for _name, (_place, _help) in {
     "equivocation": ("equivocation:equivocation", "Check a proof that a log signed two histories."),
     "completion": ("completion:completion", "Print the completion script of a shell."),
     "audit": ("audit:audit", "Mirror a log, check every rule, recompute every decision."),
+    "watch": ("watch:watch", "Follow a log, and tell what it has in your name."),
 }.items():
     app.command(f"{__package__}.{_place}", name=_name, help=_help)

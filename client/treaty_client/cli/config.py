@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Column, Table
 
+from treaty_consensus.log.policy import WitnessPolicy
 from treaty_consensus.log.witness import Quorum
 
 from ..config import FILE, POLICY_FILE, AgentConfig, settings
@@ -54,10 +55,12 @@ def _plain(value: Any) -> Any:
     match value:
         case Quorum():
             return {"quorum": value.needed, "keys": [str(key) for key in value.keys]}
+        case WitnessPolicy():
+            return {"policy": value.format().decode("utf-8", "replace").splitlines()}
         case Path():
             return str(value)
         case Mapping():
-            return dict(value)
+            return {name: _plain(part) for name, part in value.items()}
         case tuple():
             return [_plain(part) for part in value]
     return value

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..identity import Identity
     from ..network.hosts import Network
     from ..policy import Policy
+    from ..registries.sources import Sources
     from ..registries.trust import TrustedRegistries, TrustedRegistry
 
 _T = TypeVar("_T")
@@ -102,6 +103,13 @@ class Options:
     def trusted(self) -> TrustedRegistry:
         """Return the registry of `--registry`, or the only trusted one. Raises as `TrustedRegistries.choose`."""
         return self.registries.choose(self.registry or "")
+
+    def sources(self) -> Sources:
+        """Return the addresses of that registry, with the mirrors of the policy. Raises as `trusted` and `policy`."""
+        from ..registries.sources import Sources
+
+        name = self.trusted().name
+        return Sources(name.base_url, self.policy().mirrors.get(name.origin, ()))
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:

@@ -7,6 +7,7 @@
     4     not trusted: a proof does not hold, or the policy does not allow it
     5     not found
     6     not yet: nothing is wrong, and the same command will succeed later
+    7     found: `treaty watch` has told something unexpected
     130   interrupted by Ctrl-C
 
 docs/guides/command-line.md has the same table.
@@ -22,7 +23,7 @@ from treaty_consensus.errors import Gone, Malformed, NotFound, TreatyError, Unav
 
 from ..codes import ClientTopicCode
 
-REFUSED, USAGE, UNAVAILABLE, UNTRUSTED, NOT_FOUND, NOT_YET, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
+REFUSED, USAGE, UNAVAILABLE, UNTRUSTED, NOT_FOUND, NOT_YET, FOUND, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
 
 # The code decides before the family. The errors of the log's clock and epochs have different families.
 _BY_CODE: Final = {

@@ -78,7 +78,7 @@ def search(
     given["handler"] = "code-free" if filters.code_free else ""
 
     async def work() -> tuple[Summary, ...]:
-        async with RegistryClient(options.trusted().name.base_url, options.network) as client:
+        async with RegistryClient(options.sources(), options.network) as client:
             return (await client.search(" ".join(words), **given, limit=limit)).protocols
 
     found = run(work())

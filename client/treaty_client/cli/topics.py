@@ -25,7 +25,7 @@ def topics(*, after: str = "", options: Options = Options()) -> None:
     """
 
     async def work() -> TopicPage:
-        async with RegistryClient(options.trusted().name.base_url, options.network) as client:
+        async with RegistryClient(options.sources(), options.network) as client:
             return await client.topics(after)
 
     found = run(work())

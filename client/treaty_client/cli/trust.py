@@ -70,8 +70,9 @@ def remove(origin: str, /, *, options: Options = Options()) -> None:
 
 
 async def _presented(url: str, options: Options) -> RegistryName:
+    from ..base_url import parse_base_url
     from ..registries.api import RegistryClient  # an HTTP client, which the other commands do not need
-    from ..registries.trust import parse_base_url, parse_registry_name
+    from ..registries.trust import parse_registry_name
 
     base_url = parse_base_url(url)
     async with RegistryClient(base_url, options.network) as client:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         TrustedRootCode,
         VectorCode,
         VoteCode,
+        WatchCode,
         WheelCode,
     )
     from .sessions import (
@@ -121,6 +122,7 @@ else:
             "TrustedRootCode",
             "VectorCode",
             "VoteCode",
+            "WatchCode",
             "WheelCode",
         ),
         "sessions": (
@@ -216,5 +218,6 @@ __all__ = [
     "TrustedRootCode",
     "VectorCode",
     "VoteCode",
+    "WatchCode",
     "WheelCode",
 ]

@@ -33,6 +33,7 @@ class BundleCode(Code, origin=Origin.REGISTRY):
 
 
 class ClientAuditCode(Code, origin=Origin.REGISTRY):
+    CLUSTER = "audit.cluster", "The Dask cluster of the audit failed.", Unavailable, Origin.CALLER
     DISK = "audit.disk", "The disk failed during the audit.", Unavailable, Origin.CALLER
     FORK = "audit.fork", "A statement carries a checkpoint of another history of this log.", Untrusted
     GENESIS = "audit.genesis", "The genesis of the log names another key than the trusted one.", Untrusted
@@ -101,6 +102,7 @@ class ClientRegistryCode(Code, origin=Origin.REGISTRY):
     OTHER_KEY = "registry.other-key", "The registry is trusted by another key.", Conflict, Origin.CALLER
     REFUSED = "registry.refused", "The host of the registry refuses the connection.", Unavailable
     SEVERAL = "registry.several", "Several registries are trusted; one must be named.", Refused, Origin.CALLER
+    SOURCES = "registry.sources", "Neither the registry nor a mirror of the policy answers.", Unavailable
     STATUS = "registry.status", "The registry answered with an error status and no problem."
     TLS = "registry.tls", "The certificate of the registry does not hold, or TLS fails.", Unavailable
     UNREACHABLE = "registry.unreachable", "The registry cannot be reached.", Unavailable
@@ -172,6 +174,7 @@ class PolicyCode(Code, origin=Origin.CALLER):
     EDIT = "policy.edit", "The list of publishers in the policy file has a form that is not edited.", Refused
     FILE = "policy.file", "The policy file cannot be read or is malformed.", Malformed, Unavailable, Retry.NO
     LIST = "policy.list", "A field of the policy that is a list is given as one string.", Malformed
+    MIRRORS = "policy.mirrors", "The mirrors of an origin are no list of URLs, or too many.", Malformed
     PUBLISHER = "policy.publisher", "No publisher that the policy names has a handler for this runtime.", Refused
     REGISTRIES = "policy.registries", "A registry of the policy is not an origin.", Malformed
     REGISTRY = "policy.registry", "The policy does not allow protocols of the registry.", Refused
@@ -226,6 +229,18 @@ class VectorCode(Code, origin=Origin.CALLER):
 class VoteCode(Code, origin=Origin.CALLER):
     CHOICE = "vote.choice", "The text is no protocol of the topic.", NotFound
     TIERS = "vote.tiers", "A vote names preferences, or withdraws.", Refused
+
+
+class WatchCode(Code, origin=Origin.CALLER):
+    FILE = "watch.file", "The file of watches is missing, malformed or over its caps.", Malformed, NotFound, TooLarge
+    HELD = "watch.held", "Another process holds the cursors of this watch.", Conflict
+    OPTION = "watch.option", "The options name nothing to watch, or do not fit.", Malformed
+    OTHER_LOG = "watch.other-log", "The cursors are of a log with another key.", Untrusted
+    SECRET = "watch.secret", "The secret of a webhook is missing, malformed, or readable by others.", Malformed, NotFound, Refused
+    SHRUNK = "watch.shrunk", "The log is smaller than at an earlier time of its own clock.", Untrusted, Origin.REGISTRY
+    STATE = "watch.state", "The file of the cursors is damaged.", Malformed
+    WEBHOOK = "watch.webhook", "A webhook did not take a finding.", Unavailable
+    WEBHOOK_URL = "watch.webhook-url", "The URL of a webhook is neither https nor on this machine.", Refused
 
 
 class WheelCode(Code, origin=Origin.REGISTRY):

@@ -90,7 +90,9 @@ class Network:
             try:
                 context.load_verify_locations(cafile=self.ca)
             except FileNotFoundError as error:
-                raise NotFound(NetworkCode.CA, f"There is no {self.ca}.") from error
+                raise NotFound(
+                    NetworkCode.CA, f"There is no {self.ca}.", fix="Name a PEM file of certificate authorities: --ca"
+                ) from error
             except ssl.SSLError as error:
                 raise Malformed(NetworkCode.CA, f"{self.ca} holds no certificate in PEM.") from error
         return context
@@ -157,4 +159,8 @@ def _parse_resolve(text: str) -> tuple[str, Address]:
 
 
 def _bad_resolve(text: str) -> Malformed:
-    return Malformed(NetworkCode.RESOLVE, f"Not HOST=IP:PORT, such as shop.example=127.0.0.1:9443: {text[:120]!r}.")
+    return Malformed(
+        NetworkCode.RESOLVE,
+        f"Not HOST=IP:PORT: {text[:120]!r}.",
+        fix="Write a host and its address: shop.example=127.0.0.1:9443.",
+    )

@@ -23,13 +23,13 @@ from typing import NamedTuple
 import msgspec
 
 from treaty_consensus import canonical
-from treaty_consensus.codes import RegistryCode
+from treaty_consensus.codes import CheckpointCode, RegistryCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.kinds import Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
 from .. import durable
-from ..codes import MemoryCode
+from ..codes import ClientCheckpointCode, ClientLogCode, MemoryCode
 from ..policy import Policy
 from ..registries.api import RegistryClient
 from ..registries.bundle import Bundle
@@ -46,6 +46,8 @@ from .verification.ten_steps import check_kept, check_lock, check_registry, chec
 
 _ATTEMPTS = 8
 """Attempts, because another process may move the checkpoint while this one verifies. A limit ends a livelock."""
+_LATE = (ClientCheckpointCode.STALE, CheckpointCode.NOT_WITNESSED, ClientLogCode.ROLLBACK)
+"""Failures of an answer that is merely old."""
 _MAX_CONTRADICTIONS = 64
 """Files of evidence for one registry. Without a limit it could fill the disk with new contradictions."""
 
@@ -109,19 +111,23 @@ class Answers:
                 # Read again in every attempt: the last one failed because the checkpoint had moved.
                 registry = self._registries.get(origin)
             check_registry(registry, self._policy)
+            client = self._client(origin)
             try:
                 # With the size that was seen, so that the answer brings its proof of consistency in the same request.
-                data = await ask(self._client(origin), _size(registry))
+                data = await ask(client, _size(registry))
             except NotFound:
                 # A registry may not deny a name about which it proved leaves before.
                 await asyncio.to_thread(self._check_unknown, origin, uri, topic)
                 raise
             bundle = read_bundle(data, uri=uri, topic=topic)
-            bridge = await self._bridge(bundle, registry)
             try:
+                bridge = await self._bridge(bundle, registry)
                 # In a thread: signatures and SQLite would stop the event loop for milliseconds to seconds.
                 evidence = await asyncio.to_thread(self._take, bundle, registry, bridge, uri, topic)
             except VerificationFailed as error:
+                # A mirror may be late. Another one is asked, and the rules stay the same.
+                if error.code in _LATE and client.pass_over():
+                    continue
                 # If two signed checkpoints contradict each other, store the proof before the error is raised.
                 raise await LogHead(self._client(origin), self._registries, origin).documented(error) from error.__cause__
             if evidence is not None:

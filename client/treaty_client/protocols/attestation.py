@@ -41,6 +41,8 @@ from sigstore_models.trustroot.v1 import TrustedRoot as TrustedRootMessage
 from treaty_consensus import canonical, sigstore_token
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import MAX_BUNDLE
+from treaty_consensus.log.merkle import leaf_hash
+from treaty_consensus.sigstore_leaf import CertificateLeaf
 
 from ..codes import AttestationCode
 from ..errors import clock_difference, with_clock
@@ -219,6 +221,13 @@ def verify_attestation(bundle: bytes, binding: Binding, *, publisher: str, trust
                 fix="Do not run this handler. The publisher must attest it again.",
             )
     return Attestation(signer, statement.subject[0].name)
+
+
+def logged_leaves(bundle: bytes) -> tuple[str, str]:
+    """Return the hashes of the two leaves that a registry's log has of a verified attestation: certificate and signature."""
+    opened = _open(bundle)
+    certificate = CertificateLeaf(opened.signing_certificate.public_bytes(Encoding.DER)).encode()
+    return leaf_hash(certificate).hex(), leaf_hash(opened.log_entry._inner.canonicalized_body).hex()
 
 
 def _open(bundle: bytes) -> Bundle:

@@ -22,6 +22,7 @@ import msgspec
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.kinds import Blob
+from treaty_consensus.log.policy import WitnessRule
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
@@ -30,6 +31,7 @@ from ..network.egress import EgressGuard
 from ..network.hosts import Network
 from ..policy import Policy
 from ..registries.api import RegistryClient
+from ..registries.sources import Sources
 from ..registries.trust import TrustedRegistries
 from .answers import Answers, answering
 from .log_head import LogHead
@@ -84,6 +86,8 @@ class Fetcher:
         self._clock = clock
         self._http = self._network.client(timeout=timeout)
         self._given_resolver = resolver
+        self._sources: dict[str, Sources] = {}
+        """By origin; only trusted registries are in it."""
         self._answers = Answers(self.registries, self._lockfile, policy, self.client, self._now)
         self._verified: dict[str, VerifiedProtocol] = {}
         self._compared: dict[str, tuple[VerifiedProtocol, tuple[int, int]]] = {}
@@ -106,8 +110,13 @@ class Fetcher:
         self.registries.memory.close()
 
     def client(self, origin: str) -> RegistryClient:
-        """Return the HTTP API of a trusted registry, over this fetcher's client. Raises `Untrusted`."""
-        return RegistryClient(self.registries.get(origin).name.base_url, self._network, client=self._http)
+        """Return the HTTP API of a trusted registry and its mirrors, over this fetcher's client. Raises `Untrusted`."""
+        base_url = self.registries.get(origin).name.base_url
+        known = self._sources.get(origin)
+        # Kept among requests: an address that is down must not delay each of them.
+        if known is None or known.registry != base_url:
+            known = self._sources[origin] = Sources(base_url, self.policy.mirrors.get(origin, ()))
+        return RegistryClient(known, self._network, client=self._http)
 
     def head(self, origin: str) -> LogHead:
         """Return the head of a trusted registry's log. Raises `Untrusted`."""
@@ -337,10 +346,11 @@ class Fetcher:
         return int(self._clock())
 
 
-def _narrate(proven: ProvenProtocol, witnesses: Quorum | None, progress: Progress) -> None:
+def _narrate(proven: ProvenProtocol, witnesses: WitnessRule | None, progress: Progress) -> None:
     head = proven.evidence.checkpoint.checkpoint
     progress(Step.RESOLVE, f"{proven.uri}, at {proven.uri.origin}")
-    who = f"its clock and {witnesses.needed} of your witnesses" if witnesses else "its clock"
+    asked = f"{witnesses.needed} of your witnesses" if isinstance(witnesses, Quorum) else "the quorum of your witnesses"
+    who = f"its clock and {asked}" if witnesses else "its clock"
     progress(Step.CHECKPOINT, f"{head.size} leaves, signed by the key you trust, cosigned by {who}")
     progress(Step.INCLUSION, f"{len(proven.evidence.statements)} statements are in the log")
     progress(Step.STATEMENTS, f"signed and admissible; published by {proven.author}")

@@ -8,6 +8,8 @@ that third parties can check, it is stored.
 
 from __future__ import annotations
 
+import asyncio
+
 from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
@@ -58,6 +60,16 @@ class LogHead:
             if self._registries.advance(self._origin, registry.seen, newest):
                 return signed
         raise Conflict(RegistryCode.BUSY, f"Other processes keep changing the state of {self._origin}.", fix="Try again.")
+
+    async def submit(self, statement: Statement) -> Receipt:
+        """Send a statement of this home and check its receipt. Safe to repeat.
+
+        Its id is recorded first (`registries.signed`). Raises as `accept_receipt`, the errors of `RegistryClient.submit`, and
+        OSError if the record cannot be written; then nothing is sent.
+        """
+        # Before it is sent: if the answer is lost, the watch of this home must still know the statement as its own.
+        await asyncio.to_thread(self._registries.signed.add, statement.id)
+        return await self.accept_receipt(await self._client.submit(statement), statement)
 
     async def accept_receipt(self, receipt: bytes, statement: Statement) -> Receipt:
         """Check that a receipt proves that the log holds exactly this statement, and observe its checkpoint.

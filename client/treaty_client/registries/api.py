@@ -7,6 +7,7 @@ gives the family of the error (`_FAMILIES`); code, message and fix come from the
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -25,14 +26,15 @@ from treaty_consensus.log.tiles import MAX_ENTRY_BYTES, TILE_WIDTH, Bundle, Tile
 from treaty_consensus.protocol import ProtocolUri
 from treaty_consensus.statement import MAX_LEAF, Statement
 
-from ..codes import ClientRegistryCode
+from .. import tracing
+from ..codes import ClientRegistryCode, NetworkCode
 from ..errors import RegistryUnavailable, clock_difference, with_clock
 from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
 from .replies import Grants, LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, TopicPage, Vouches
-from .trust import parse_base_url
-from .unreachable import unreachable
+from .sources import PATIENCE, Sources
+from .unreachable import unanswered, unreachable
 
 # Each route has its own cap: an answer is held in memory as a whole, and a registry may lie about its size.
 MAX_JSON = 4 * 1024 * 1024
@@ -87,11 +89,14 @@ class RegistryClient:
     otherwise the error that its problem describes.
     """
 
-    def __init__(self, base_url: str, network: Network, *, client: BoundedClient | None = None) -> None:
-        """Create the client. `client`: a shared client, which its owner closes. Raises `Malformed` if the URL is not one of a
+    def __init__(self, base_url: str | Sources, network: Network, *, client: BoundedClient | None = None) -> None:
+        """Create the client. `base_url`: of the registry, or its address with those of its mirrors, which answer reads when the
+        registry does not. `client`: a shared client, which its owner closes. Raises `Malformed` if the URL is not one of a
         registry.
         """
-        self.base_url = parse_base_url(base_url)
+        self._sources = base_url if isinstance(base_url, Sources) else Sources(base_url)
+        self.base_url = self._sources.registry
+        self._answered = self.base_url
         self._lent = client is not None
         self._client = client or network.client()
 
@@ -100,6 +105,11 @@ class RegistryClient:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.aclose()
+
+    def pass_over(self) -> bool:
+        """Ask the mirror that answered last after all others, because its answer was too old; return whether this changes
+        anything. The registry itself is never passed over."""
+        return self._answered != self.base_url and self._sources.rest(self._answered)
 
     async def aclose(self) -> None:
         """Close the connections, unless the client is shared."""
@@ -279,26 +289,65 @@ class RegistryClient:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Return the body of a successful answer, at most `limit` bytes."""
-        try:
-            request = self._client.build_request(method, self.base_url + path, params=params, content=content, headers=headers)
-            # A refusal may be larger than the answer of the route, so read up to the larger limit.
-            reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM))
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise unreachable(self.base_url, error) from error
-        except Unavailable as error:  # the deadline of the exchange
-            raise RegistryUnavailable(error.code, error.message, fix=error.fix) from error
-        # A compressed answer could expand beyond its limit.
-        if reply.headers.get("content-encoding", "identity") != "identity":
-            raise _bad_answer("it is encoded, which was not asked for")
-        if not 200 <= reply.status <= 299:
-            # Code and text are the registry's. They are shown, and never decide whether an answer is trusted.
-            refusal = refusal_of(reply.status, parse_problem(reply.body))
-            may_be_late = reply.status in _ABOUT_AUTHORSHIP
-            raise with_clock(refusal, clock_difference(reply.headers, time.time())) if may_be_late else refusal
-        if len(reply.body) > limit or not reply.whole:
-            raise TooLarge(ClientRegistryCode.ANSWER, f"The registry's answer has more than the {limit} bytes it may have.")
-        return reply.body
+        """Return the body of a successful answer, at most `limit` bytes. Reads fall back to the mirrors."""
+        if method != "GET" or not self._sources.has_mirrors:
+            return await self._exchange(self.base_url, method, path, limit, params, content, headers)
+        failed: list[tuple[str, TreatyError]] = []
+        order = self._sources.order()
+        for url in order:
+            try:
+                # A silent address must not use up the time of a read that another one can answer.
+                async with asyncio.timeout(PATIENCE if url != order[-1] else None):
+                    data = await self._exchange(url, method, path, limit, params, content, headers)
+            except TimeoutError:
+                failed.append((url, RegistryUnavailable(NetworkCode.DEADLINE, f"It did not answer in {PATIENCE:g} seconds.")))
+            except RegistryUnavailable as error:
+                failed.append((url, error))
+            # A mirror may lack what is new. Only the registry can say that there is no such thing.
+            except NotFound as error:
+                if url == self.base_url:
+                    raise
+                failed.append((url, error))
+                continue
+            else:
+                self._sources.answered(url)
+                self._answered = url
+                return data
+            self._sources.rest(url)
+        raise unanswered(failed)
+
+    async def _exchange(
+        self,
+        base_url: str,
+        method: str,
+        path: str,
+        limit: int,
+        params: Mapping[str, str] | None,
+        content: bytes | None,
+        headers: Mapping[str, str] | None,
+    ) -> bytes:
+        # Named by its kind alone: a path may hold a DID.
+        with tracing.span(f"{method} registry", "client", http_request_method=method):
+            try:
+                told = {**(headers or {}), **tracing.headers()}
+                request = self._client.build_request(method, base_url + path, params=params, content=content, headers=told)
+                # A refusal may be larger than the answer of the route, so read up to the larger limit.
+                reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM))
+            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+                raise unreachable(base_url, error) from error
+            except Unavailable as error:  # the deadline of the exchange
+                raise RegistryUnavailable(error.code, error.message, fix=error.fix) from error
+            # A compressed answer could expand beyond its limit.
+            if reply.headers.get("content-encoding", "identity") != "identity":
+                raise _bad_answer("it is encoded, which was not asked for")
+            if not 200 <= reply.status <= 299:
+                # Code and text are the registry's. They are shown, and never decide whether an answer is trusted.
+                refusal = refusal_of(reply.status, parse_problem(reply.body))
+                may_be_late = reply.status in _ABOUT_AUTHORSHIP
+                raise with_clock(refusal, clock_difference(reply.headers, time.time())) if may_be_late else refusal
+            if len(reply.body) > limit or not reply.whole:
+                raise TooLarge(ClientRegistryCode.ANSWER, f"The registry's answer has more than the {limit} bytes it may have.")
+            return reply.body
 
 
 def _since(since: int | None) -> dict[str, str] | None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -27,7 +26,9 @@ from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
 
 from .. import durable
+from ..base_url import parse_base_url
 from ..codes import ClientRegistryCode
+from .signed import SIGNED, SignedIds
 
 if TYPE_CHECKING:
     from treaty_consensus.log.checkpoint import SignedCheckpoint
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from .memory import SeenLeaves
 
 MAX_FILE = 16 * 1024 * 1024
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -79,22 +79,6 @@ class TrustedRegistry:
         return None if self.seen is None else open_checkpoint(self.seen, self.name.key)
 
 
-def parse_base_url(text: str) -> str:
-    """Check a registry's URL and return it without a slash at its end. Raises `Malformed` (`registry.url`)."""
-    try:
-        parts = urlsplit(text)
-        # Read for its check only: `urlsplit` finds a bad port when it is asked for.
-        _ = parts.port
-    except ValueError as error:
-        raise _bad_url(text) from error
-    # http only on this machine, because that traffic crosses no network.
-    local = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    plain = parts.username is None and not parts.query and not parts.fragment and parts.hostname and text.isprintable()
-    if not plain or not (parts.scheme == "https" or local) or len(text) > 512:
-        raise _bad_url(text)
-    return text.rstrip("/")
-
-
 def parse_registry_name(text: str) -> RegistryName:
     """Parse `BASE_URL#VKEY`. Raises `Malformed` (`registry.url`, `registry.no-key`, `registry.key`, `note.key`)."""
     url, separator, vkey = text.partition("#")
@@ -130,6 +114,11 @@ class TrustedRegistries:
         from .memory import SeenLeaves  # here, because most commands do not need SQLite, whose import takes milliseconds
 
         return SeenLeaves(self.home)
+
+    @cached_property
+    def signed(self) -> SignedIds:
+        """The ids of the statements that this home has signed for them."""
+        return SignedIds(self.home / SIGNED)
 
     def all(self) -> Mapping[str, TrustedRegistry]:
         """Return all trusted registries, by origin. Raises `Malformed` if the file is invalid."""
@@ -229,11 +218,3 @@ def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
         raise Malformed(ClientRegistryCode.FILE, f"registries.json lists the key of {name.origin} under {origin}.")
     seen = None if entry.checkpoint is None else canonical.b64decode(entry.checkpoint, limit=MAX_NOTE_BYTES)
     return TrustedRegistry(name, seen)
-
-
-def _bad_url(text: str) -> Malformed:
-    return Malformed(
-        ClientRegistryCode.URL,
-        f"Not the URL of a registry: {text[:120]!r}.",
-        fix="Use https://HOST, or http:// with localhost, 127.0.0.1 or [::1].",
-    )

@@ -1,11 +1,13 @@
-"""The errors of a registry that cannot be reached, told apart by their cause."""
+"""The errors of a registry that cannot be reached, told apart by their cause, and of one whose mirrors do not answer either."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
+
+from treaty_consensus.errors import NotFound, TreatyError
 
 from ..codes import ClientRegistryCode
 from ..errors import RegistryUnavailable
@@ -59,3 +61,17 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         # One attempt for each address of a host.
         waiting += cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
         waiting += filter(None, (cause.__cause__, cause.__context__))
+
+
+def unanswered(failed: Sequence[tuple[str, TreatyError]]) -> TreatyError:
+    """Return the error for a read that neither the registry nor a mirror answered: it names each of them, with the reason."""
+    unknown = [error for _, error in failed if isinstance(error, NotFound)]
+    reasons = "; ".join(f"{url}: {error.message.rstrip('.')} ({error.code})" for url, error in failed)
+    # The mirrors that answered agree that they do not have it.
+    if unknown:
+        return NotFound(unknown[0].code, f"No mirror has it, and the registry does not answer. {reasons}.")
+    return RegistryUnavailable(
+        ClientRegistryCode.SOURCES,
+        f"Neither the registry nor its mirrors answer. {reasons}.",
+        fix="Check your connection, or name another mirror in policy.toml.",
+    )

@@ -19,6 +19,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.printable import printable
 from treaty_handler import Return, Value
 
+from .. import tracing
 from ..abandonable import abandonable
 from ..anp.call_metadata import CallMetadata
 from ..anp.flow_profile.messages import is_flow, sender_of
@@ -92,6 +93,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         self.timeline: list[SessionEvent] = []
         self.messages_received = 0
         self.running: asyncio.Future[None] = abandonable()
+        tracing.watch(self.running, "handshake", treaty_profile="hello", treaty_initiator=machine.is_initiator)
         self._role, self._recorder, self._opening, self._early = role, recorder, opening, early
         self.flow_sender, self._left_without_hello = "", False
         # True while the agreement is not written, because tests may still fail.

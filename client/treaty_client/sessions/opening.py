@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
+from .. import tracing
 from ..codes import AgentCode, ClientStatusCode, ConnectionCode, FlowCode, HelloCode, PeerCode, SessionCode
 from ..errors import PeerUnavailable
 from ..network.discovery.cache import CachedDiscoverer
@@ -111,6 +112,11 @@ class SessionOpener:
         `lifecycle.open_session`.
         """
         limit = within if within is not None else self.time_limit(request)
+        # The report of the session is made in a task that it starts, so it belongs to the same trace.
+        with tracing.span("open session", "client"):
+            return await self._open_within(name, request, limit)
+
+    async def _open_within(self, name: PeerName, request: SessionRequest, limit: float | None) -> OpenSession:
         # A task of its own: closing a connection to a peer that hangs takes seconds, and the caller has no time left.
         opening = self._context.spawn(self._open(name, request))
         try:

@@ -26,6 +26,7 @@ from treaty_consensus.codes import PublishCode, ReportCode
 from treaty_consensus.errors import Conflict, TreatyError, Unavailable
 from treaty_consensus.protocol import parse_version
 
+from .. import tracing
 from ..codes import ClientReportCode
 from ..identity import Identity
 from ..network.hosts import Network
@@ -138,8 +139,9 @@ class SessionReport:
         """Try once. `before`: the outcome of the attempt before; a settled report is not told again."""
         self._is_kept = False
         try:
-            facts = self._context.session_facts(self._session.spoken, await self._session.report_parties(), spoke=True)
-            await self._context.reporter.report(facts, self._session.propose, kept=self._kept)
+            with tracing.span("report"):
+                facts = self._context.session_facts(self._session.spoken, await self._session.report_parties(), spoke=True)
+                await self._context.reporter.report(facts, self._session.propose, kept=self._kept)
         except TreatyError as error:
             if error.code not in _REPORTED:
                 is_final = not (isinstance(error, Unavailable) or error.code in _PASSING)

@@ -46,5 +46,5 @@ async def grant(
             )
     body = Grant(namespace, to, withdrawn)
     statement = identity.statement(body, log=origin, issued=now)
-    receipt = await head.accept_receipt(await client.submit(statement), statement)
+    receipt = await head.submit(statement)
     return LoggedGrant(statement, body, receipt)

@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import ElectorateCode, ReportCode
 from treaty_consensus.did import Did, decode_multikey, did_key_id, parse_did, parse_key_id, public_key_of
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
@@ -132,6 +133,7 @@ class Reporter:
             peer, _ = parse_key_id(facts.peer_key)
             # Stored before signing: after a crash this side cannot sign a second report.
             self._ledger.claim(body.nid, SignedReport(peer.text, body.topic, body.document, body.epoch, settled=True))
+            self._ledger.record(proposed.id)
         except TreatyError as error:
             _log.info("Refused to co-sign a report with %s: %s", facts.peer_key, error)
             return ReportRefused(refusal_code(error))
@@ -228,6 +230,7 @@ class Reporter:
         signed = SignedReport(peer.text, facts.topic, facts.document, epoch.number, settled=False)
         # Stored before signing: a crash leaves an unsettled entry, which only permits the same report.
         self._ledger.claim(facts.nid, signed)
+        self._ledger.record(hex_digest(draft.signing_input))
         own = self._signed(draft.payload)
         answer = await propose(ReportProposed(draft.payload, own.key_id, own.signature))
         if not isinstance(answer, ReportSigned):

@@ -23,6 +23,7 @@ from treaty_consensus.statement import MAX_LEAF, Statement
 
 from .. import durable
 from ..codes import ClientReportCode
+from ..registries.signed import SIGNED, SignedIds
 
 # Caps of files that this agent wrote itself: a damaged disk or another program must not fill the memory.
 _MAX_RECORD = 4096
@@ -53,6 +54,7 @@ class ReportLedger:
         """Read nothing yet."""
         self._folder = home / "reports"
         self._outbox = self._folder / "outbox"
+        self._signed = SignedIds(home / SIGNED)
         self._pairs: set[tuple[str, str, int]] | None = None
 
     def has(self, peer: str, topic: str, epoch: int) -> bool:
@@ -66,6 +68,10 @@ class ReportLedger:
         """Return the epoch of the settled report of a negotiation, or None."""
         known = self._record(nid)
         return known.epoch if known is not None and known.settled else None
+
+    def record(self, id_: str) -> None:
+        """Record the id of a report before it is signed. The other side may be the one that submits it."""
+        _guarded(partial(self._signed.add, id_))
 
     def claim(self, nid: str, signed: SignedReport) -> None:
         """Store a report durably before it is signed; again when it is settled, or signed for a later epoch.

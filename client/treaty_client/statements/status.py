@@ -67,5 +67,5 @@ async def set_status(
             await client.record(named)
     body = Status(uri, state, parse_digest(wheel) if wheel is not None else None, successor)
     statement = identity.statement(body, log=origin, issued=now)
-    receipt = await head.accept_receipt(await client.submit(statement), statement)
+    receipt = await head.submit(statement)
     return LoggedStatus(statement, body, receipt)

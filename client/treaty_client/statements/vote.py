@@ -70,7 +70,7 @@ async def vote(
     position = await client.next_ballot(topic, identity.did)
     ballot = Ballot(topic, position.seq, tuple(tuple(tier) for tier in tiers), seen.note.decode("utf-8"))
     statement = identity.statement(ballot, log=origin, issued=now)
-    receipt = await head.accept_receipt(await client.submit(statement), statement)
+    receipt = await head.submit(statement)
     return Vote(statement, ballot, position.epoch, receipt)
 
 
@@ -112,5 +112,5 @@ async def vouch(
         raise NotFound(ClientVouchCode.NONE, f"{identity.did} does not vouch for {to}.", fix="List its vouches: treaty vouches")
     body = Vouch(to, standing.seq, withdrawn)
     statement = identity.statement(body, log=origin, issued=now)
-    receipt = await head.accept_receipt(await client.submit(statement), statement)
+    receipt = await head.submit(statement)
     return Vouched(statement, body, standing.epoch, receipt)

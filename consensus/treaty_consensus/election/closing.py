@@ -6,9 +6,10 @@ statements give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeAlias
 
 from .. import canonical
 from ..codes import DecisionCode
@@ -24,6 +25,9 @@ from .evidence import Evidence
 from .principals import SuffixList
 from .report import CountedReports
 from .roll import roll
+
+Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Apply a function to many items, in their order, as `map` does, but perhaps at once."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +83,30 @@ class _Epoch:
     reports: CountedReports
 
 
+@dataclass(frozen=True)
+class _Counting:
+    """Count one topic of an epoch. It can be sent to another process."""
+
+    evidence: Evidence
+    epoch: _Epoch
+
+    def __call__(self, question: Question) -> Outcome:
+        return decide(question, self.evidence, self.epoch.reports.tally(question.topic), self.epoch.electorate)
+
+
 class Elections:
     """Run the elections of a log, epoch by epoch. Mutable: `observe` in the order of the leaves."""
 
-    def __init__(self, blob: Callable[[str], bytes], anchors: Sequence[str] | None) -> None:
+    def __init__(self, blob: Callable[[str], bytes], anchors: Sequence[str] | None, each: Each = map) -> None:
         """Start with an empty log.
 
         `blob`: returns the bytes of a blob for its SHA-256, and has checked them; called for suffix lists.
         `anchors`: replaces the anchors of the parameters; None keeps them.
+        `each`: applies a function to many items, in their order.
         """
         self._blob = blob
         self._anchors = anchors
+        self._each = each
         self._evidence = Evidence()
         self._parameters: dict[str, Parameters] = {}
         self._topic_states: dict[str, TopicState] = {}
@@ -117,16 +134,15 @@ class Elections:
         epoch = self._count(log.epoch, parameters, self._anchors)
         weights = eligible_weights(self._evidence, epoch.reports, epoch.electorate, epoch.number, epoch.parameters)
 
-        def outcome(topic: str) -> Outcome:
+        def question(topic: str) -> Question:
             before = self._topic_states.get(topic, TopicState())
-            question = Question(topic, epoch.number, parameters_id, parameters, until, previous(topic), before)
-            return decide(question, self._evidence, epoch.reports.tally(topic), epoch.electorate)
+            return Question(topic, epoch.number, parameters_id, parameters, until, previous(topic), before)
 
         # Topics are counted independently, so their order changes no result.
-        counted = self._topics(epoch, weights)
-        outcomes = {topic: outcome(topic) for topic in counted}
+        counting, counted = _Counting(self._evidence, epoch), self._topics(epoch, weights)
+        outcomes = dict(zip(counted, self._each(counting, [*map(question, counted)]), strict=True))
         decided = [topic for topic, result in outcomes.items() if result.is_due] or stand_in(counted, weights)
-        outcomes |= {topic: outcome(topic) for topic in decided if topic not in outcomes}
+        outcomes |= {topic: counting(question(topic)) for topic in decided if topic not in outcomes}
         # After all topics: an election also pays reports of this epoch, and the roll needs every credit.
         elected = {topic: outcome.elected for topic, outcome in outcomes.items() if outcome.elected}
         credits, earned = self._credited(epoch, elected)

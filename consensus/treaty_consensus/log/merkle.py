@@ -51,7 +51,8 @@ def root_nodes(size: int) -> list[Node]:
 
 def inclusion_nodes(index: int, size: int) -> list[Node]:
     """Return the nodes that `inclusion_proof` needs. Raises `NotFound` (`log.index`) unless 0 <= index < size."""
-    return [node for begin, end in _inclusion_ranges(index, size) for node in _cover(begin, end)]
+    siblings, right, left = _inclusion_parts(index, size)
+    return [*siblings, *right, *left]
 
 
 def consistency_nodes(old: int, new: int) -> list[Node]:
@@ -69,7 +70,10 @@ def inclusion_proof(index: int, size: int, hashes: Mapping[Node, bytes]) -> list
 
     Raises `NotFound` (`log.index`) unless 0 <= index < size, and `KeyError` when `hashes` lacks a node of `inclusion_nodes`.
     """
-    return [_range_hash(begin, end, hashes) for begin, end in _inclusion_ranges(index, size)]
+    siblings, right, left = _inclusion_parts(index, size)
+    # All that is right of the leaf's perfect subtree is one hash of the proof.
+    folded = [_fold([hashes[node] for node in right])] if right else []
+    return [*(hashes[node] for node in siblings), *folded, *(hashes[node] for node in left)]
 
 
 def consistency_proof(old: int, new: int, hashes: Mapping[Node, bytes]) -> list[bytes]:
@@ -220,21 +224,20 @@ class Frontier:
         return _fold(self._hashes) if self._hashes else EMPTY_ROOT
 
 
-def _inclusion_ranges(index: int, size: int) -> list[tuple[int, int]]:
-    """Return the leaf range of each hash of an inclusion proof, in proof order (PATH of RFC 6962 §2.1.1)."""
+def _inclusion_parts(index: int, size: int) -> tuple[list[Node], list[Node], list[Node]]:
+    """Return the nodes of an inclusion proof (PATH of RFC 6962 §2.1.1), in proof order.
+
+    The siblings inside the perfect subtree of `root_nodes(size)` that holds the leaf; the subtrees right of it; those left of it,
+    the nearest first.
+    """
     if not 0 <= index < size:
         raise NotFound(LogCode.INDEX, f"The log has {size} leaves; there is no leaf {index}.")
-    ranges = []
-    begin, end = 0, size
-    while end - begin > 1:
-        split = _split(begin, end)
-        if index < split:
-            ranges.append((split, end))
-            end = split
-        else:
-            ranges.append((begin, split))
-            begin = split
-    return ranges[::-1]
+    subtrees = root_nodes(size)
+    # Sizes of subtrees are the one bits of `size`. The leaf is in the one of the highest bit in which index and size differ.
+    level = (index ^ size).bit_length() - 1
+    own = (size >> level).bit_count() - 1
+    siblings = [Node(above, index >> above ^ 1) for above in range(level)]
+    return siblings, subtrees[own + 1 :], subtrees[:own][::-1]
 
 
 def _consistency_ranges(old: int, new: int) -> list[tuple[int, int]]:

@@ -7,8 +7,8 @@
 
     key id     SHA-256(name || LF || type || public key)[:4]
     type 0x01  Ed25519 (RFC 8032) over the text
-    type 0x04  cosignature/v1 (C2SP tlog-cosignature): an 8-byte big-endian POSIX time in seconds, at most 2**63 - 1,
-               and Ed25519 over "cosignature/v1" LF "time " time LF text
+    type 0x04  a cosignature (C2SP tlog-cosignature): an 8-byte big-endian POSIX time in seconds, at most 2**63 - 1, and Ed25519
+    type 0x06  the same with ML-DSA-44; `cosigned` has the signed messages of both
 
 `docs/specification/log.md` specifies keys as text (vkey and skey). A note is UTF-8 without control characters below U+0020
 except LF. A name is not empty and contains neither Unicode spaces nor "+". Signatures of unknown keys are ignored.
@@ -26,12 +26,11 @@ from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
+from .. import ed25519
 from ..canonical import b64decode, b64encode, sha256
 from ..codes import NoteCode
 from ..errors import Malformed, TooLarge, TreatyError, Untrusted
+from . import cosigned
 
 # Twice the size of sixteen post-quantum signatures, the least that a verifier must accept (C2SP signed-note).
 MAX_NOTE_BYTES = 256 * 1024
@@ -39,11 +38,11 @@ MAX_NOTE_BYTES = 256 * 1024
 MAX_SIGNATURES = 100
 MAX_TIME = 2**63 - 1
 
-# A key is read from configuration and statements; its only long part is the name.
+# A key is read from configuration and statements. Of Ed25519 its only long part is the name; ML-DSA-44 adds 1,752 characters.
 _MAX_KEY_TEXT = 1024
+_MAX_ML_DSA_KEY_TEXT = 2800
 _KEY_ID_BYTES = 4
-_ED25519_BYTES = 32
-_SIGNATURE_BYTES = 64
+_SEED_BYTES = 32
 _TIME_BYTES = 8
 _LINE_START = "— "
 _UNCLEAN = re.compile("[\x00-\x09\x0b-\x1f\ud800-\udfff]")  # control characters except LF; lone surrogates
@@ -54,6 +53,16 @@ class KeyType(IntEnum):
 
     ED25519 = 0x01
     COSIGNATURE = 0x04
+    ML_DSA_44 = 0x06
+
+    @property
+    def has_time(self) -> bool:
+        """Return whether the type is one of a cosigner, whose signature has a time."""
+        return self is not KeyType.ED25519
+
+
+_PUBLIC_BYTES = {KeyType.ED25519: 32, KeyType.COSIGNATURE: 32, KeyType.ML_DSA_44: cosigned.ML_DSA_PUBLIC}
+_SIGNATURE_BYTES = {KeyType.ED25519: 64, KeyType.COSIGNATURE: 64, KeyType.ML_DSA_44: cosigned.ML_DSA_SIGNATURE}
 
 
 @dataclass(frozen=True)
@@ -66,16 +75,18 @@ class VerifierKey:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        if len(self.public) != _ED25519_BYTES:
+        if len(self.public) != _PUBLIC_BYTES[self.type]:
             raise _bad_key()
 
     @classmethod
     def parse(cls, text: str) -> VerifierKey:
         """Read a vkey. Raises `Malformed` (`note.key`, `note.name`), also when the key id does not match name and key."""
-        if len(text) > _MAX_KEY_TEXT or text.count("+") < 2:
+        if len(text) > _MAX_ML_DSA_KEY_TEXT or text.count("+") < 2:
             raise _bad_key()
         name, _, encoded = text.split("+", 2)
         key = cls(name, *_parse_key_bytes(encoded))
+        if key.type != KeyType.ML_DSA_44 and len(text) > _MAX_KEY_TEXT:
+            raise _bad_key()
         # One spelling for each key. This also checks that the key id belongs to name and key.
         if str(key) != text:
             raise _bad_key()
@@ -95,22 +106,22 @@ class VerifierKey:
 
         Raises `Untrusted` (`note.signature`).
         """
-        time = None
-        if self.type == KeyType.COSIGNATURE:
-            time = int.from_bytes(signature[:_TIME_BYTES], "big")
-            text, signature = _cosigned(text, time), signature[_TIME_BYTES:]
-        if len(signature) != _SIGNATURE_BYTES or (time is not None and time > MAX_TIME):
+        time, message = None, text
+        if self.type.has_time:
+            time, signature = int.from_bytes(signature[:_TIME_BYTES], "big"), signature[_TIME_BYTES:]
+        if len(signature) != _SIGNATURE_BYTES[self.type] or (time is not None and time > MAX_TIME):
             raise _bad_signature(f"the signature of {self.name} has the wrong form")
-        try:
-            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, text)
-        except InvalidSignature as error:
-            raise _bad_signature(f"the signature of {self.name} does not verify") from error
+        if time is not None:
+            message = _cosigned(self.type, self.name, text, time)
+        holds = cosigned.ml_dsa_holds if self.type == KeyType.ML_DSA_44 else ed25519.verify
+        if not holds(self.public, signature, message):
+            raise _bad_signature(f"the signature of {self.name} does not verify")
         return time
 
 
 @dataclass(frozen=True)
 class SignerKey:
-    """Hold a key that signs notes under a name: an Ed25519 seed of 32 secret bytes, for one type of signature.
+    """Hold a key that signs notes under a name: a seed of 32 secret bytes, for one type of signature.
 
     Raises `Malformed` (`note.name`, `note.key`). No error quotes the seed.
     """
@@ -121,7 +132,7 @@ class SignerKey:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        if len(self.seed) != _ED25519_BYTES:
+        if len(self.seed) != _SEED_BYTES:
             raise _bad_key()
 
     @classmethod
@@ -147,19 +158,23 @@ class SignerKey:
     def sign(self, text: bytes, *, time: int | None = None) -> bytes:
         """Return a signature (without key id) over a note's text.
 
-        `time`: POSIX seconds for a cosignature; ignored by the other type.
+        `time`: POSIX seconds for a cosignature; ignored by the log's own type.
 
         Raises `Malformed` (`note.time`) when a cosignature has no time or one out of range.
         """
-        if self.type == KeyType.ED25519:
+        if not self.type.has_time:
             return self._private.sign(text)
         if time is None or not 0 <= time <= MAX_TIME:
             raise Malformed(NoteCode.TIME, "A cosignature needs its time, in POSIX seconds.")
-        return time.to_bytes(_TIME_BYTES, "big") + self._private.sign(_cosigned(text, time))
+        try:
+            message = _cosigned(self.type, self.name, text, time)
+        except Untrusted as error:
+            raise Malformed(NoteCode.TEXT, "An ML-DSA-44 cosigner signs only checkpoints.") from error
+        return time.to_bytes(_TIME_BYTES, "big") + self._private.sign(message)
 
     @cached_property
-    def _private(self) -> Ed25519PrivateKey:
-        return Ed25519PrivateKey.from_private_bytes(self.seed)
+    def _private(self) -> cosigned.PrivateKey:
+        return cosigned.private_key(self.seed, ml_dsa=self.type == KeyType.ML_DSA_44)
 
 
 class Signature(NamedTuple):
@@ -191,6 +206,12 @@ def sign(text: str, signers: Sequence[SignerKey], *, time: int | None = None) ->
     """
     check_text(text)
     return _assemble(text, [], signers, time)
+
+
+def sign_lines(text: str, signers: Sequence[SignerKey], *, time: int | None = None) -> bytes:
+    """Return the signature lines of `signers`, in their order, to add them to a note of `text`. Raises the errors of `sign`."""
+    note = sign(text, signers, time=time)
+    return note[len(text.encode()) + 1 :]
 
 
 def add_signatures(note: bytes, signers: Sequence[SignerKey], *, time: int | None = None) -> bytes:
@@ -308,9 +329,9 @@ def _assemble(text: str, lines: list[_Line], signers: Sequence[SignerKey], time:
 
 
 def _parse_key_bytes(encoded: str) -> tuple[KeyType, bytes]:
-    """Return the type and the 32 bytes of an encoded public key or seed."""
+    """Return the type and the bytes of an encoded public key or seed."""
     try:
-        data = b64decode(encoded, limit=1 + _ED25519_BYTES)
+        data = b64decode(encoded, limit=1 + cosigned.ML_DSA_PUBLIC)
     except TreatyError as error:
         raise _bad_key() from error
     # Only the types that can be verified here.
@@ -319,8 +340,14 @@ def _parse_key_bytes(encoded: str) -> tuple[KeyType, bytes]:
     return KeyType(data[0]), data[1:]
 
 
-def _cosigned(text: bytes, time: int) -> bytes:
-    return b"cosignature/v1\ntime %d\n%b" % (time, text)
+def _cosigned(type_: KeyType, name: str, text: bytes, time: int) -> bytes:
+    """Return the message of a cosignature. Raises `Untrusted` when this type cannot sign such a text."""
+    if type_ == KeyType.COSIGNATURE:
+        return cosigned.ed25519_message(text, time)
+    try:
+        return cosigned.ml_dsa_message(name, text, time)
+    except (ValueError, TreatyError) as error:
+        raise _bad_signature(f"{name} cosigns only checkpoints") from error
 
 
 def _check_name(name: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..canonical import parse_decimal
@@ -194,11 +194,14 @@ class TreeEdge:
 
     `hashes`: those of `root_nodes(size)`.
     `partial`: the content of the partial tile of each level.
+    `nodes`: the hashes that prove each leaf of the last `appended`; after `load` none.
     """
 
     size: int = 0
     hashes: tuple[bytes, ...] = ()
     partial: tuple[bytes, ...] = ()
+    # Not compared: it says how a tree grew, and one tree may grow in several ways.
+    nodes: Mapping[Node, bytes] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def load(cls, size: int, tiles: Mapping[Tile, bytes]) -> TreeEdge:
@@ -226,15 +229,20 @@ class TreeEdge:
     def appended(self, leaf_hashes: Iterable[bytes]) -> tuple[TreeEdge, dict[Tile, bytes]]:
         """Return the edge with more leaves, and every new or wider hash tile with its whole content.
 
-        With these tiles and the `tiles` of the new edge, `node_hashes` can prove each appended leaf.
+        With the `nodes` of the new edge, `inclusion_proof` proves each appended leaf.
 
         Raises `Malformed` (`log.hash`) when a leaf hash is not 32 bytes.
         """
         frontier = Frontier(self.size, self.hashes)
         levels = [bytearray(content) for content in self.partial]
         changed: dict[Tile, bytes] = {}
+        # A sibling of a new leaf's ancestor is a subtree of the old edge, or is completed here. So nothing is hashed again.
+        nodes = dict(zip(root_nodes(self.size), self.hashes, strict=True))
         for leaf_hash in leaf_hashes:
-            for level, completed in enumerate(frontier.append(leaf_hash)[::TILE_HEIGHT]):
+            subtrees = frontier.append(leaf_hash)
+            index = frontier.size - 1
+            nodes.update((Node(level, index >> level), subtree) for level, subtree in enumerate(subtrees))
+            for level, completed in enumerate(subtrees[::TILE_HEIGHT]):
                 if level == len(levels):
                     levels.append(bytearray())
                 content = levels[level]
@@ -243,7 +251,7 @@ class TreeEdge:
                 if len(content) == TILE_WIDTH * HASH_SIZE:
                     changed[Tile(level, (frontier.size >> TILE_HEIGHT * (level + 1)) - 1)] = bytes(content)
                     content.clear()
-        edge = TreeEdge(frontier.size, frontier.hashes, tuple(bytes(content) for content in levels))
+        edge = TreeEdge(frontier.size, frontier.hashes, tuple(bytes(content) for content in levels), nodes)
         before = self.tiles
         changed.update((tile, content) for tile, content in edge.tiles.items() if tile not in before)
         return edge, changed

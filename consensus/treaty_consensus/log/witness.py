@@ -10,13 +10,13 @@ PREFIX/add-checkpoint:
     registry.example LF …              the checkpoint, a signed note
 
 `docs/specification/log.md`, "Witnesses", lists the answers and their order: 400 (form), 404, 403, 400 (size), 409, 422. This
-is version 1.0.0 of C2SP. Its successor will answer another root of the same size by 422. For a log both mean the same: the
-witness knows another history.
+is C2SP of 2026. Version 1.0.0 answered another root of the same size by 409 without a size, and some witnesses do so today. For
+a log both mean the same: the witness knows another history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -107,8 +107,7 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
     `logs`: origin → the key of each known log.
     `latest`: the checkpoint that was cosigned last for the requested log, or None.
 
-    Raises `NotFound` (404), `Unauthorized` (403), `Malformed` (400), `SizeConflict` or another `Conflict` (409), or
-    `Untrusted` (422).
+    Raises `NotFound` (404), `Unauthorized` (403), `Malformed` (400), `SizeConflict` (409), or `Untrusted` (422).
     """
     key = logs.get(request.claimed.origin)
     if key is None:
@@ -123,7 +122,7 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
     if request.old != known.size:
         raise SizeConflict(known.size, f"The newest checkpoint cosigned here is of {known.size} leaves, not of {request.old}.")
     if head.size == known.size and head.root != known.root:
-        raise Conflict(
+        raise Untrusted(
             WitnessCode.ROOT, f"Another checkpoint of {known.size} leaves was cosigned here: the log has two histories."
         )
     verify_consistency(known.size, head.size, known.root, head.root, request.proof)
@@ -174,18 +173,24 @@ class Quorum:
     def __post_init__(self) -> None:
         # One operator with two names must not count as two witnesses.
         distinct = len(self.keys) == len({key.public for key in self.keys}) == len({key.name for key in self.keys})
-        proper = all(key.type == KeyType.COSIGNATURE and len(key.name) <= MAX_COSIGNER_NAME for key in self.keys)
+        proper = all(key.type.has_time and len(key.name) <= MAX_COSIGNER_NAME for key in self.keys)
         if not (distinct and proper and 1 <= self.needed <= len(self.keys) <= MAX_COSIGNERS):
             raise Malformed(
                 WitnessCode.KEYS,
-                f"Witnesses must be at most {MAX_COSIGNERS} distinct cosignature keys (type 4) with names of at most "
+                f"Witnesses must be at most {MAX_COSIGNERS} distinct cosignature keys (type 4 or 6) with names of at most "
                 f"{MAX_COSIGNER_NAME} characters, and the quorum is no larger than their number.",
             )
 
     @classmethod
-    def parse(cls, keys: Sequence[str], needed: int) -> Quorum:
-        """Return the quorum of verifier keys in text form. Raises `Malformed` (`witness.keys`, `note.key`)."""
-        return cls(tuple(VerifierKey.parse(key) for key in keys), needed)
+    def parse(cls, keys: Sequence[str], needed: int, types: Collection[KeyType] = tuple(KeyType)) -> Quorum:
+        """Return the quorum of verifier keys in text form, all of these types.
+
+        Raises `Malformed` (`witness.keys`, `note.key`).
+        """
+        quorum = cls(tuple(VerifierKey.parse(key) for key in keys), needed)
+        if any(key.type not in types for key in quorum.keys):
+            raise Malformed(WitnessCode.KEYS, f"Here the keys of witnesses have the type {', '.join(map(str, map(int, types)))}.")
+        return quorum
 
     def check(self, note: bytes, checkpoint: Checkpoint, *, since: int = 0) -> None:
         """Check that enough witnesses cosigned exactly `checkpoint`.
@@ -198,18 +203,19 @@ class Quorum:
         """
         # A cosignature of another head proves nothing about this one.
         if text_of(note) != checkpoint.format():
-            raise _not_witnessed("it is the note of another checkpoint")
+            raise not_witnessed("it is the note of another checkpoint")
         try:
             signatures = open_note(note, self.keys).signatures
         except Untrusted as error:
-            raise _not_witnessed("no witness cosigned it, or the signature of one does not verify") from error
+            raise not_witnessed("no witness cosigned it, or the signature of one does not verify") from error
         count = sum(signature.time is not None and signature.time >= since for signature in signatures)
         if count < self.needed:
             old = " recently" if since else ""
-            raise _not_witnessed(f"{count} of {len(self.keys)} witnesses cosigned it{old}, {self.needed} have to")
+            raise not_witnessed(f"{count} of {len(self.keys)} witnesses cosigned it{old}, {self.needed} have to")
 
 
-def _not_witnessed(why: str) -> Untrusted:
+def not_witnessed(why: str) -> Untrusted:
+    """Return the error for a checkpoint without the cosignatures that it needs."""
     return Untrusted(
         CheckpointCode.NOT_WITNESSED,
         f"The checkpoint is not witnessed: {why}.",

@@ -18,6 +18,7 @@ from treaty_consensus.kinds import Handler, Publish
 
 from ..catalogue.handler_facts import HandlerFacts
 from ..catalogue.readers import ReaderKind
+from ..telemetry.measures import CONTENT_CHECKS
 from .content_process import ContentLimits, ContentProcess, unchecked
 from .content_worker import Read
 from .fair_queue import FairQueue
@@ -36,6 +37,16 @@ class ContentChecker:
         self._busy: set[ContentProcess] = set()
         self._jobs: set[asyncio.Task[Any]] = set()
         self._stopped = False
+
+    @property
+    def queue(self) -> FairQueue:
+        """Return the queue of the checks."""
+        return self._queue
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Return how many processes are `idle`, and how many are `busy`."""
+        return {"idle": len(self._idle), "busy": len(self._busy)}
 
     def prepare(self) -> None:
         """Start a process if none is running, because a check will follow soon. A failure is ignored here; `check` reports it."""
@@ -101,6 +112,7 @@ class ContentChecker:
             return await use(process)
         finally:
             self._busy.discard(process)
+            CONTENT_CHECKS.labels("done" if process.alive else "lost").inc()
             # A process without a verdict was closed. It is not used again: its late verdict would answer another
             # statement.
             if process.alive:

@@ -83,6 +83,16 @@ class FairQueue:
         doublings = min(64.0, (self._clock() - self._measured_at) / RECOVERY)
         return min(self._best, self._measured * 2**doublings)
 
+    @property
+    def waiting(self) -> int:
+        """Return the leaves that wait for a turn."""
+        return self._waiting
+
+    @property
+    def working(self) -> int:
+        """Return the leaves that have a turn."""
+        return self._working.total()
+
     @asynccontextmanager
     async def turn(self, source: str, wanted: int, *, begun: bool = False) -> AsyncIterator[int]:
         """Wait for a turn for the network of the IP address `source`. Yields the number of leaves to work on in the block: from

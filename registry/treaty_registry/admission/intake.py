@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from treaty_consensus.election.principals import SuffixList
 
-from ..catalogue.readers import ReaderKind
 from ..log.reader import LogReader
 from ..log.seen_checkpoints import SeenCheckpoints
 from ..log.sequencer import Sequencer
 from ..settings import Quotas
 from ..storage.postgres import Pool
 from .content_checker import ContentChecker
-from .contents import check_digests
 from .electors import Electors
 from .fair_queue import FairQueue
 from .identities import Identities
@@ -27,7 +25,7 @@ from .verifier import Verifier
 
 
 class Intake:
-    """The parts of admission. For one event loop. Callers use `admission` and `submissions`."""
+    """The parts of admission. For one event loop. Callers use `admission`, `submissions` and `checker`."""
 
     def __init__(
         self,
@@ -46,10 +44,10 @@ class Intake:
         """`origin`: of the log. `operator`: its DID. `suffixes`: see `Electors`."""
         self._standings = StandingCache(pool)
         self._electors = Electors(pool, suffixes)
-        self._checker = ContentChecker()
+        self.checker = ContentChecker()
         self._uploads = uploads
         self._verifier = Verifier()
-        line = FairQueue(time.monotonic)
+        self.queue = line = FairQueue(time.monotonic)
         self.admission = Admission(
             pool=pool,
             origin=origin,
@@ -62,20 +60,10 @@ class Intake:
             identities=identities,
             seen_checkpoints=seen_checkpoints,
             uploads=uploads,
-            checker=self._checker,
+            checker=self.checker,
             verifier=self._verifier,
         )
         self.submissions = Submissions(self.admission, line, sequencer, reader)
-
-    async def read(self, kind: ReaderKind, name: str, digests: Sequence[str], source: str) -> bytes:
-        """Run a reader on logged blobs. `source`: an IP address. Raises as `ContentChecker.read` and `Uploads.served`."""
-
-        async def load() -> list[bytes]:
-            contents = {digest: await self._uploads.served(digest) for digest in digests}
-            check_digests(contents)
-            return [contents[digest] for digest in digests]
-
-        return await self._checker.read(kind, name, load, source)
 
     async def refresh(self) -> None:
         """Read the data that change only with an epoch: standings and the electorate. Raises `Unavailable`."""
@@ -84,9 +72,9 @@ class Intake:
 
     def begin_stop(self) -> None:
         """Refuse all contents whose check has not begun, so that a stop takes seconds."""
-        self._checker.stop()
+        self.checker.stop()
 
     async def close(self) -> None:
         """End the processes and threads that check contents and signatures."""
-        await self._checker.close()
+        await self.checker.close()
         self._verifier.close()

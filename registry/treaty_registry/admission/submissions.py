@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from treaty_client import tracing
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement, Verified
 
 from ..log.entry import Logged
+from ..log.proposals import LogPosition, Proposal
 from ..log.reader import LogReader
-from ..log.sequencer import LogPosition, Proposal, Sequencer
+from ..log.sequencer import Sequencer
+from ..telemetry.request import note_statement
 from .fair_queue import FairQueue
 from .statements import Admission
 
@@ -34,6 +37,10 @@ class Submissions:
 
         Raises `Unavailable` when quotas or full queues refuse all of them.
         """
+        with tracing.span("admit", treaty_leaves=len(leaves)):
+            return await self._submit(leaves, source)
+
+    async def _submit(self, leaves: Sequence[bytes], source: str | None) -> list[Logged | TreatyError]:
         self._sequencer.check()  # fail early, before a query to a database that does not answer
         reserved = self._admission.charge(source, len(leaves))
         if source is None:
@@ -65,7 +72,8 @@ class Submissions:
             self._admission.charge_service(source)
 
     async def _log(self, leaves: Sequence[bytes], source: str | None, reserved: bool) -> list[Logged | TreatyError]:
-        examined = await self._admission.examine(leaves, source, reserved=reserved)
+        with tracing.span("examine", treaty_leaves=len(leaves)):
+            examined = await self._admission.examine(leaves, source, reserved=reserved)
         proposals = [
             Proposal(leaf, item.verdict, item.handler) if isinstance(item.verdict, Verified) else None
             for leaf, item in zip(leaves, examined, strict=True)
@@ -92,6 +100,7 @@ class Submissions:
         for signed, outcome in zip(statements, outcomes, strict=True):
             if isinstance(outcome, LogPosition):
                 assert signed is not None
+                note_statement(signed.id)
                 receipt = _receipt(outcome) if outcome.proof is not None else receipts[outcome.index]
                 answers.append(Logged(signed.id, outcome.index, outcome.proof is not None, receipt))
             elif signed is not None and signed.id in logged:
@@ -104,4 +113,4 @@ class Submissions:
 
 def _receipt(position: LogPosition) -> bytes:
     assert position.proof is not None
-    return Receipt(position.index, tuple(position.proof), position.head.note).format()
+    return Receipt(position.index, tuple(position.proof), position.signed.note).format()

@@ -7,6 +7,7 @@ they do the work themselves. Every command takes `--json`. A refusal is printed 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -26,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Inside, so that a missing extra and Ctrl-C during the import are handled too.
         with naming_extras():
             from .commands import app
+            from .variables import drop_empty
 
+            drop_empty(os.environ)
             sys.exit(app(tokens) or 0)
     except TreatyError as error:
         _fail(error, tokens)

@@ -21,9 +21,13 @@ for _place, _help in {
     "serving:migrate": "Update the database's tables to this release.",
     "operating:decide": "Close the open epoch of a development electorate.",
     "operating:parameters": "Show the constants of the election, or announce new ones.",
+    "serving:mirror": "Mirror a registry: follow its log, check every rule, and serve its reads.",
     "serving:witness": "Witness logs: cosign checkpoints that extend the ones cosigned before.",
     "operating:accept_clock": "Let the running registry sign again after its clock has jumped ahead.",
     "operating:rebuild": "Derive every table from the log again, and correct the rows that differ.",
+    "operating:promote": "Make a registry of a mirror whose registry is gone for good.",
+    "copying:backup": "Copy the log, its blobs and its keys into a folder, beside the running registry.",
+    "copying:restore": "Bring a log back from a backup, if that cannot fork it.",
     "operating:audit": "Check all stored data: every signature, rule and decision.",
 }.items():
     app.command(f"{__package__}.{_place}", help=_help)

@@ -6,9 +6,6 @@ The output has the same form as the agent's command line, whose modules are not 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -37,17 +34,3 @@ def print_error(error: TreatyError, *, as_json: bool) -> None:
     console.print(f"[bold red]✗[/] {escape(error.message)}  [dim]{escape(error.code)}[/]")
     if error.fix:
         console.print(f"  [bold]→[/] {escape(error.fix)}")
-
-
-class LogLines:
-    """Writes the lines of a server's log to standard error, unbuffered.
-
-    A line that cannot be written is dropped, because a full disk or a closed pipe must not stop the server.
-    """
-
-    def msg(self, line: str) -> None:
-        """Write one line."""
-        with suppress(OSError, ValueError):  # ValueError: standard error is closed
-            os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="backslashreplace"))
-
-    debug = info = warning = error = critical = exception = msg

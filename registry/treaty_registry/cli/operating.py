@@ -1,4 +1,4 @@
-"""Define the commands for an existing log: `decide`, `parameters`, `accept-clock`, `rebuild`, `audit`."""
+"""Define the commands for an existing log: `decide`, `parameters`, `accept-clock`, `rebuild`, `audit`, `promote`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from ..data_directory import open_operator, running_database
-from ..log.fence import read_fence
+from treaty_client.network.hosts import Network
+
+from ..data_directory import open_operator, read_record, running_database
+from ..mirroring.promotion import Completeness
+from ..mirroring.promotion import promote as promote_mirror
 from ..operator import maintenance
 from ..operator.control import ask
 from ..operator.decisions import Decided
 from ..operator.parameters import Announced, Draft, LoggedParameters, ParametersStatus, read_draft
 from ..registry import Registry
-from ..settings import Settings
+from ..settings import Settings, WitnessName
 from ..storage.blobs import BlobStore
 from ..storage.postgres import connect, lead
 from ..storage.postgres import migrate as migrate_database
@@ -104,7 +107,7 @@ def audit(*, options: Options = Options()) -> int:
         operator = await asyncio.to_thread(open_operator, settings)
         # Before the database: beside a live registry the fence moves on, and must not be ahead of the rows that are
         # read.
-        record = await asyncio.to_thread(read_fence, settings.fence, operator.origin)
+        record = await asyncio.to_thread(read_record, settings, operator.origin)
         blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
         async with running_database(settings) as url, connect(url) as connection, connect(url) as reader:
             return await maintenance.audit(connection, reader, blobs, record)
@@ -151,3 +154,39 @@ async def _rebuild_alone(settings: Settings) -> maintenance.Rebuilt:
             return await maintenance.rebuild(writer, reader, blobs)
         finally:
             await writer.close()
+
+
+def promote(
+    *,
+    keys: Path,
+    record: Path | None = None,
+    witness: tuple[str, ...] = (),
+    accept_size: int | None = None,
+    resolve: tuple[str, ...] = (),
+    ca: Path | None = None,
+    options: Options = Options(),
+) -> None:
+    """Make a registry of a mirror whose registry is gone for good. The old one must never sign again.
+
+    Parameters
+    ----------
+    keys
+        A copy of the registry's DATA/keys, from its backup.
+    record
+        A copy of the registry's DATA/head. It proves that the mirror lacks nothing that was signed.
+    witness
+        URL#KEY: ask this witness for the newest head that it cosigned. May be repeated.
+    accept_size
+        The number of leaves that people confirm, if neither record nor witness is left.
+    resolve
+        HOST=IP:PORT: reach the host of a witness there. May be repeated.
+    ca
+        A PEM file of certificate authorities to accept for witnesses besides the public ones.
+    """
+    evidence = Completeness(record, tuple(map(WitnessName.parse, witness)), accept_size)
+    made = run(promote_mirror(options.settings, keys, evidence, Network.parse(resolve, ca)))
+    options.show(
+        {"origin": made.origin, "size": made.size, "root": made.root.hex()},
+        f"[green]✓[/] {escape(str(options.data))} may sign the log [bold]{escape(made.origin)}[/], of {made.size} leaves.",
+        "  Destroy the keys of the old registry, then serve this one: treaty-registry serve",
+    )

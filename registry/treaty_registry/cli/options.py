@@ -11,11 +11,17 @@ import msgspec
 import uvloop
 from cyclopts import Parameter
 
+from treaty_client import tracing
+from treaty_client.network.hosts import Network
+from treaty_client.policy import read_policy
 from treaty_consensus.errors import NotFound
 
+from ..networks import TrustedProxies
 from ..operator.control import NOT_RUNNING, ask
-from ..settings import Settings
+from ..settings import MetricsAddress, Settings, WitnessName, witnesses_of
+from ..telemetry.logs import LogFormat, LogLevel, configure_logs
 from .console import show
+from .variables import Variable
 
 _T = TypeVar("_T")
 
@@ -33,6 +39,8 @@ class Options:
         The URL of a PostgreSQL server. Default: an embedded one, in the data directory.
     blobs
         The URL of an object store for documents and wheels (s3://BUCKET/PATH, …). Default: a folder in the data directory.
+    head
+        The URL of the record of the newest signed head (s3://BUCKET/PATH/head, …). Default: a file in the data directory.
     json
         Print one JSON value instead of text.
     """
@@ -42,6 +50,7 @@ class Options:
     )
     database: Annotated[str | None, Parameter(env_var="TREATY_DATABASE_URL")] = None
     blobs: Annotated[str | None, Parameter(env_var="TREATY_BLOBS_URL")] = None
+    head: Annotated[str | None, Parameter(env_var="TREATY_HEAD_URL")] = None
     json: Annotated[bool, Parameter(negative="")] = False
 
     def show(self, value: dict[str, Any], *renderables: Any) -> None:
@@ -51,7 +60,7 @@ class Options:
     @property
     def settings(self) -> Settings:
         """Return the settings for an existing log."""
-        return Settings(data=self.data, database=self.database or None, blobs=self.blobs or None)
+        return Settings(data=self.data, database=self.database or None, blobs=self.blobs or None, head=self.head or None)
 
 
 @Parameter(name="*")
@@ -67,8 +76,113 @@ class TlsOptions:
         A PEM file with its private key.
     """
 
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
+    tls_cert: Annotated[Path | None, Variable("TLS_CERT")] = None
+    tls_key: Annotated[Path | None, Variable("TLS_KEY")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Options of a registry and of a mirror: the hosts that they reach, and the proxies before them.
+
+    Parameters
+    ----------
+    resolve
+        HOST=IP:PORT: reach this host there, to fetch DID documents or the mirrored log. May be repeated.
+    ca
+        A PEM file of certificate authorities to accept for the hosts that are reached, besides the public ones.
+    trusted_proxy
+        The address or network of a reverse proxy whose X-Forwarded-For names the sender. May be repeated.
+    """
+
+    resolve: Annotated[tuple[str, ...], Variable("RESOLVE")] = ()
+    ca: Annotated[Path | None, Variable("CA")] = None
+    trusted_proxy: Annotated[tuple[str, ...], Variable("TRUSTED_PROXY")] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the members of `Settings` for these options. Raises `Malformed` or `NotFound`, before anything is made."""
+        network = Network.parse(self.resolve, self.ca)
+        _ = network.tls  # reads the file of authorities
+        return {"resolve": network.resolve, "ca": self.ca, "proxies": TrustedProxies.parse(self.trusted_proxy)}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class NodeOptions:
+    """Options of a registry on several machines.
+
+    Parameters
+    ----------
+    node
+        The URL at which the other nodes of this registry reach this process. They share a database, blobs, head and keys.
+    tiles
+        The URL of an object store (s3://BUCKET/PATH, …) to copy the log's checkpoint and tiles to, for a CDN.
+    dask
+        The address of a Dask scheduler (tcp://HOST:8786), whose workers help to close epochs. They must be the operator's own.
+    """
+
+    node: Annotated[str | None, Parameter(env_var="TREATY_NODE_URL")] = None
+    tiles: Annotated[str | None, Parameter(env_var="TREATY_TILES_URL")] = None
+    dask: Annotated[str | None, Parameter(env_var="TREATY_DASK")] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the members of `Settings` for these options. An empty variable of the environment is none."""
+        return {"node": self.node or None, "tiles": self.tiles or None, "dask": self.dask or None}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class WitnessOptions:
+    """Options of a registry whose log is witnessed.
+
+    Parameters
+    ----------
+    witness
+        URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
+    witness_policy
+        A C2SP tlog-policy file: have its witnesses that have a URL cosign the log too.
+    """
+
+    witness: Annotated[tuple[str, ...], Variable("WITNESS")] = ()
+    witness_policy: Annotated[Path | None, Variable("WITNESS_POLICY")] = None
+
+    @property
+    def names(self) -> tuple[WitnessName, ...]:
+        """Return all witnesses. Raises as `WitnessName.parse`, `read_policy` and `witnesses_of`."""
+        of_policy = witnesses_of(read_policy(self.witness_policy)) if self.witness_policy else ()
+        return (*map(WitnessName.parse, self.witness), *of_policy)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ObservationOptions:
+    """Options of every command that serves.
+
+    Parameters
+    ----------
+    metrics_address
+        PORT, IP:PORT or [IPV6]:PORT: serve the metrics there for Prometheus. A port alone is on loopback. Default: none.
+    log_format
+        The form of the log: `json`, one object a line; `text` for people; `auto`, text on a terminal.
+    log_level
+        The least level of a line: `debug`, `info`, `warning`, `error`.
+    """
+
+    metrics_address: Annotated[str | None, Variable("METRICS_ADDRESS")] = None
+    log_format: Annotated[LogFormat, Variable("LOG_FORMAT")] = "auto"
+    log_level: Annotated[LogLevel, Variable("LOG_LEVEL")] = "info"
+
+    @property
+    def metrics(self) -> MetricsAddress | None:
+        """Return the address of the metrics, or None. Raises `Malformed`."""
+        return MetricsAddress.parse(self.metrics_address) if self.metrics_address else None
+
+    def begin(self, service: str) -> None:
+        """Begin the log of this process, and its traces if the environment asks for them. Raises `Unavailable`."""
+        configure_logs(self.log_format, self.log_level)
+        tracing.start(service)
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:

@@ -1,47 +1,52 @@
-"""Define the commands that create or run a server: `init`, `migrate`, `serve`, `witness`."""
+"""Define the commands that create or run a server: `init`, `migrate`, `serve`, `mirror`, `witness`."""
 
 from __future__ import annotations
 
-import logging
-import sys
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 from cyclopts import Parameter
 from rich.markup import escape
 
-from treaty_client.network.hosts import Network
+from treaty_client.registries.trust import parse_registry_name
 from treaty_consensus.log.note import VerifierKey
 
 from ..data_directory import running_database
 from ..listening import Listening
-from ..networks import TrustedProxies
+from ..mirroring.mirrored_log import MirroredLog
+from ..mirroring.server import serve as serve_mirror
 from ..registry import Registry
 from ..server import serve as serve_http
-from ..settings import Quotas, Settings, WitnessName
+from ..settings import Quotas, Settings
 from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
+from ..telemetry.logs import configure_logs
+from ..witness.copies import Copies
 from ..witness.cosigner import Cosigner
+from ..witness.records import read_log_keys
 from ..witness.server import serve as serve_witness
-from .console import LogLines, show
-from .options import Options, TlsOptions, run
+from .console import show
+from .options import NetworkOptions, NodeOptions, ObservationOptions, Options, TlsOptions, WitnessOptions, run
+from .variables import Variable, check_variables
+
+_SHOWN_LOGS = 16  # logs of a witness that a terminal shows; JSON has all
 
 
 def serve(
     *,
-    host: str = "127.0.0.1",
-    port: int = 8080,
-    origin: str | None = None,
-    base_url: str | None = None,
+    host: Annotated[str, Variable("HOST")] = "127.0.0.1",
+    port: Annotated[int, Variable("PORT")] = 8080,
+    origin: Annotated[str | None, Variable("ORIGIN")] = None,
+    base_url: Annotated[str | None, Variable("BASE_URL")] = None,
     tls: TlsOptions = TlsOptions(),
-    resolve: tuple[str, ...] = (),
-    ca: Path | None = None,
-    quota: float = 1,
-    trusted_proxy: tuple[str, ...] = (),
-    parameters: Path | None = None,
-    witness: tuple[str, ...] = (),
+    network: NetworkOptions = NetworkOptions(),
+    quota: Annotated[float, Variable("QUOTA")] = 1,
+    parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
+    witnesses: WitnessOptions = WitnessOptions(),
+    nodes: NodeOptions = NodeOptions(),
+    observation: ObservationOptions = ObservationOptions(),
     options: Options = Options(),
 ) -> None:
     """Serve the registry. In an empty data directory, make a new log first.
@@ -56,35 +61,27 @@ def serve(
         The permanent name of a new log: a host. Default: PORT.localhost, so that two logs of one machine differ.
     base_url
         The URL at which clients reach this registry, if not https://ORIGIN (for a localhost origin: the listening address).
-    resolve
-        HOST=IP:PORT: fetch the DID documents of this host there. May be repeated.
-    ca
-        A PEM file of certificate authorities to accept for these hosts besides the public ones.
     quota
         Multiply every quota by this factor.
-    trusted_proxy
-        The address or network of a reverse proxy whose X-Forwarded-For names the sender. May be repeated.
     parameters
         A TOML file with the constants of a new log's election. Default: a development electorate.
-    witness
-        URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
     """
-    log_to_stderr()
-    network = Network.parse(resolve, ca)
+    observation.begin("treaty-registry")
+    check_variables(os.environ, serve)
     settings = replace(
         options.settings,
         host=host,
         port=port,
         origin=origin or _origin_of_new(options.settings, port),
-        base_url=base_url,
+        base_url=base_url or None,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
-        resolve=network.resolve,
-        ca=ca,
         quotas=Quotas().times(quota),
-        proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
-        witnesses=tuple(map(WitnessName.parse, witness)),
+        witnesses=witnesses.names,
+        metrics=observation.metrics,
+        **network.settings,
+        **nodes.settings,
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 
@@ -115,6 +112,7 @@ def init(*, origin: str, parameters: Path | None = None, options: Options = Opti
 
 def migrate(*, options: Options = Options()) -> None:
     """Update the database's tables to this release. `serve` does so too."""
+    configure_logs()
 
     async def apply() -> list[str]:
         async with running_database(options.settings) as url, connect(url) as connection:
@@ -126,12 +124,15 @@ def migrate(*, options: Options = Options()) -> None:
 
 def witness(
     *,
-    log: tuple[str, ...],
+    log: tuple[str, ...] = (),
+    logs: Path | None = None,
     data: Annotated[Path, Parameter(env_var="TREATY_WITNESS_DATA")],
     host: str = "127.0.0.1",
     port: int = 8081,
     name: str | None = None,
+    mirror: Annotated[bool, Parameter(negative="")] = False,
     tls: TlsOptions = TlsOptions(),
+    observation: ObservationOptions = ObservationOptions(),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Witness logs: cosign a checkpoint only if it extends the one cosigned before (C2SP tlog-witness).
@@ -140,6 +141,8 @@ def witness(
     ----------
     log
         The verifier key of a log to witness. May be repeated.
+    logs
+        A file with the verifier keys of more logs, one a line; `#` begins a comment.
     data
         The witness's own directory, made by the first start: its key and its records. Never restore an old copy.
     host
@@ -148,43 +151,79 @@ def witness(
         The port to listen on.
     name
         The permanent name of a new witness, such as witness.example/w1. Default: localhost:PORT/witness.
+    mirror
+        Keep copies of the logs too, which their operators upload (C2SP tlog-mirror), and serve them below URL/mirror.
     json
         Print one JSON value instead of text.
     """
-    log_to_stderr()
+    observation.begin("treaty-witness")
     named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
     listening = Listening(host, port, tls.tls_cert, tls.tls_key)
 
-    def announce(cosigner: Cosigner) -> None:
+    def announce(cosigner: Cosigner, copies: Copies | None) -> None:
         key, logs = str(cosigner.key), {origin: cosigner.latest(origin) for origin in cosigner.logs}
         sizes = {origin: latest.checkpoint.size if latest else 0 for origin, latest in logs.items()}
         url = f"{'https' if tls.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         show(
-            {"key": key, "url": url, "logs": sizes},
+            {"key": key, "keys": [str(each) for each in cosigner.keys], "url": url, "logs": sizes}
+            | ({"mirror": {"url": f"{url}/mirror", "keys": [str(each) for each in copies.keys]}} if copies else {}),
             f"[green]✓[/] The witness [bold]{escape(cosigner.key.name)}[/] listens at {escape(url)}.",
-            f"  key: {escape(key)}",
-            *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in sizes.items()),
+            *(f"  key: {escape(str(each))}" for each in cosigner.keys),
+            *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in list(sizes.items())[:_SHOWN_LOGS]),
             f"  Registries ask it with: treaty-registry serve --witness '{escape(f'{url}#{key}')}'",
             as_json=json,
         )
 
-    run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce))
+    named_logs = [VerifierKey.parse(text) for text in (*log, *(read_log_keys(logs) if logs else ()))]
+    run(serve_witness(data, named_logs, named, listening, announce, mirror=mirror, metrics=observation.metrics))
 
 
-def log_to_stderr() -> None:
-    """Send the log of this process to standard error: one JSON object per line, or text on a terminal."""
-    terminal = sys.stderr.isatty()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if terminal else [structlog.processors.format_exc_info]),
-            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=lambda *_: LogLines(),
-        cache_logger_on_first_use=True,
+def mirror(
+    upstream: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8082,
+    base_url: str | None = None,
+    tls: TlsOptions = TlsOptions(),
+    network: NetworkOptions = NetworkOptions(),
+    observation: ObservationOptions = ObservationOptions(),
+    options: Options = Options(),
+) -> None:
+    """Mirror a registry: follow its log, check every rule, and serve its reads.
+
+    Parameters
+    ----------
+    upstream
+        The registry, as its operator names it: URL#KEY. The key is not taken from the registry itself.
+    host
+        The address to listen on.
+    port
+        The port to listen on.
+    base_url
+        The URL of the registry in pages and refusals, if it is not the one that the registry names itself.
+    """
+    observation.begin("treaty-mirror")
+    settings = replace(
+        options.settings,
+        host=host,
+        port=port,
+        base_url=base_url or None,
+        tls_cert=tls.tls_cert,
+        tls_key=tls.tls_key,
+        metrics=observation.metrics,
+        **network.settings,
     )
+
+    def announce(log: MirroredLog) -> None:
+        url = f"{'https' if tls.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        options.show(
+            {"origin": log.origin, "url": url, "upstream": str(log.upstream), "size": log.head.size},
+            f"[green]✓[/] The mirror of [bold]{escape(log.origin)}[/] listens at {escape(url)} ({log.head.size} leaves).",
+            f"  It follows {escape(log.upstream.base_url)}, and takes no writes.",
+            "  Ctrl-C stops it.",
+        )
+
+    run(serve_mirror(settings, parse_registry_name(upstream), announce))
 
 
 def _origin_of_new(settings: Settings, port: int) -> str | None:

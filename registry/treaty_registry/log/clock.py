@@ -122,6 +122,12 @@ class LogClock:
         self._signed = True
         self.newest = stamp
 
+    def read(self, recorded: SignedTime | None) -> None:
+        """Take in the newest recorded time, which another node may have signed."""
+        # Only a later one: an accepted clock (`accept`) is not compared with the older record again.
+        if recorded is not None and (self.newest is None or recorded.time > self.newest.time):
+            self.newest = recorded
+
     def accept(self) -> datetime:
         """Accept a clock that is ahead, after the operator has checked it.
 

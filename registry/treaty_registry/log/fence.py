@@ -14,6 +14,10 @@ grow, so a full disk does not block a record.
 A head is recorded here after its commit and before its checkpoint is released. A database whose head is behind the record is an
 old copy. A database whose tree does not start with the recorded tree belongs to another log or is a fork. Neither is ever
 signed. A crash between commit and record leaves a head ahead of the record; the record is then updated.
+
+One process owns the file of a registry of one process. The nodes of a registry of several processes share one record: a file, or
+an object of an object store (`stored_fence`). Each of them may then advance the record only from the state that it has read, so a
+leader that was replaced changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +25,10 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from treaty_client import durable
 from treaty_consensus.canonical import hex_digest
@@ -53,6 +60,16 @@ def create_fence(path: Path, origin: str) -> None:
     durable.write(path, _slot(Checkpoint(origin, 0, EMPTY_ROOT)).ljust(2 * _SLOT, b"\0"), mode=0o600)
 
 
+def restore_fence(path: Path, record: Checkpoint) -> None:
+    """Record the head of a restored log, which the caller has compared with every head that may have been signed.
+
+    Durable on return. Raises `Conflict` when another record of a larger tree exists.
+    """
+    if path.exists() and _newest(path.read_bytes(), path)[1].size > record.size:
+        raise Conflict(FenceCode.EXISTS, f"{path} is the record of a larger tree.", fix="Restore into an empty data directory.")
+    durable.write(path, _slot(record).ljust(2 * _SLOT, b"\0"), mode=0o600)
+
+
 def read_fence(path: Path, origin: str) -> Checkpoint:
     """Return the recorded head. Raises `NotFound`, or `Untrusted` when the file is damaged or belongs to another log."""
     try:
@@ -65,25 +82,55 @@ def read_fence(path: Path, origin: str) -> Checkpoint:
             f"{path}, the record of what this log has signed, is missing.",
             fix="Bring back the newest copy of this file. Never start with an older one, or without it.",
         ) from error
-    return _of(_newest(data, path)[1], path, origin)
+    return of_origin(_newest(data, path)[1], path, origin)
+
+
+class HeadRecord(Protocol):
+    """The record of the newest head that may have been signed. Blocks; safe for threads. `record`: as it was read last."""
+
+    record: Checkpoint
+
+    @property
+    def signed(self) -> SignedTime | None:
+        """Return the newest time that may have been signed. None: no time was signed, or the record has an older form."""
+
+    def reread(self) -> None:
+        """Read the record again, because another node may have advanced it. Raises as `read_fence`, and OSError."""
+
+    def advance(self, size: int, root: bytes, signed: SignedTime | None = None) -> None:
+        """Record a head, and the time of its signature. Durable on return.
+
+        The caller has checked that the head extends the recorded one. Raises `Untrusted` (`fence.behind`) when the head is
+        smaller than the recorded one, or has the same size and another root; `Unavailable` (`fence.moved`) when another node has
+        advanced the record since it was read; and OSError. After an error the record may be the old one or the new one.
+        """
+
+    def close(self) -> None:
+        """Release what the record holds."""
 
 
 class Fence:
-    """The record at one path, locked by this process until `close`. Blocks on the disk; safe for threads."""
+    """The record in a file. Its process owns it until `close`, or shares it with other nodes of this machine."""
 
-    def __init__(self, path: Path, origin: str) -> None:
-        """Lock and read the record. Raises as `read_fence`, and `Unavailable` when another process holds the lock."""
+    def __init__(self, path: Path, origin: str, *, shared: bool = False) -> None:
+        """Read the record, and lock it unless it is `shared`. Raises as `read_fence`, and `Unavailable` when another process
+        holds the lock."""
         self.record = read_fence(path, origin)
+        self._path = path
+        self._shared = shared
         # O_DSYNC: a head may be signed as soon as its record is written, so the write must be durable on return.
         self._descriptor = os.open(path, os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
         # `record` and `_next` change together.
         self._lock = threading.Lock()
+        if shared:
+            self.reread()
+            return
         try:
             # A second process must not sign on this directory. It is told at once; the kernel frees the lock of a
             # dead process.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Read again under the lock, because its last holder may have advanced the record.
-            self._next, self.record = _newest(os.pread(self._descriptor, 2 * _SLOT, 0), path)
+            self._next, self.record = self._read()
         except BlockingIOError as error:
             os.close(self._descriptor)
             raise Unavailable(
@@ -92,19 +139,22 @@ class Fence:
 
     @property
     def signed(self) -> SignedTime | None:
-        """Return the newest time that may have been signed. None: no time was signed, or the record has an older form."""
-        return _signed(self.record)
+        """See `HeadRecord`."""
+        return signed_time(self.record)
+
+    def reread(self) -> None:
+        """See `HeadRecord`."""
+        if self._shared:
+            with self._lock, self._locked():
+                self._next, self.record = self._read()
 
     def advance(self, size: int, root: bytes, signed: SignedTime | None = None) -> None:
-        """Record a head, and the time of its signature. Durable on return.
-
-        The caller has checked that the head extends the recorded one. Raises `Untrusted` (`fence.behind`) when the head is
-        smaller than the recorded one, or has the same size and another root; raises OSError.
-        """
-        with self._lock:
-            if size < self.record.size or (size == self.record.size and root != self.record.root):
-                raise behind(self.record, size)
-            record = Checkpoint(self.record.origin, size, root, (signed.format(),) if signed else self.record.extensions)
+        """See `HeadRecord`."""
+        with self._lock, self._locked():
+            record = advanced(self.record, size, root, signed)
+            # Only from the record that this node has read: another one may lead by now.
+            if self._shared and self._read()[1] != self.record:
+                raise moved(self._path)
             if record != self.record:
                 # Into the other slot. A crash damages at most the new record, whose head is not signed yet.
                 os.pwrite(self._descriptor, _slot(record), self._next * _SLOT)
@@ -113,6 +163,36 @@ class Fence:
     def close(self) -> None:
         """Release the lock."""
         os.close(self._descriptor)
+
+    def _read(self) -> tuple[int, Checkpoint]:
+        return _newest(os.pread(self._descriptor, 2 * _SLOT, 0), self._path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other nodes out while the shared record is compared and written, which takes a few milliseconds."""
+        if not self._shared:
+            yield
+            return
+        # The caller gives up after some seconds. The kernel frees the lock of a dead node.
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+
+def advanced(record: Checkpoint, size: int, root: bytes, signed: SignedTime | None) -> Checkpoint:
+    """Return the record that follows `record`. Raises `Untrusted` (`fence.behind`) when the head does not extend it."""
+    if size < record.size or (size == record.size and root != record.root):
+        raise behind(record, size)
+    return Checkpoint(record.origin, size, root, (signed.format(),) if signed else record.extensions)
+
+
+def moved(place: object) -> Unavailable:
+    """Return the error for a record that another node has advanced."""
+    return Unavailable(
+        FenceCode.MOVED, f"Another node has advanced {place}; it writes this log now.", fix="Send again in a while."
+    )
 
 
 def behind(record: Checkpoint, size: int) -> Untrusted:
@@ -131,7 +211,8 @@ def _slot(record: Checkpoint) -> bytes:
     return hex_digest(rest).encode() + rest
 
 
-def _of(record: Checkpoint, path: Path, origin: str) -> Checkpoint:
+def of_origin(record: Checkpoint, path: object, origin: str) -> Checkpoint:
+    """Return the record of the log `origin` at `path`. Raises `Untrusted` (`fence.other-log`) when it is another log's."""
     if record.origin != origin:
         raise Untrusted(FenceCode.OTHER_LOG, f"{path} belongs to the log {record.origin}, not to {origin}.")
     return record
@@ -149,12 +230,13 @@ def _newest(data: bytes, path: Path) -> tuple[int, Checkpoint]:
     return ages.index(min(ages)), newest
 
 
-def _signed(record: Checkpoint) -> SignedTime | None:
+def signed_time(record: Checkpoint) -> SignedTime | None:
+    """Return the time in a record, or None."""
     return SignedTime.parse(record.extensions[0]) if record.extensions else None
 
 
 def _time(record: Checkpoint) -> int:
-    signed = _signed(record)
+    signed = signed_time(record)
     return signed.time if signed else -1
 
 

@@ -16,20 +16,22 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from treaty_client import tracing
 from treaty_consensus import statement
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.facts import Fact
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_consensus.log.tiles import Tile, TreeEdge
+from treaty_consensus.log.tiles import TreeEdge
 
 from ..codes import DatabaseCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, deadline, is_outage
-from . import tables
+from ..telemetry.measures import TAKE_OVERS
+from . import leadership, tables
 from .checkpoints import CheckpointSigner, Head
 from .clock import LogClock, SignedTime
 from .entry import Entry
-from .fence import Fence, behind
+from .fence import HeadRecord, behind
 
 # A connection that does not answer is closed, and a write to a disk is given up. Without a limit every submission
 # would hang with a suspended PostgreSQL.
@@ -46,7 +48,7 @@ class Leader:
         *,
         lead: Callable[[float], Awaitable[Connection]],
         apply: Callable[[Connection, Sequence[Entry]], Awaitable[None]],
-        fence: Fence,
+        fence: HeadRecord,
         signer: CheckpointSigner,
         clock: LogClock,
     ) -> None:
@@ -57,11 +59,15 @@ class Leader:
         self.fence = fence
         self._signer = signer
         self._clock = clock
+        self.term = 0
+        """The number of the last take-over of this process."""
         self._connection: Connection | None = None
         self._thread = ThreadPoolExecutor(1, "leader")  # a thread of its own, so that no other work delays a signature
         self.head: Head | None = None
         self.released = asyncio.Event()
         """Set whenever a head is released. The waiting task clears it."""
+        self.unpublished = asyncio.Event()
+        """Set whenever other nodes should see another head. The waiting task clears it."""
         self.fault: BaseException | None = None
         """The error of the last write if a disk or PostgreSQL as a whole failed; None after the next successful write."""
 
@@ -86,28 +92,50 @@ class Leader:
         Raises `Unavailable` (no database, another leader, a wrong clock later on), or `Untrusted` when the head of this database
         must not be signed.
         """
-        try:
-            at = self._clock.stamp()
-        # The clock is wrong. Readers still need a head after a start, so the newest signed time is used again.
-        except Unavailable:
-            if self.head is not None or self._clock.newest is None:
-                raise
-            at = self._clock.newest
+        # Before the lock: a process with a wrong clock must not keep another one from leading.
+        self._stamp()
         # First, so that nothing of an earlier leadership remains when an attempt fails.
         self.resign()
         try:
             self._connection = await self._lead(patience)
+            # Another node may have recorded later heads and times.
+            await self._in_thread(self.fence.reread)
+            self._clock.read(self.fence.signed)
+            at = self._stamp()
             with deadline(self._connection, _PATIENCE):
+                # Before the head is read: what is read after this commit is on every synchronous replica.
+                self.term = await leadership.take(self._connection)
                 edge = await self._verified_edge(self._connection)
             await self._release(edge, at)
+            TAKE_OVERS.labels("led").inc()
         # Also when cancelled: a lock that this process does not know of would keep every other process out.
         except BaseException as error:
+            TAKE_OVERS.labels("failed").inc()
             self._fail(error)
             if isinstance(error, DATABASE_ERRORS):
                 raise Unavailable(DatabaseCode.FAILED, "PostgreSQL or a disk failed while the log was being opened.") from error
             raise
         if self.fault is not None and not is_outage(self.fault):
             self.fault = None  # the disk works, because the record was written; PostgreSQL's disk is not known yet
+
+    def follow(self, head: Head) -> None:
+        """Serve a head that another process has released. It is not before the one that is served now."""
+        # A leader that hears of a larger head was replaced. It must not commit on top of a head that it did not make.
+        if self.leads and self.head is not None and head.size > self.head.size:
+            self.resign()
+        if not self.leads:
+            # Of this process's own writes. Another one writes now.
+            self.fault = None
+        self.head = head
+
+    def _stamp(self) -> SignedTime:
+        try:
+            return self._clock.stamp()
+        # The clock is wrong. Readers still need a head after a start, so the newest signed time is used again.
+        except Unavailable:
+            if self.head is not None or self._clock.newest is None:
+                raise
+            return self._clock.newest
 
     def resign(self) -> None:
         """Stop leading at once. PostgreSQL rolls back uncommitted writes and releases the lock."""
@@ -126,8 +154,8 @@ class Leader:
         with deadline(self.connection, _PATIENCE):
             return await tables.look_up(self.connection, keys, statements)
 
-    async def commit(self, entries: Sequence[Entry], facts: Mapping[str, Fact]) -> tuple[Head, dict[Tile, bytes]]:
-        """Append the entries, which start at the head's size, and release the new head. Returns it and the changed tiles.
+    async def commit(self, entries: Sequence[Entry], facts: Mapping[str, Fact]) -> Head:
+        """Append the entries, which start at the head's size, and release the new head. Returns it.
 
         On return the entries are durable and in a signed checkpoint. After any error this process no longer leads, and either
         all entries are in the log or none. The exception is a wrong clock (`Unavailable`), which is detected before anything is
@@ -137,7 +165,7 @@ class Leader:
         connection, before, at = self.connection, self._edge, self._clock.stamp()
         after, tiles = before.appended(leaf_hash(entry.leaf) for entry in entries)
         try:
-            with deadline(connection, _PATIENCE + _PER_ENTRY * len(entries)):
+            with tracing.span("transaction"), deadline(connection, _PATIENCE + _PER_ENTRY * len(entries)):
                 async with connection.transaction():
                     if not await tables.append(connection, before, after, entries, facts, tiles):
                         raise superseded()
@@ -145,13 +173,14 @@ class Leader:
                     await self._apply(connection, entries)
             # A crash here leaves a head ahead of the record. It was not shown to anyone, and the next leader records
             # and signs it.
-            released = await self._release(after, at)
+            with tracing.span("release"):
+                released = await self._release(after, at)
         # Also when cancelled. It is unknown whether the commit happened, so no state of this process is used again.
         except BaseException as error:
             self._fail(error)
             raise
         self.fault = None
-        return released, tiles
+        return released
 
     async def renew(self) -> None:
         """Cosign the head again with the current time, after checking that it still is the head. Raises as `commit`."""
@@ -191,15 +220,19 @@ class Leader:
 
     async def _release(self, edge: TreeEdge, at: SignedTime) -> Head:
         """Record a committed head and the time in the fence, then sign both."""
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(_PATIENCE):  # the thread continues; a late record is harmless, because its head is committed
-            await loop.run_in_executor(self._thread, self.fence.advance, edge.size, edge.root(), at)
+        await self._in_thread(self.fence.advance, edge.size, edge.root(), at)
         # Recorded before it is signed: after a crash the record shows every time that may have been signed.
         self._clock.signed(at)
         witnessed = self.head.witnessed if self.head else None
         self.head = replace(self._signer.sign(edge, at.time), witnessed=witnessed)
         self.released.set()
+        self.unpublished.set()
         return self.head
+
+    async def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(_PATIENCE):  # the thread continues; a late record is harmless, because its head is committed
+            await loop.run_in_executor(self._thread, work, *arguments)
 
     def witness(self, head: Head) -> None:
         """Publish `head`, which witnesses have cosigned, unless a later witnessed head is published already."""
@@ -207,6 +240,7 @@ class Leader:
         before = self.head.witnessed
         if before is None or (before.size, before.time) <= (head.size, head.time):
             self.head = replace(self.head, witnessed=head)
+            self.unpublished.set()
 
     async def _verified_edge(self, connection: Connection) -> TreeEdge:
         size, root = await tables.read_head(connection)

@@ -64,6 +64,11 @@ class LogReader:
             raise NotFound(RegistryLogCode.SIZE, f"This log has {head.size} leaves, not yet {size}.")
         return merkle.root(size, await self._hashes(set(merkle.root_nodes(size)), head))
 
+    async def committed_root(self, size: int) -> bytes | None:
+        """Return the root of the log at `size` as of the newest commit, by any process; None when the log is smaller."""
+        newest, _ = await tables.read_head(self._pool)
+        return (await tables.load_edge(self._pool, size)).root() if size <= newest else None
+
     async def index_of(self, statements: Collection[str], head: Head) -> dict[str, int]:
         """Return the index of each statement id that is logged below the head."""
         rows = await self._pool.fetch(

@@ -20,6 +20,7 @@ from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.note import VerifierKey
 
 from ..codes import RegistryLogCode
+from ..telemetry.measures import FORKS
 from .checkpoints import Head
 from .reader import LogReader
 
@@ -48,12 +49,17 @@ class SeenCheckpoints:
             return
         signed = open_checkpoint(body.seen_checkpoint.encode(), self._log_key)
         seen, head = signed.checkpoint, self._head()
-        # A larger size that this log's key signed is a fork as well: this log never released it.
-        root = await self._reader.root_at(seen.size, head) if seen.size <= head.size else None
+        if seen.size <= head.size:
+            root: bytes | None = await self._reader.root_at(seen.size, head)
+        else:
+            # Another process may have released it: this one may have lost the lead, also without knowing it. A size that
+            # the database does not have either is a fork, because this log never released it.
+            root = await self._reader.committed_root(seen.size)
         if root != seen.root:
-            proof = "" if root is None else await self._proof(signed, root, head)
+            proof = "" if root is None or seen.size > head.size else await self._proof(signed, root, head)
             evidence = {"evidence": body.seen_checkpoint, "proof": proof}
             # The operator must act, and the evidence must survive the refused statement.
+            FORKS.inc()
             _log.critical("the log was forked", **evidence, size=head.size, root=head.root.hex())
             raise Untrusted(
                 RegistryLogCode.FORKED,

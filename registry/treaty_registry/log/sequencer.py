@@ -6,36 +6,40 @@ One task takes the queued proposals, at most `MAX_BATCH`, and processes them tog
 2. Judge each statement with `admit`, on top of the ones before it. A refusal affects one statement and changes nothing.
 3. Commit leaves, tiles, facts, projections and the new head in one transaction; record the head in the fence; sign and release
    the checkpoint (`leader`).
-4. Report the results to the submitters, with proofs made from the new tiles.
+4. Report the results to the submitters, with proofs made from the new nodes.
 
 A position is reported only when the leaf is durable and in a released checkpoint. When a whole batch fails, its halves are tried
 separately, so that a statement that triggers an internal error does not fail the others. When PostgreSQL or a disk is out of
 order, all of them are refused without another try. Submitters are informed before the failure is written to this process's own
 log.
+
+A node that does not lead sends its batches to the node that does (`forwarding`). While no node leads, it waits some seconds for
+the next leader, which may be itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import structlog
 
-from treaty_consensus.admit import admit, reads
+from treaty_client import tracing
+from treaty_consensus.admit import reads
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.facts import Fact
-from treaty_consensus.log.merkle import inclusion_nodes, inclusion_proof
-from treaty_consensus.log.tiles import Tile, node_hashes
+from treaty_consensus.log.merkle import inclusion_proof
 from treaty_consensus.statement import Verified
 
-from ..catalogue.handler_facts import HandlerFacts
 from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage
+from ..telemetry.measures import COMMIT_LEAVES, COMMIT_SECONDS, QUEUE_SECONDS, STATEMENTS
 from .checkpoints import Head
-from .entry import BlobReader, Entry
-from .leader import Leader
+from .entry import BlobReader
+from .leader import Leader, superseded
+from .proposals import Batch, LogPosition, Proposal, judge
 
 MAX_BATCH = 256  # leaves of one commit; larger batches delay the first submitter
 MAX_QUEUE = 8_192  # proposals, so that memory is bounded while the database is slow
@@ -43,83 +47,21 @@ _BEFOREHAND = (DiskCode.FULL, RegistryLogCode.CLOCK_AHEAD, RegistryLogCode.CLOCK
 """Refusals that are passed on with their own code, because they are certain before anything is written."""
 _AGAIN = 0.5  # seconds to wait for the lock: PostgreSQL needs a moment to notice that our old connection is closed
 
+_WITHOUT_LEADER = 8.0
+"""Seconds that a node's proposals wait for a leader, which is longer than it takes to replace one that stands still."""
+_LOOK = 0.1  # seconds between two tries to reach a leader
+_MOST_SENT = 3 * 1024 * 1024  # bytes of leaves that are sent to the leader together
 _SLOW = 1.0  # seconds; a failed attempt that took longer makes later writes fail at once
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class LogPosition:
-    """The position of a leaf in the tree of `head`. `proof`: its inclusion proof, or None when the leaf was logged before."""
-
-    index: int
-    head: Head
-    proof: list[bytes] | None
+class Uncertain(Exception):
+    """The leader was asked to place proposals, and it is unknown whether it did."""
 
 
-@dataclass(eq=False)
-class Proposal:
-    """A leaf to append. `verified` is None for a Sigstore leaf, to which no rule of admission applies. `handler`: see `Entry`."""
-
-    leaf: bytes
-    verified: Verified | None = None
-    handler: HandlerFacts | None = None
-    outcome: asyncio.Future[LogPosition | TreatyError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-    @property
-    def id(self) -> bytes | None:
-        """Return the id of the statement, or None."""
-        return bytes.fromhex(self.verified.statement.id) if self.verified else None
-
-    def set_result(self, outcome: LogPosition | TreatyError) -> None:
-        """Pass the position or the refusal to the submitter, unless it was cancelled."""
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-
-
-@dataclass
-class Batch:
-    """The results of judging proposals.
-
-    `added`: the proposals to commit, in the order of `entries`. `known`: the proposals that are logged already, or are earlier
-    in this batch under the same id, with their index. `refused`: the others.
-    """
-
-    entries: list[Entry] = field(default_factory=list)
-    facts: dict[str, Fact] = field(default_factory=dict)
-    added: list[Proposal] = field(default_factory=list)
-    known: list[tuple[Proposal, int]] = field(default_factory=list)
-    refused: list[tuple[Proposal, TreatyError]] = field(default_factory=list)
-
-
-def judge(
-    proposals: Sequence[Proposal], facts: Mapping[str, Fact], logged: Mapping[bytes, int], size: int, blobs: BlobReader
-) -> Batch:
-    """Judge proposals in order on top of a log of `size` leaves.
-
-    `facts`: the facts that the proposals read. `logged`: the ids among them that are logged, with their index.
-    """
-    batch, state, positions = Batch(), dict(facts), dict(logged)
-    for proposal in proposals:
-        index, id_ = size + len(batch.entries), proposal.id
-        # Sending a statement again is harmless: it gets its first position.
-        if id_ in positions:
-            batch.known.append((proposal, positions[id_]))
-            continue
-        if proposal.verified is not None and id_ is not None:
-            try:
-                changes = admit(state, proposal.verified, index)
-            except TreatyError as error:
-                batch.refused.append((proposal, error))
-                continue
-            # Later statements of the batch are judged as if this one were logged, because they will follow it.
-            state.update(changes)
-            batch.facts.update(changes)
-            positions[id_] = index
-        statement = proposal.verified.statement if proposal.verified else None
-        batch.entries.append(Entry(index, proposal.leaf, statement, blobs, proposal.handler))
-        batch.added.append(proposal)
-    return batch
+Forward: TypeAlias = Callable[[Sequence[Proposal]], Awaitable["list[LogPosition | TreatyError]"]]
+"""Have another node place proposals. Raises `Unavailable` when none took them, and `Uncertain`."""
 
 
 class Sequencer:
@@ -132,14 +74,17 @@ class Sequencer:
         committed: Callable[[Mapping[str, Fact]], None],
         renewal: float,
         permit: Callable[[], None] = lambda: None,
+        forward: Forward | None = None,
     ) -> None:
         """`committed` is called with the changed facts after each commit. `renewal`: seconds until the clock cosigns again.
-        `permit` raises `Unavailable` while nothing may be written."""
+        `permit` raises `Unavailable` while nothing may be written. `forward`: for one node among others; it then leads when
+        `lead` is called, and not by itself."""
         self._leader = leader
         self._blobs = blobs
         self._committed = committed
         self._renewal = renewal
         self._permit = permit
+        self._forward = forward
         self._no_lead_before = 0.0  # by the loop's clock
         self._queue: asyncio.Queue[Proposal | None] = asyncio.Queue()
         # The head, the database and the fence change together, so writers must not interleave.
@@ -148,18 +93,30 @@ class Sequencer:
         self._stopping = False
 
     @property
+    def waiting(self) -> int:
+        """Return the proposals that wait for a commit."""
+        return self._queue.qsize()
+
+    @property
     def head(self) -> Head:
         """Return the newest released head."""
         assert self._leader.head is not None, "`start` released one"
         return self._leader.head
 
     async def start(self, *, patience: float) -> None:
-        """Take over the log and start the tasks. Raises as `Leader.take_over`."""
-        await self._leader.take_over(patience=patience)
+        """Take over the log, unless other nodes may lead it, and start the tasks. Raises as `Leader.take_over`."""
+        if self._forward is None:
+            await self._leader.take_over(patience=patience)
         self._tasks = [
             asyncio.create_task(self._work(), name="sequencer"),
             asyncio.create_task(self._renew(), name="log renewal"),
         ]
+
+    async def lead(self) -> None:
+        """Lead from now on. Raises as `Leader.take_over`, and `Unavailable` while nothing may be written."""
+        async with self._lock:
+            self._permit()
+            await self._lead()
 
     async def stop(self) -> None:
         """Finish the queued proposals, accept no more, and stop leading."""
@@ -177,8 +134,10 @@ class Sequencer:
     def check(self) -> None:
         """Raise `Unavailable` when a write is known to fail now."""
         self._permit()
-        if not self._leader.leads and asyncio.get_running_loop().time() < self._no_lead_before:
-            raise _unavailable()
+        # Among several nodes another one may lead.
+        alone = self._forward is None
+        if alone and not self._leader.leads and asyncio.get_running_loop().time() < self._no_lead_before:
+            raise unavailable()
 
     async def submit(self, proposals: Sequence[Proposal]) -> list[LogPosition | TreatyError]:
         """Append proposals in their order, and wait for their results. Raises `Unavailable` when too many are queued.
@@ -187,15 +146,19 @@ class Sequencer:
         """
         if self._stopping or self._queue.qsize() + len(proposals) > MAX_QUEUE:
             raise Unavailable(RegistryLogCode.BUSY, "This registry takes no more statements now.", fix="Send again in a while.")
-        for proposal in proposals:
-            self._queue.put_nowait(proposal)
-        return [await proposal.outcome for proposal in proposals]
+        with tracing.span("sequence", treaty_leaves=len(proposals)):
+            for proposal in proposals:
+                proposal.span = tracing.current()
+                self._queue.put_nowait(proposal)
+            return [await proposal.outcome for proposal in proposals]
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[ExclusiveWriter]:
         """Take exclusive write access: until the block ends, only the yielded writer can append. Raises as `Leader.take_over`."""
         async with self._lock:
             self._permit()
+            if self._forward is not None and not self._leader.leads:
+                raise _led_elsewhere()
             await self._lead()
             yield ExclusiveWriter(self)
 
@@ -221,15 +184,53 @@ class Sequencer:
                 waiting.append(self._queue.get_nowait())
             proposals = [proposal for proposal in waiting if proposal is not None]
             if proposals:
-                # For each batch, so that a renewal or an exclusive block waits for one batch and not for the queue.
-                async with self._lock:
-                    try:
-                        await self._sequence(proposals)
-                    except Exception as error:  # an internal error: report it to the submitters, and serve the next ones
-                        _refuse_all(proposals, error)
-                        _log.error("batch lost", size=len(proposals), exc_info=error)
+                try:
+                    await self._place(proposals)
+                except Exception as error:  # an internal error: report it to the submitters, and serve the next ones
+                    _refuse_all(proposals, error)
+                    _log.error("batch lost", size=len(proposals), exc_info=error)
             if len(proposals) < len(waiting):
                 return  # `stop` queued the None, which is the last item
+
+    async def _place(self, proposals: Sequence[Proposal]) -> None:
+        """Have proposals logged by this process if it leads, or by the node that does."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + _WITHOUT_LEADER
+        while True:
+            # For each batch, so that a renewal or an exclusive block waits for one batch and not for the queue.
+            async with self._lock:
+                if self._forward is None or self._leader.leads:
+                    await self._sequence(proposals)
+                    return
+            try:
+                self._permit()
+                await self._send(proposals, self._forward)
+                return
+            except (Uncertain, Unavailable) as error:
+                # A Sigstore leaf has no id, so a second try could log it twice.
+                lost = [proposal for proposal in proposals if isinstance(error, Uncertain) and proposal.verified is None]
+                _refuse_all(lost, error)
+                proposals = [proposal for proposal in proposals if not proposal.outcome.done()]
+                if clock() >= end or (isinstance(error, Unavailable) and error.code in _BEFOREHAND):
+                    _refuse_all(proposals, error)
+                    _log.error("no leader takes the log's statements", size=len(proposals), error=repr(error))
+                    return
+            # Without the lock, so that this node can take the lead meanwhile.
+            await asyncio.sleep(_LOOK)
+
+    async def _send(self, proposals: Sequence[Proposal], forward: Forward) -> None:
+        part: list[Proposal] = []
+        for proposal in proposals:
+            # Parts, because a request has a limit.
+            if part and sum(len(other.leaf) for other in part) + len(proposal.leaf) > _MOST_SENT:
+                await self._send(part, forward)
+                part = []
+            part.append(proposal)
+        first, *others = [proposal.span for proposal in part]
+        with tracing.span("forward", "client", parent=first, links=others, treaty_leaves=len(part)):
+            outcomes = await forward(part)
+        for proposal, outcome in zip(part, outcomes, strict=True):
+            proposal.set_result(outcome)
 
     async def _renew(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -239,6 +240,9 @@ class Sequencer:
             await asyncio.sleep(min(self._renewal, 1))
             due = clock() - renewed >= self._renewal
             if not (due or self._leader.fault) if self._leader.leads else clock() < self._no_lead_before:
+                continue
+            # Among several nodes the lead is taken by `lead`.
+            if self._forward is not None and not self._leader.leads:
                 continue
             async with self._lock:
                 try:
@@ -264,7 +268,7 @@ class Sequencer:
         if self._leader.leads:
             return
         if clock() < self._no_lead_before:
-            raise _unavailable()
+            raise unavailable()
         began = clock()
         try:
             await self._leader.take_over(patience=_AGAIN)
@@ -283,8 +287,16 @@ class Sequencer:
             _refuse_all(proposals, error)
             _log.error("log not writable", error=str(error))
             return
+        now = asyncio.get_running_loop().time()
+        for proposal in proposals:
+            QUEUE_SECONDS.observe(now - proposal.proposed)
         try:
-            await self._commit(await self._judge(proposals))
+            # Below the span of the first one, so that the trace of a single statement is whole. The others are linked.
+            first, *others = [proposal.span for proposal in proposals]
+            with tracing.span("commit", parent=first, links=others, treaty_leaves=len(proposals)) as span:
+                batch = await self._judge(proposals)
+                await self._commit(batch)
+                span.set(treaty_logged=len(batch.added), treaty_refused=len(batch.refused), treaty_log_size=self.head.size)
         except Exception as error:
             # In an outage the halves would fail too, each after its own timeout.
             if len(proposals) == 1 or is_outage(error) or isinstance(error, OSError | Unavailable):
@@ -301,22 +313,30 @@ class Sequencer:
         statements = [proposal.verified.statement for proposal in proposals if proposal.verified]
         keys = {key for statement in statements for key in reads(statement)}
         facts, logged = await self._leader.look_up(keys, [bytes.fromhex(statement.id) for statement in statements])
+        # Another process has written leaves that this one has not released: it cannot prove where they are.
+        if any(index >= self.head.size for index in logged.values()):
+            self._leader.resign()
+            raise superseded()
         return judge(proposals, facts, logged, self.head.size, self._blobs)
 
     async def _commit(self, batch: Batch) -> None:
         # Without new leaves the current head answers the repetitions.
-        head, tiles = self.head, dict[Tile, bytes]()
+        head = self.head
         if batch.entries:
-            head, tiles = await self._leader.commit(batch.entries, batch.facts)
+            with COMMIT_SECONDS.time():
+                head = await self._leader.commit(batch.entries, batch.facts)
+            COMMIT_LEAVES.observe(len(batch.entries))
             # Before the results: a submitter's next statement must find these facts in the caches.
             self._committed(batch.facts)
-        proofs = _proofs(head, tiles, [entry.index for entry in batch.entries])
         for proposal, entry in zip(batch.added, batch.entries, strict=True):
-            proposal.set_result(LogPosition(entry.index, head, proofs[entry.index]))
+            proof = inclusion_proof(entry.index, head.size, head.edge.nodes)
+            proposal.set_result(LogPosition(entry.index, head.signed, proof))
         for proposal, index in batch.known:
-            proposal.set_result(LogPosition(index, head, None))
+            proposal.set_result(LogPosition(index, head.signed, None))
         for proposal, error in batch.refused:
             proposal.set_result(error)
+        for outcome, count in (("logged", len(batch.added)), ("known", len(batch.known)), ("refused", len(batch.refused))):
+            STATEMENTS.labels(outcome).inc(count)
 
 
 class ExclusiveWriter:
@@ -335,23 +355,25 @@ class ExclusiveWriter:
         return await self._sequencer.append_together([Proposal(verified.statement.leaf, verified) for verified in statements])
 
 
-def _proofs(head: Head, tiles: Mapping[Tile, bytes], indexes: Sequence[int]) -> dict[int, list[bytes]]:
-    nodes = {node for index in indexes for node in inclusion_nodes(index, head.size)}
-    hashes = node_hashes(nodes, head.size, {**tiles, **head.edge.tiles})
-    return {index: inclusion_proof(index, head.size, hashes) for index in indexes}
-
-
 def _refuse_all(proposals: Sequence[Proposal], error: Exception) -> None:
+    STATEMENTS.labels("failed").inc(len(proposals))
     for proposal in proposals:
         # A new object for each: one exception raised in several tasks would mix their tracebacks.
-        refusal = _unavailable()
+        refusal = unavailable()
         if isinstance(error, Unavailable) and error.code in _BEFOREHAND:
             refusal = Unavailable(error.code, error.message, fix=error.fix)
         refusal.__cause__ = error
         proposal.set_result(refusal)
 
 
-def _unavailable() -> Unavailable:
+def _led_elsewhere() -> Unavailable:
+    return Unavailable(
+        RegistryLogCode.NOT_LEADING, "Another node leads this log, and only it can do this.", fix="Run the command on that node."
+    )
+
+
+def unavailable() -> Unavailable:
+    """Return the refusal of a statement that may be logged or not."""
     return Unavailable(
         RegistryLogCode.UNAVAILABLE,
         "The log could not take this statement, or could not confirm it.",

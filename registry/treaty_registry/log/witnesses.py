@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import httpx
 import structlog
@@ -24,10 +25,12 @@ from treaty_consensus.codes import WitnessCode
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Witnesses
 from treaty_consensus.log.merkle import MAX_SIZE
+from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.witness import SIZE_TYPE, AddCheckpoint, cosignature
 
 from ..codes import RegistryWitnessCode
 from ..settings import WitnessName
+from ..telemetry.measures import WITNESS_ALARMS, WITNESS_SECONDS
 from .checkpoints import Head
 from .leader import Leader
 from .reader import LogReader
@@ -44,6 +47,16 @@ _ALARMS = (RegistryWitnessCode.HISTORY, RegistryWitnessCode.AHEAD)
 _log = structlog.get_logger(__name__)
 
 
+class WitnessState(NamedTuple):
+    """The state of one witness. `size`, `time`: of the newest head that it cosigned while this process runs; 0 for none yet.
+    `failure`: the code of the reason why it does not cosign now, or an empty text."""
+
+    name: str
+    size: int
+    time: int
+    failure: str
+
+
 class WitnessClient:
     """All witnesses of one log. For one event loop; call `run` once, and `close` at the end."""
 
@@ -52,13 +65,18 @@ class WitnessClient:
         self._witnesses = [_Witness(name, self._http, leader, reader) for name in witnesses]
         self._leader = leader
         self._asked: Head | None = None
-        self._lines: dict[str, bytes] = {}  # name of the witness → its line for the head sent last
-        self._again: dict[str, asyncio.Task[None]] = {}  # retries of failing witnesses
+        self._lines: dict[VerifierKey, bytes] = {}  # its key → its line for the head sent last
+        self._again: dict[VerifierKey, asyncio.Task[None]] = {}  # retries of failing witnesses
 
     @property
     def failing(self) -> dict[str, str]:
         """Return the witnesses that do not cosign now: name → code of the reason."""
         return {witness.key.name: witness.failure for witness in self._witnesses if witness.failure}
+
+    @property
+    def states(self) -> list[WitnessState]:
+        """Return the state of each witness."""
+        return [WitnessState(witness.key.name, witness.size, witness.cosigned, witness.failure) for witness in self._witnesses]
 
     async def run(self) -> None:
         """Have every released head cosigned and published, until cancelled."""
@@ -104,12 +122,12 @@ class WitnessClient:
         """Ask all witnesses that are not failing, and publish their cosignatures. Start retries for those that fail."""
         self._asked, self._lines = head, {}
         # A failing witness is asked separately, so it delays the others only once.
-        asked = [witness for witness in self._witnesses if witness.key.name not in self._again]
+        asked = [witness for witness in self._witnesses if witness.key not in self._again]
         lines = await asyncio.gather(*(witness.cosign(head) for witness in asked))
-        self._publish(head, {witness.key.name: line for witness, line in zip(asked, lines, strict=True) if line})
+        self._publish(head, {witness.key: line for witness, line in zip(asked, lines, strict=True) if line})
         for witness in asked:
             if witness.failure:
-                self._again[witness.key.name] = asyncio.create_task(self._ask_again(witness))
+                self._again[witness.key] = asyncio.create_task(self._ask_again(witness))
 
     async def _ask_again(self, witness: _Witness) -> None:
         pause = _AGAIN
@@ -122,16 +140,16 @@ class WitnessClient:
             assert head is not None, "it failed when it was asked"
             line = await witness.cosign(head)
             if not witness.failure:
-                del self._again[witness.key.name]
-                self._publish(head, {witness.key.name: line} if line else {})
+                del self._again[witness.key]
+                self._publish(head, {witness.key: line} if line else {})
                 return
 
-    def _publish(self, head: Head, lines: dict[str, bytes]) -> None:
+    def _publish(self, head: Head, lines: dict[VerifierKey, bytes]) -> None:
         """Add cosignatures to the head that was asked for last. Cosignatures of an older head are too late and are dropped."""
         # A late line must not be added to another head's note.
         if head is self._asked and lines:
             self._lines |= lines
-            note = [self._lines[witness.key.name] for witness in self._witnesses if witness.key.name in self._lines]
+            note = [self._lines[witness.key] for witness in self._witnesses if witness.key in self._lines]
             self._leader.witness(head.cosigned(b"".join(note)))
 
 
@@ -142,7 +160,8 @@ class _Witness:
         self._http = http
         self._leader = leader
         self._reader = reader
-        self._size = 0  # size of the head it cosigned last, as far as known
+        self.size = 0  # size of the head it cosigned last, as far as known
+        self.cosigned = 0  # the time of that head
         self._lock = asyncio.Lock()  # one request at a time, because each starts from the size of the one before
         self.failure = ""
         """The code of the last failure; empty after a success."""
@@ -152,7 +171,8 @@ class _Witness:
         try:
             # The timeout includes the wait for the lock: a request for an older head may hang.
             async with asyncio.timeout(_PATIENCE), self._lock:
-                line = await self._ask(head)
+                with WITNESS_SECONDS.labels(self.key.name).time():
+                    line = await self._ask(head)
         except Exception as error:  # no failure of a witness or of the database may stop the log
             self._report_failure(error, head)
             return b""
@@ -167,6 +187,8 @@ class _Witness:
         elif isinstance(error, httpx.HTTPError):
             error = Unavailable(RegistryWitnessCode.UNREACHABLE, f"It cannot be asked: {type(error).__name__}: {error}")
         code = error.code if isinstance(error, TreatyError) else type(error).__name__
+        if code in _ALARMS:
+            WITNESS_ALARMS.labels(self.key.name, str(code)).inc()
         if code != self.failure:
             log = _log.critical if code in _ALARMS else _log.warning
             log("not witnessed", witness=self.key.name, size=head.size, root=head.root.hex(), code=code, error=str(error))
@@ -175,13 +197,13 @@ class _Witness:
     async def _ask(self, head: Head) -> bytes:
         """Return the line; empty when the witness has cosigned a later head of this log meanwhile."""
         # The witness may have cosigned a later head already.
-        old = min(self._size, head.size)
+        old = min(self.size, head.size)
         for _ in range(_ATTEMPTS):
             request = AddCheckpoint(old, tuple(await self._reader.consistency(old, head)), head.note)
             status, kind, body = await self._post(request.format())
             if status == httpx.codes.OK:
                 line = cosignature(body, head.note, self.key)
-                self._size = head.size
+                self.size, self.cosigned = head.size, head.time
                 return line
             # C2SP tlog-witness: 422 means that the consistency proof does not verify.
             if status == httpx.codes.UNPROCESSABLE_ENTITY:
@@ -195,7 +217,7 @@ class _Witness:
             # It has cosigned a later head. That is no fault if this log has such a head.
             if size > head.size:
                 self._check_exists(size)
-                self._size = size
+                self.size = size
                 return b""
             old = size
         raise Unavailable(RegistryWitnessCode.REFUSED, "It names another size each time.")

@@ -5,22 +5,32 @@ same bytes. The replay is kept between epochs and continues with the new leaves.
 
 The last leaves are replayed, decided and followed by the decisions under exclusive write access, so that no other leaf comes in
 between. All decisions are one commit: a crash leaves the epoch either open or closed.
+
+Signatures and topics can be checked and counted on a Dask cluster. When it fails, this process does the work itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
+from typing import Any
 
+import structlog
 from msgspec.structs import replace
 
+from treaty_client.audit.cluster import Cluster
+from treaty_client.audit.parallel_verification import Checked
 from treaty_consensus.audit import Replay
 from treaty_consensus.codes import DecisionCode
-from treaty_consensus.errors import Refused
+from treaty_consensus.errors import Refused, Unavailable, Untrusted
 from treaty_consensus.facts import ParametersFact
 from treaty_consensus.kinds import Decision
+from treaty_consensus.statement import Verified
 
 from ..admission.uploads import Uploads
 from ..keys import Operator
@@ -31,6 +41,8 @@ from ..log.witnesses import WitnessClient
 from ..storage.blobs import BlobStore
 from ..storage.postgres import Pool
 from .schedule import read_timetable
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,14 +67,18 @@ class Decisions:
         sequencer: Sequencer,
         clock: Callable[[], datetime],
         witnesses: WitnessClient,
+        dask: str | None = None,
     ) -> None:
+        """`dask`: the address of a Dask scheduler, whose workers verify and count; None leaves it to this process."""
         self._pool = pool
         self._uploads = uploads
         self._operator = operator
         self._sequencer = sequencer
         self.clock = clock
         self.witnesses = witnesses
-        self._replay = Replay(blobs.reader())
+        self._dask = dask
+        self._workers: Cluster | None = None
+        self._replay = Replay(blobs.reader(), each=self._each)
         # The replay is kept between epochs and must not be advanced by two closes at once.
         self._one_at_a_time = asyncio.Lock()
 
@@ -74,12 +90,13 @@ class Decisions:
         """
         async with self._one_at_a_time:
             await self._check_due()
-            await self._catch_up(self._sequencer.head.size)  # most leaves, while others can still write
-            # Exclusive from the last replayed leaf to the decisions: `input.size` must be the index of the first
-            # decision.
-            async with self._sequencer.exclusive() as writer:
-                await self._catch_up(writer.head.size)
-                return await self._log(writer)
+            async with self._cluster():
+                await self._catch_up(self._sequencer.head.size)  # most leaves, while others can still write
+                # Exclusive from the last replayed leaf to the decisions: `input.size` must be the index of the first
+                # decision.
+                async with self._sequencer.exclusive() as writer:
+                    await self._catch_up(writer.head.size)
+                    return await self._log(writer)
 
     async def stop(self) -> None:
         """Wait for a running close and prevent further ones."""
@@ -93,13 +110,68 @@ class Decisions:
             due = datetime.fromtimestamp(timetable.due, UTC).isoformat()
             raise Refused(DecisionCode.EARLY, f"Epoch {timetable.epoch} closes by itself at {due}.", fix="Wait until then.")
 
-    async def _catch_up(self, size: int) -> None:
-        async for leaves in log_tables.stream_leaves(self._pool, self._replay.size, size):
-            # In a thread: an epoch may have many thousand signatures.
-            await asyncio.to_thread(self._take_in, leaves)
+    @asynccontextmanager
+    async def _cluster(self) -> AsyncIterator[None]:
+        """Use the Dask cluster during the block, if there is one and it can be reached."""
+        if self._dask is None:
+            yield
+            return
+        cluster = Cluster(self._dask)
+        try:
+            await asyncio.to_thread(cluster.__enter__)
+            self._workers = cluster
+        except Unavailable as error:
+            self._without(error)
+        try:
+            yield
+        finally:
+            self._workers = None
+            await asyncio.to_thread(cluster.__exit__, None, None, None)
 
-    def _take_in(self, leaves: Sequence[bytes]) -> None:
-        for leaf in leaves:
+    def _without(self, error: Unavailable) -> None:
+        # An epoch must close without the cluster too: it only saves time.
+        _log.error("the Dask cluster is not used", error=error.message)
+        self._workers = None
+
+    def _each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
+        if self._workers is not None:
+            try:
+                return self._workers.each(function, items)
+            except Unavailable as error:
+                self._without(error)
+        return map(function, items)
+
+    async def _catch_up(self, size: int) -> None:
+        waiting: deque[tuple[list[bytes], Checked | None]] = deque()
+        async for leaves in log_tables.stream_leaves(self._pool, self._replay.size, size):
+            waiting.append((leaves, await asyncio.to_thread(self._ahead, leaves)))
+            if len(waiting) > (self._workers.ahead if self._workers else 0):
+                # In a thread: an epoch may have many thousand signatures.
+                await asyncio.to_thread(self._take_in, *waiting.popleft())
+        while waiting:
+            await asyncio.to_thread(self._take_in, *waiting.popleft())
+
+    def _ahead(self, leaves: Sequence[bytes]) -> Checked | None:
+        try:
+            return self._workers.check(leaves, self._replay.facts) if self._workers else None
+        except Unavailable as error:
+            self._without(error)
+            return None
+
+    def _take_in(self, leaves: Sequence[bytes], checked: Checked | None) -> None:
+        found: Sequence[Verified | None] = ()
+        if checked is not None:
+            try:
+                found = checked.result()
+            except Unavailable as error:
+                self._without(error)
+        for leaf, verified in zip_longest(leaves, found):
+            if verified is not None:
+                try:
+                    self._replay.apply(verified)
+                    continue
+                except Untrusted:
+                    pass  # nothing was changed; `append` repeats it and raises the precise error
             self._replay.append(leaf)
 
     async def _log(self, writer: ExclusiveWriter) -> list[Decided]:

@@ -16,11 +16,13 @@ from datetime import datetime
 
 import structlog
 
+from treaty_client import tracing
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.facts import LOG, LogFact, ParametersFact
 
 from ..log.tables import read_fact
 from ..storage.postgres import Pool
+from ..telemetry.measures import EPOCH_CLOSE_SECONDS, EPOCH_CLOSES
 
 _LOOK = 5.0
 """Most seconds between two checks, because the clock may be set and parameters may come into force."""
@@ -66,6 +68,15 @@ class Schedule:
         self._close = close
         self._clock = clock
         self._found_empty: tuple[Timetable, int] | None = None
+        self.known: Timetable | None = None
+        """The timetable as it was last read. None where the operator closes epochs."""
+
+    def lag(self, now: float) -> float:
+        """Return the seconds by which the close of the open epoch is late; 0 while it is not due, or has nothing to decide."""
+        due = self.known.due if self.known else now
+        if self._found_empty is not None and self._found_empty[0] == self.known:
+            due = self._found_empty[1]
+        return max(0.0, now - due)
 
     async def run(self) -> None:
         """Run until cancelled. Errors are logged and the close is tried again."""
@@ -74,6 +85,7 @@ class Schedule:
                 pause = await self.close_if_due()
             # The schedule must survive any failure: without it the epoch would never close.
             except Exception as error:
+                EPOCH_CLOSES.labels("failed").inc()
                 _log.error("epoch not closed", error=str(error), exc_info=None if isinstance(error, TreatyError) else error)
                 pause = _LOOK
             await asyncio.sleep(pause)
@@ -81,6 +93,7 @@ class Schedule:
     async def close_if_due(self) -> float:
         """Close the epoch if it is due. Returns the seconds until the next check."""
         timetable, now = await self._timetable(), self._clock().timestamp()
+        self.known = timetable
         if timetable is None:
             return _LOOK
         due = timetable.due
@@ -89,7 +102,9 @@ class Schedule:
             due = self._found_empty[1]
         if now < due:
             return min(due - now, _LOOK)
-        decided = await self._close()
+        with EPOCH_CLOSE_SECONDS.time(), tracing.span("close epoch"):
+            decided = await self._close()
+        EPOCH_CLOSES.labels("closed" if decided else "empty").inc()
         if decided:
             _log.info("epoch closed", epoch=timetable.epoch, decisions=len(decided))
             # The next epoch may be due already when this one closed late.

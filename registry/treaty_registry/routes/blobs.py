@@ -14,6 +14,7 @@ from treaty_consensus.kinds import MAX_WHEEL, blobs_of
 from treaty_consensus.statement import parse
 
 from ..codes import RegistryBlobCode
+from ..registry import Registry
 from ..serving.representation import NO_STORE, OCTETS, Representation
 from ..serving.views import Views
 from .documentation import BINARY_BODY, READ, WRITE, answers, operation
@@ -35,7 +36,7 @@ MAX_STATEMENT_HEADER = 16 * 1024
 async def upload(
     digest: FromPath[str],
     request: HttpRequest,
-    views: NamedDependency[Views],
+    registry: NamedDependency[Registry],
     statement: Annotated[
         str,
         HeaderParameter(
@@ -58,7 +59,7 @@ async def upload(
     # No more than the statement names, so a wrong body ends early. The statement itself may name any size, hence the
     # cap.
     data = await read_body(request, min(size, MAX_WHEEL))
-    new = await views.registry.put_blob(digest, leaf, data, source=source(request, views.registry.proxies))
+    new = await registry.put_blob(digest, leaf, data, source=source(request, registry.proxies))
     return Response(b"", status_code=201 if new else 204, headers={"Cache-Control": NO_STORE})
 
 

@@ -18,6 +18,7 @@ from ..catalogue.resources import IdentityView, TestimonyView
 from ..codes import RegistryIdentityCode
 from ..pages.pages import Pages
 from ..problems import http_problem
+from ..registry import Registry
 from ..serving.representation import JSON, NO_STORE, Representation
 from ..serving.views import MAX_SIZE, Views
 from .documentation import READ, TEXT_BODY, WRITE, answers, operation
@@ -70,7 +71,7 @@ async def identity(
     responses=answers(TestimonyView, "What to co-sign; nothing is logged.", *WRITE),
     status_code=200,
 )
-async def testimony(did: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Response[bytes]:
+async def testimony(did: FromPath[str], request: HttpRequest, registry: NamedDependency[Registry]) -> Response[bytes]:
     """Return the operator's half of a DID's next identity. It is worthless without the second signature."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415, f"This route reads {JSON}."))
@@ -79,6 +80,6 @@ async def testimony(did: FromPath[str], request: HttpRequest, views: NamedDepend
         asked = msgspec.convert(value, Asked)
     except msgspec.ValidationError as error:
         raise Malformed(RegistryIdentityCode.REQUEST, f"The body is not a request for an identity: {error}.") from error
-    made = await views.registry.testimony(did, asked.keyid, source=source(request, views.registry.proxies))
+    made = await registry.testimony(did, asked.keyid, source=source(request, registry.proxies))
     view = TestimonyView(canonical.b64encode(made.payload), made.key_id, canonical.b64encode(made.signature))
     return Response(msgspec.json.encode(view), status_code=200, media_type=JSON, headers={"Cache-Control": NO_STORE})

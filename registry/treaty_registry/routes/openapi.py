@@ -55,6 +55,7 @@ _OF_ONE_ROUTE: dict[tuple[str, str], dict[str, object]] = {
     ("/protocols", "namespace"): {"pattern": rf"^(?:{_HOST}(?::{_SEGMENT})*|{_KEY})?$", "maxLength": 247},
     **{("/protocols", facet): {"enum": ["", *values]} for facet, values in VALUES.items()},
     ("/protocols", "cursor"): {"pattern": f"^(?:1?[0-9]|2[0-2])-[0-3]-{_NUMBER}$"},
+    ("/feeds/{kind}", "name"): {"pattern": _TEXT, "minLength": 1, "maxLength": 512},
     ("/standing/{did}", "cursor"): {"pattern": f"^{_NUMBER}-{_NUMBER}$"},
     ("/speakers", "cursor"): {"pattern": f"^{_NUMBER}-{_NUMBER}-{_DID}$", "maxLength": 600},
 }

@@ -17,8 +17,7 @@ from ..problems import http_problem
 from ..registry import Registry
 from ..serving.representation import JSON, NO_STORE, OCTETS, TEXT, Representation
 from ..serving.views import Views
-from ..sigstore_authority import ca, rekor, timestamps
-from ..sigstore_authority.trust import trust_config
+from ..sigstore_authority import ca, rekor, timestamps, trust
 from .documentation import BINARY_BODY, OBJECT_BODY, READ, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body, source
 from .responses import problem_response
@@ -65,15 +64,15 @@ class Services:
     responses=answers(dict[str, object], "The certificate chain, with an embedded SCT.", *WRITE),
 )
 async def signing_certificate(
-    request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]
+    request: HttpRequest, registry: NamedDependency[Registry], services: NamedDependency[Services]
 ) -> Response[bytes]:
     """Issue a signing certificate. It is in the log before it is returned."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
     body = await read_body(request, ca.MAX_REQUEST)
-    sender = source(request, views.registry.proxies)
+    sender = source(request, registry.proxies)
     # Before parsing: each certificate becomes a permanent leaf, so requests are limited by network.
-    views.registry.charge_service(sender)
+    registry.charge_service(sender)
     with asking_for(sender):
         return _reply(await services.certificates.issue(body, request.headers.get("authorization")), 200, JSON)
 
@@ -86,12 +85,14 @@ async def signing_certificate(
     ),
     responses=answers(bytes, "A granted TimeStampResp; a 400 holds a rejection.", *WRITE, status=201, media_type=TIMESTAMP_REPLY),
 )
-async def timestamp(request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]) -> Response[bytes]:
+async def timestamp(
+    request: HttpRequest, registry: NamedDependency[Registry], services: NamedDependency[Services]
+) -> Response[bytes]:
     """Return a timestamp of any imprint."""
     if media_type(request) != TIMESTAMP_QUERY:
         return problem_response(http_problem(415))
     body = await read_body(request, timestamps.MAX_QUERY)
-    views.registry.charge_service(source(request, views.registry.proxies))
+    registry.charge_service(source(request, registry.proxies))
     reply = services.timestamps.respond(body)
     return _reply(reply.der, 201 if reply.granted else 400, TIMESTAMP_REPLY)
 
@@ -102,12 +103,14 @@ async def timestamp(request: HttpRequest, views: NamedDependency[Views], service
     operation_class=operation(reads={JSON: OBJECT_BODY}, about="A hashedRekordRequestV002."),
     responses=answers(dict[str, object], "A TransparencyLogEntry.", *WRITE, status=201),
 )
-async def log_entry(request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]) -> Response[bytes]:
+async def log_entry(
+    request: HttpRequest, registry: NamedDependency[Registry], services: NamedDependency[Services]
+) -> Response[bytes]:
     """Log a signature. Only signatures with certificates of this registry are logged."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
     body = await read_body(request, rekor.MAX_REQUEST)
-    views.registry.charge_service(source(request, views.registry.proxies))
+    registry.charge_service(source(request, registry.proxies))
     return _reply(await services.entries.add(body), 201, JSON)
 
 
@@ -118,7 +121,7 @@ async def client_trust_config(views: NamedDependency[Views]) -> Representation:
     Compare the root's digest with the genesis.
     """
     registry = views.registry
-    config = trust_config(registry.trusted_root, origin=registry.origin, base_url=registry.base_url)
+    config = trust.trust_config(registry.trusted_root, origin=registry.origin, base_url=registry.base_url)
     return views.constant("/trust-config.json", config)
 
 
@@ -153,11 +156,9 @@ async def rekor_tile(path: FromPath[str], views: NamedDependency[Views]) -> Repr
     summary="The root of the certificate authority (Fulcio)",
     responses=answers(dict[str, object], "A TrustBundle.", *READ),
 )
-async def trust_bundle(
-    request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]
-) -> Representation:
+async def trust_bundle(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
     """Return the certificate chains above signing certificates. It is part of the trusted root."""
-    return views.constant(request.url.path, services.certificates.trust_bundle())
+    return views.constant(request.url.path, trust.trust_bundle(views.registry.trusted_root))
 
 
 @get(
@@ -175,9 +176,9 @@ async def configuration(request: HttpRequest, views: NamedDependency[Views]) -> 
     summary="The chain of the timestamp authority",
     responses=answers(str, "PEM certificates.", *READ, media_type=PEM_CHAIN),
 )
-async def timestamp_chain(views: NamedDependency[Views], services: NamedDependency[Services]) -> Representation:
+async def timestamp_chain(views: NamedDependency[Views]) -> Representation:
     """Return the certificate of the timestamp authority and its root. Both are part of the trusted root."""
-    return views.constant("/sigstore/api/v1/timestamp/certchain", services.timestamps.certificate_chain(), PEM_CHAIN)
+    return views.constant("/sigstore/api/v1/timestamp/certchain", trust.timestamp_chain(views.registry.trusted_root), PEM_CHAIN)
 
 
 def _reply(body: bytes, status: int, content_type: str) -> Response[bytes]:

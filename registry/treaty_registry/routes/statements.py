@@ -16,6 +16,7 @@ from ..codes import StatementsCode
 from ..log.entry import Logged
 from ..pages.pages import Pages
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
+from ..registry import Registry
 from ..serving.representation import JSON, NO_STORE, TEXT, Representation
 from ..serving.views import Views
 from .documentation import ENVELOPE, LINES_BODY, READ, WRITE, answers, operation
@@ -54,12 +55,12 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
         str, "Logged; its receipt.", *WRITE, status=201, media_type=TEXT, also={200: "Logged before, or the outcomes of a batch."}
     ),
 )
-async def submit(request: HttpRequest, views: NamedDependency[Views]) -> Response[bytes]:
+async def submit(request: HttpRequest, registry: NamedDependency[Registry]) -> Response[bytes]:
     match media_type(request):
         case "application/json":
-            return await _submit_one(request, views, await read_body(request, MAX_LEAF))
+            return await _submit_one(request, registry, await read_body(request, MAX_LEAF))
         case "application/x-ndjson":
-            return await _submit_batch(request, views, await read_body(request, MAX_BATCH_BYTES))
+            return await _submit_batch(request, registry, await read_body(request, MAX_BATCH_BYTES))
     return problem_response(http_problem(415, f"Statements come as {JSON}, or as {NDJSON}, one a line."))
 
 
@@ -81,15 +82,15 @@ async def proof(statement: FromPath[str], views: NamedDependency[Views]) -> Repr
     return await views.receipt(parse_digest(statement))
 
 
-async def _submit_one(request: HttpRequest, views: Views, leaf: bytes) -> Response[bytes]:
-    (outcome,) = await views.registry.submit([leaf], source=source(request, views.registry.proxies))
+async def _submit_one(request: HttpRequest, registry: Registry, leaf: bytes) -> Response[bytes]:
+    (outcome,) = await registry.submit([leaf], source=source(request, registry.proxies))
     if isinstance(outcome, TreatyError):
         return problem_response(problem_of(outcome))
     headers = {"Location": f"/proofs/{outcome.id}", "Cache-Control": NO_STORE}
     return Response(outcome.receipt, status_code=201 if outcome.new else 200, media_type=MediaType.TEXT, headers=headers)
 
 
-async def _submit_batch(request: HttpRequest, views: Views, body: bytes) -> Response[bytes]:
+async def _submit_batch(request: HttpRequest, registry: Registry, body: bytes) -> Response[bytes]:
     lines = body.removesuffix(b"\n").split(b"\n")
     if len(lines) > MAX_BATCH:
         raise TooLarge(
@@ -98,7 +99,7 @@ async def _submit_batch(request: HttpRequest, views: Views, body: bytes) -> Resp
     # An empty line would shift the results against the lines of the client.
     if not all(lines):
         raise Malformed(StatementsCode.EMPTY_LINE, "Every line of a batch is a statement.")
-    outcomes = await views.registry.submit(lines, source=source(request, views.registry.proxies))
+    outcomes = await registry.submit(lines, source=source(request, registry.proxies))
     encoded = b"".join(msgspec.json.encode(_line(outcome)) + b"\n" for outcome in outcomes)
     return Response(encoded, status_code=200, media_type=NDJSON, headers={"Cache-Control": NO_STORE})
 

@@ -30,7 +30,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 from ..catalogue.queries import fetch_handlers
 from ..catalogue.resources import Bundle, BundleLeaf
 from ..log.changes import elected
-from ..registry import Head, Registry
+from ..readable import Head, ReadableLog
 from .topics import check_topic
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Plan:
         return self.head.size
 
 
-async def protocol_plan(registry: Registry, head: Head, uri: str) -> Plan:
+async def protocol_plan(registry: ReadableLog, head: Head, uri: str) -> Plan:
     """Plan the bundle of a version. Raises `NotFound`, or `Malformed` when `uri` is not a protocol's URI."""
     plan = Plan(head, uri=uri)
     async with registry.pool.acquire() as connection:
@@ -130,7 +130,7 @@ async def protocol_plan(registry: Registry, head: Head, uri: str) -> Plan:
     return plan
 
 
-async def topic_plan(registry: Registry, head: Head, topic: str) -> Plan:
+async def topic_plan(registry: ReadableLog, head: Head, topic: str) -> Plan:
     """Plan the bundle of a topic's candidates. Raises as `protocol_plan`."""
     check_topic(topic)
     plan = Plan(head, topic=topic, subjects={topic})
@@ -158,7 +158,7 @@ async def _named(connection: AnyConnection, topic: str, size: int) -> list[bytes
     return [bytes.fromhex(document) for document, state in states if state != "published"]
 
 
-async def assemble(registry: Registry, plan: Plan) -> Bundle:
+async def assemble(registry: ReadableLog, plan: Plan) -> Bundle:
     """Make the bundle, without a consistency proof."""
     indexes = sorted(plan.leaves)
     leaves = await registry.leaves(indexes, plan.head)

@@ -42,6 +42,11 @@ class LruCache:
         self._on_probation = self._proved = 0  # bytes in each segment
         self._keys: defaultdict[str, set[str]] = defaultdict(set)  # subject → keys of its entries
 
+    @property
+    def used(self) -> int:
+        """Return the bytes of all entries."""
+        return self._on_probation + self._proved
+
     def get(self, key: str) -> Representation | None:
         """Return the entry under `key`, or None. An entry on probation moves to the other segment."""
         entry = self._proven.get(key)
@@ -104,10 +109,22 @@ class ResponseCache:
         self._small, self._large = LruCache(small), LruCache(large)
         self.head: Head | None = None
         """The head at which all entries are valid. Only `renew` sets it."""
+        self.hits = self.misses = 0
+        """Look-ups that found an answer, and the others. A request looks up once for each form of its target."""
 
     def get(self, key: str) -> Representation | None:
         """Return the representation under `key`, or None."""
-        return self._small.get(key) or self._large.get(key)
+        found = self._small.get(key) or self._large.get(key)
+        if found is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return found
+
+    @property
+    def used(self) -> dict[str, int]:
+        """Return the bytes of each of the two caches."""
+        return {"small": self._small.used, "large": self._large.used}
 
     def keep(self, key: str, view: Representation, subjects: Iterable[str] = ()) -> None:
         """Store `view`, which depends on `subjects` and is valid at `head`."""

@@ -13,7 +13,7 @@ from treaty_consensus.errors import Gone, NotFound
 from treaty_consensus.kinds import Electorate, Parameters
 
 from ..catalogue.agents import read_tiers
-from ..registry import Registry
+from ..readable import ReadableLog
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row
@@ -101,7 +101,7 @@ class _Transcript(msgspec.Struct):
 class TopicHistory:
     """Reads the history of topics. Safe for concurrent use on one event loop."""
 
-    def __init__(self, registry: Registry, standings: StandingQueries) -> None:
+    def __init__(self, registry: ReadableLog, standings: StandingQueries) -> None:
         self._registry = registry
         self._pool = registry.pool
         self._standings = standings

@@ -32,7 +32,7 @@ from ..catalogue.resources import (
     VouchView,
 )
 from ..log.tables import read_facts
-from ..registry import Head, Registry
+from ..readable import Head, ReadableLog
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row
@@ -109,7 +109,7 @@ class CountedTopic(NamedTuple):
 class Elections:
     """Reads the elections. Safe for concurrent use on one event loop."""
 
-    def __init__(self, registry: Registry, standings: StandingQueries) -> None:
+    def __init__(self, registry: ReadableLog, standings: StandingQueries) -> None:
         self._registry = registry
         self._pool = registry.pool
         self._standings = standings

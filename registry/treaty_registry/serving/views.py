@@ -29,6 +29,7 @@ from treaty_consensus import canonical
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.codes import LogCode, RegistryCode
 from treaty_consensus.errors import NotFound
+from treaty_consensus.events import Subject
 from treaty_consensus.log.tiles import TILE_WIDTH, parse_path, truncated, width_at
 
 from ..admission.fair_queue import FairQueue
@@ -39,9 +40,10 @@ from ..catalogue.standing import StandingQueries
 from ..codes import RegistryStatementCode
 from ..log.changes import CATALOGUE, HEAD, PERIODIC, Changes, elected
 from ..networks import sender
-from ..registry import Head, Registry
+from ..readable import Head, ReadableLog
 from .bundles import Plan, assemble, protocol_plan, topic_plan
 from .cache import ResponseCache
+from .feeds import ATOM, Feeds
 from .negotiation import Form
 from .representation import BUNDLE, IMMUTABLE, JSON, MARKDOWN, OCTETS, TEXT, Representation
 from .topics import Elections
@@ -100,12 +102,13 @@ class BundleView(Representation):
 class Views:
     """Makes and caches representations. One per process, on one event loop."""
 
-    def __init__(self, registry: Registry, memory: ResponseCache | None = None, period: float = PERIOD) -> None:
+    def __init__(self, registry: ReadableLog, memory: ResponseCache | None = None, period: float = PERIOD) -> None:
         self.registry = registry
         self.catalogue = Catalogue(registry.pool)
         self.retrieval = Retrieval(registry.pool)
         self.standings = StandingQueries(registry.pool)
         self.elections = Elections(registry, self.standings)
+        self.feeds = Feeds(registry)
         self.memory = memory or ResponseCache()
         self._queue = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
         self.searches = FairQueue(time.monotonic, width=_SEARCHES, waiting=_SEARCHES_WAITING, code=RegistryCode.BUSY)
@@ -114,6 +117,11 @@ class Views:
         self._changes = registry.changes
         self._begin_period(registry.head)
         self.memory.renew(registry.head, None)
+
+    @property
+    def queues(self) -> dict[str, FairQueue]:
+        """Return the queues of answers that are being made, and of searches."""
+        return {"answers": self._queue, "searches": self.searches}
 
     @property
     def is_current(self) -> bool:
@@ -139,6 +147,14 @@ class Views:
 
         async def view() -> Made:
             return Representation(msgspec.json.encode(await make()), JSON, VARY), subjects
+
+        return await self.made(target, view)
+
+    async def feed(self, target: str, subject: Subject | None) -> Representation:
+        """Return an Atom feed. Raises `Unavailable`."""
+
+        async def view() -> Made:
+            return Representation(await self.feeds.feed(target, subject), ATOM), (HEAD,)
 
         return await self.made(target, view)
 

@@ -81,11 +81,6 @@ class CertificateAuthority:
         self._spend = spend
         self._clock = clock
 
-    def trust_bundle(self) -> bytes:
-        """Return Fulcio's TrustBundle: the chain above every certificate, here the authority's own certificate alone."""
-        root = self._keys.ca_certificate.public_bytes(Encoding.PEM).decode("ascii")
-        return canonical.dumps({"chains": [{"certificates": [root]}]})
-
     async def issue(self, body: bytes, authorization: str | None) -> bytes:
         """Answer one request: `body` and the value of its `Authorization` header. Returns the JSON of the reply.
 

@@ -88,10 +88,6 @@ class TimestampAuthority:
             _parsed(cms.CMSAttribute({"type": "signing_certificate_v2", "values": [signed_by]})),
         ]
 
-    def certificate_chain(self) -> bytes:
-        """Return the authority's certificate and the root above it, as PEM."""
-        return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in self._chain)
-
     def respond(self, query: bytes) -> TimestampReply:
         """Answer one query. Never raises on foreign input; about a millisecond of CPU."""
         try:

@@ -75,6 +75,23 @@ def trust_config(root: bytes, *, origin: str, base_url: str) -> bytes:
     return canonical.dumps({"mediaType": TRUST_CONFIG_TYPE, "trustedRoot": trusted, "signingConfig": signing_config})
 
 
+def trust_bundle(root: bytes) -> bytes:
+    """Return Fulcio's TrustBundle: the chain above every signing certificate, which the trusted root has."""
+    authorities = canonical.loads(root, limit=MAX_TRUSTED_ROOT, name="trusted root")["certificateAuthorities"]
+    return canonical.dumps({"chains": [{"certificates": _pem_chain(authorities[0])}]})
+
+
+def timestamp_chain(root: bytes) -> bytes:
+    """Return the certificate of the timestamp authority and the root above it, as PEM."""
+    authorities = canonical.loads(root, limit=MAX_TRUSTED_ROOT, name="trusted root")["timestampAuthorities"]
+    return "".join(_pem_chain(authorities[0])).encode("ascii")
+
+
+def _pem_chain(authority: dict[str, dict[str, list[dict[str, str]]]]) -> list[str]:
+    ders = [canonical.b64decode(each["rawBytes"], limit=MAX_TRUSTED_ROOT) for each in authority["certChain"]["certificates"]]
+    return [x509.load_der_x509_certificate(der).public_bytes(Encoding.PEM).decode("ascii") for der in ders]
+
+
 def _start(keys: AuthorityKeys) -> str:
     return keys.ca_certificate.not_valid_before_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
 

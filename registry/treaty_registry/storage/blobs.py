@@ -13,12 +13,13 @@ from pathlib import Path
 
 import obstore
 from obstore.exceptions import BaseError
-from obstore.store import LocalStore, ObjectStore, from_url
+from obstore.store import LocalStore, ObjectStore
 
 from treaty_consensus.codes import BlobCode
-from treaty_consensus.errors import Malformed, NotFound, Unavailable
+from treaty_consensus.errors import NotFound, Unavailable
 
-from ..codes import BlobsCode, SettingsCode
+from ..codes import BlobsCode
+from .objects import local_path, open_store
 from .space import BLOBS_ROOM, FreeSpace
 
 
@@ -42,17 +43,13 @@ class BlobStore:
         URLs are s3://…, gs://…, az://…, file:///… or memory:///; credentials come from the environment. Raises `Malformed` for
         another kind of store.
         """
-        if url is None or url.startswith("file://"):
-            folder = Path(url.removeprefix("file://")) if url else folder
-            # Uploads that no logged statement names are not public.
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return cls(LocalStore(folder), folder)
-        try:
-            return cls(from_url(url), None)
-        except (BaseError, ValueError) as error:
-            raise Malformed(
-                SettingsCode.BLOBS, f"{url!r} names no object store.", fix="Use s3://BUCKET/PATH, gs://…, az://… or file:///PATH."
-            ) from error
+        local = folder if url is None else local_path(url)
+        if local is None:
+            assert url is not None, "without one the folder is used"
+            return cls(open_store(url), None)
+        # Uploads that no logged statement names are not public.
+        local.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return cls(LocalStore(local), local)
 
     async def put(self, sha256: str, data: bytes) -> None:
         """Store bytes under their digest, which the caller has computed.

@@ -13,18 +13,22 @@ it for at most `_LENT`. A writer sets a `deadline`. After the limit the connecti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib import resources
-from typing import TYPE_CHECKING, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import asyncpg
+import structlog
 from asyncpg.pool import PoolConnectionProxy
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
 
 from ..codes import DatabaseCode, RegistryLogCode, ServiceCode
+from ..telemetry.measures import DATABASE_OUTAGES, POOL_WAIT_SECONDS
+from .hosts import connect_primary
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 if TYPE_CHECKING:
@@ -68,7 +72,17 @@ _LENT = 5.0
 """Seconds that a reader may keep a connection."""
 _CLOSING = 3.0
 """Seconds for the pool to close its connections."""
-_SETTINGS = {"application_name": "treaty-registry", "jit": "off"}  # compiling costs more than any query here takes
+_SETTINGS = {
+    "application_name": "treaty-registry",
+    "jit": "off",  # compiling costs more than any query here takes
+    # PostgreSQL ends the session of a machine that does not answer, and so frees the leader's lock, after about five seconds. By
+    # default it would take two hours. Unix sockets ignore these.
+    "tcp_keepalives_idle": "2",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "5000",
+}
+_log = structlog.get_logger(__name__)
 
 
 class Pool(_Pool):
@@ -86,7 +100,8 @@ class Pool(_Pool):
         error of a statement that fails because PostgreSQL is out of order.
         """
         try:
-            connection = await super().acquire(timeout=timeout)
+            with POOL_WAIT_SECONDS.time():
+                connection = await super().acquire(timeout=timeout)
         except DATABASE_ERRORS as error:
             raise database_silent() from error
         try:
@@ -119,6 +134,7 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
         # Prepared statements are kept as long as their connection.
         max_cached_statement_lifetime=0,
         server_settings=_SETTINGS,
+        connect=cast("Any", connect_primary),  # its options are asyncpg's own
     )
     try:
         await pool
@@ -144,6 +160,20 @@ def deadline(connection: AnyConnection, seconds: float) -> Iterator[None]:
 
 
 @asynccontextmanager
+async def connect_node(url: str) -> AsyncIterator[Connection]:
+    """Open the connection on which a node hears and tells of heads (`log.leadership`). Raises `Unavailable`.
+
+    Its commits are not waited for, so it must write nothing else.
+    """
+    connection = await _connect(url, {"synchronous_commit": "off"})
+    try:
+        yield connection
+    finally:
+        # Not closed in order: a server that does not answer would be waited for.
+        connection.terminate()
+
+
+@asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Connection]:
     """Open one connection for migrations and maintenance, without a limit on the time of its statements. Raises `Unavailable`."""
     connection = await _connect(url)
@@ -158,7 +188,7 @@ async def lead(url: str, *, patience: float) -> Connection:
 
     The caller closes it. Its statements have no time limit. If the previous leader was killed, PostgreSQL releases its lock
     within milliseconds. Raises `Unavailable` when PostgreSQL cannot be reached or another process leads, and `Refused` when this
-    PostgreSQL could lose acknowledged commits.
+    PostgreSQL could lose acknowledged commits, or does not keep the lock.
     """
     connection = await _connect(url)
     try:
@@ -175,6 +205,7 @@ async def lead(url: str, *, patience: float) -> Connection:
                         fix="Stop the other treaty-registry that uses this database.",
                     )
                 await asyncio.sleep(_POLL)
+            await _check_lock(url)
     # Also when cancelled: an open connection would keep the lock.
     except BaseException:
         connection.terminate()
@@ -213,23 +244,55 @@ async def migrate(connection: Connection) -> list[str]:
                     await connection.execute(sql)
                     await connection.execute("insert into migrations (name, sha256) values ($1, $2)", name, digest)
                 missing.append(name)
+        # A new table is filled by statements from now on; the earlier ones are in it only after a rebuild.
+        if missing and applied and await connection.fetchval("select exists (select from leaves)"):
+            _log.warning("tables were updated", migrations=missing, fix="Run beside the server: treaty-registry rebuild")
     finally:
         await connection.execute("select pg_advisory_unlock($1)", _MIGRATING)
     return missing
 
 
-async def _connect(url: str) -> Connection:
+async def _connect(url: str, settings: Mapping[str, str] = MappingProxyType({})) -> Connection:
     try:
-        connection: Connection = await asyncpg.connect(
-            url, timeout=_CONNECT, max_cached_statement_lifetime=0, server_settings=_SETTINGS
+        connection: Connection = await connect_primary(
+            url,
+            timeout=_CONNECT,
+            max_cached_statement_lifetime=0,
+            server_settings={**_SETTINGS, **settings},
         )
         return connection
     except DATABASE_ERRORS as error:
         raise _unreachable(error) from error
 
 
+async def _check_lock(url: str) -> None:
+    """Raise `Refused` (`database.no-lock`) unless the lock that this process holds keeps others out.
+
+    Some databases that speak PostgreSQL's protocol have the function and not the lock. And of several hosts in the URL two may
+    take writes, each with a lock of its own.
+    """
+    async with connect(url) as other:
+        if not await other.fetchval("select pg_try_advisory_lock($1)", LEADER):
+            return
+    raise Refused(
+        DatabaseCode.NO_LOCK,
+        "The database gave the leader's lock to two connections at once.",
+        fix="Use PostgreSQL itself. If the URL names several hosts, see that only one of them takes writes.",
+    )
+
+
 async def _check_durability(connection: Connection) -> None:
     # A receipt says that the leaf is durable. With one of these off, a power failure could take it back.
+    replicas, waits = [
+        await connection.fetchval("select current_setting($1)", setting)
+        for setting in ("synchronous_standby_names", "synchronous_commit")
+    ]
+    if replicas and waits == "local":
+        raise Refused(
+            DatabaseCode.NOT_DURABLE,
+            "PostgreSQL has synchronous replicas, and synchronous_commit = local does not wait for them.",
+            fix="Set synchronous_commit = on.",
+        )
     for setting in ("fsync", "synchronous_commit", "full_page_writes"):
         if await connection.fetchval("select current_setting($1)", setting) == "off":
             raise Refused(
@@ -240,7 +303,8 @@ async def _check_durability(connection: Connection) -> None:
 
 
 def database_silent() -> Unavailable:
-    """Return the public error for a database that does not answer."""
+    """Return the public error for a database that does not answer, and count the outage."""
+    DATABASE_OUTAGES.inc()
     return Unavailable(ServiceCode.DATABASE, "The registry's database does not answer.", fix="Try again in a few seconds.")
 
 

@@ -33,6 +33,12 @@ class FreeSpace:
     kept: int
     _reported: bool = False
 
+    @property
+    def free(self) -> int:
+        """Return the bytes that are free. One system call. Raises `OSError`."""
+        found = os.statvfs(self.folder)
+        return found.f_bavail * found.f_frsize
+
     def check(self, needed: int = 0) -> None:
         """Raise `Unavailable` (`disk.full`) unless `needed` bytes and one file can be written. One system call."""
         found = os.statvfs(self.folder)

@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import structlog
 
-from treaty_consensus.errors import Malformed, TreatyError, Unavailable
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import WitnessCode
+from treaty_consensus.errors import Malformed, NotFound, TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import SignedCheckpoint
 from treaty_consensus.log.equivocation import contradiction
-from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign, signature_lines
+from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign_lines
 from treaty_consensus.log.witness import AddCheckpoint, judge
 
 from ..codes import RegistryWitnessCode
+from ..telemetry.measures import FORKS
 from .records import Store
 
+_KEPT_NOTES = 1024
+"""Cosigned notes in memory; a witness of many thousand logs makes those of the others again when a monitor asks."""
+
 _log = structlog.get_logger(__name__)
+
+
+class _Notes(OrderedDict[str, bytes]):
+    """The cosigned notes of some logs, by origin. The one that was set least recently is dropped."""
+
+    def __setitem__(self, key: str, value: bytes) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > _KEPT_NOTES:
+            self.popitem(last=False)
 
 
 class Cosigner:
     """The witness. Safe for any number of threads: of two requests for one log the second is judged by the record of
     the first."""
 
-    def __init__(self, store: Store, key: SignerKey, logs: Sequence[VerifierKey], clock: Callable[[], float]) -> None:
-        """`logs`: the keys of the witnessed logs, one each. `clock`: POSIX seconds.
+    def __init__(
+        self,
+        store: Store,
+        key: SignerKey,
+        logs: Sequence[VerifierKey],
+        clock: Callable[[], float],
+        also: Sequence[SignerKey] = (),
+    ) -> None:
+        """`logs`: the keys of the witnessed logs, one each. `clock`: POSIX seconds. `also`: more keys of this witness, which
+        cosign everything too.
 
         Raises `Malformed` on keys that are not log keys, and as `Store.latest`.
         """
@@ -32,7 +57,12 @@ class Cosigner:
         self.logs = {log.name: log for log in logs}
         if len(self.logs) != len(logs) or any(log.type != KeyType.ED25519 for log in logs):
             raise Malformed(RegistryWitnessCode.LOGS, "A witness needs one key of type 1 for each log.")
-        self._signer = key
+        self._signers = (key, *also)
+        self.keys = tuple(signer.verifier for signer in self._signers)
+        """The public keys, in the order of their signatures in an answer."""
+        self._origins = {hex_digest(log.name.encode()): log.name for log in logs}
+        self._cosigned = _Notes()
+        """The notes that were cosigned last, by origin."""
         self._store = store
         self._clock = clock
         self._latest = {log.name: store.latest(log) for log in logs}
@@ -67,8 +97,29 @@ class Cosigner:
                 self._record(signed)
             # After the record. A crash in between leaves a record that was not cosigned; the log gets the cosignature
             # when it asks again.
-            note = sign(signed.checkpoint.format(), [self._signer], time=int(self._clock()))
-        return signature_lines(note, [self.key])
+            return self._cosign(signed)
+
+    def checkpoint(self, origin_hash: str) -> bytes:
+        """Return the newest checkpoint of a log, with the signature of the log and those of this witness, for monitors.
+
+        `origin_hash`: SHA-256 of the origin, hexadecimal. Raises `NotFound` for another log, and when nothing was cosigned.
+        """
+        origin = self._origins.get(origin_hash)
+        if origin is None:
+            raise NotFound(WitnessCode.UNKNOWN_LOG, "No log whose origin has this hash is witnessed here.")
+        with self._turns[origin]:
+            latest = self._latest[origin]
+            if latest is None:
+                raise NotFound(WitnessCode.NOTHING, f"Nothing of {origin} was cosigned here yet.")
+            # After a restart the cosignatures are made anew: the record may be cosigned again, as for the log.
+            known = self._cosigned.get(origin)
+            return latest.note + self._cosign(latest) if known is None else known
+
+    def _cosign(self, signed: SignedCheckpoint) -> bytes:
+        """Return the signature lines for a recorded checkpoint."""
+        lines = sign_lines(signed.checkpoint.format(), self._signers, time=int(self._clock()))
+        self._cosigned[signed.checkpoint.origin] = signed.note + lines
+        return lines
 
     def _record(self, signed: SignedCheckpoint) -> None:
         try:
@@ -90,4 +141,5 @@ class Cosigner:
         # A full disk must not lose the proof: it is in the log line below.
         except OSError as error:
             kept = f"nowhere: {error}"
+        FORKS.inc()
         _log.critical("a log signed two histories", origin=request.claimed.origin, proof=proof.format().decode(), kept=kept)

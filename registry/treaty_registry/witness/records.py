@@ -1,6 +1,8 @@
 """Store a witness's key, and for each log the newest checkpoint that it may have cosigned.
 
     DATA/witness.key        0600: a C2SP signed-note signer key of type 0x04 (`PRIVATE+KEY+NAME+…`)
+    DATA/witness-ml-dsa.key 0600: another one of the same name, of type 0x06 (ML-DSA-44)
+    DATA/mirror.key, DATA/mirror-ml-dsa.key, DATA/copies/    those of a mirror (`copies`)
     DATA/logs/HEX           the log's checkpoint, with no signature but the log's; HEX = SHA-256 of the origin
     DATA/evidence/HEX.equivocation.json        proofs that a log signed two histories; HEX = SHA-256 of the file
     DATA/lock               held by the running witness; never deleted
@@ -22,7 +24,7 @@ from pathlib import Path
 
 from treaty_client import durable
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
+from treaty_consensus.errors import Conflict, NotFound, TooLarge, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
@@ -31,6 +33,7 @@ from treaty_consensus.log.witness import Quorum
 from ..codes import RegistryWitnessCode
 
 _MAX_KEY_FILE = 4096
+_MAX_LOGS_FILE = 32 * 1024 * 1024  # a hundred thousand keys with long names
 
 
 class Store:
@@ -69,16 +72,35 @@ class Store:
                 raise NotFound(
                     RegistryWitnessCode.NO_KEY, f"There is no witness in {self._data}.", fix="Name it to make one: --name NAME"
                 )
-            made = SignerKey(name, KeyType.COSIGNATURE, secrets.token_bytes(32))
-            # A key that no quorum can name is refused before it is stored.
-            Quorum((made.verifier,), 1)
-            durable.create(path, f"{made.format()}\n".encode(), mode=0o600)
+            _create_key(path, name, KeyType.COSIGNATURE)
         key = _read_key(path)
         if name not in (None, key.name):
             raise Conflict(
                 RegistryWitnessCode.OTHER_NAME,
                 f"The witness in {self._data} is {key.name}. Its name cannot change.",
                 fix="Leave --name out, or choose an empty directory.",
+            )
+        return key
+
+    def ml_dsa_key(self, name: str) -> SignerKey:
+        """Return the ML-DSA-44 key of the witness `name`, made when there is none yet, as for a witness of an earlier release.
+
+        Raises as `key`.
+        """
+        return self._named(self._data / "witness-ml-dsa.key", name, KeyType.ML_DSA_44)
+
+    def mirror_keys(self, name: str) -> list[SignerKey]:
+        """Return the two keys of the mirror `name`, made when there are none yet. Raises as `key`."""
+        kinds = {"mirror.key": KeyType.COSIGNATURE, "mirror-ml-dsa.key": KeyType.ML_DSA_44}
+        return [self._named(self._data / file, name, kind) for file, kind in kinds.items()]
+
+    def _named(self, path: Path, name: str, kind: KeyType) -> SignerKey:
+        if not path.exists():
+            _create_key(path, name, kind)
+        key = _read_key(path)
+        if (key.name, key.type) != (name, kind):
+            raise Conflict(
+                RegistryWitnessCode.OTHER_NAME, f"{path} is not the key of {name}.", fix="Bring all keys back from one backup."
             )
         return key
 
@@ -111,6 +133,24 @@ class Store:
 
     def _record(self, origin: str) -> Path:
         return self._data / "logs" / hex_digest(origin.encode())
+
+
+def read_log_keys(path: Path) -> list[str]:
+    """Return the verifier keys in a file, one a line. Raises `TooLarge` (`witness.logs`), and OSError."""
+    with path.open("rb") as file:
+        # One byte more shows that the file is too large.
+        data = file.read(_MAX_LOGS_FILE + 1)
+    if len(data) > _MAX_LOGS_FILE:
+        raise TooLarge(RegistryWitnessCode.LOGS, f"{path} has more than {_MAX_LOGS_FILE} bytes.")
+    lines = (line.strip() for line in data.decode("utf-8", "replace").split("\n"))
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _create_key(path: Path, name: str, kind: KeyType) -> None:
+    made = SignerKey(name, kind, secrets.token_bytes(32))
+    # A key that no quorum can name is refused before it is stored.
+    Quorum((made.verifier,), 1)
+    durable.create(path, f"{made.format()}\n".encode(), mode=0o600)
 
 
 def _read_key(path: Path) -> SignerKey:

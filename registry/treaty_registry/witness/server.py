@@ -1,4 +1,4 @@
-"""Serve a witness: `POST /add-checkpoint`, as in C2SP tlog-witness (`treaty_consensus.log.witness`).
+"""Serve a witness: `POST /add-checkpoint` and `GET /HASH/checkpoint`, as in C2SP tlog-witness (`treaty_consensus.log.witness`).
 
 Refusals are RFC 9457 `application/problem+json`, as of a registry, except for the 409, whose form is that of C2SP. An unsigned
 checkpoint is 403 here, because no credential would help.
@@ -9,41 +9,92 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
-from litestar import Litestar, Response, post
+from litestar import Litestar, Response, get, post
 from litestar.di import NamedDependency, Provide
+from litestar.params import FromPath
 
 from treaty_consensus.errors import Unauthorized
 from treaty_consensus.log.note import VerifierKey
-from treaty_consensus.log.witness import MAX_REQUEST, SIZE_TYPE, SizeConflict
+from treaty_consensus.log.upload import INFO_TYPE, encode_info
+from treaty_consensus.log.witness import MAX_REQUEST, SIZE_TYPE, AddCheckpoint, SizeConflict
 
 from ..listening import Listening
+from ..observation import metrics_served
 from ..problems import problem_of
 from ..routes.requests import HttpRequest, read_body
 from ..routes.responses import problem_response
-from ..serving.representation import NO_STORE, TEXT
+from ..serving.representation import IMMUTABLE, NO_STORE, OCTETS, REVALIDATE, TEXT
+from ..settings import MetricsAddress
+from ..telemetry.middleware import Observed
+from .copies import Copies, UploadConflict
 from .cosigner import Cosigner
 from .records import Store
+from .uploads import Body, take
+
+_THREADS = 64
+"""Requests at a time. Each waits for the disk, and a file system syncs those together that wait at the same moment: with the six
+threads that asyncio starts on two processors, a slow disk would take six for each of its delays."""
 
 
 @post("/add-checkpoint", status_code=HTTPStatus.OK, media_type=TEXT)
-async def add_checkpoint(request: HttpRequest, cosigner: NamedDependency[Cosigner]) -> Response[bytes]:
-    """Record a checkpoint that extends the one before, and cosign it."""
+async def add_checkpoint(
+    request: HttpRequest, cosigner: NamedDependency[Cosigner], copies: NamedDependency[Copies | None]
+) -> Response[bytes]:
+    """Record a checkpoint that extends the one before, and cosign it. A mirror takes it as the pending one."""
     body = await read_body(request, MAX_REQUEST)
     # In a thread, which cannot be cancelled: a started request updates both the record and the memory, or neither.
     lines = await asyncio.to_thread(cosigner.add_checkpoint, body)
-    return Response(lines, media_type=TEXT, headers={"Cache-Control": NO_STORE})
+    if copies is not None:
+        await asyncio.to_thread(copies.expect, AddCheckpoint.parse(body).claimed.origin)
+    return _text(lines, NO_STORE)
 
 
-def create_app(cosigner: Cosigner) -> Litestar:
-    """Return the application of a witness."""
+@get("/{origin_hash:str}/checkpoint")
+async def checkpoint(origin_hash: FromPath[str], cosigner: NamedDependency[Cosigner]) -> Response[bytes]:
+    """Return the newest checkpoint that was cosigned of a log, for monitors."""
+    note = await asyncio.to_thread(cosigner.checkpoint, origin_hash)
+    return _text(note, REVALIDATE)
+
+
+@post("/add-entries", status_code=HTTPStatus.OK, request_max_body_size=None)
+async def add_entries(request: HttpRequest, copies: NamedDependency[Copies]) -> Response[bytes]:
+    """Store entries of a log that the client uploads, and cosign its checkpoint once all are here."""
+    gzipped = request.headers.get("content-encoding", "").lower() == "gzip"
+    lines, copy, whole = await take(Body(request.stream(), gzipped=gzipped), copies)
+    if whole:
+        return _text(lines, NO_STORE)
+    conflict = copy.conflict
+    return _info(conflict.pending, conflict.next_entry, HTTPStatus.ACCEPTED)
+
+
+@get("/mirror/{origin_hash:str}/checkpoint")
+async def mirrored_checkpoint(origin_hash: FromPath[str], copies: NamedDependency[Copies]) -> Response[bytes]:
+    """Return the checkpoint of a copy, cosigned by the mirror."""
+    return _text(await asyncio.to_thread(copies.read, origin_hash, "/checkpoint"), REVALIDATE)
+
+
+@get("/mirror/{origin_hash:str}/tile/{path:path}")
+async def mirrored_tile(origin_hash: FromPath[str], path: FromPath[str], copies: NamedDependency[Copies]) -> Response[bytes]:
+    """Return a tile or an entry bundle of a copy, as in C2SP tlog-tiles."""
+    data = await asyncio.to_thread(copies.read, origin_hash, f"/tile{path}")
+    return Response(data, headers={"Cache-Control": IMMUTABLE, "Content-Type": OCTETS})
+
+
+def create_app(cosigner: Cosigner, copies: Copies | None = None) -> Litestar:
+    """Return the application of a witness, which is also a mirror if it keeps copies."""
+    mirror = [add_entries, mirrored_checkpoint, mirrored_tile] if copies is not None else []
     return Litestar(
-        route_handlers=[add_checkpoint],
-        dependencies={"cosigner": Provide(lambda: cosigner, sync_to_thread=False)},
+        route_handlers=[add_checkpoint, checkpoint, *mirror],
+        dependencies={
+            "cosigner": Provide(lambda: cosigner, sync_to_thread=False),
+            "copies": Provide(lambda: copies, sync_to_thread=False),
+        },
         exception_handlers={Exception: _on_exception},
         openapi_config=None,
         request_max_body_size=MAX_REQUEST + 1,
@@ -52,18 +103,41 @@ def create_app(cosigner: Cosigner) -> Litestar:
 
 
 async def serve(
-    data: Path, logs: Sequence[VerifierKey], name: str | None, listening: Listening, ready: Callable[[Cosigner], None]
+    data: Path,
+    logs: Sequence[VerifierKey],
+    name: str | None,
+    listening: Listening,
+    ready: Callable[[Cosigner, Copies | None], None],
+    *,
+    mirror: bool = False,
+    metrics: MetricsAddress | None = None,
 ) -> None:
-    """Run the witness of a data directory until SIGTERM or SIGINT. `name`: of its key, when it has none yet.
+    """Run the witness of a data directory until SIGTERM or SIGINT. `name`: of its key, when it has none yet. `mirror`: keep
+    copies of the logs too.
 
-    Raises as `Listening.check`, `Store.held`, `Store.key` and `Cosigner`.
+    Raises as `Listening.check`, `metrics_served`, `Store.held`, `Store.key` and `Cosigner`.
     """
     listening.check()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "witness"))
     store = Store(data)
     # Before the records are read: another process could still write them.
     with store.held():
-        cosigner = Cosigner(store, store.key(name), logs, time.time)
-        await listening.serve(create_app(cosigner), partial(ready, cosigner))
+        key = store.key(name)
+        cosigner = Cosigner(store, key, logs, time.time, [store.ml_dsa_key(key.name)])
+        copies = Copies(data, cosigner, store.mirror_keys(f"{key.name}/mirror"), time.time) if mirror else None
+        async with metrics_served(metrics):
+            await listening.serve(Observed(create_app(cosigner, copies)), partial(ready, cosigner, copies))
+
+
+def _text(body: bytes, cache_control: str) -> Response[bytes]:
+    # Set as a header, because a second charset would be added to a media type.
+    return Response(body, headers={"Cache-Control": cache_control, "Content-Type": TEXT})
+
+
+def _info(pending: int, next_entry: int, status: HTTPStatus) -> Response[bytes]:
+    # Set as a header, because a charset would be added to a media type.
+    headers = {"Cache-Control": NO_STORE, "Content-Type": INFO_TYPE, "Accept-Encoding": "gzip"}
+    return Response(encode_info(pending, next_entry), status_code=status, headers=headers)
 
 
 def _on_exception(_request: HttpRequest, error: Exception) -> Response[bytes]:
@@ -71,6 +145,8 @@ def _on_exception(_request: HttpRequest, error: Exception) -> Response[bytes]:
         # Set as a header, because a charset would be added to a media type.
         headers = {"Cache-Control": NO_STORE, "Content-Type": SIZE_TYPE}
         return Response(b"%d\n" % error.size, status_code=HTTPStatus.CONFLICT, headers=headers)
+    if isinstance(error, UploadConflict):
+        return _info(error.pending, error.next_entry, HTTPStatus.CONFLICT)
     problem = problem_of(error)
     if isinstance(error, Unauthorized):
         # C2SP tlog-witness asks for a 403. A 401 would need a challenge, and no credential would help.

@@ -32,6 +32,7 @@ from treaty_consensus.errors import (
     Unavailable,
 )
 
+from ... import tracing
 from ...codes import ConnectionCode, SessionCode
 from ..turns import asker_at, asking_for
 from .connection import Connection, Receive, Scope, Send
@@ -196,7 +197,9 @@ class Application:
             await send({"type": "websocket.close"})  # before it is accepted: 403
         elif (refusal := self._refusal((scope.get("client") or ("", 0))[0])) is None:
             await send({"type": "websocket.accept"})
-            await self._serve(ServedWebSocket(scope, receive, send))
+            # The peer's trace is a claim. It decides nothing.
+            with tracing.joined(_headers(scope).get("traceparent", "")):
+                await self._serve(ServedWebSocket(scope, receive, send))
         elif "websocket.http.response" in (scope.get("extensions") or {}):
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", b"1")]
             await send({"type": "websocket.http.response.start", "status": 503, "headers": headers})

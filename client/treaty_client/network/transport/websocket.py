@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from treaty_consensus.errors import Malformed
 
+from ... import tracing
 from ...anp.frame import MAX_FRAME
 from ...codes import ConnectionCode
 from ..hosts import Network
@@ -150,6 +151,7 @@ async def connect(url: str, network: Network) -> Connection:
             # A compressed message can be a thousand times larger than its compressed form.
             compression=None,
             user_agent_header=None,
+            additional_headers=tracing.headers(),
             open_timeout=OPEN_TIMEOUT,
             close_timeout=CLOSE_TIMEOUT,
             ping_interval=PING_INTERVAL,

@@ -22,7 +22,7 @@ from treaty_consensus.kinds import Genesis, Handler, Identity, Publish, Status
 from treaty_consensus.log.checkpoint import SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_inclusion
 from treaty_consensus.log.note import VerifierKey
-from treaty_consensus.log.witness import Quorum
+from treaty_consensus.log.policy import WitnessRule
 from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card
 from treaty_consensus.statement import Statement
 
@@ -90,7 +90,7 @@ def verify_checkpoint(
     *,
     now: int | None,
     max_age: int,
-    witnesses: Quorum | None = None,
+    witnesses: WitnessRule | None = None,
     bridge: Sequence[bytes] | None = None,
 ) -> tuple[SignedCheckpoint, Genesis]:
     """Check the signatures of a bundle's checkpoint, its age, and its consistency; return it with leaf 0.
@@ -310,7 +310,7 @@ def examine(
     *,
     now: int | None,
     max_age: int,
-    witnesses: Quorum | None = None,
+    witnesses: WitnessRule | None = None,
     bridge: Sequence[bytes] | None = None,
 ) -> Evidence:
     """Take steps 2 to 4. CPU-bound: about 0.2 ms a statement.

@@ -5,8 +5,9 @@ go 1.25.0
 tool github.com/transparency-dev/tessera/cmd/experimental/mirror/posix
 
 require (
+	filippo.io/torchwood v0.9.0
 	github.com/transparency-dev/formats v0.1.2-0.20260710124811-af9e607161b6
-	github.com/transparency-dev/merkle v0.0.3-0.20240919113952-3c979d16ee14
+	github.com/transparency-dev/merkle v0.0.3-0.20260707140218-77df88e508fa
 	github.com/transparency-dev/tessera v1.0.4
 	github.com/transparency-dev/witness v0.0.0-20260701145555-54dbcdd14f82
 	golang.org/x/mod v0.37.0
@@ -15,9 +16,11 @@ require (
 require (
 	filippo.io/mldsa v0.0.0-20260215214346-43d0283efc3e // indirect
 	github.com/avast/retry-go/v4 v4.7.0 // indirect
+	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel v1.44.0 // indirect
 	go.opentelemetry.io/otel/metric v1.44.0 // indirect

@@ -1,0 +1,188 @@
+"""Replay a mirrored log with every check of an audit.
+
+Each report and each ballot carries a checkpoint that its author had seen. If the log's key signed it and the mirrored tree lacks
+it, the log showed different histories. This check is added to those of `treaty_consensus.audit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import repeat
+from pathlib import Path
+from typing import TypeAlias
+
+from treaty_consensus.audit import Replay
+from treaty_consensus.election.closing import DueDecision
+from treaty_consensus.errors import TreatyError, Untrusted
+from treaty_consensus.kinds import Ballot, Decision, Genesis, Parameters, Report
+from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf
+from treaty_consensus.statement import Statement, Verified
+
+from ..codes import ClientAuditCode
+from ..protocols import equivocation
+from .mirror import Mirror
+from .parallel_verification import Checked, Workers
+
+Taken: TypeAlias = Statement | CertificateLeaf | RekordLeaf
+"""A replayed leaf, parsed."""
+
+WORTH_PROCESSES = 8192
+"""Leaves of a log from which the time saved exceeds the start of the processes."""
+# Most carried checkpoints are minutes old, so older roots are rarely proved from the mirror.
+_RECENT_ROOTS = 65_536
+# Opening a note verifies a signature; a root costs reads of tiles. Both caches bound memory.
+_KEPT_NOTES = 4096
+
+
+@dataclass(frozen=True)
+class AuditedDecision:
+    """A decision of the log, and its recomputation. `index`: its leaf. `statement`: its id.
+
+    Both are equal to the byte, unless other anchors were given.
+    """
+
+    index: int
+    statement: str
+    body: Decision
+    recomputed: Decision
+
+    @property
+    def differs(self) -> bool:
+        """Whether the other anchors lead to another result."""
+        return (self.body.states, self.body.consensus) != (self.recomputed.states, self.recomputed.consensus)
+
+
+@dataclass
+class AuditedReplay:
+    """A replay of a mirrored log, with what an audit notes of it. Not safe for concurrent use.
+
+    `evidence`: the folder for proofs that the log signed two histories. `topic`: the topic whose newest decision is kept.
+    `taken`: called with each leaf that every check let pass, in order, in the thread that replays: its index, its bytes, parsed.
+    """
+
+    key: VerifierKey
+    mirror: Mirror
+    replay: Replay
+    evidence: Path
+    topic: str | None = None
+    taken: Callable[[int, bytes, Taken], None] = lambda _index, _leaf, _taken: None
+    leaves: Counter[str] = field(default_factory=Counter)
+    decisions: list[AuditedDecision] = field(default_factory=list)
+    witnesses: int = 0
+    clock: VerifierKey | None = None
+    newest: DueDecision | None = None
+    is_open: bool = False
+    _roots: dict[int, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._open = lru_cache(_KEPT_NOTES)(self._open_seen)  # cached: many authors saw the same checkpoint
+        self._old_root = lru_cache(_KEPT_NOTES)(self.mirror.root_at)
+        self._remember_root()
+
+    def take(self, leaves: list[bytes], checked: Checked | None = None) -> int:
+        """Replay more leaves; return the number of all replayed leaves. `checked`: their results ahead, or None.
+
+        Raises `Untrusted` (`audit.*`) at the first leaf that breaks a rule; those before it are replayed.
+        """
+        for leaf, verified in zip(leaves, checked.result() if checked else repeat(None, len(leaves)), strict=True):
+            index = self.replay.size
+            taken = self._append(leaf, verified)
+            self._remember_root()
+            self.leaves[taken.type if isinstance(taken, Statement) else "sigstore"] += 1
+            if isinstance(taken, Statement):
+                self._look_at(index, taken)
+            self.taken(index, leaf, taken)
+        return self.replay.size
+
+    def _append(self, leaf: bytes, verified: Verified | None) -> Taken:
+        if verified is not None:
+            try:
+                self.replay.apply(verified)
+            except Untrusted:
+                pass  # nothing was changed; `append` below repeats it and raises the precise error
+            else:
+                return verified.statement
+        return self.replay.append(leaf)
+
+    def _look_at(self, index: int, made: Statement) -> None:
+        match made.body:
+            case Genesis():
+                self._check_genesis(made.body)
+            case Parameters():
+                self.is_open |= made.body.reputation is not None
+            case Decision():
+                self._note_decision(index, made.id, made.body)
+            case Report() | Ballot():
+                self._hear(index, made.body.seen_checkpoint)
+
+    def _check_genesis(self, genesis: Genesis) -> None:
+        # A tree with another genesis is no log of this key.
+        if genesis.log_key != str(self.key):
+            raise Untrusted(ClientAuditCode.GENESIS, f"The log's genesis names the key {genesis.log_key}, you trust {self.key}.")
+        self.clock = VerifierKey.parse(genesis.clock_key)
+
+    def _note_decision(self, index: int, statement: str, body: Decision) -> None:
+        due = self.replay.recomputed
+        assert due is not None, "it was appended"
+        self.decisions.append(AuditedDecision(index, statement, body, due.decision))
+        if body.topic == self.topic:
+            self.newest = due
+
+    def _hear(self, index: int, note: str) -> None:
+        seen = self._open(note)
+        if seen is None:
+            return  # not signed by this log, so it proves nothing
+        # The author saw it before this leaf was logged, so a checkpoint of more leaves is of another history.
+        if seen.checkpoint.size > index or self._root_at(seen.checkpoint.size) != seen.checkpoint.root:
+            raise self._fork(index, seen)
+        self.witnesses += 1
+
+    def _open_seen(self, note: str) -> SignedCheckpoint | None:
+        try:
+            return open_checkpoint(note.encode(), self.key)
+        except TreatyError:
+            return None
+
+    def _remember_root(self) -> None:
+        size = self.replay.size
+        self._roots[size] = self.replay.root()
+        # Older roots are proved from the mirror instead, so that memory does not grow with the log.
+        self._roots.pop(size - _RECENT_ROOTS, None)
+
+    def _root_at(self, size: int) -> bytes:
+        return self._roots.get(size) or self._old_root(size)
+
+    def _fork(self, index: int, seen: SignedCheckpoint) -> Untrusted:
+        proof = self.mirror.equivocation(seen)
+        if proof is None:
+            fix = "Keep the mirror and publish this leaf: together they prove it."
+        else:
+            fix = equivocation.fix_for(equivocation.keep(self.evidence, proof))
+        return Untrusted(
+            ClientAuditCode.FORK,
+            f"Leaf {index} carries a checkpoint of {seen.checkpoint.size} leaves, signed by the log, whose root these leaves do "
+            "not have: the log showed its author a different history.",
+            fix=fix,
+        )
+
+
+async def replayed(run: AuditedReplay, workers: Workers | None) -> AsyncIterator[int]:
+    """Replay the mirror from the first leaf that is not replayed yet to its end; yield the number of replayed leaves after each
+    bundle. `workers`: verify ahead; fewer than `WORTH_PROCESSES` leaves are verified faster in this process than in new ones.
+
+    Raises as `AuditedReplay.take` and `Mirror.entries`.
+    """
+    waiting: deque[tuple[list[bytes], Checked | None]] = deque()
+    for entries in run.mirror.entries(run.replay.size):
+        waiting.append((entries, workers.check(entries, run.replay.facts) if workers else None))
+        # Keep some bundles in work, so that the workers are never idle and memory stays bounded.
+        if len(waiting) > (workers.ahead if workers else 0):
+            yield await asyncio.to_thread(run.take, *waiting.popleft())
+    while waiting:
+        yield await asyncio.to_thread(run.take, *waiting.popleft())

@@ -1,0 +1,107 @@
+"""Store how far each watch of a home was told: HOME/watch/ORIGIN/NAME.json.
+
+    {"key": VKEY, "read": SECONDS, "watches": {"did did:wba:example.com": INDEX, …}}
+
+All leaves below INDEX that concern the watch were told. `read` is the signed time of the newest head up to which all leaves were
+read. A cursor is kept when its watch is left out, so a watch that comes back continues there. One process at a time holds the
+file, by a lock that the system releases when the process dies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from treaty_consensus import canonical
+from treaty_consensus.errors import Conflict, Malformed, TreatyError, Untrusted
+from treaty_consensus.kinds import Count
+from treaty_consensus.log.note import VerifierKey
+
+from .. import durable
+from ..codes import WatchCode
+from .watches import Watch
+
+_MAX_FILE = 4 * 1024 * 1024
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    key: str
+    read: Count
+    watches: dict[str, Count]
+
+
+class Cursors:
+    """The cursors of one state file. Every write is durable on return. Raises OSError when the disk fails."""
+
+    def __init__(self, path: Path, state: _File) -> None:
+        """Use `open`."""
+        self._path, self._state = path, state
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, key: VerifierKey) -> Iterator[Cursors]:
+        """Hold the state file of a log during the block.
+
+        Raises `Conflict` (`watch.held`) if another process holds it, `Malformed` (`watch.state`) if it is damaged, `Untrusted`
+        (`watch.other-log`) if it is of a log with another key.
+        """
+        try:
+            with durable.exclusive(path.with_suffix(".lock"), wait=False):
+                yield cls(path, _read(path, key))
+        except BlockingIOError as error:
+            raise Conflict(
+                WatchCode.HELD, f"Another process watches with {path}.", fix="Stop it, or give this watch another --name."
+            ) from error
+
+    @property
+    def read(self) -> int:
+        """The signed time of the newest head up to which all leaves were read; 0 before the first."""
+        return self._state.read
+
+    def has(self, watch: Watch) -> bool:
+        """Return whether a watch has a cursor."""
+        return str(watch) in self._state.watches
+
+    def of(self, watch: Watch) -> int:
+        """Return the index below which a watch was told."""
+        return self._state.watches[str(watch)]
+
+    def place(self, watches: Iterable[Watch], index: int) -> None:
+        """Set the cursors of watches, also backwards."""
+        self._state.watches.update((str(watch), index) for watch in watches)
+        self._write()
+
+    def advance(self, watches: Iterable[Watch], index: int, *, read: int | None = None) -> None:
+        """Move the cursors of watches forward. `read`: set too, if all leaves of a head were read."""
+        for watch in watches:
+            self._state.watches[str(watch)] = max(index, self.of(watch))
+        if read is not None:
+            self._state.read = max(read, self._state.read)
+        self._write()
+
+    def _write(self) -> None:
+        value = msgspec.to_builtins(self._state)
+        durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n", mode=0o600)
+
+
+def _read(path: Path, key: VerifierKey) -> _File:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return _File(str(key), 0, {})
+    try:
+        state = msgspec.convert(canonical.parse_json(data, limit=_MAX_FILE, name="state of the watch"), _File)
+    except (TreatyError, msgspec.ValidationError) as error:
+        raise Malformed(
+            WatchCode.STATE, f"{path} is damaged: {error}.", fix="Move it away, and begin with --from at the last finding."
+        ) from error
+    # Indexes of another log would skip leaves of this one.
+    if state.key != str(key):
+        raise Untrusted(
+            WatchCode.OTHER_LOG, f"{path} is of a log with another key.", fix="Move it away, or give this watch another --name."
+        )
+    return state

@@ -1,0 +1,91 @@
+"""Define the commands `backup` and `restore`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+from rich.markup import escape
+
+from treaty_client.network.hosts import Network
+
+from ..data_directory import running_database
+from ..keys import load_operator
+from ..log.fence import read_fence
+from ..operator.backup import BackedUp, back_up
+from ..operator.restore import Restored, SignedHeads
+from ..operator.restore import restore as restore_log
+from ..settings import WitnessName
+from ..storage.blobs import BlobStore
+from ..storage.postgres import connect
+from .options import Options, run
+
+
+def backup(folder: Path, /, *, options: Options = Options()) -> None:
+    """Copy the log, its blobs and its keys into a folder, beside the running registry.
+
+    The same folder again gets only what is new. It holds the keys: keep it as secret as the data directory.
+
+    Parameters
+    ----------
+    folder
+        The folder of the backup; made by the first one.
+    """
+
+    async def copy() -> BackedUp:
+        settings = options.settings
+        operator = await asyncio.to_thread(load_operator, settings.keys)
+        # Before the database: beside a live registry the record moves on, and must not be ahead of the rows that are read.
+        record = await asyncio.to_thread(read_fence, settings.fence, operator.origin)
+        blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
+        async with running_database(settings) as url, connect(url) as connection:
+            return await back_up(connection, blobs, operator, settings.keys, record, folder)
+
+    done = run(copy())
+    summary = f"{done.size} leaves ({done.leaves} new), {done.blobs} new blobs; root {done.root.hex()}"
+    options.show(msgspec.to_builtins(done), f"[green]✓[/] {escape(str(folder))}: {summary}")
+
+
+def restore(
+    folder: Path,
+    /,
+    *,
+    last_head: Path | None = None,
+    witness: tuple[str, ...] = (),
+    mirror: str | None = None,
+    resolve: tuple[str, ...] = (),
+    ca: Path | None = None,
+    options: Options = Options(),
+) -> None:
+    """Bring a log back from a backup, into an empty data directory and an empty database, if that cannot fork the log.
+
+    Parameters
+    ----------
+    folder
+        The folder of the backup.
+    last_head
+        The file `head` of the lost registry, which shows every head that was signed.
+    witness
+        URL#KEY: a witness of the log, which shows the heads that it cosigned. May be repeated.
+    mirror
+        The URL of a mirror of the log, to fetch the leaves that the backup lacks.
+    resolve
+        HOST=IP:PORT: reach the host of a witness or mirror there. May be repeated.
+    ca
+        A PEM file of certificate authorities to accept for these hosts besides the public ones.
+    """
+
+    async def bring_back() -> Restored:
+        settings = options.settings
+        network = Network.parse(resolve, ca)
+        evidence = SignedHeads(last_head, tuple(map(WitnessName.parse, witness)))
+        async with running_database(settings) as url:
+            return await restore_log(folder, settings, url, evidence, mirror, network)
+
+    done = run(bring_back())
+    lines = [f"The blob {sha256} is in no copy." for sha256 in done.missing]
+    if last_head is None:
+        lines.append("A head that was signed in the last second before the loss may have reached no witness.")
+    summary = f"{done.size} leaves of {done.origin}, {done.fetched} of them from the mirror; root {done.root.hex()}"
+    options.show(msgspec.to_builtins(done), f"[green]✓[/] {escape(summary)}", *map(escape, lines))

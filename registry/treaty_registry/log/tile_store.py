@@ -1,0 +1,147 @@
+"""Copy the log to an object store, as C2SP tlog-tiles has it, so that a bucket or a CDN serves readers without this process.
+
+    checkpoint                        the newest published checkpoint; everything below it is there before it
+    tile/<L>/<N>[.p/<W>], tile/entries/<N>[.p/<W>]
+
+The leader does this. Tiles are created and never replaced; the checkpoint is replaced only by a write that depends on the version
+that was read. So a leader that was replaced does no harm, and a crash leaves the older checkpoint and some newer tiles. A copy
+continues from the checkpoint in the store. Partial tiles are deleted once the full tile is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import obstore
+import structlog
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+from treaty_consensus.errors import TreatyError, Untrusted
+from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Bundle, Tile, width_at
+
+from ..codes import RegistryLogCode
+from ..storage.objects import open_store, version_of
+from ..storage.postgres import DATABASE_ERRORS
+from .checkpoints import Head
+from .leader import Leader
+from .reader import LogReader
+
+_PERIOD = 2.0  # seconds between two copies: the partial tiles of heads in between are never made
+_AT_ONCE = 8  # writes, which bounds memory and the load on the store
+_MAX_CHECKPOINT = 256 * 1024
+_FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable", "Content-Type": "application/octet-stream"}
+_FOR_SECONDS = {"Cache-Control": "public, max-age=5", "Content-Type": "text/plain; charset=utf-8"}
+
+_log = structlog.get_logger(__name__)
+
+
+class TileStore:
+    """The copy in the store at `url`. For one event loop."""
+
+    def __init__(self, url: str, log_key: VerifierKey, leader: Leader, reader: LogReader) -> None:
+        """Raises `Malformed` (`settings.blobs`) when the URL names no store."""
+        self._store = open_store(url)
+        # A local folder keeps no attributes.
+        self._attributes = not url.startswith("file://")
+        self._log_key = log_key
+        self._leader = leader
+        self._reader = reader
+
+    async def run(self) -> None:
+        """Copy every published head while this process leads, until cancelled. Failures are logged once and tried again."""
+        copied, reported = b"", ""
+        while True:
+            await asyncio.sleep(_PERIOD)
+            head = self._leader.head
+            if head is None or not self._leader.leads or head.published.note == copied:
+                continue
+            try:
+                await self.copy(head.published)
+                copied, reported = head.published.note, ""
+            # The log does not depend on its copy, so nothing here may end this task.
+            except Exception as error:
+                if reported != (reported := f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"):
+                    known = isinstance(error, (TreatyError, BaseError, *DATABASE_ERRORS))
+                    _log.error("the log was not copied", error=reported, exc_info=None if known else error)
+
+    async def copy(self, head: Head) -> None:
+        """Copy the tree of `head`, then its checkpoint. Raises `Untrusted` for another log in the store, and obstore's errors."""
+        size, mode = await self._copied()
+        # Another leader has copied a later head.
+        if size > head.size:
+            return
+        limit = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for tile in _tiles(size, head.size):
+                await limit.acquire()
+                group.create_task(self._create(tile, head)).add_done_callback(lambda _: limit.release())
+        try:
+            # Last: whoever reads the checkpoint finds everything below it.
+            await self._put("checkpoint", head.note, mode, _FOR_SECONDS)
+        except (PreconditionError, AlreadyExistsError):
+            return  # another leader was quicker
+
+    async def _copied(self) -> tuple[int, Any]:
+        """Return the size of the copy, and the condition under which its checkpoint may be replaced."""
+        try:
+            result = await obstore.get_async(self._store, "checkpoint")
+        except FileNotFoundError:
+            return 0, "create"
+        if result.meta["size"] > _MAX_CHECKPOINT:
+            raise self._foreign()
+        try:
+            signed = open_checkpoint(bytes(await result.bytes_async()), self._log_key)
+        except TreatyError as error:
+            raise self._foreign() from error
+        # A local folder has no conditional writes, and one process at a time that uses it.
+        return signed.checkpoint.size, version_of(result.meta) if self._attributes else "overwrite"
+
+    async def _create(self, tile: Tile | Bundle, head: Head) -> None:
+        data = await self._reader.tile(tile.path, head)
+        assert data is not None, "the head has it"
+        key = tile.path[1:]
+        try:
+            await self._put(key, data, "create", _FOR_EVER)
+        except AlreadyExistsError:
+            # Written by a copy that did not reach its end. It never changes, so it must be the same.
+            found = await obstore.get_async(self._store, key)
+            if bytes(await found.bytes_async()) != data:
+                raise self._foreign() from None
+        if tile.width == TILE_WIDTH:
+            await self._delete_partial(key)
+
+    async def _delete_partial(self, key: str) -> None:
+        # obstore lists by whole names of folders, and `.p` is one.
+        listed = await obstore.list(self._store, prefix=f"{key}.p").collect_async()
+        if listed:
+            await obstore.delete_async(self._store, [item["path"] for item in listed])
+
+    async def _put(self, key: str, data: bytes, mode: Any, attributes: Any) -> None:
+        await obstore.put_async(
+            self._store, key, data, mode=mode, attributes=attributes if self._attributes else None, use_multipart=False
+        )
+
+    def _foreign(self) -> Untrusted:
+        return Untrusted(
+            RegistryLogCode.OTHER,
+            "The store of tiles holds something else than a copy of this log.",
+            fix="Give each log an empty bucket or path of its own (--tiles).",
+        )
+
+
+def _tiles(old: int, new: int) -> Iterator[Tile | Bundle]:
+    """Yield the tiles and bundles of a tree of `new` leaves that a tree of `old` leaves does not have in the same width."""
+    level = 0
+    while new >> TILE_HEIGHT * level:
+        count = new >> TILE_HEIGHT * level
+        for index in range((old >> TILE_HEIGHT * level) // TILE_WIDTH, (count + TILE_WIDTH - 1) // TILE_WIDTH):
+            width = width_at(Tile(level, index), new)
+            if width != width_at(Tile(level, index), old):
+                if level == 0:
+                    yield Bundle(index, width)
+                yield Tile(level, index, width)
+        level += 1

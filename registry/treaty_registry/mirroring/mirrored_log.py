@@ -1,0 +1,271 @@
+"""Provide a mirror as one object: the reads of a registry, from verified copies.
+
+    async with MirroredLog.open(settings, upstream) as log: ...
+
+The first start waits until the newest checkpoint is verified. Later starts serve the checkpoint that was shown last, whether the
+registry answers or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from treaty_client.audit.replay_store import ReplayStore
+from treaty_client.base_url import parse_base_url
+from treaty_client.network.hosts import Address, Network
+from treaty_client.registries.api import RegistryClient
+from treaty_client.registries.trust import RegistryName
+from treaty_consensus import canonical, statement
+from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
+from treaty_consensus.kinds import Genesis
+from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.note import VerifierKey
+
+from ..admission.content_checker import ContentChecker
+from ..admission.uploads import Uploads
+from ..codes import RegistryMirrorCode
+from ..data_directory import running_database
+from ..log.changes import Changes
+from ..log.checkpoints import RENEWAL, Head
+from ..log.clock import Clock, machine_clock
+from ..log.reader import LogReader
+from ..readable import ReadableLog
+from ..settings import Settings
+from ..storage.blobs import BlobStore
+from ..storage.postgres import DATABASE_ERRORS, Pool, connect, database_silent, migrate, open_pool
+from .directory import MirrorDirectory
+from .follower import Follower
+from .tables import MirrorTables
+
+_PATIENCE = 1.0  # seconds for PostgreSQL in a health check
+_MAX_CONFIG = 256 * 1024
+_SERVICES = "/sigstore"
+"""The path of the Sigstore services below a registry's URL."""
+
+_log = structlog.get_logger(__name__)
+
+
+class _About(NamedTuple):
+    """The genesis of a log, the trusted root that it pins, and the URL that the registry's pages name."""
+
+    genesis: Genesis
+    trusted_root: bytes
+    base_url: str
+
+
+class MirroredLog(ReadableLog):
+    """The mirror of one registry. Made by `open`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        upstream: RegistryName,
+        about: _About,
+        pool: Pool,
+        blobs: BlobStore,
+        checker: ContentChecker,
+        tables: MirrorTables,
+        follower: Follower,
+        clock: Clock,
+    ) -> None:
+        self.origin = upstream.origin
+        self.upstream = upstream
+        self.base_url = about.base_url
+        self.log_key = upstream.key
+        self.clock_key = VerifierKey.parse(about.genesis.clock_key)
+        self.operator = about.genesis.operator
+        self.trusted_root = about.trusted_root
+        self.proxies = settings.proxies
+        self.pool = pool
+        self.blobs = blobs
+        self.uploads = Uploads(pool, blobs)
+        self.checker = checker
+        self.reader = LogReader(pool)
+        self._tables = tables
+        self._follower = follower
+        self._clock = clock
+        self.disks = [follower.room, *filter(None, [blobs.room])]
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, settings: Settings, upstream: RegistryName, *, clock: Clock = machine_clock
+    ) -> AsyncIterator[MirroredLog]:
+        """Start the database if needed, verify what is stored or mirror the log for the first time, and follow it.
+
+        `settings.resolve`, `settings.ca`: how the registry is reached. `settings.base_url`: the URL that pages name, if it is not
+        the registry's own. `clock`: replaces the machine's clock. Raises `Conflict` (`mirror.directory`), `Untrusted`, or
+        `Unavailable` when the first copy cannot be made now; the next start continues it.
+        """
+        directory = MirrorDirectory(settings.data)
+        async with AsyncExitStack() as stack:
+            stack.enter_context(directory.held())
+            directory.begin(upstream)
+            database = await stack.enter_async_context(running_database(settings))
+            async with connect(database) as connection:
+                await migrate(connection)
+            pool = await stack.enter_async_context(open_pool(database))
+            blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
+            network = Network({host: Address(*address) for host, address in settings.resolve.items()}, settings.ca)
+            client = await stack.enter_async_context(RegistryClient(upstream.base_url, network))
+            tables, checker = MirrorTables(database), ContentChecker()
+            stack.callback(tables.close)
+            stack.push_async_callback(checker.close)
+            scratch = stack.enter_context(ReplayStore(settings.data))
+            follower = Follower(upstream.key, client, directory, tables, blobs, checker, scratch)
+            await tables.connect()
+            shown = directory.shown(upstream.key, tables.edge.size)
+            # The first copy is complete before anything is served.
+            if shown is None:
+                await _begin(follower)
+            else:
+                await _resume(follower, directory, tables, pool, upstream.key)
+            about = await _about(pool, client, directory, upstream, settings.base_url)
+            mirrored = cls(settings, upstream, about, pool, blobs, checker, tables, follower, clock)
+            following = asyncio.create_task(follower.run(), name="follow the registry")
+            stack.push_async_callback(_ended, following)
+            yield mirrored
+
+    @property
+    def head(self) -> Head:
+        """Return the newest head whose leaves are all verified and stored, with the note as it was received."""
+        assert self._follower.head is not None, "open showed one"
+        return self._follower.head
+
+    @property
+    def changes(self) -> Changes:  # type: ignore[override]  # the tables replace theirs when they connect again
+        """Return the changes of the leaves that were stored since the tables were connected."""
+        return self._tables.changes
+
+    @property
+    def refusal(self) -> Refused:
+        """Return the refusal of every write."""
+        return Refused(
+            RegistryMirrorCode.READ_ONLY,
+            f"This is a mirror of {self.origin}. It takes no writes.",
+            fix=f"Send it to the registry: {self.base_url}",
+        )
+
+    @property
+    def failure(self) -> TreatyError | None:
+        """Return the error of the last step of following; None after a step that succeeded."""
+        return self._follower.failure
+
+    @property
+    def alarm(self) -> TreatyError | None:
+        """Return the reason why the log is not followed any further, or None."""
+        return self._follower.alarm
+
+    async def check_ready(self) -> None:
+        """Raise `Unavailable` when the log is not followed, its newest checkpoint is old, or PostgreSQL does not answer."""
+        alarm, failure = self.alarm, self.failure
+        if alarm is not None:
+            raise Unavailable(
+                RegistryMirrorCode.STOPPED,
+                f"This mirror serves {self.head.size} leaves and follows no further ({alarm.code}): {alarm.message}",
+                fix=alarm.fix,
+            )
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self.pool.fetchval("select true")
+        except (TreatyError, *DATABASE_ERRORS) as error:
+            raise database_silent() from error
+        # One renewal may be late. After two, readers see a stale log.
+        age = self._clock().timestamp() - self.head.time
+        if age >= 2 * RENEWAL:
+            why = f" {failure.message}" if failure else ""
+            raise Unavailable(
+                RegistryMirrorCode.BEHIND,
+                f"The newest checkpoint that this mirror has verified is {int(age)} seconds old.{why}",
+                fix="Readers are served; agents refuse it once it is too old for their policies.",
+            )
+
+
+async def _begin(follower: Follower) -> None:
+    try:
+        await follower.step()
+    except TreatyError:
+        # An earlier start had copied the log, and the registry is gone since then.
+        if follower.head is None:
+            raise
+
+
+async def _resume(follower: Follower, directory: MirrorDirectory, tables: MirrorTables, pool: Pool, key: VerifierKey) -> None:
+    """Show the checkpoint that was shown last. Raises `Untrusted` when the tables do not begin with its leaves."""
+    genesis = await _genesis(pool)
+    shown = directory.shown(key, tables.edge.size)
+    assert shown is not None, "the caller has seen it"
+    edge = await tables.edge_at(shown.checkpoint.size)
+    if edge.root() != shown.checkpoint.root or genesis.log_key != str(key):
+        raise Untrusted(
+            RegistryMirrorCode.DIRECTORY,
+            "The database of this mirror is not of the log in its data directory.",
+            fix="Delete both and start the mirror again: everything is fetched anew.",
+        )
+    follower.resume(Head(open_checkpoint(shown.note, key, VerifierKey.parse(genesis.clock_key)), edge))
+
+
+async def _genesis(pool: Pool) -> Genesis:
+    leaf = await pool.fetchval("select leaf from leaves where index = 0")
+    body = statement.parse(leaf).body
+    assert isinstance(body, Genesis), "the replay checked it"
+    return body
+
+
+async def _about(
+    pool: Pool, client: RegistryClient, directory: MirrorDirectory, upstream: RegistryName, base_url: str | None
+) -> _About:
+    genesis = await _genesis(pool)
+    known = directory.trusted_root()
+    try:
+        fetched, said = _read_config(await client.trust_config())
+        if canonical.hex_digest(fetched) != genesis.trusted_root:
+            raise Untrusted(
+                RegistryMirrorCode.TRUSTED_ROOT, f"The trusted root of {upstream.base_url} is not the one that its genesis pins."
+            )
+        directory.keep_trusted_root(fetched)
+        directory.name(upstream, said)
+        known = fetched
+    # A later start needs no registry: its pages are made from what was stored.
+    except TreatyError as error:
+        if known is None or canonical.hex_digest(known) != genesis.trusted_root:
+            raise
+        _log.warning("the registry does not describe itself", code=error.code, error=error.message)
+    assert known is not None
+    stored = directory.mark
+    return _About(genesis, known, base_url or (stored[1] if stored else upstream.base_url))
+
+
+def _read_config(data: bytes) -> tuple[bytes, str]:
+    """Return the trusted root in a ClientTrustConfig, and the URL of the registry that it names. Raises `Malformed`."""
+    value = canonical.parse_json(data, limit=_MAX_CONFIG, name="trust configuration")
+    try:
+        config = msgspec.convert(value, _Config)
+    except msgspec.ValidationError as error:
+        raise Unavailable(RegistryMirrorCode.TRUSTED_ROOT, f"The trust configuration has another form: {error}.") from error
+    (service,) = config.signing.services[:1] or (_Service(""),)
+    return canonical.dumps(config.root), parse_base_url(service.url.removesuffix(_SERVICES))
+
+
+class _Service(msgspec.Struct, frozen=True):
+    url: str
+
+
+class _Signing(msgspec.Struct, frozen=True):
+    services: tuple[_Service, ...] = msgspec.field(name="caUrls")
+
+
+class _Config(msgspec.Struct, frozen=True):
+    root: dict[str, object] = msgspec.field(name="trustedRoot")
+    signing: _Signing = msgspec.field(name="signingConfig")
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

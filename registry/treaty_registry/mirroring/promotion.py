@@ -1,0 +1,177 @@
+"""Promote a mirror to the registry of its log, when the registry is gone for good. People decide this, not a program.
+
+The promoted process signs in the name of the log, so two facts must hold:
+
+- The keys are those of the log. A mirror has none; they come from a backup of the registry's `DATA/keys`.
+- Nothing was signed that this mirror lacks, or the log would get a second history. The registry's record of signed heads
+  (`DATA/head`) proves it. Without it, witnesses tell the newest head that they cosigned, or people confirm the number of leaves.
+
+Then the record of signed heads is written, the keys are copied, and the mark of the mirror is removed, in this order. A crash in
+between leaves a mirror, and the command can be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from treaty_client import durable
+from treaty_client.network.hosts import Network
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import Conflict, NotFound, Unavailable, Untrusted
+from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.note import MAX_NOTE_BYTES
+from treaty_consensus.log.witness import Quorum
+
+from ..codes import RegistryMirrorCode
+from ..data_directory import running_database
+from ..keys import Operator, load_operator
+from ..log.clock import SignedTime
+from ..log.fence import Fence, create_fence, read_fence
+from ..settings import Settings, WitnessName
+from .directory import MirrorDirectory
+from .tables import MirrorTables
+
+
+@dataclass(frozen=True)
+class Completeness:
+    """The reasons to believe that nothing newer was signed. `record`: a copy of the registry's `DATA/head`. `witnesses`: those
+    that cosigned the log. `size`: the number of leaves that people confirm."""
+
+    record: Path | None = None
+    witnesses: Sequence[WitnessName] = ()
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """The log that the directory may sign now."""
+
+    origin: str
+    size: int
+    root: bytes
+
+
+async def promote(settings: Settings, keys: Path, evidence: Completeness, network: Network) -> Promoted:
+    """Make the registry of the log out of a mirror, which must not run. Raises `Conflict`, `NotFound`, `Untrusted` or
+    `Unavailable`; the mirror is unchanged then."""
+    directory = MirrorDirectory(settings.data)
+    with directory.held():
+        mark = directory.mark
+        if mark is None:
+            raise NotFound(
+                RegistryMirrorCode.DIRECTORY, f"{settings.data} is no mirror.", fix="Name the data directory of a mirror: --data"
+            )
+        operator = await asyncio.to_thread(load_operator, keys)
+        if operator.log_key.verifier != mark[0].key:
+            raise Conflict(RegistryMirrorCode.KEYS, f"{keys} has the keys of {operator.origin}, not of the mirrored log.")
+        if directory.proofs():
+            raise Untrusted(
+                RegistryMirrorCode.STOPPED,
+                f"{directory.proofs()[0]} proves that this log signed two histories. It cannot be continued.",
+                fix="Begin a new log under a new name.",
+            )
+        head = await _stored(settings, directory, operator)
+        await _check_newest(head.checkpoint, evidence, operator, network)
+        await asyncio.to_thread(_sign_here, settings, keys, head)
+        directory.release()
+        return Promoted(operator.origin, head.checkpoint.size, head.checkpoint.root)
+
+
+async def _stored(settings: Settings, directory: MirrorDirectory, operator: Operator) -> SignedCheckpoint:
+    """Return the newest checkpoint, all of whose leaves are in the tables. Raises `Conflict` when there are others."""
+    async with running_database(settings) as database:
+        tables = MirrorTables(database)
+        await tables.connect()
+        edge = tables.edge
+        tables.close()
+    shown = directory.shown(operator.log_key.verifier, edge.size)
+    copied = directory.copied(operator.log_key.verifier)
+    if (
+        shown is None
+        or (shown.checkpoint.size, shown.checkpoint.root) != (edge.size, edge.root())
+        or (copied is not None and copied.checkpoint.size > edge.size)
+    ):
+        raise Conflict(
+            RegistryMirrorCode.UNFINISHED,
+            "The mirror has leaves that are not verified and stored yet.",
+            fix="Start it, wait until it says that it is at the newest copied leaf, and stop it: treaty-registry mirror",
+        )
+    return open_checkpoint(shown.note, operator.log_key.verifier, operator.clock_key.verifier)
+
+
+async def _check_newest(head: Checkpoint, evidence: Completeness, operator: Operator, network: Network) -> None:
+    known: list[tuple[str, Checkpoint]] = []
+    if evidence.record is not None:
+        known.append((str(evidence.record), read_fence(evidence.record, operator.origin)))
+    for witness in evidence.witnesses:
+        found = await _cosigned(witness, operator, network)
+        if found is not None:
+            known.append((witness.key.name, found))
+    for where, signed in known:
+        if signed.size > head.size or (signed.size == head.size and signed.root != head.root):
+            raise Untrusted(
+                RegistryMirrorCode.INCOMPLETE,
+                f"{where} knows a head of {signed.size} leaves, and this mirror has another one, of {head.size}.",
+                fix="Promote the mirror that has these leaves. Without them this log ends; begin a new one under a new name.",
+            )
+    # A record says that nothing else was signed. Witnesses say so only if every head was shown to them, and people take the risk.
+    if not any(signed.size == head.size for _, signed in known) and evidence.size != head.size:
+        raise Conflict(
+            RegistryMirrorCode.UNPROVED,
+            f"Nothing proves that the registry signed no more than the {head.size} leaves of this mirror.",
+            fix="Give its record, --record DATA/head; or its witnesses, --witness URL#KEY; or confirm the number: "
+            f"--accept-size {head.size}. If it signed more, agents will see two histories and refuse the log for good.",
+        )
+
+
+async def _cosigned(witness: WitnessName, operator: Operator, network: Network) -> Checkpoint | None:
+    """Return the newest head that a witness has cosigned of the log; None when it knows none."""
+    url = f"{witness.url}/{hex_digest(operator.origin.encode())}/checkpoint"
+    async with network.client() as client:
+        try:
+            reply = await client.exchange(client.build_request("GET", url), limit=MAX_NOTE_BYTES)
+        except (httpx.HTTPError, OSError, Unavailable) as error:
+            raise Unavailable(
+                RegistryMirrorCode.UNPROVED, f"The witness {witness.key.name} does not answer: {type(error).__name__}."
+            ) from error
+    if reply.status == httpx.codes.NOT_FOUND:
+        return None
+    if reply.status != httpx.codes.OK:
+        raise Unavailable(RegistryMirrorCode.UNPROVED, f"The witness {witness.key.name} answers with status {reply.status}.")
+    signed = open_checkpoint(reply.body, operator.log_key.verifier)
+    Quorum((witness.key,), 1).check(reply.body, signed.checkpoint)
+    return signed.checkpoint
+
+
+def _sign_here(settings: Settings, keys: Path, head: SignedCheckpoint) -> None:
+    """Write the record of signed heads, then the keys. Durable on return."""
+    checkpoint = head.checkpoint
+    # An attempt that was interrupted left this record. Nothing was signed by it.
+    settings.fence.unlink(missing_ok=True)
+    create_fence(settings.fence, checkpoint.origin)
+    fence = Fence(settings.fence, checkpoint.origin)
+    try:
+        fence.advance(checkpoint.size, checkpoint.root, SignedTime(head.time) if head.time is not None else None)
+    finally:
+        fence.close()
+    staging = settings.data / ".keys"
+    shutil.rmtree(staging, ignore_errors=True)
+    shutil.copytree(keys, staging)
+    staging.chmod(0o700)
+    for path in (staging, *staging.rglob("*")):
+        if path.is_dir():
+            durable.sync_directory(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    if settings.keys.exists():
+        shutil.rmtree(settings.keys)
+    staging.rename(settings.keys)
+    durable.sync_directory(settings.data)

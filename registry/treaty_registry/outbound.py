@@ -1,0 +1,31 @@
+"""The network through which a registry asks other hosts, as its settings describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from treaty_client.network.did_documents import DidDocument, fetch_did_document
+from treaty_client.network.egress import EgressGuard
+from treaty_client.network.hosts import Address, Network
+from treaty_consensus.did import Did
+
+from .settings import Settings
+
+Resolve: TypeAlias = Callable[[Did], Awaitable[DidDocument]]
+"""Fetch the document of a DID."""
+
+
+def network_of(settings: Settings) -> Network:
+    """Return the network of witnesses, nodes and DID documents."""
+    return Network({host: Address(*address) for host, address in settings.resolve.items()}, settings.ca)
+
+
+def guarded(settings: Settings) -> Resolve:
+    """Return a function that fetches DID documents through the egress guard."""
+    guard = EgressGuard(network_of(settings))
+
+    async def resolve(did: Did) -> DidDocument:
+        return await fetch_did_document(did, guard)
+
+    return resolve

@@ -1,0 +1,107 @@
+"""The counters and histograms of this process, in the form of Prometheus. `observation` adds the gauges.
+
+Every label has a bounded set of values that this program chooses: groups of routes, methods, statuses, codes. No label comes from
+a request. Names begin with `treaty_`, times are in seconds.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from treaty_consensus import __version__
+
+PROCESS = CollectorRegistry()
+"""The measures of this process. A process has one registry or one witness."""
+
+_FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_MAX_CODES = 512
+"""Codes of refusals that are told apart. There are fewer; a further one is counted as `other`."""
+
+BUILD = Gauge("treaty_build_info", "The release of Treaty. Always 1.", ["version"], registry=PROCESS)
+BUILD.labels(__version__).set(1)
+
+REQUESTS = Counter("treaty_http_requests", "Answered requests.", ["group", "method", "status"], registry=PROCESS)
+REQUEST_SECONDS = Histogram(
+    "treaty_http_request_seconds",
+    "Seconds from the head of a request to the last byte of its answer.",
+    ["group"],
+    buckets=_FAST,
+    registry=PROCESS,
+)
+IN_FLIGHT = Gauge("treaty_http_requests_in_flight", "Requests that are being answered.", registry=PROCESS)
+REFUSALS = Counter("treaty_refusals", "Refusals, by their stable code.", ["code"], registry=PROCESS)
+
+STATEMENTS = Counter(
+    "treaty_statements",
+    "Proposed leaves: `logged` now, `known` from before, `refused` by a rule, `failed` by a fault.",
+    ["outcome"],
+    registry=PROCESS,
+)
+QUEUE_SECONDS = Histogram(
+    "treaty_sequencer_queue_seconds", "Seconds that a leaf waits for its commit to begin.", buckets=_FAST, registry=PROCESS
+)
+COMMIT_SECONDS = Histogram(
+    "treaty_commit_seconds",
+    "Seconds of a commit: the transaction, the record in the fence, the signature.",
+    buckets=_FAST,
+    registry=PROCESS,
+)
+COMMIT_LEAVES = Histogram(
+    "treaty_commit_leaves", "Leaves of one commit.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256), registry=PROCESS
+)
+TAKE_OVERS = Counter("treaty_leader_take_overs", "Attempts to lead the log: `led`, or `failed`.", ["outcome"], registry=PROCESS)
+EPOCH_CLOSES = Counter(
+    "treaty_epoch_closes", "Attempts to close the epoch: `closed`, `empty`, or `failed`.", ["outcome"], registry=PROCESS
+)
+EPOCH_CLOSE_SECONDS = Histogram(
+    "treaty_epoch_close_seconds",
+    "Seconds of closing an epoch.",
+    buckets=(0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600),
+    registry=PROCESS,
+)
+WITNESS_SECONDS = Histogram(
+    "treaty_witness_request_seconds", "Seconds for a witness to cosign, or to fail.", ["witness"], buckets=_FAST, registry=PROCESS
+)
+WITNESS_ALARMS = Counter(
+    "treaty_witness_alarms", "Answers by which a witness knows another history of the log.", ["witness", "code"], registry=PROCESS
+)
+FORKS = Counter("treaty_forks", "Proofs that this process found that a log signed two histories.", registry=PROCESS)
+POOL_WAIT_SECONDS = Histogram(
+    "treaty_database_wait_seconds", "Seconds that a reader waits for a connection of the pool.", buckets=_FAST, registry=PROCESS
+)
+DATABASE_OUTAGES = Counter("treaty_database_outages", "Answers that PostgreSQL did not give.", registry=PROCESS)
+CONTENT_CHECKS = Counter(
+    "treaty_content_checks", "Checks of contents in a process of their own: `done` or `lost`.", ["outcome"], registry=PROCESS
+)
+LOOP_DELAY = Histogram(
+    "treaty_event_loop_delay_seconds",
+    "Seconds by which the event loop was late, looked at twice a second.",
+    buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 5),
+    registry=PROCESS,
+)
+
+_codes: set[str] = set()
+
+
+# One entry for each combination that was seen, which is bounded by the labels. `labels` itself costs twenty times as much.
+@lru_cache(maxsize=8_192)
+def requests(group: str, method: str, status: int) -> Counter:
+    """Return the counter of such requests."""
+    return REQUESTS.labels(group, method, str(status))
+
+
+@lru_cache(maxsize=64)
+def request_seconds(group: str) -> Histogram:
+    """Return the histogram of a group of routes."""
+    return REQUEST_SECONDS.labels(group)
+
+
+def count_refusal(code: str) -> None:
+    """Count a refusal with a code."""
+    if code not in _codes:
+        if len(_codes) >= _MAX_CODES:
+            code = "other"
+        _codes.add(code)
+    REFUSALS.labels(code).inc()

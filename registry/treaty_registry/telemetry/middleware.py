@@ -1,0 +1,103 @@
+"""Measure, name and trace each HTTP request. This is the outermost ASGI application of a registry and of a witness.
+
+The framework's own plugins see only the requests that reach its routes. Most are answered before that, from the cache.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from treaty_client import tracing
+from treaty_client.anp.trace_context import TraceContext
+
+from .groups import method_label, route_group
+from .measures import IN_FLIGHT, request_seconds, requests
+from .request import REQUEST_ID, RequestContext, enter_request, request_id
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_log = structlog.get_logger(__name__)
+
+
+class Observed:
+    """An ASGI application around another one. Every answer names its request in `X-Request-ID`."""
+
+    under_way = 0
+    """The requests that are being answered, of all applications of this process."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        kind: str = scope["type"]
+        if kind != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = traceparent = None
+        for name, value in scope["headers"]:
+            if name == REQUEST_ID:
+                sent = value
+            elif name == b"traceparent":
+                traceparent = value
+        context = RequestContext(request_id(sent))
+        enter_request(context)
+        group, method = route_group(scope["path"]), method_label(scope["method"])  # type: ignore[typeddict-item]  # only HTTP scopes get here
+        begun, status, identity = time.perf_counter(), 0, (REQUEST_ID, context.id.encode("ascii"))
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                # A copy: the heads of cached answers are shared.
+                message = {"type": "http.response.start", "status": status, "headers": [*message["headers"], identity]}
+            await send(message)
+
+        Observed.under_way += 1
+        try:
+            if tracing.is_on():
+                parent = tracing.received((traceparent or b"").decode("latin-1"))
+                with tracing.span(f"{method} {group}", "server", parent=parent, treaty_group=group) as span:
+                    context.trace_id = tracing.trace_id()
+                    try:
+                        await self._app(scope, receive, answer)
+                    finally:
+                        span.set(
+                            http_request_method=method, http_response_status__code=status, treaty_statements=context.statements
+                        )
+                        if status >= 500:
+                            span.fail(str(status))
+            else:
+                context.trace_id = _trace_id(traceparent)
+                await self._app(scope, receive, answer)
+        finally:
+            Observed.under_way -= 1
+            seconds = time.perf_counter() - begun
+            # 499, as nginx says it: the client went away before its answer.
+            status = status or 499
+            requests(group, method, status).inc()
+            request_seconds(group).observe(seconds)
+            if method not in _READS or status >= 500:
+                _tell(context, group, method, status, seconds)
+
+
+# A plain number, because a gauge takes a lock for each change.
+IN_FLIGHT.set_function(lambda: Observed.under_way)
+
+
+def _trace_id(traceparent: bytes | None) -> str:
+    found = TraceContext.parse(traceparent.decode("latin-1")) if traceparent else None
+    return found.trace_id if found else ""
+
+
+def _tell(context: RequestContext, group: str, method: str, status: int, seconds: float) -> None:
+    fields: dict[str, object] = {"group": group, "method": method, "status": status, "seconds": round(seconds, 6)}
+    if context.logged:
+        fields |= {"statements": context.statements, "logged": context.logged}
+    tell = _log.error if status >= 500 and status != 503 else _log.info
+    tell("request", **fields)

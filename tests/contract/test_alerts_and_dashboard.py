@@ -1,0 +1,135 @@
+"""The alerts, the dashboard, the runbook and the list of metrics fit the metrics that a registry serves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from debian_programs import debian_program
+from http_api import serving
+from mirrors import mirrored
+from ports import free_port
+from postgres_server import Postgres
+
+from treaty_registry.mirroring.gauges import MirrorState
+from treaty_registry.observation import LogState, RegistryState, metrics_served
+from treaty_registry.registry import Registry
+from treaty_registry.serving.views import Views
+from treaty_registry.settings import MetricsAddress
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+DASHBOARD = DEPLOY / "grafana" / "treaty-registry.json"
+_METRIC = re.compile(r"\b(?:treaty|process)_[a-z_]+\b")
+_SUFFIX = re.compile(r"_(?:bucket|sum|count)$")
+_VARIABLES = {"$__rate_interval": "5m", "$job": "treaty", "$instance": ".*"}
+
+
+def promtool(*arguments: object) -> None:
+    done = subprocess.run(
+        [debian_program("promtool", "prometheus"), *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def rules() -> list[dict[str, Any]]:
+    found = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+    return [rule for group in found["groups"] for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    return [panel for panel in found if panel["type"] != "row"]
+
+
+def expressions() -> Iterator[str]:
+    for rule in rules():
+        yield rule["expr"]
+    for panel in panels():
+        for target in panel["targets"]:
+            yield target["expr"]
+
+
+@pytest.fixture
+async def served(registry: Registry, postgres: Postgres, tmp_path: Path) -> dict[str, tuple[str, str]]:
+    """The metrics that a registry and its mirror serve: name → kind and meaning."""
+    loop = asyncio.get_running_loop()
+    async with (
+        postgres.fresh() as database,
+        serving(registry, free_port()) as url,
+        mirrored(tmp_path / "mirror", database, registry, url) as mirror,
+    ):
+        of_mirror = await scraped(MirrorState(mirror, Views(mirror), loop))
+        assert samples(of_mirror, "treaty_mirror_failing", "treaty_mirror_stopped") == {"0.0"}
+        text = of_mirror + await scraped(RegistryState(registry, Views(registry), loop))
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.M))
+    return {name: (kinds[name], about) for name, about in re.findall(r"^# HELP (\S+) (.*)$", text, re.M)}
+
+
+async def scraped(state: LogState) -> str:
+    port = free_port()
+    async with metrics_served(MetricsAddress("127.0.0.1", port), state), httpx.AsyncClient(trust_env=False) as client:
+        return (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+
+
+def samples(text: str, *names: str) -> set[str]:
+    return {value for name in names for value in re.findall(rf"^{name} (\S+)$", text, re.M)}
+
+
+async def test_alerts_and_dashboard_name_metrics_that_exist(served: dict[str, tuple[str, str]]) -> None:
+    named = {name if name in served else _SUFFIX.sub("", name) for text in expressions() for name in _METRIC.findall(text)}
+    assert len(named) > 30
+    assert named - set(served) == set()
+
+
+async def test_the_guide_lists_each_metric(served: dict[str, tuple[str, str]]) -> None:
+    guide = (ROOT / "docs" / "guides" / "observing.md").read_text()
+    listed = {name: (kind, about) for name, kind, about in re.findall(r"^\| `(treaty_\w+)` \| (\w+) \| (.*) \|$", guide, re.M)}
+    mine = {name: entry for name, entry in served.items() if name.startswith("treaty_") and not name.endswith("_created")}
+    assert listed == mine
+
+
+def test_each_alert_has_an_entry_in_the_runbook() -> None:
+    runbook = (ROOT / "docs" / "guides" / "runbook.md").read_text()
+    entries = re.findall(r"^## (Treaty\w+)$", runbook, re.M)
+    assert entries == [rule["alert"] for rule in rules()]
+    for rule in rules():
+        name, severity = rule["alert"], rule["labels"]["severity"]
+        assert rule["annotations"]["runbook"] == f"docs/guides/runbook.md#{name.lower()}"
+        assert f"## {name}\n\n*{severity.capitalize()}.*" in runbook
+
+
+def test_prometheus_takes_the_configuration_and_each_alert_fires_on_its_fault() -> None:
+    promtool("check", "config", DEPLOY / "prometheus" / "prometheus.yml")
+    promtool("test", "rules", DEPLOY / "prometheus" / "alerts.test.yml")
+    tested = {case["name"] for case in yaml.safe_load((DEPLOY / "prometheus" / "alerts.test.yml").read_text())["tests"]}
+    assert {rule["alert"] for rule in rules()} <= tested
+
+
+def test_prometheus_takes_each_query_of_the_dashboard(tmp_path: Path) -> None:
+    found = list(expressions())
+    for name, value in _VARIABLES.items():
+        found = [text.replace(name, value) for text in found]
+    queries = [{"record": f"query:{number}", "expr": text} for number, text in enumerate(found)]
+    (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": queries}]}))
+    promtool("check", "rules", tmp_path / "queries.yml")
+
+
+def test_the_panels_of_the_dashboard_are_whole() -> None:
+    whole = json.loads(DASHBOARD.read_text())
+    ids = [panel["id"] for panel in whole["panels"]]
+    assert len(set(ids)) == len(ids)
+    places = [panel["gridPos"] for panel in whole["panels"]]
+    cells = [(x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])]
+    assert len(set(cells)) == len(cells), "two panels overlap"
+    assert max(x for x, _ in cells) == 23
+    assert all(panel["title"] and panel["targets"] for panel in panels())
+    assert {variable["name"] for variable in whole["templating"]["list"]} == {"datasource", "job", "instance"}

@@ -1,0 +1,132 @@
+"""`compose.yaml` is one of the specification, and its services are a working registry: run as processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import go_programs
+import httpx
+import jsonschema_rs
+import pytest
+import trustme
+import yaml
+from composition import FILE, PROXY, Composition, interpolated
+from go_programs import needs_go
+from http_api import publish
+from registries import publication
+from signers import ORIGIN, key_signer
+
+from treaty_client.network.hosts import Address, Network
+from treaty_registry.cli.serving import serve
+from treaty_registry.cli.variables import check_variables
+
+SCHEMA = json.loads((Path(__file__).parent / "schemas" / "compose.json").read_text())
+HOSTS = {"REGISTRY_HOST": ORIGIN, "WITNESS_1_HOST": "w1.registry.example", "WITNESS_2_HOST": "w2.registry.example"}
+VALUES = {**HOSTS, "POSTGRES_PASSWORD": "secret", "STORE_PASSWORD": "another secret"}
+AUTHOR = key_signer("author")
+
+
+def test_the_file_fits_the_schema_of_compose() -> None:
+    file = yaml.safe_load(FILE.read_text())
+    jsonschema_rs.validator_for(SCHEMA).validate(file)
+    file["services"]["registry"]["read-only"] = True
+    assert not jsonschema_rs.validator_for(SCHEMA).is_valid(file)
+
+
+def test_every_image_is_pinned_and_every_container_confined() -> None:
+    file = yaml.safe_load(interpolated(FILE.read_text(), VALUES))
+    for name, service in file["services"].items():
+        assert "build" in service or re.search(r"@sha256:[0-9a-f]{64}$", service["image"]), name
+        assert "no-new-privileges:true" in service["security_opt"], name
+        # PostgreSQL's image changes its user at the start, and writes beside its data.
+        assert name == "postgres" or (service["read_only"] and service["cap_drop"] == ["ALL"]), name
+    assert file["services"]["proxy"]["networks"]["inside"]["ipv4_address"] == PROXY
+    assert file["services"]["registry"]["environment"]["TREATY_REGISTRY_TRUSTED_PROXY"] == PROXY
+
+
+def test_the_example_names_every_value() -> None:
+    example = (FILE.parent / "env.example").read_text()
+    wanted = set(re.findall(r"\$\{(\w+)", FILE.read_text())) - {"TREATY_IMAGE"}
+    assert wanted == set(re.findall(r"^(\w+)=", example, re.MULTILINE))
+
+
+@pytest.fixture
+async def composition(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> AsyncIterator[Composition]:
+    cache = request.config.cache.mkdir("go")
+    caddy, store = (go_programs.build(name, cache) / program for name, program in (("caddy", "caddy"), ("s3", "versitygw")))
+    composition = Composition(tmp_path, dict(VALUES), database, caddy, store)
+    try:
+        yield composition
+    finally:
+        for process in composition.processes.values():
+            with suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
+
+
+def certificate(composition: Composition) -> Network:
+    """Put a certificate for all three names where the guide says. Returns the network of a client that trusts its authority."""
+    tls = composition.folder / "tls"
+    tls.mkdir()
+    authority = trustme.CA()
+    made = authority.issue_cert(*HOSTS.values())
+    made.private_key_and_cert_chain_pem.write_to_path(str(tls / "own.pem"))
+    authority.cert_pem.write_to_path(str(tls / "ca.pem"))
+    (tls / "own.caddy").write_text(f"tls {tls / 'own.pem'} {tls / 'own.pem'}\n")
+    where = Address("127.0.0.1", composition.ports["443"])
+    composition.extra = {
+        "TREATY_REGISTRY_CA": str(tls / "ca.pem"),
+        "TREATY_REGISTRY_RESOLVE": " ".join(f"{host}={where.ip}:{where.port}" for host in HOSTS.values()),
+    }
+    return Network(dict.fromkeys(HOSTS.values(), where), tls / "ca.pem")
+
+
+async def printed(composition: Composition, service: str, pattern: str) -> str:
+    async with asyncio.timeout(120):
+        while True:
+            found = re.search(pattern, composition.log(service))
+            if found:
+                return found[1]
+            assert composition.processes[service].returncode is None, composition.log(service)
+            await asyncio.sleep(0.1)
+
+
+@needs_go("Caddy and the object store of compose.yaml")
+async def test_its_services_are_a_witnessed_registry(composition: Composition) -> None:
+    network = certificate(composition)
+    await composition.run("bucket")
+    await composition.start("store")
+    await composition.start("proxy")
+    made = await composition.run("registry", "init", "--origin", ORIGIN, "--json")
+    composition.values["LOG_KEY"] = json.loads(made)["key"]
+    keys = []
+    for service, host in (("witness-1", "w1.registry.example"), ("witness-2", "w2.registry.example")):
+        await composition.start(service)
+        keys.append(f"https://{host}#" + await printed(composition, service, r"key: (\S+)"))
+    composition.values["WITNESSES"] = " ".join(keys)
+    await composition.start("registry")
+    await printed(composition, "registry", r"(listens at)")
+    where = network.resolve[ORIGIN]
+    async with httpx.AsyncClient(transport=network.transport(where), base_url=f"https://{ORIGIN}", timeout=60) as api:
+        made_here = publication(AUTHOR)
+        await publish(api, AUTHOR, made_here)
+        async with asyncio.timeout(60):
+            note = ""
+            while "\n3\n" not in note or not all(f"— {host} " in note for host in HOSTS.values()):
+                await asyncio.sleep(0.1)
+                note = (await api.get("/checkpoint")).text
+        (digest, data), *_ = made_here.blobs.items()
+        assert (await api.get(f"/blobs/sha256/{digest}")).content == data
+        stored = composition.place("store", f"/store/treaty-registry/sha256/{digest[:2]}/{digest}")
+        assert stored.read_bytes() == data
+    assert await composition.stop("registry") == 0
+
+
+def test_every_setting_is_one() -> None:
+    environment = yaml.safe_load(FILE.read_text())["services"]["registry"]["environment"]
+    check_variables(environment, serve)

@@ -1,0 +1,116 @@
+"""Fault: nodes of one registry are killed, stand still, or lose their database, while many write and read at all of them.
+
+Nothing that was acknowledged is lost, no checkpoint that anybody saw contradicts another, and another node leads within seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+from depth import FULL
+from node_processes import WITHIN, Clients, Cluster, cluster, get, leaf, post, until_size
+from registries import grant
+from signers import NOW, ORIGIN, key_signer
+
+
+async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Path) -> None:
+    async with cluster(data, 3) as made:
+        for number in range(9):
+            first, second = made.nodes[number % 3], made.nodes[(number + 1) % 3]
+            answer = await post(first.port, leaf(number))
+            assert answer.status_code == 201, answer.text
+            # The node that answered serves the leaf at once, the others a moment later.
+            path = answer.headers["Location"]
+            assert (await get(first.port, path)).status_code == 200
+            await until_size(second.port, number + 3)
+            assert (await get(second.port, path)).status_code == 200
+            again = await post(second.port, leaf(number))
+            assert (again.status_code, again.text.split("\n")[1]) == (200, answer.text.split("\n")[1])
+        for node in made.nodes:
+            assert (await get(node.port, "/health/ready")).status_code == 200
+        # A refusal of the rules is the leader's, word for word, at every node.
+        other = key_signer("another").statement(grant(key_signer("the writer"), 1), log=ORIGIN, issued=NOW).leaf
+        assert {(await post(node.port, other)).json()["code"] for node in made.nodes} == {"grant.not-owner"}
+        # A stop of the leader hands over.
+        leader = await made.leader()
+        assert await leader.stop() == 0
+        rest = [node for node in made.nodes if node is not leader]
+        assert (await post(rest[0].port, leaf(100))).status_code == 201
+        await until_size(rest[1].port, 12)
+
+
+@pytest.mark.threat(65)
+async def test_killing_nodes_and_their_database_loses_nothing_and_never_forks_the_log(data: Path) -> None:
+    seed = os.environ.get("TREATY_SEED", secrets.token_hex(4))
+    print(f"TREATY_SEED={seed}")
+    choices = random.Random(seed)
+    async with cluster(data, 3) as made:
+        clients = Clients(made, choices)
+        async with clients.at_work():
+            for number in range(40 if FULL else 4):
+                await asyncio.sleep(choices.uniform(0.1, 1.5))
+                await fault(made, choices, number)
+        leaves = await clients.check()
+        print(f"{len(leaves)} leaves, {len(clients.acknowledged)} acknowledged, {clients.refused} refused meanwhile")
+        leader = await made.leader()
+        assert await leader.stop() == 0
+        for node in made.nodes:
+            assert "log was forked" not in made.log(node)
+
+
+async def fault(made: Cluster, choices: random.Random, number: int) -> None:
+    leader = await made.leader()
+    kind = ("leader", "any", "database", "stop")[number % 4]
+    print(kind)
+    if kind == "database":
+        first = int((made.folder / "database" / "postgres" / "postmaster.pid").read_text().split("\n")[0])
+        os.kill(first, signal.SIGKILL)  # its keeper starts it again
+        return
+    node = leader if kind in ("leader", "stop") else choices.choice(made.nodes)
+    assert node.process is not None
+    if kind == "stop":
+        os.kill(node.process.pid, signal.SIGSTOP)
+        async with asyncio.timeout(WITHIN):
+            while await made.leader() is node:  # noqa: ASYNC110 (other processes)
+                await asyncio.sleep(0.05)
+        os.kill(node.process.pid, signal.SIGCONT)
+        return
+    await node.kill()
+    await asyncio.sleep(choices.uniform(0, 0.5))
+    await made.restart(node)
+
+
+async def test_nodes_without_their_database_serve_what_is_signed(data: Path) -> None:
+    async with cluster(data, 2) as made:
+        answer = await post(made.nodes[1].port, leaf(0))
+        assert answer.status_code == 201
+        await until_size(made.nodes[0].port, 3)
+        before = [(await get(node.port, "/checkpoint")).text for node in made.nodes]
+        first = int((made.folder / "database" / "postgres" / "postmaster.pid").read_text().split("\n")[0])
+        os.kill(first, signal.SIGSTOP)
+        try:
+            for node, note in zip(made.nodes, before, strict=True):
+                assert (await get(node.port, "/checkpoint")).text.split("\n")[:3] == note.split("\n")[:3]
+                assert (await get(node.port, "/health/live")).status_code == 200
+        finally:
+            os.kill(first, signal.SIGCONT)
+        async with asyncio.timeout(WITHIN):
+            while (await post(made.nodes[0].port, leaf(1))).status_code != 201:  # noqa: ASYNC110 (other processes)
+                await asyncio.sleep(0.1)
+
+
+@pytest.mark.threat(290)
+async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
+    async with cluster(data, 1) as made:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{made.nodes[0].port}", trust_env=False) as http:
+            for headers in ({}, {"Treaty-Node": "00" * 32}, {"Treaty-Node": "é".encode()}):
+                answer = await http.post("/nodes/proposals", content=b"\x94\x01", headers=headers)  # type: ignore[arg-type]
+                assert (answer.status_code, answer.json()["code"]) == (401, "node.code"), answer.text
+        assert int((await get(made.nodes[0].port, "/checkpoint")).text.split("\n")[1]) == 2

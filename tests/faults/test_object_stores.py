@@ -1,0 +1,166 @@
+"""Blobs, tiles and the record of the newest head in an object store, with conditional writes, and what its failures do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from node_processes import WITHIN, Clients, cluster, get, leaf, post, until_size
+from object_server import ENVIRONMENT, object_server, objects
+from signers import ORIGIN
+
+from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
+from treaty_registry.log.clock import SignedTime
+from treaty_registry.log.stored_fence import StoredFence
+
+HEAD = "s3://treaty/log/head"
+STORES = ("--blobs", "s3://treaty/blobs", "--head", HEAD, "--tiles", "s3://treaty/tiles")
+
+
+@pytest.fixture(params=["moto", "versitygw"])
+def store(request: pytest.FixtureRequest, data: Path) -> Iterator[None]:
+    (data / "store").mkdir()
+    with object_server(data / "store", request.param):
+        yield
+
+
+def root(number: int) -> bytes:
+    return bytes([number]) * 32
+
+
+def code(work: object, *arguments: object) -> str:
+    with pytest.raises(TreatyError) as refused:
+        work(*arguments)  # type: ignore[operator]
+    return refused.value.code
+
+
+def test_of_two_nodes_that_advance_the_record_one_is_refused(store: None) -> None:
+    StoredFence.create(HEAD, ORIGIN)
+    one, other = StoredFence(HEAD, ORIGIN), StoredFence(HEAD, ORIGIN)
+    one.advance(3, root(3), SignedTime(100))
+    assert code(other.advance, 3, root(3), SignedTime(101)) == "fence.moved"
+    assert code(other.advance, 4, root(4), SignedTime(101)) == "fence.moved"
+    other.reread()
+    assert (other.record.size, other.signed) == (3, SignedTime(100))
+    other.advance(4, root(4), SignedTime(102))
+    # The first one does not know, and is refused in turn.
+    assert code(one.advance, 5, root(5)) == "fence.moved"
+    one.reread()
+    assert code(one.advance, 3, root(3)) == "fence.behind"
+    assert code(one.advance, 4, root(5)) == "fence.behind"
+    assert StoredFence(HEAD, ORIGIN).record.size == 4
+
+
+def test_a_record_is_made_once_and_is_of_one_log(store: None) -> None:
+    assert code(StoredFence, HEAD, ORIGIN) == "fence.missing"
+    StoredFence.create(HEAD, ORIGIN)
+    StoredFence.create(HEAD, ORIGIN)  # after a crash before the keys were made
+    assert objects().keys() == {"log/head"}
+    StoredFence(HEAD, ORIGIN).advance(1, root(1))
+    assert code(StoredFence.create, HEAD, ORIGIN) == "fence.exists"
+    assert code(StoredFence, HEAD, "other.example") == "fence.other-log"
+
+
+class Careless(BaseHTTPRequestHandler):
+    """A store that takes every write, whatever its condition."""
+
+    kept: ClassVar[dict[str, bytes]] = {}
+
+    def do_PUT(self) -> None:
+        self.kept[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_store_that_ignores_conditions_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Careless)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"}.items():
+        monkeypatch.setenv(name, value)
+    try:
+        with pytest.raises(Refused) as refused:
+            StoredFence.create(HEAD, ORIGIN)
+        assert refused.value.code == "fence.ignored"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+async def test_nodes_share_blobs_head_and_tiles_in_the_store(store: None, data: Path) -> None:
+    async with cluster(data, 2, options=STORES) as made:
+        for number in range(300):
+            if number % 50 == 0:
+                answers = await asyncio.gather(*(post(made.nodes[n % 2].port, leaf(number + n)) for n in range(50)))
+                assert {answer.status_code for answer in answers} == {201}
+        node = made.nodes[1]
+        await until_size(node.port, 302)
+        size = int(objects()["log/head"].split(b"\n")[1])
+        assert size == 302
+        async with asyncio.timeout(WITHIN):
+            while b"\n302\n" not in objects().get("tiles/checkpoint", b""):  # noqa: ASYNC110 (other processes)
+                await asyncio.sleep(0.2)
+        found = {path.removeprefix("tiles/"): content for path, content in objects().items() if path.startswith("tiles/tile/")}
+        # Everything below the checkpoint is there, byte for byte as a node serves it, and no partial tile beside its full one.
+        assert {"tile/0/000", "tile/entries/000", "tile/1/000.p/1", "tile/0/001.p/46", "tile/entries/001.p/46"} <= found.keys()
+        assert not [path for path in found if path.startswith(("tile/0/000.p", "tile/entries/000.p"))]
+        for path, content in found.items():
+            assert (await get(node.port, f"/{path}")).content == content
+        assert decode_bundle(found[Bundle(0).path[1:]], TILE_WIDTH)[0].startswith(b'{"payload"')
+        # Another leader continues where the first one stopped.
+        leader = await made.leader()
+        await leader.kill()
+        (rest,) = [other for other in made.nodes if other is not leader]
+        async with asyncio.timeout(WITHIN):
+            while (await post(rest.port, leaf(1000))).status_code not in (200, 201):  # noqa: ASYNC110 (other processes)
+                await asyncio.sleep(0.1)
+            while b"\n303\n" not in objects()["tiles/checkpoint"]:  # noqa: ASYNC110 (other processes)
+                await asyncio.sleep(0.2)
+
+
+async def test_without_the_store_nothing_is_signed_and_everything_is_read(data: Path) -> None:
+    (data / "store").mkdir()
+    with object_server(data / "store") as environment:
+        async with cluster(data, 2, options=STORES) as made:
+            assert (await post(made.nodes[1].port, leaf(0))).status_code == 201
+            await until_size(made.nodes[0].port, 3)
+            port = environment["AWS_ENDPOINT_URL"].rpartition(":")[2]
+            (server,) = [pid for pid in _processes() if f"-p\0{port}\0" in pid[1]]
+            os.kill(server[0], signal.SIGSTOP)
+            try:
+                answer = await post(made.nodes[1].port, leaf(1))
+                assert answer.status_code == 503, answer.text
+                for node in made.nodes:
+                    checkpoint = await get(node.port, "/checkpoint")
+                    assert (checkpoint.status_code, checkpoint.text.split("\n")[1]) == (200, "3")
+            finally:
+                os.kill(server[0], signal.SIGCONT)
+            async with asyncio.timeout(WITHIN):
+                while (await post(made.nodes[1].port, leaf(1))).status_code not in (200, 201):  # noqa: ASYNC110 (other processes)
+                    await asyncio.sleep(0.1)
+            clients = Clients(made, random.Random(1))
+            async with clients.at_work(2):
+                await asyncio.sleep(1)
+            await clients.check()
+
+
+def _processes() -> Iterator[tuple[int, str]]:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                yield int(folder.name), (folder / "cmdline").read_text()
+            except OSError:
+                continue

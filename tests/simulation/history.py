@@ -1,0 +1,108 @@
+"""One seed is one history: a world, faults and authors drawn from the seed, run to its end and judged."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+
+from . import oracle
+from .clients import AUTHORS, Clients
+from .disk import SystemCalls
+from .faults import Faults, attend
+from .processes import Machine, World
+from .scheduler import Scheduler
+from .seams import operator
+from .witnesses import WitnessHost
+
+_RECOVERY = 400.0
+"""Seconds of virtual time in which everything must be settled once all faults have ended."""
+_ENDING = 60.0
+"""Seconds in which every process must stop in order."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The result of one seed. `findings`: the broken rules. `steps`: what happened."""
+
+    seed: int
+    findings: list[str]
+    steps: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join([f"seed {self.seed}", *self.steps, "", *self.findings])
+
+
+def run(seed: int) -> History:
+    """Run a history; within `seams.simulated`."""
+    scheduler = Scheduler(seed)
+    rng = scheduler.rng
+    faults = Faults(rng)
+    world = World(scheduler, faults, SystemCalls(), AUTHORS)
+    # One directory, in which processes follow each other; or several machines with the log's keys, which take over from each
+    # other.
+    for number in range(rng.choice((1, 1, 2, 2, 3))):
+        world.machines.append(Machine(world, f"machine {number + 1}"))
+    hosts = [WitnessHost(world, number, operator().log_key.verifier) for number in range(rng.choice((0, 0, 1, 2)))]
+    world.witnesses = tuple(host.name for host in hosts)
+    world.hosts = {host.name.url.removeprefix("https://"): host for host in hosts}
+    duration = rng.choice((5.0, 20.0, 60.0, 150.0))
+    for machine in world.machines:
+        scheduler.after(rng.random(), None, lambda machine=machine: world.start(machine))  # type: ignore[misc]
+    clients = Clients(world, duration)
+    faults.plan(world, duration)
+    _supervise(world)
+    scheduler.run(lambda: scheduler.now >= duration or bool(world.findings), duration)
+    scheduler.now = max(scheduler.now, duration)
+    faults.heal(world)
+    if not world.findings:
+        _settle(world, clients)
+    if not world.findings:
+        oracle.judge(world, clients)
+    for process in list(world.processes):
+        process.loop.kill()
+    result = History(seed, world.findings, scheduler.steps)
+    if seed % 8 == 0:
+        gc.collect()
+    return result
+
+
+def _supervise(world: World) -> None:
+    """Start a process again some time after it has ended, and sometimes a second one beside it."""
+    rng, faults = world.scheduler.rng, world.faults
+    for machine in world.machines:
+        running = sum(process.machine is machine for process in world.processes)
+        if running == 0 or (running == 1 and rng.random() < 0.02 and not faults.healed):
+            world.start(machine)
+    if not faults.healed:
+        world.scheduler.after(1 + rng.random() * 4, None, lambda: None if faults.healed else _supervise(world))
+
+
+def _settle(world: World, clients: Clients) -> None:
+    """Let everything recover, and stop all processes in order. Both must end."""
+    scheduler = world.scheduler
+    limit = scheduler.now + _RECOVERY
+
+    def settled() -> bool:
+        # A leader that does not know of the newest commit learns it when it renews its checkpoint.
+        led = any(
+            process.registry is not None and process.registry.leader.leads and process.registry.head.size == world.server.head[0]
+            for process in world.processes
+        )
+        return bool(world.findings) or (clients.settled and led)
+
+    while not settled() and scheduler.now < limit:
+        attend(world)
+        scheduler.run(settled, scheduler.now + 5)
+        scheduler.now = max(scheduler.now, min(limit, scheduler.now))
+        if not settled():
+            scheduler.after(5.0, None, lambda: None)
+    if not settled():
+        waiting = [wish.name for wish in clients.wishes if not wish.settled]
+        world.found(
+            f"{_RECOVERY:.0f} seconds after the last fault {waiting} wait, or no process leads and shows the newest head."
+        )
+        return
+    for process in list(world.processes):
+        process.stop() if process.registry is not None else process.kill("at the end")
+    if not scheduler.run(lambda: not world.processes, scheduler.now + _ENDING):
+        world.found(f"{[process.name for process in world.processes]} do not stop.")

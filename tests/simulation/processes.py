@@ -1,0 +1,222 @@
+"""The machines and processes of a history, the network between them and the database, and the world that holds them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from registries import did_document
+from signers import NOW, ORIGIN, Signer
+
+from treaty_client.network.did_documents import DidDocument, read_did_document
+from treaty_consensus.did import Did
+from treaty_consensus.errors import TreatyError
+from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_registry.log.clock import SignedTime, Uptime
+from treaty_registry.registry import Registry
+from treaty_registry.settings import Settings, WitnessName
+
+from .connection import SimulatedConnection
+from .disk import Disk, DiskPath, SystemCalls
+from .scheduler import Scheduler, SimulatedLoop
+from .server import Server
+
+
+@dataclass
+class Machine:
+    """A machine with a disk and a clock. `ahead`: seconds by which its clock is wrong. `cut`: it does not reach the database
+    until
+    then."""
+
+    world: World
+    name: str
+    disk: Disk = field(init=False)
+    ahead: float = 0.0
+    cut: float = 0.0
+    slow_disk: float = 0.0
+    boots: int = 0
+    booted: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.disk = Disk(self.name)
+
+    @property
+    def data(self) -> DiskPath:
+        """The data directory of the registry."""
+        return DiskPath(self.disk)
+
+    def clock(self) -> datetime:
+        """Return the time that this machine has."""
+        return datetime.fromtimestamp(NOW + self.world.scheduler.now + self.ahead, UTC)
+
+    def uptime(self) -> Uptime:
+        """Return the time since this machine started."""
+        return Uptime(f"{self.boots:08x}", self.world.scheduler.now - self.booted)
+
+
+class Network:
+    """The time that messages take. They arrive in the order of a connection; those of several connections overtake each other."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.slow = 0.0
+
+    def arrival(self, machine: Machine) -> float:
+        """Return when a message of a machine to the database, or back, arrives."""
+        rng = self._scheduler.rng
+        delay = 0.0002 + rng.random() * 0.003 + (rng.random() * self.slow if self.slow else 0.0)
+        return max(self._scheduler.now, machine.cut) + delay
+
+
+class Process:
+    """One `treaty-registry serve`. It runs the product's `Registry` on its own event loop."""
+
+    def __init__(self, world: World, machine: Machine, name: str) -> None:
+        self.world = world
+        self.machine = machine
+        self.name = name
+        self.faults = world.faults
+        self.connections: list[SimulatedConnection] = []
+        self.loop = SimulatedLoop(world.scheduler, self, self._thread_delay)  # type: ignore[abstract]
+        self.registry: Registry | None = None
+        self.begun = world.scheduler.now
+        self._context: AbstractAsyncContextManager[Registry] | None = None
+        self.settings = Settings(
+            data=machine.data,  # type: ignore[arg-type]
+            origin=ORIGIN,
+            database="simulated",
+            witnesses=world.witnesses,
+        )
+        world.scheduler.note(f"{name}: starts on {machine.name}")
+        world.scheduler.after(0.0, self.loop, lambda: self.loop.create_task(self._open()))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was not killed and has not ended."""
+        return not self.loop.dead
+
+    async def _open(self) -> None:
+        machine = self.machine
+        self._context = Registry.open(self.settings, clock=machine.clock, uptime=machine.uptime, resolve=self.world.resolve)
+        try:
+            self.registry = await self._context.__aenter__()
+        except Exception as error:
+            self.world.scheduler.note(f"{self.name}: did not start: {type(error).__name__}: {error}")
+            if not isinstance(error, TreatyError | OSError) and "asyncpg" not in type(error).__module__:
+                self.world.found(f"{self.name} did not start because of an internal error: {error!r}")
+            self._end()
+        else:
+            self.world.scheduler.note(f"{self.name}: serves, {self.registry.head.size} leaves")
+
+    def stop(self) -> None:
+        """Begin to stop, as SIGTERM does."""
+        context = self._context
+        if context is not None and self.registry is not None:
+            self.world.scheduler.note(f"{self.name}: stops")
+            self.registry = None
+            self.world.scheduler.after(0.0, self.loop, lambda: self.loop.create_task(self._close(context)))
+
+    async def _close(self, context: AbstractAsyncContextManager[Registry]) -> None:
+        await context.__aexit__(None, None, None)
+        self.world.scheduler.note(f"{self.name}: stopped")
+        self._end()
+
+    def kill(self, why: str, *, silent: float = 0.0) -> None:
+        """End the process at once. The database learns it after `silent` seconds, or in the time of a message."""
+        if self.alive:
+            self.world.scheduler.note(f"{self.name}: killed {why}")
+            self._end(silent)
+
+    def _end(self, silent: float = 0.0) -> None:
+        self.loop.kill()
+        self.registry = None
+        self.world.files.died(self)
+        for connection in self.connections:
+            when = self.world.network.arrival(self.machine) + silent
+            self.world.scheduler.at(when, None, connection.session.end)
+        self.world.processes.remove(self)
+        self.world.ended.append(self)
+
+    def _thread_delay(self) -> float:
+        rng = self.world.scheduler.rng
+        return 0.0001 + rng.random() * (self.machine.slow_disk or 0.0004)
+
+
+class World:
+    """Everything of one history. `found` collects the oracle's findings while it runs."""
+
+    def __init__(self, scheduler: Scheduler, faults: Any, files: SystemCalls, authors: list[Signer]) -> None:
+        self.scheduler = scheduler
+        self.faults = faults
+        self.files = files
+        self.server = Server(scheduler)
+        self.network = Network(scheduler)
+        self.machines: list[Machine] = []
+        self.processes: list[Process] = []
+        self.ended: list[Process] = []
+        """Processes that are gone. They are kept so that nothing of them is collected, and runs, while the history goes on."""
+        self.witnesses: tuple[WitnessName, ...] = ()
+        self.hosts: dict[str, Any] = {}
+        self.findings: list[str] = []
+        self.signed: list[tuple[Process, Checkpoint, int]] = []
+        self._authors = {author.did: author for author in authors}
+        self._counter = 0
+
+    def start(self, machine: Machine) -> Process:
+        """Start a process on a machine."""
+        self._counter += 1
+        process = Process(self, machine, f"process {self._counter}")
+        self.processes.append(process)
+        return process
+
+    def found(self, finding: str) -> None:
+        """Record that the history broke a rule."""
+        self.scheduler.note(f"FOUND: {finding}")
+        self.findings.append(finding)
+
+    async def resolve(self, did: Did) -> DidDocument:
+        """Return the document of an author."""
+        return read_did_document(did, did_document(self._authors[did.text]))
+
+    def sign(self, process: Process, checkpoint: Checkpoint, time: int) -> None:
+        """Check a signature at the moment when it is made."""
+        size, root = checkpoint.size, checkpoint.root
+        self.scheduler.note(f"{process.name}: signs {size} leaves, root {root.hex()[:8]}, time +{time - NOW}")
+        if (size, root) not in self.server.heads:
+            self.found(f"{process.name} signed {size} leaves that are not committed.")
+        for other, before, then in self.signed:
+            if before.size == size and before.root != root:
+                self.found(f"{process.name} signed another root of {size} leaves than {other.name}.")
+            if other.machine is process.machine and then > time and before.size:  # that of an empty log is not shown
+                self.found(f"{process.name} signed the time {time - NOW} after {then - NOW}.")
+            if other is process and before.size > size:
+                self.found(f"{process.name} signed {size} leaves after {before.size}.")
+        self.signed.append((process, checkpoint, time))
+
+    def log(self, process: Process | None, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Take a line of the product's log."""
+        error = fields.pop("exc_info", None)
+        told = ", ".join(f"{name}={str(value)[:100]}" for name, value in fields.items())
+        self.scheduler.note(f"{process.name if process else '?'}: log {level}: {event} {told} {error!r}")
+        # After the restore of an old backup the alarm is right.
+        if event == "batch lost" or (event == "the log was forked" and not self.faults.restored):
+            self.found(f"The log says: {event} ({error!r} {told}).")
+        if event == "batch failed" and not isinstance(error, TreatyError | OSError) and "asyncpg" not in type(error).__module__:
+            self.found(f"A batch failed because of an internal error: {error!r}.")
+
+
+def newest_signed_time(machine: Machine) -> int | None:
+    """Return the newest time in the records on a machine's disk."""
+    from treaty_registry.log.fence import read_fence
+
+    if not (machine.data / "head").exists():
+        return None
+    record = read_fence(machine.data / "head", ORIGIN)  # type: ignore[arg-type]
+    signed = SignedTime.parse(record.extensions[0]) if record.extensions else None
+    return signed.time if signed else None
+
+
+Action = Callable[[], None]

@@ -1,0 +1,180 @@
+"""The places where the simulation takes over from the product's surroundings. Everything else is the product's own code.
+
+asyncpg.connect, Pool       the simulated PostgreSQL                        (storage.postgres)
+os, fcntl, durable          the simulated disk                              (log.fence)
+sign                        recorded, then the real one                     (log.checkpoints)
+Network                     the HTTP client that asks the witnesses         (outbound)
+BlobStore                   a dictionary                                    (registry)
+open_operator               the operator's keys, made once for all          (registry)
+Ed25519PublicKey            remembers what it verified                      (statement, log.note)
+migrations, _POLL           read once; a standby asks for the lock less often (storage.postgres)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import asyncpg
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from signers import ORIGIN
+
+import treaty_registry.outbound as outbound
+import treaty_registry.registry as registry
+from treaty_consensus import statement
+from treaty_consensus.log import note
+from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.note import sign
+from treaty_registry.keys import Operator, create_operator, load_operator
+from treaty_registry.log import checkpoints, fence
+from treaty_registry.settings import Settings
+from treaty_registry.storage import postgres
+
+from .connection import SimulatedPool, connect
+from .disk import SystemCalls
+from .witnesses import SimulatedNetwork
+
+
+class Blobs:
+    """A blob store that all processes share."""
+
+    room = None
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, bytes] = {}
+
+    @classmethod
+    def open(cls, folder: Any, url: str | None) -> Blobs:
+        """Return the store of the history."""
+        world = _current().world
+        if not hasattr(world, "blobs"):
+            world.blobs = cls()
+        store: Blobs = world.blobs
+        return store
+
+    def reader(self) -> Any:
+        """Return nothing: no history closes an epoch."""
+        return None
+
+    async def put(self, sha256: str, data: bytes) -> None:
+        """Store bytes."""
+        self._bytes[sha256] = data
+
+    async def get(self, sha256: str) -> bytes | None:
+        """Return bytes."""
+        return self._bytes.get(sha256)
+
+
+@cache
+def operator() -> Operator:
+    """Return the operator of every history."""
+    with tempfile.TemporaryDirectory() as folder:
+        create_operator(Path(folder) / "keys", ORIGIN)
+        return load_operator(Path(folder) / "keys")
+
+
+def _current() -> Any:
+    return asyncio.get_running_loop().process  # type: ignore[attr-defined]
+
+
+def _open_operator(settings: Settings) -> Operator:
+    if not settings.fence.exists():
+        fence.create_fence(settings.fence, ORIGIN)
+    return operator()
+
+
+def _sign(text: str, keys: Any, *, time: int) -> bytes:
+    process = _current()
+    process.world.sign(process, Checkpoint.parse(text), time)
+    return sign(text, keys, time=time)
+
+
+def _log(_logger: Any, level: str, event: dict[str, Any]) -> Any:
+    try:
+        process = _current()
+    except RuntimeError:  # a coroutine of a killed process is collected
+        raise structlog.DropEvent from None
+    if process.alive:
+        process.world.log(process, level, event.pop("event"), event)
+    raise structlog.DropEvent
+
+
+class _PublicKey(NamedTuple):
+    """A key that verifies a signature once: the same statements are signed in all histories, and several processes read them."""
+
+    key: bytes
+
+    @classmethod
+    def from_public_bytes(cls, key: bytes) -> _PublicKey:
+        return cls(key)
+
+    @lru_cache(maxsize=4096)  # noqa: B019 (the keys are few)
+    def verify(self, signature: bytes, text: bytes) -> None:
+        Ed25519PublicKey.from_public_bytes(self.key).verify(signature, text)
+
+
+class _Files:
+    """The system calls of the history that runs."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_current().world.files, name)
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Put the simulation in place during the block."""
+    operator()
+    before, hook, structure = sys.get_asyncgen_hooks(), sys.unraisablehook, structlog.get_config()
+    files: Any = _Files()
+    with ExitStack() as stack:
+        for target, name, stand_in in (
+            (asyncpg, "connect", connect),
+            (postgres, "Pool", SimulatedPool),
+            (fence, "os", files),
+            (fence, "fcntl", files),
+            (fence, "durable", files),
+            (checkpoints, "sign", _sign),
+            (outbound, "Network", SimulatedNetwork),
+            (registry, "BlobStore", Blobs),
+            (registry, "open_operator", _open_operator),
+            # So that a second of a processor holds more histories: each of these is the same work again.
+            (postgres, "_POLL", 0.25),
+            (postgres, "migrations", cache(postgres.migrations)),
+            (statement, "Ed25519PublicKey", _PublicKey),
+            (note, "Ed25519PublicKey", _PublicKey),
+        ):
+            stack.enter_context(patch.object(target, name, stand_in))
+        structlog.configure(processors=[_log])  # type: ignore[list-item]
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", RuntimeWarning)  # a killed process leaves coroutines that nothing awaits
+        # The coroutines of a killed process are collected, and their `finally` runs: nothing of it has an effect, and nothing of
+        # it is an error.
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=lambda _: None)
+        sys.unraisablehook = lambda _: None
+        # Everything that exists by now stays, so that collecting the rest of a history is fast.
+        gc.collect()
+        gc.freeze()
+        # `history.run` collects, after a history and never during one.
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
+            gc.collect()
+            gc.unfreeze()
+            sys.unraisablehook = hook
+            sys.set_asyncgen_hooks(*before)
+            structlog.configure(**structure)
+
+
+__all__ = ["Blobs", "SystemCalls", "operator", "simulated"]

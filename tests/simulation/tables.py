@@ -1,0 +1,129 @@
+"""The tables of the simulated PostgreSQL, and transactions at read committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import asyncpg
+
+Row: TypeAlias = dict[str, Any]
+Key: TypeAlias = tuple[Any, ...]
+
+COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "leaves": (("index", "leaf", "statement"), ("index",)),
+    "tiles": (("level", "index", "hashes"), ("level", "index")),
+    "head": (("single", "size", "root"), ("single",)),
+    "leadership": (("single", "term", "url"), ("single",)),
+    "facts": (("key", "fact"), ("key",)),
+    "blobs": (("sha256", "size", "index", "withdrawn"), ("sha256",)),
+    "pending_blobs": (("sha256", "size", "expires"), ("sha256",)),
+    "genesis": (("operator", "trusted_root"), ("operator",)),
+    "clock": (("index", "issued"), ("index",)),
+    "parameters": (("index", "statement", "electorate", "rule"), ("index",)),
+    "identities": (("did", "index", "statement", "document", "tenure", "keys"), ("did", "index")),
+    "grants": (("namespace", "grantee", "owner", "index", "ended"), ("namespace", "grantee", "index")),
+    "vouches": (("author", "subject", "seq", "index", "statement"), ("author", "subject")),
+    "ballots": (("topic", "did", "index", "statement", "tiers", "ended"), ("topic", "did", "index")),
+    "authors": (("did", "index", "kind"), ("did", "index")),
+}
+"""The columns of each table, in their order, and its primary key."""
+
+EMPTY_ROOT = bytes.fromhex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+
+
+class Wait(Exception):
+    """The statement waits for the row of the head, which another transaction has changed."""
+
+
+@dataclass
+class Tables:
+    """The committed rows, by table and primary key. `writer`: the open transaction that changed the head."""
+
+    rows: dict[str, dict[Key, Row]] = field(default_factory=dict)
+    writer: View | None = None
+
+    @classmethod
+    def new(cls) -> Tables:
+        """Return the tables as the migrations leave them."""
+        tables = cls({name: {} for name in COLUMNS})
+        tables.rows["head"][True,] = {"single": True, "size": 0, "root": EMPTY_ROOT}
+        tables.rows["leadership"][True,] = {"single": True, "term": 0, "url": ""}
+        return tables
+
+    def copy(self) -> Tables:
+        """Return a backup. Rows are never changed in place."""
+        return Tables({name: dict(rows) for name, rows in self.rows.items()})
+
+
+class View:
+    """One transaction at read committed: the newest committed rows, and its own changes above them."""
+
+    def __init__(self, tables: Tables, now: float = 0.0) -> None:
+        self._tables = tables
+        self._changes: dict[str, dict[Key, Row | None]] = {}
+        self.now = now
+
+    def get(self, table: str, *key: Any) -> Row | None:
+        """Return the row with this primary key."""
+        changed = self._changes.get(table)
+        if changed is not None and key in changed:
+            return changed[key]
+        return self._tables.rows[table].get(key)
+
+    def all(self, table: str) -> Iterator[Row]:
+        """Return all rows, in no order that a query promises."""
+        changed = self._changes.get(table)
+        if not changed:
+            return iter(list(self._tables.rows[table].values()))
+        merged: dict[Key, Row | None] = {**self._tables.rows[table], **changed}
+        return iter([row for row in merged.values() if row is not None])
+
+    def put(self, table: str, row: Row) -> None:
+        """Write a row in place of the one with its key."""
+        self._changes.setdefault(table, {})[tuple(row[name] for name in COLUMNS[table][1])] = row
+
+    def insert(self, table: str, *values: Any, on_conflict: Callable[[Row], Row | None] | None = None) -> None:
+        """Insert a row. `on_conflict` returns the row to write in place of an existing one, or None for nothing."""
+        names, key = COLUMNS[table]
+        row = dict(zip(names, (*values, *[None] * (len(names) - len(values))), strict=True))
+        before = self.get(table, *(row[name] for name in key))
+        if before is None:
+            if (
+                table == "leaves"
+                and row["statement"] is not None
+                and any(r["statement"] == row["statement"] for r in self.all(table))
+            ):
+                raise asyncpg.UniqueViolationError('duplicate key value violates unique constraint "leaves_statement_key"')
+            self.put(table, row)
+        elif on_conflict is None:
+            raise asyncpg.UniqueViolationError(f'duplicate key value violates unique constraint "{table}_pkey"')
+        elif (after := on_conflict(before)) is not None:
+            self.put(table, after)
+
+    def delete(self, table: str, row: Row) -> None:
+        """Delete a row."""
+        self._changes.setdefault(table, {})[tuple(row[name] for name in COLUMNS[table][1])] = None
+
+    def lock_head(self) -> None:
+        """Lock the row of the head until the end of this transaction. Raises `Wait` while another transaction holds it."""
+        if self._tables.writer not in (None, self):
+            raise Wait
+        self._tables.writer = self
+
+    def commit(self) -> None:
+        """Make the changes visible to all."""
+        for table, changed in self._changes.items():
+            for key, row in changed.items():
+                if row is None:
+                    self._tables.rows[table].pop(key, None)
+                else:
+                    self._tables.rows[table][key] = row
+        self.end()
+
+    def end(self) -> None:
+        """Release the locks of rows, and forget the changes."""
+        self._changes = {}
+        if self._tables.writer is self:
+            self._tables.writer = None

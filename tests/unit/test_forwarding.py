@@ -1,0 +1,129 @@
+"""The messages between nodes: only those of this log's nodes are taken, each once, and answers are the leader's own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import pytest
+from registries import Web, open_registry
+
+from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_consensus.sigstore_leaf import CertificateLeaf
+from treaty_registry.log.forwarding import HEADER, Forwarding
+from treaty_registry.log.leadership import Leadership
+from treaty_registry.log.proposals import LogPosition, Proposal
+from treaty_registry.log.sequencer import Uncertain
+from treaty_registry.registry import Registry
+
+LEAF = CertificateLeaf(b"a certificate").encode()
+
+
+@dataclass
+class Between:
+    """The network between a node and the leader, which a test may disturb. `sent`: the requests."""
+
+    registry: Registry
+    leader: Forwarding
+    sent: list[tuple[bytes, str]]
+    changed: bytes = b""
+
+    async def handle(self, request: httpx.Request) -> httpx.Response:
+        body, code = await request.aread(), request.headers[HEADER]
+        self.sent.append((body, code))
+        try:
+            proposals = self.leader.read(body, code)
+        except TreatyError as error:
+            return httpx.Response(503, text=error.code)
+        answer, own = self.leader.answer(await self.registry.sequencer.submit(proposals), code)
+        return httpx.Response(200, content=answer + self.changed, headers={HEADER: own})
+
+
+@dataclass
+class Both:
+    """A node that follows, and the leader's end."""
+
+    node: Forwarding
+    leader: Forwarding
+    between: Between
+    found: list[Leadership | None]
+
+
+@pytest.fixture
+async def both(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Both]:
+    async with open_registry(tmp_path / "registry", database, web) as registry:
+        text = (tmp_path / "registry" / "keys" / "log.key").read_text().strip()
+        yield made(registry, SignerKey.parse(text))
+
+
+def made(registry: Registry, key: SignerKey) -> Both:
+    found: list[Leadership | None] = [Leadership(registry.leader.term, "http://leader", 1, b"", b"", 0.0, True)]
+
+    async def adopt(note: bytes) -> None:
+        """The node is not served here."""
+
+    def end(http: httpx.AsyncClient, leader: object) -> Forwarding:
+        return Forwarding(
+            log_key=key,
+            clock_key=registry.clock_key,
+            http=http,
+            leader=leader,  # type: ignore[arg-type]
+            found=lambda: found[0],
+            adopt=adopt,
+        )
+
+    leader = end(httpx.AsyncClient(), registry.leader)
+    between = Between(registry, leader, [])
+    follower = end(httpx.AsyncClient(transport=httpx.MockTransport(between.handle)), Follower())
+    return Both(follower, leader, between, found)
+
+
+class Follower:
+    """What a node knows of itself that does not lead."""
+
+    leads = False
+    term = 0
+
+
+async def test_a_repeated_a_changed_and_a_foreign_request_change_nothing(both: Both) -> None:
+    registry = both.between.registry
+    (outcome,) = await both.node.send([Proposal(LEAF)])
+    assert isinstance(outcome, LogPosition)
+    size = registry.head.size
+    ((body, code),) = both.between.sent
+    for changed, under, refused in (
+        (body, code, "node.repeated"),
+        (body + b"\0", code, "node.code"),
+        (body, hashlib.sha256(body).hexdigest(), "node.code"),
+        (body, "", "node.code"),
+    ):
+        with pytest.raises(TreatyError) as error:
+            both.leader.read(changed, under)
+        assert error.value.code == refused
+    other = made(registry, SignerKey("other.example", KeyType.ED25519, bytes(32)))
+    with pytest.raises(TreatyError) as error:
+        other.leader.read(body, code)
+    assert error.value.code == "node.code"
+    assert registry.head.size == size
+
+
+async def test_a_leader_of_another_term_takes_nothing(both: Both) -> None:
+    size = both.between.registry.head.size
+    known = both.found[0]
+    assert known is not None
+    for found in (None, replace(known, led=False), replace(known, url=""), replace(known, term=known.term - 1)):
+        both.found[0] = found
+        with pytest.raises(Unavailable) as refused:
+            await both.node.send([Proposal(LEAF)])
+        assert refused.value.code == "log.not-leading"
+    assert both.between.registry.head.size == size
+
+
+async def test_an_answer_that_is_not_the_leaders_confirms_nothing(both: Both) -> None:
+    both.between.changed = b"\0"
+    with pytest.raises(Uncertain):
+        await both.node.send([Proposal(LEAF)])

@@ -1,0 +1,66 @@
+"""Texts that go to the log have no secrets and no personal data."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treaty_registry.telemetry.redaction import MAX_TEXT, redact, redacted
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("connect to postgresql://treaty:pa55word@db.example:5432/treaty failed", "pa55word"),
+        ("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----", "MHcCAQEE"),
+        ("-----BEGIN PRIVATE KEY-----\nMHcCAQEE (cut off)", "MHcCAQEE"),
+        ("PRIVATE+KEY+log.example+1234abcd+AbCdEf", "AbCdEf"),
+        ("Authorization: Bearer abcdefgh12345678", "abcdefgh12345678"),
+        ("{'token': 'abcdefgh'}", "abcdefgh"),
+        ("got eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl", "c2lnbmF0dXJl"),
+        ("This log knows no key of did:wba:alice.example:agents:bob.", "alice"),
+        ("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK refused", "z6Mkha"),
+        ("peer 192.0.2.7:443 left", "192.0.2.7"),
+        ("from [2001:db8::7]:443", "2001:db8"),
+        ("from ::1, closed", "::1"),
+    ],
+)
+def test_a_secret_in_a_text_is_removed(text: str, secret: str) -> None:
+    assert secret in text
+    assert secret not in redacted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the epoch 3 closed at 13:45:00",
+        "2026-11-23T13:45:00+00:00",
+        "version 1.2.3",
+        'File "/a/b.py", line 7, in serve',
+        "quota.prefix",
+    ],
+)
+def test_an_ordinary_text_stays(text: str) -> None:
+    assert redacted(text) == text
+
+
+@given(st.ip_addresses(), st.sampled_from(["{}", "to {}.", "({}, 443)", "[{}]:80", "a={} b"]))
+def test_no_address_stays(address: ipaddress.IPv4Address | ipaddress.IPv6Address, form: str) -> None:
+    assert str(address) not in redacted(form.format(address))
+
+
+def test_values_of_all_shapes_are_redacted_and_bounded() -> None:
+    value = {
+        "did:wba:a.example": ["192.0.2.7", {"deep": ("did:wba:a.example",)}],
+        "n": 7,
+        "none": None,
+        "error": ValueError("192.0.2.7"),
+    }
+    found = str(redact(value))
+    assert "a.example" not in found
+    assert "192.0.2.7" not in found
+    assert redact(7) == 7
+    assert len(redacted("x" * (2 * MAX_TEXT))) == MAX_TEXT

@@ -1,0 +1,76 @@
+"""The settings of `serve` are checked at its start: a wrong one ends it with a code and a fix, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from treaty_registry.cli import main
+
+WRONG = {
+    "settings.port": ("--port", "70000"),
+    "settings.quota": ("--quota", "-1"),
+    "settings.base-url": ("--base-url", "registry.example"),
+    "settings.database": ("--database", "mysql://user:secret@host/db"),
+    "settings.origin": ("--origin", "Registry.Example"),
+    "settings.tls": ("--tls-cert", "chain.pem"),
+    "settings.trusted-proxy": ("--trusted-proxy", "proxy"),
+    "settings.witness": ("--witness", "https://witness.example"),
+    "settings.blobs": ("--blobs", "s3:"),
+    "network.ca": ("--ca", "/nonexistent"),
+    "network.resolve": ("--resolve", "host"),
+}
+
+
+def refusal(capsys: pytest.CaptureFixture[str], data: Path, *options: str) -> dict[str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--data", str(data), "--json", *options])
+    assert ended.value.code == 1
+    error: dict[str, str] = json.loads(capsys.readouterr().out)["error"]
+    assert not list(data.glob("[!.]*")), "nothing was made"
+    return error
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_a_wrong_option_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, code: str) -> None:
+    error = refusal(capsys, tmp_path, *WRONG[code])
+    assert (error["code"], "secret" in error["message"]) == (code, False)
+    assert error["fix"]
+
+
+@pytest.mark.parametrize("quota", ["0", "nan", "inf"])
+def test_a_factor_of_quotas_is_positive(capsys: pytest.CaptureFixture[str], tmp_path: Path, quota: str) -> None:
+    assert refusal(capsys, tmp_path, "--quota", quota)["code"] == "settings.quota"
+
+
+def test_a_variable_is_read_and_its_option_comes_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TREATY_REGISTRY_QUOTA", "-2")
+    assert "-2" in refusal(capsys, tmp_path)["message"]
+    assert "-3" in refusal(capsys, tmp_path, "--quota", "-3")["message"]
+
+
+def test_a_variable_has_several_values(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TREATY_REGISTRY_TRUSTED_PROXY", "10.0.0.7 proxy")
+    error = refusal(capsys, tmp_path)
+    assert error["code"] == "settings.trusted-proxy" and "'proxy'" in error["message"]
+
+
+def test_an_unknown_variable_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TREATY_REGISTRY_WITNES", "https://witness.example#key")
+    error = refusal(capsys, tmp_path)
+    assert error["code"] == "settings.variable" and "TREATY_REGISTRY_WITNESS" in error["fix"]
+
+
+def test_an_empty_variable_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CA", "BASE_URL", "TLS_CERT", "WITNESS"):
+        monkeypatch.setenv(f"TREATY_REGISTRY_{name}", "")
+    monkeypatch.setenv("TREATY_REGISTRY_QUOTA", "-2")
+    assert refusal(capsys, tmp_path)["code"] == "settings.quota"
