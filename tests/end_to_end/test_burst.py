@@ -13,13 +13,14 @@ from depth import FULL
 from meetings import LAPTOP
 from sandboxed import write_project
 
-from treaty_client import Agent, AgentConfig, Capacity, Identity, Passivation, Policy, SessionTimeouts
+from treaty_client import Agent, AgentConfig, Capacity, Identity, Passivation, Policy, SandboxLimits, SessionTimeouts
 from treaty_client.protocols.local import LocalProtocols
 
 DECLARED = Path(__file__).parents[2] / "protocols" / "product-info" / "1.1"
 BURST = 200 if FULL else 60
 # The sandboxes of both sides start on one machine, which may be busy with other tests.
 PATIENT = SessionTimeouts(connect=300, hello=60, code=120)
+UNHURRIED = SandboxLimits(start=120, load=60, event=60)
 
 
 @asynccontextmanager
@@ -29,7 +30,9 @@ async def two_agents(home: Path, folder: Path, **options: Any) -> AsyncIterator[
     async with AsyncExitStack() as stack:
         buyer, shop = [
             await stack.enter_async_context(
-                Agent(Identity.create(), protocols, AgentConfig(Policy(), PATIENT, home=home / name, **options))
+                Agent(
+                    Identity.create(), protocols, AgentConfig(Policy(), PATIENT, sandbox=UNHURRIED, home=home / name, **options)
+                )
             )
             for name in ("buyer", "shop")
         ]
