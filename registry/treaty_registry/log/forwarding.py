@@ -40,9 +40,7 @@ from .sequencer import Uncertain, unavailable
 PATH = "/nodes/proposals"
 HEADER = "Treaty-Node"
 MAX_REQUEST = 4 * 1024 * 1024
-"""Bytes of a request."""
-MOST = 3 * 1024 * 1024
-"""Bytes of leaves in a request: the rest is for keys and facts."""
+"""Bytes of a request: of its leaves, and of their keys and facts."""
 _MAX_ANSWER = 16 * 1024 * 1024  # 256 proofs and their notes take less
 _LOOK = 0.2  # seconds between two looks whether the leader that is asked still leads
 PATIENCE = 10.0

@@ -138,7 +138,7 @@ class Node:
         if found.note:
             await self.adopt(found.note, found.witnessed)
         if not found.led:
-            # Quickly, because nobody writes until then. Of several nodes that try, PostgreSQL gives the lock to one.
+            # Quickly, because no process writes until then. Of several nodes that try, PostgreSQL gives the lock to one.
             await self._lead()
         elif found.silent > SILENT:
             _log.error("the leader stands still and is replaced", url=found.url, seconds=found.silent)

@@ -50,7 +50,7 @@ _AGAIN = 0.5  # seconds to wait for the lock: PostgreSQL needs a moment to notic
 _WITHOUT_LEADER = 8.0
 """Seconds that a node's proposals wait for a leader, which is longer than it takes to replace one that stands still."""
 _LOOK = 0.1  # seconds between two tries to reach a leader
-_MOST_SENT = 3 * 1024 * 1024  # bytes of leaves that are sent to the leader together
+_MOST_SENT = 3 * 1024 * 1024  # bytes of leaves that are sent to the leader together, in a request of 4 MiB
 _SLOW = 1.0  # seconds; a failed attempt that took longer makes later writes fail at once
 
 _log = structlog.get_logger(__name__)

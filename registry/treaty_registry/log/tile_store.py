@@ -80,7 +80,7 @@ class TileStore:
                 await limit.acquire()
                 group.create_task(self._create(tile, head)).add_done_callback(lambda _: limit.release())
         try:
-            # Last: whoever reads the checkpoint finds everything below it.
+            # Last: a reader of the checkpoint finds everything below it.
             await self._put("checkpoint", head.note, mode, _FOR_SECONDS)
         except (PreconditionError, AlreadyExistsError):
             return  # another leader was quicker
