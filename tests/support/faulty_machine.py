@@ -180,6 +180,10 @@ class FaultyMachine:
 
     async def heal(self) -> None:
         """End every fault, and start again what has ended."""
+        # PostgreSQL restarts itself after a failed fsync. When its recovery fails in the same way, release 18 can wait for ever for
+        # its I/O workers. Its operator ends it then.
+        if self.database.calls.get("sync_error"):
+            await asyncio.to_thread(self.database.kill)
         for calls in (self.calls, self.database.calls):
             calls.set(write_error=0, sync_error=0, slow=0, hold=0, ahead=0)
         if self.database.suspended:
