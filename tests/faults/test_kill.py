@@ -19,6 +19,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from depth import FULL
 from did_host import did_host
 from fault_oracle import Seen, judge
 from registries import blob, publication
@@ -27,7 +28,7 @@ from signers import NOW, Signer, domain_signer, key_signer
 
 from treaty_consensus import canonical, kinds
 
-KILLS = 52
+KILLS = 52 if FULL else 20
 PUBLISHERS = 2
 VOTERS = [domain_signer(f"voter-{number}.example") for number in range(8)]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from depth import FULL
 from mirrors import PROGRAM, MirrorProcess, differences, mirror_process, until
 from registries import blob, publication
 from registry_process import Server, empty
@@ -26,7 +27,7 @@ from treaty_consensus import canonical, kinds
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import text_of
 
-KILLS = 12
+KILLS = 12 if FULL else 4
 WRITER = key_signer("a writer of a mirrored log")
 
 
