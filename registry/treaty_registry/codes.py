@@ -141,6 +141,7 @@ class RegistryLogCode(Code):
 
 
 class RegistryMirrorCode(Code):
+    ALIVE = "mirror.alive", "The registry of the mirror to be promoted still signs.", Conflict
     BEHIND = "mirror.behind", "The mirror could not follow its registry for two minutes.", Unavailable
     BLOB = "mirror.blob", "The registry does not serve a blob that a logged statement names.", Unavailable
     DIRECTORY = (

@@ -122,8 +122,8 @@ class Leader:
 
     def follow(self, head: Head) -> None:
         """Serve a head that another process has released. It is not before the one that is served now."""
-        # A leader that hears of a larger head was replaced. It must not commit on top of a head that it did not make. Also while it
-        # takes over, when it has read the smaller one.
+        # A leader that hears of a larger head was replaced. It must not commit on top of a head that it did not make. Nor may one
+        # that takes over, and has read the smaller head.
         if self._connection is not None and self.head is not None and head.size > self.head.size:
             self.resign()
         if not self.leads:
