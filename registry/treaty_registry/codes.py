@@ -92,6 +92,7 @@ class KeysCode(Code):
 
 
 class NodeCode(Code):
+    ADDRESS = "node.address", "Another node of the registry has the address of this one.", Conflict
     CODE = "node.code", "The request comes from no node of this registry.", Unauthorized
     REPEATED = "node.repeated", "The request of a node was taken before.", Conflict
     REQUEST = "node.request", "The bytes are not a request of a node.", Malformed
