@@ -226,6 +226,7 @@ class SettingsCode(Code):
     BASE_URL = "settings.base-url", "Agents cannot use the URL as the address of a registry.", Malformed
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
     DATABASE = "settings.database", "The URL of the database is not one of PostgreSQL.", Malformed
+    HEAD = "settings.head", "The URL names no object for the record of the newest signed head.", Malformed
     NODE = "settings.node", "The settings of a node are missing or do not fit.", Malformed
     METRICS_ADDRESS = "settings.metrics-address", "The text is no address for metrics.", Malformed
     ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
