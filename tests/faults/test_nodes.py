@@ -128,10 +128,11 @@ async def test_a_node_with_the_address_of_the_leader_does_not_start(
     tmp_path: Path, database: str, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry_module, "_PATIENCE", 0.5)
-    shared = {"blobs": f"file://{tmp_path}/blobs", "head": f"file://{tmp_path}/head", "node": "http://127.0.0.1:9"}
+    blobs, head = f"file://{tmp_path}/blobs", f"file://{tmp_path}/head"
 
-    def node(name: str) -> AbstractAsyncContextManager[Registry]:
-        return Registry.open(replace(settings_for(tmp_path / name, database), **shared), resolve=web.resolve)
+    def node(name: str, url: str = "http://127.0.0.1:9") -> AbstractAsyncContextManager[Registry]:
+        settings = replace(settings_for(tmp_path / name, database), blobs=blobs, head=head, node=url)
+        return Registry.open(settings, resolve=web.resolve)
 
     async with node("one") as leader:
         assert await leader.is_ready()
@@ -141,6 +142,5 @@ async def test_a_node_with_the_address_of_the_leader_does_not_start(
                 pass
         assert refused.value.code == "node.address"
         assert await leader.is_ready()
-        shared["node"] = "http://127.0.0.1:19"
-        async with node("two") as follower:
+        async with node("two", "http://127.0.0.1:19") as follower:
             assert follower.head.size == leader.head.size
