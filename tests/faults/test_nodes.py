@@ -11,8 +11,10 @@ import random
 import secrets
 import shutil
 import signal
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -121,6 +123,25 @@ async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
                 answer = await http.post("/nodes/proposals", content=b"\x94\x01", headers=headers)  # type: ignore[arg-type]
                 assert (answer.status_code, answer.json()["code"]) == (401, "node.code"), answer.text
         assert int((await get(made.nodes[0].port, "/checkpoint")).text.split("\n")[1]) == 2
+
+
+async def test_a_leader_whose_clock_is_wrong_gives_the_lead_to_another_node(tmp_path: Path, database: str, web: Web) -> None:
+    blobs, head, wrong = f"file://{tmp_path}/blobs", f"file://{tmp_path}/head", [0]
+
+    def node(name: str, port: int, clock: Callable[[], datetime]) -> AbstractAsyncContextManager[Registry]:
+        url = f"http://127.0.0.1:{port}"
+        settings = replace(settings_for(tmp_path / name, database), blobs=blobs, head=head, node=url)
+        return Registry.open(settings, resolve=web.resolve, clock=clock)
+
+    async with node("one", 9, lambda: datetime.fromtimestamp(NOW - wrong[0], UTC)) as one:
+        shutil.copytree(tmp_path / "one" / "keys", tmp_path / "two" / "keys")
+        async with node("two", 19, lambda: datetime.fromtimestamp(NOW, UTC)) as two:
+            assert one.leader.leads and not two.leader.leads
+            wrong[0] = 3600
+            async with asyncio.timeout(WITHIN):
+                while not (two.leader.leads and await two.is_ready()):  # noqa: ASYNC110 (a background task)
+                    await asyncio.sleep(0.05)
+            assert not one.leader.leads and not await one.is_ready()
 
 
 @pytest.mark.threat(290)
