@@ -5,9 +5,9 @@ head, after it has verified the signatures of the note and computed the root fro
 NOTIFY, or else within `POLL` seconds. A node that does not reach PostgreSQL goes on serving the head that it has.
 
 A node that finds the leader's lock free takes the lead, if its clock is right. A leader whose clock is wrong gives it up.
-PostgreSQL frees the lock of a process that died, and of a machine that does not answer. A leader that stands still keeps its lock,
-so after `SILENT` seconds without a sign of it the others end its connection. If it goes on later, it can neither commit nor record
-a head.
+PostgreSQL frees the lock of a process that died, and of a machine that does not answer. A leader that stands still keeps its
+lock, so after `SILENT` seconds without a sign of it the others end its connection. If it goes on later, it can neither commit nor
+record a head.
 """
 
 from __future__ import annotations
