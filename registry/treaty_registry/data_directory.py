@@ -12,7 +12,7 @@ from treaty_consensus.log.checkpoint import Checkpoint
 
 from .codes import KeysCode, RegistryMirrorCode
 from .keys import Operator, create_operator, load_operator
-from .log.fence import Fence, HeadRecord, create_fence, read_fence
+from .log.fence import Fence, HeadRecord, create_fence, read_fence, restore_fence
 from .log.stored_fence import StoredFence
 from .settings import MIRROR_MARK, Settings
 from .storage.embedded import embedded_postgres
@@ -80,6 +80,15 @@ def read_record(settings: Settings, origin: str) -> Checkpoint:
     if settings.head_object is not None:
         return StoredFence(settings.head_object, origin).record
     return read_fence(settings.fence, origin)
+
+
+def restore_record(settings: Settings, record: Checkpoint) -> None:
+    """Record the head of a log that was brought back. Blocking. Raises as `restore_fence` and `StoredFence.restore`."""
+    if settings.head_object is not None:
+        StoredFence.restore(settings.head_object, record)
+    else:
+        settings.fence.parent.mkdir(parents=True, exist_ok=True)
+        restore_fence(settings.fence, record)
 
 
 def _create_record(settings: Settings, origin: str) -> None:

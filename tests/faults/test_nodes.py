@@ -9,15 +9,24 @@ import asyncio
 import os
 import random
 import secrets
+import shutil
 import signal
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 from depth import FULL
 from node_processes import WITHIN, Clients, Cluster, cluster, get, leaf, post, until_size
-from registries import grant
+from registries import Web, grant, settings_for
 from signers import NOW, ORIGIN, key_signer
+
+from treaty_consensus.errors import Conflict
+from treaty_registry import registry as registry_module
+from treaty_registry.registry import Registry
 
 
 async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Path) -> None:
@@ -114,3 +123,45 @@ async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
                 answer = await http.post("/nodes/proposals", content=b"\x94\x01", headers=headers)  # type: ignore[arg-type]
                 assert (answer.status_code, answer.json()["code"]) == (401, "node.code"), answer.text
         assert int((await get(made.nodes[0].port, "/checkpoint")).text.split("\n")[1]) == 2
+
+
+async def test_a_leader_whose_clock_is_wrong_gives_the_lead_to_another_node(tmp_path: Path, database: str, web: Web) -> None:
+    blobs, head, wrong = f"file://{tmp_path}/blobs", f"file://{tmp_path}/head", [0]
+
+    def node(name: str, port: int, clock: Callable[[], datetime]) -> AbstractAsyncContextManager[Registry]:
+        url = f"http://127.0.0.1:{port}"
+        settings = replace(settings_for(tmp_path / name, database), blobs=blobs, head=head, node=url)
+        return Registry.open(settings, resolve=web.resolve, clock=clock)
+
+    async with node("one", 9, lambda: datetime.fromtimestamp(NOW - wrong[0], UTC)) as one:
+        shutil.copytree(tmp_path / "one" / "keys", tmp_path / "two" / "keys")
+        async with node("two", 19, lambda: datetime.fromtimestamp(NOW, UTC)) as two:
+            assert one.leader.leads and not two.leader.leads
+            wrong[0] = 3600
+            async with asyncio.timeout(WITHIN):
+                while not (two.leader.leads and await two.is_ready()):  # noqa: ASYNC110 (a background task)
+                    await asyncio.sleep(0.05)
+            assert not one.leader.leads and not await one.is_ready()
+
+
+@pytest.mark.threat(290)
+async def test_a_node_with_the_address_of_the_leader_does_not_start(
+    tmp_path: Path, database: str, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "_PATIENCE", 0.5)
+    blobs, head = f"file://{tmp_path}/blobs", f"file://{tmp_path}/head"
+
+    def node(name: str, url: str = "http://127.0.0.1:9") -> AbstractAsyncContextManager[Registry]:
+        settings = replace(settings_for(tmp_path / name, database), blobs=blobs, head=head, node=url)
+        return Registry.open(settings, resolve=web.resolve)
+
+    async with node("one") as leader:
+        assert await leader.is_ready()
+        shutil.copytree(tmp_path / "one" / "keys", tmp_path / "two" / "keys")
+        with pytest.raises(Conflict) as refused:
+            async with node("two"):
+                pass
+        assert refused.value.code == "node.address"
+        assert await leader.is_ready()
+        async with node("two", "http://127.0.0.1:19") as follower:
+            assert follower.head.size == leader.head.size

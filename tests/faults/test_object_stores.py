@@ -18,6 +18,7 @@ from object_server import ENVIRONMENT, object_server, objects
 from signers import ORIGIN
 
 from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
 from treaty_registry.log.clock import SignedTime
 from treaty_registry.log.stored_fence import StoredFence
@@ -68,6 +69,16 @@ def test_a_record_is_made_once_and_is_of_one_log(store: None) -> None:
     StoredFence(HEAD, ORIGIN).advance(1, root(1))
     assert code(StoredFence.create, HEAD, ORIGIN) == "fence.exists"
     assert code(StoredFence, HEAD, "other.example") == "fence.other-log"
+
+
+def test_the_record_of_a_restored_log_never_replaces_a_later_one(store: None) -> None:
+    brought = Checkpoint(ORIGIN, 3, root(3), (SignedTime(100).format(),))
+    for _ in range(2):
+        StoredFence.restore(HEAD, brought)
+        assert StoredFence(HEAD, ORIGIN).record == brought
+    StoredFence(HEAD, ORIGIN).advance(4, root(4))
+    assert code(StoredFence.restore, HEAD, brought) == "fence.behind"
+    assert StoredFence(HEAD, ORIGIN).record.size == 4
 
 
 class Careless(BaseHTTPRequestHandler):

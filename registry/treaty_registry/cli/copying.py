@@ -10,9 +10,8 @@ from rich.markup import escape
 
 from treaty_client.network.hosts import Network
 
-from ..data_directory import running_database
+from ..data_directory import read_record, running_database
 from ..keys import load_operator
-from ..log.fence import read_fence
 from ..operator.backup import BackedUp, back_up
 from ..operator.restore import Restored, SignedHeads
 from ..operator.restore import restore as restore_log
@@ -37,7 +36,7 @@ def backup(folder: Path, /, *, options: Options = Options()) -> None:
         settings = options.settings
         operator = await asyncio.to_thread(load_operator, settings.keys)
         # Before the database: beside a live registry the record moves on, and must not be ahead of the rows that are read.
-        record = await asyncio.to_thread(read_fence, settings.fence, operator.origin)
+        record = await asyncio.to_thread(read_record, settings, operator.origin)
         blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
         async with running_database(settings) as url, connect(url) as connection:
             return await back_up(connection, blobs, operator, settings.keys, record, folder)
@@ -54,6 +53,7 @@ def restore(
     last_head: Path | None = None,
     witness: tuple[str, ...] = (),
     mirror: str | None = None,
+    accept_size: int | None = None,
     resolve: tuple[str, ...] = (),
     ca: Path | None = None,
     options: Options = Options(),
@@ -70,6 +70,8 @@ def restore(
         URL#KEY: a witness of the log, which shows the heads that it cosigned. May be repeated.
     mirror
         The URL of a mirror of the log, to fetch the leaves that the backup lacks.
+    accept_size
+        The number of leaves that people confirm, if neither the record nor a witness shows the newest head.
     resolve
         HOST=IP:PORT: reach the host of a witness or mirror there. May be repeated.
     ca
@@ -79,7 +81,7 @@ def restore(
     async def bring_back() -> Restored:
         settings = options.settings
         network = Network.parse(resolve, ca)
-        evidence = SignedHeads(last_head, tuple(map(WitnessName.parse, witness)))
+        evidence = SignedHeads(last_head, tuple(map(WitnessName.parse, witness)), accept_size)
         async with running_database(settings) as url:
             return await restore_log(folder, settings, url, evidence, mirror, network)
 
