@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
+import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,12 +16,16 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from depth import FULL
 from node_processes import WITHIN, Clients, cluster, get, leaf, post, until_size
 from object_server import ENVIRONMENT, object_server, objects
+from registry_process import PROGRAM
 from signers import ORIGIN
 
 from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
+from treaty_registry.data_directory import record_at
 from treaty_registry.log.clock import SignedTime
 from treaty_registry.log.stored_fence import StoredFence
 
@@ -68,6 +75,32 @@ def test_a_record_is_made_once_and_is_of_one_log(store: None) -> None:
     StoredFence(HEAD, ORIGIN).advance(1, root(1))
     assert code(StoredFence.create, HEAD, ORIGIN) == "fence.exists"
     assert code(StoredFence, HEAD, "other.example") == "fence.other-log"
+
+
+def test_the_record_of_a_restored_log_advances_the_one_in_the_store(store: None) -> None:
+    record = Checkpoint(ORIGIN, 3, root(3), (SignedTime(100).format(),))
+    for _ in range(2):
+        StoredFence.restore(HEAD, record)
+        assert record_at(HEAD, ORIGIN) == record
+    assert code(StoredFence.restore, HEAD, Checkpoint(ORIGIN, 2, root(2))) == "fence.behind"
+    assert code(StoredFence.restore, HEAD, Checkpoint(ORIGIN, 3, root(4))) == "fence.behind"
+    assert record_at(HEAD, ORIGIN) == record
+
+
+@pytest.mark.skipif(not FULL, reason="three starts of PostgreSQL (make test-deep)")
+def test_a_log_with_its_record_in_the_store_is_backed_up_and_brought_back(store: None, data: Path) -> None:
+    def run(*arguments: object) -> dict[str, object]:
+        done = subprocess.run([PROGRAM, *map(str, arguments), "--json"], capture_output=True, timeout=120, check=False)
+        found: dict[str, object] = json.loads(done.stdout)
+        return found
+
+    stores = STORES[:4]
+    assert run("init", "--origin", ORIGIN, "--data", data / "lost", *stores)["size"] == 2
+    assert run("backup", data / "backup", "--data", data / "lost", *stores)["size"] == 2
+    shutil.rmtree(data / "lost")
+    restored = run("restore", data / "backup", "--data", data / "new", *stores, "--last-head", HEAD)
+    assert (restored["size"], restored["missing"]) == (2, [])
+    assert run("audit", "--data", data / "new", *stores)["findings"] == []
 
 
 class Careless(BaseHTTPRequestHandler):

@@ -226,7 +226,7 @@ def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFix
     assert (status, json.loads(out)["error"]["code"]) == (1, "settings.other-origin")
 
 
-@pytest.mark.parametrize("command", ["decide", "audit"])
+@pytest.mark.parametrize("command", ["decide", "audit", "migrate", "rebuild", "parameters"])
 def test_without_a_log_it_says_how_to_make_one(data: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, command, "--data", str(data))
     assert status == 1

@@ -10,9 +10,8 @@ from rich.markup import escape
 
 from treaty_client.network.hosts import Network
 
-from ..data_directory import running_database
+from ..data_directory import check_log, read_record, running_database
 from ..keys import load_operator
-from ..log.fence import read_fence
 from ..operator.backup import BackedUp, back_up
 from ..operator.restore import Restored, SignedHeads
 from ..operator.restore import restore as restore_log
@@ -35,9 +34,10 @@ def backup(folder: Path, /, *, options: Options = Options()) -> None:
 
     async def copy() -> BackedUp:
         settings = options.settings
+        check_log(settings)
         operator = await asyncio.to_thread(load_operator, settings.keys)
         # Before the database: beside a live registry the record moves on, and must not be ahead of the rows that are read.
-        record = await asyncio.to_thread(read_fence, settings.fence, operator.origin)
+        record = await asyncio.to_thread(read_record, settings, operator.origin)
         blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
         async with running_database(settings) as url, connect(url) as connection:
             return await back_up(connection, blobs, operator, settings.keys, record, folder)
@@ -51,7 +51,7 @@ def restore(
     folder: Path,
     /,
     *,
-    last_head: Path | None = None,
+    last_head: str | None = None,
     witness: tuple[str, ...] = (),
     mirror: str | None = None,
     resolve: tuple[str, ...] = (),
@@ -65,7 +65,7 @@ def restore(
     folder
         The folder of the backup.
     last_head
-        The file `head` of the lost registry, which shows every head that was signed.
+        The record of the lost registry, which shows every head that was signed: its file `head`, or the URL of its `--head`.
     witness
         URL#KEY: a witness of the log, which shows the heads that it cosigned. May be repeated.
     mirror
@@ -80,8 +80,7 @@ def restore(
         settings = options.settings
         network = Network.parse(resolve, ca)
         evidence = SignedHeads(last_head, tuple(map(WitnessName.parse, witness)))
-        async with running_database(settings) as url:
-            return await restore_log(folder, settings, url, evidence, mirror, network)
+        return await restore_log(folder, settings, evidence, mirror, network)
 
     done = run(bring_back())
     lines = [f"The blob {sha256} is in no copy." for sha256 in done.missing]

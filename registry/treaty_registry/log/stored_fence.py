@@ -68,6 +68,16 @@ class StoredFence:
             raise _silent(url, error) from error
         _check_conditions(store, key, text, url)
 
+    @classmethod
+    def restore(cls, url: str, record: Checkpoint) -> None:
+        """Record the head of a restored log, as `restore_fence` does, or advance the record there. Raises as `advance`."""
+        try:
+            found = cls(url, record.origin)
+        except NotFound:
+            cls.create(url, record.origin)
+            found = cls(url, record.origin)
+        found.advance(record.size, record.root, signed_time(record))
+
     @property
     def signed(self) -> SignedTime | None:
         """See `HeadRecord`."""

@@ -16,7 +16,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -30,10 +30,9 @@ from treaty_consensus.log.note import MAX_NOTE_BYTES
 from treaty_consensus.log.witness import Quorum
 
 from ..codes import RegistryMirrorCode
-from ..data_directory import running_database
+from ..data_directory import record_at, restore_record, running_database
 from ..keys import Operator, load_operator
 from ..log.clock import SignedTime
-from ..log.fence import Fence, create_fence, read_fence
 from ..settings import Settings, WitnessName
 from .directory import MirrorDirectory
 from .tables import MirrorTables
@@ -41,10 +40,11 @@ from .tables import MirrorTables
 
 @dataclass(frozen=True)
 class Completeness:
-    """The reasons to believe that nothing newer was signed. `record`: a copy of the registry's `DATA/head`. `witnesses`: those
+    """The reasons to believe that nothing newer was signed. `record`: the path or URL of a copy of
+    the registry's `DATA/head`. `witnesses`: those
     that cosigned the log. `size`: the number of leaves that people confirm."""
 
-    record: Path | None = None
+    record: str | None = None
     witnesses: Sequence[WitnessName] = ()
     size: int | None = None
 
@@ -109,7 +109,7 @@ async def _stored(settings: Settings, directory: MirrorDirectory, operator: Oper
 async def _check_newest(head: Checkpoint, evidence: Completeness, operator: Operator, network: Network) -> None:
     known: list[tuple[str, Checkpoint]] = []
     if evidence.record is not None:
-        known.append((str(evidence.record), read_fence(evidence.record, operator.origin)))
+        known.append((evidence.record, await asyncio.to_thread(record_at, evidence.record, operator.origin)))
     for witness in evidence.witnesses:
         found = await _cosigned(witness, operator, network)
         if found is not None:
@@ -153,14 +153,8 @@ async def _cosigned(witness: WitnessName, operator: Operator, network: Network) 
 def _sign_here(settings: Settings, keys: Path, head: SignedCheckpoint) -> None:
     """Write the record of signed heads, then the keys. Durable on return."""
     checkpoint = head.checkpoint
-    # An attempt that was interrupted left this record. Nothing was signed by it.
-    settings.fence.unlink(missing_ok=True)
-    create_fence(settings.fence, checkpoint.origin)
-    fence = Fence(settings.fence, checkpoint.origin)
-    try:
-        fence.advance(checkpoint.size, checkpoint.root, SignedTime(head.time) if head.time is not None else None)
-    finally:
-        fence.close()
+    time = (SignedTime(head.time).format(),) if head.time is not None else ()
+    restore_record(settings, replace(checkpoint, extensions=time))
     staging = settings.data / ".keys"
     shutil.rmtree(staging, ignore_errors=True)
     shutil.copytree(keys, staging)

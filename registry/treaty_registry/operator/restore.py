@@ -36,10 +36,10 @@ from treaty_consensus.log.tiles import TreeEdge
 from treaty_consensus.log.witness import AddCheckpoint
 
 from ..codes import BackupCode
+from ..data_directory import record_at, restore_record, running_database
 from ..keys import load_operator
 from ..log import tables as log_tables
 from ..log.entry import Entry
-from ..log.fence import read_fence, restore_fence
 from ..settings import Settings, WitnessName
 from ..storage.blobs import BlobStore
 from ..storage.postgres import Connection, connect, lead, migrate
@@ -54,9 +54,10 @@ _STATEMENT_START = b'{"payload":'
 
 @dataclass(frozen=True)
 class SignedHeads:
-    """Where the newest signed head of the lost registry can be learnt. `head`: its record. `witnesses`: those of its log."""
+    """Where the newest signed head of the lost registry can be learnt. `head`: the path or URL of its record. `witnesses`: those
+    of its log."""
 
-    head: Path | None = None
+    head: str | None = None
     witnesses: Sequence[WitnessName] = ()
 
 
@@ -71,9 +72,7 @@ class Restored:
     missing: list[str]
 
 
-async def restore(
-    backup: Path, settings: Settings, database: str, evidence: SignedHeads, mirror: str | None, network: Network
-) -> Restored:
+async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirror: str | None, network: Network) -> Restored:
     """Make a data directory and fill an empty database from a backup.
 
     `mirror`: the URL of a mirror of the log, which has leaves that the backup lacks.
@@ -84,11 +83,13 @@ async def restore(
     """
     if settings.keys.exists():
         raise _not_empty(f"{settings.keys} exists")
+    # Written last by a backup, so a folder without it has none.
+    if not (backup / "checkpoint").exists():
+        raise NotFound(BackupCode.NONE, f"{backup} holds no complete backup.", fix="Name the folder of `treaty-registry backup`.")
     operator = await asyncio.to_thread(load_operator, backup / "keys")
     copy = Mirror(backup, operator.log_key.verifier, backup / "evidence")
     signed = await asyncio.to_thread(copy.checkpoint)
-    if signed is None:
-        raise NotFound(BackupCode.NONE, f"{backup} holds no complete backup.", fix="Name the folder of `treaty-registry backup`.")
+    assert signed is not None, "its file was there"
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(RegistryClient(mirror, network)) if mirror else None
         had = signed.checkpoint.size
@@ -99,8 +100,10 @@ async def restore(
         source = _BlobSource(
             BlobStore.open(settings.data / "blobs", settings.blobs), BlobStore.open(backup / "blobs", None), client
         )
-        await _fill(database, copy, head, source)
-    await asyncio.to_thread(restore_fence, settings.fence, replace(head, extensions=time))
+        # Not earlier: a refusal leaves no embedded database behind.
+        async with running_database(settings) as database:
+            await _fill(database, copy, head, source)
+    await asyncio.to_thread(restore_record, settings, replace(head, extensions=time))
     # Last: a directory without keys does not start.
     await asyncio.to_thread(copy_keys, backup / "keys", settings.keys)
     return Restored(head.origin, head.size, head.root, head.size - had, sorted(source.missing))
@@ -121,7 +124,7 @@ async def _check_evidence(copy: Mirror, signed: SignedCheckpoint, evidence: Sign
             raise _behind(head, seen, f"The witness {witness.key.name} has cosigned")
     if evidence.head is None:
         return ()
-    record = await asyncio.to_thread(read_fence, evidence.head, head.origin)
+    record = await asyncio.to_thread(record_at, evidence.head, head.origin)
     if record.size > head.size:
         raise _behind(head, record.size, f"By {evidence.head} the log has signed")
     if await asyncio.to_thread(copy.root_at, record.size) != record.root:
