@@ -99,7 +99,7 @@ class Listening:
             if await self._takes_connections(serving):
                 # Not earlier, because the listening socket must exist.
                 guard.bound_unsent()
-                _log.info("listens", url=self.url, release=__version__)
+                _log.info("listens", port=self.port, tls=self.tls_cert is not None, release=__version__)
                 ready()
             with suppress(TimeoutError):  # requests that take longer than `_LAST_REQUESTS` are abandoned
                 await serving
