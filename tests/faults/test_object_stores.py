@@ -6,9 +6,7 @@ import asyncio
 import json
 import os
 import random
-import shutil
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,9 +14,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from depth import FULL
 from node_processes import WITHIN, Clients, cluster, get, leaf, post, until_size
 from object_server import ENVIRONMENT, object_server, objects
+from postgres_server import Postgres
 from registry_process import PROGRAM
 from signers import ORIGIN
 
@@ -87,20 +85,24 @@ def test_the_record_of_a_restored_log_advances_the_one_in_the_store(store: None)
     assert record_at(HEAD, ORIGIN) == record
 
 
-@pytest.mark.skipif(not FULL, reason="three starts of PostgreSQL (make test-deep)")
-def test_a_log_with_its_record_in_the_store_is_backed_up_and_brought_back(store: None, data: Path) -> None:
-    def run(*arguments: object) -> dict[str, object]:
-        done = subprocess.run([PROGRAM, *map(str, arguments), "--json"], capture_output=True, timeout=120, check=False)
-        found: dict[str, object] = json.loads(done.stdout)
+async def test_a_registry_of_one_machine_becomes_nodes_by_a_backup(store: None, data: Path, postgres: Postgres) -> None:
+    async def run(*arguments: object) -> dict[str, object]:
+        process = await asyncio.create_subprocess_exec(PROGRAM, *map(str, arguments), "--json", stdout=-1)
+        output, _ = await process.communicate()
+        found: dict[str, object] = json.loads(output)
         return found
 
-    stores = STORES[:4]
-    assert run("init", "--origin", ORIGIN, "--data", data / "lost", *stores)["size"] == 2
-    assert run("backup", data / "backup", "--data", data / "lost", *stores)["size"] == 2
-    shutil.rmtree(data / "lost")
-    restored = run("restore", data / "backup", "--data", data / "new", *stores, "--last-head", HEAD)
-    assert (restored["size"], restored["missing"]) == (2, [])
-    assert run("audit", "--data", data / "new", *stores)["findings"] == []
+    async with postgres.fresh() as one, postgres.fresh() as shared:
+        old, new = ("--data", data / "old", "--database", one), ("--data", data / "new", "--database", shared, *STORES[:4])
+        assert (await run("init", "--origin", ORIGIN, *old))["size"] == 2
+        assert (await run("backup", data / "backup", *old))["size"] == 2
+        assert "error" in await run("restore", data / "backup", *new, "--last-head", HEAD)
+        assert not (data / "new").exists() and not objects()
+        done = await run("restore", data / "backup", *new, "--last-head", data / "old" / "head")
+        assert (done["size"], done["missing"]) == (2, [])
+        # The record of the nodes is in the store, and a backup of theirs reads it there.
+        assert not (data / "new" / "head").exists() and record_at(HEAD, ORIGIN).size == 2
+        assert (await run("backup", data / "backup", *new))["leaves"] == 0
 
 
 class Careless(BaseHTTPRequestHandler):

@@ -86,5 +86,6 @@ def restore(
     lines = [f"The blob {sha256} is in no copy." for sha256 in done.missing]
     if last_head is None:
         lines.append("A head that was signed in the last second before the loss may have reached no witness.")
-    summary = f"{done.size} leaves of {done.origin}, {done.fetched} of them from the mirror; root {done.root.hex()}"
+    fetched = f", {done.fetched} of them from the mirror" if mirror else ""
+    summary = f"{done.size} leaves of {done.origin}{fetched}; root {done.root.hex()}"
     options.show(msgspec.to_builtins(done), f"[green]✓[/] {escape(summary)}", *map(escape, lines))
