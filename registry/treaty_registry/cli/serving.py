@@ -157,6 +157,7 @@ def witness(
         Print one JSON value instead of text.
     """
     observation.begin("treaty-witness")
+    check_variables(os.environ, serve)
     named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
     listening = Listening(host, port, tls.tls_cert, tls.tls_key)
 
@@ -203,6 +204,7 @@ def mirror(
         The URL of the registry in pages and refusals, if it is not the one that the registry names itself.
     """
     observation.begin("treaty-mirror")
+    check_variables(os.environ, serve)
     settings = replace(
         options.settings,
         host=host,
