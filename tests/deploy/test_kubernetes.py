@@ -109,10 +109,12 @@ def test_several_nodes_share_all_but_their_keys_which_are_secrets(built: dict[st
                 shutil.copy(path, tmp_path / name)
                 (tmp_path / name / path.name).chmod(0o440)
     *_, script = pod["initContainers"][0]["command"]
-    here = re.sub(r"(?<= )/(?=data|keys|authority)", f"{tmp_path}/", script)
+    here = re.sub(r"(?<= )/(?=data|keys|authority|next)", f"{tmp_path}/", script)
     for _ in range(2):  # a pod may run it again
         subprocess.run(["sh", "-ec", here], check=True)
-    assert load_operator(tmp_path / "data" / "keys").log_key == made.log_key
+        assert load_operator(tmp_path / "data" / "keys").log_key == made.log_key
+        shutil.copytree(tmp_path / "keys", tmp_path / "next", dirs_exist_ok=True)
+    assert (tmp_path / "data" / "keys" / "next" / "log.key").stat().st_mode & 0o077 == 0
 
 
 def test_every_setting_is_one(manifests: str) -> None:
