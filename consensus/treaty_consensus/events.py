@@ -32,7 +32,8 @@ from .protocol import parse_protocol_uri
 from .sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
 
 # The host of a URL of any scheme, without a user name and a port.
-_ALIAS_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@]*@)?([^/?#:@]+)")
+_ALIAS_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?([^/?#:@]+)")
+_NAMED = 8  # holders of a certificate that a sentence names
 
 SubjectKind: TypeAlias = Literal["did", "namespace", "domain", "topic", "protocol", "file"]
 
@@ -85,8 +86,11 @@ def _sigstore_event(index: int, leaf: bytes) -> LogEvent:
         return LogEvent(index, "unknown", id_, "This leaf is none of a registry's log.", frozenset())
     der = found.der if isinstance(found, CertificateLeaf) else found.certificate
     dids = certified_dids(der)
+    if dids is None:
+        return LogEvent(index, "unknown", id_, "The certificate in this leaf cannot be read.", frozenset())
     subjects = {subject for did in dids for subject in _of_did(did)}
-    holder = " and ".join(did.text for did in dids) or "an unknown holder"
+    names = [did.text for did in dids[:_NAMED]] + ([f"{len(dids) - _NAMED} more"] if len(dids) > _NAMED else [])
+    holder = " and ".join(names) or "an unknown holder"
     if isinstance(found, RekordLeaf):
         digest = found.digest.hex()
         said = f"A key that is certified for {holder} signed {short(digest)}."
@@ -95,18 +99,21 @@ def _sigstore_event(index: int, leaf: bytes) -> LogEvent:
     return LogEvent(index, "certificate", id_, said, frozenset(subjects))
 
 
-def certified_dids(der: bytes) -> tuple[Did, ...]:
-    """Return the DIDs that an X.509 certificate names as its subject, at most 8. Bytes that are none name no DID."""
+def certified_dids(der: bytes) -> tuple[Did, ...] | None:
+    """Return the DIDs that an X.509 certificate names as its subject. None: it cannot be read, so it may name any."""
     from cryptography import x509  # here: most readers of a log meet few certificates, and the import is slow
 
     try:
         certificate = x509.load_der_x509_certificate(der)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
-    except Exception:  # foreign bytes, in a parser whose errors have no common base
+    except x509.ExtensionNotFound:
         return ()
+    except Exception:  # foreign bytes, in a parser whose errors have no common base
+        return None
     found = []
-    for uri in uris[:8]:
+    # All of them: a verifier accepts a certificate by any of its names. A leaf bounds their number.
+    for uri in uris:
         try:
             found.append(parse_did(uri))
         except TreatyError:
@@ -143,7 +150,7 @@ def _of_alias(alias: str) -> Iterator[Subject]:
     with suppress(TreatyError):
         yield from _of_did(parse_did(alias))
     if match := _ALIAS_HOST.match(alias):
-        yield Subject("namespace", match[1].lower())
+        yield Subject("namespace", match[1].lower().rstrip("."))
 
 
 def _of_body(body: kinds.Body) -> Iterator[Subject]:

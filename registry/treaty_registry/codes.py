@@ -92,6 +92,7 @@ class KeysCode(Code):
 
 
 class NodeCode(Code):
+    ADDRESS = "node.address", "Another node of the registry has the address of this one.", Conflict
     CODE = "node.code", "The request comes from no node of this registry.", Unauthorized
     REPEATED = "node.repeated", "The request of a node was taken before.", Conflict
     REQUEST = "node.request", "The bytes are not a request of a node.", Malformed
@@ -141,6 +142,7 @@ class RegistryLogCode(Code):
 
 
 class RegistryMirrorCode(Code):
+    ALIVE = "mirror.alive", "The registry of the mirror to be promoted still signs.", Conflict
     BEHIND = "mirror.behind", "The mirror could not follow its registry for two minutes.", Unavailable
     BLOB = "mirror.blob", "The registry does not serve a blob that a logged statement names.", Unavailable
     DIRECTORY = (
@@ -224,6 +226,7 @@ class SettingsCode(Code):
     BASE_URL = "settings.base-url", "Agents cannot use the URL as the address of a registry.", Malformed
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
     DATABASE = "settings.database", "The URL of the database is not one of PostgreSQL.", Malformed
+    HEAD = "settings.head", "The URL names no object for the record of the newest signed head.", Malformed
     NODE = "settings.node", "The settings of a node are missing or do not fit.", Malformed
     METRICS_ADDRESS = "settings.metrics-address", "The text is no address for metrics.", Malformed
     ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed

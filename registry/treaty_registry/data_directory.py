@@ -93,6 +93,7 @@ def restore_record(settings: Settings, record: Checkpoint) -> None:
     if settings.head_object is not None:
         StoredFence.restore(settings.head_object, record)
     else:
+        settings.fence.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         restore_fence(settings.fence, record)
 
 

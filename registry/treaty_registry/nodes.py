@@ -37,6 +37,7 @@ class Nodes:
         """`url`: where the others reach this one. `keys`: of the log, which all nodes have, and of its clock. `lead`, `learned`:
         see `Node`."""
         log_key, clock_key = keys
+        self._url = url
         self._leader = leader
         self._http = network.client(timeout=PATIENCE)
         self._node = Node(
@@ -79,7 +80,7 @@ class Nodes:
     def led_elsewhere(self) -> Leadership | None:
         """Return who leads, if another node does and is alive."""
         found = self._node.found
-        alive = found is not None and found.led and found.url and found.silent <= SILENT
+        alive = found is not None and found.led and found.url not in ("", self._url) and found.silent <= SILENT
         return found if alive and not self._leader.leads else None
 
     async def close(self) -> None:

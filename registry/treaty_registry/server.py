@@ -35,8 +35,8 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     # Before the registry opens: a taken port must not cost a start and a stop of the database, and a mistake in a setting must
     # not leave a log behind.
     listening.check()
-    for url in (settings.blobs, settings.head, settings.tiles):
-        check_store(url)
+    for store in (settings.blobs, settings.tiles, settings.head_object):
+        check_store(store)
     with ended_by_sigterm():
         async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
             views = Views(registry)

@@ -29,7 +29,8 @@ from treaty_consensus.protocol import is_origin
 from .codes import SettingsCode
 from .connections import ConnectionLimits
 from .networks import TrustedProxies
-from .storage.objects import local_path
+from .storage.hosts import each_host
+from .storage.objects import local_path, shown
 
 MIRROR_MARK = "mirror.json"
 """The file of a data directory that is a mirror's (`mirroring.directory`). A registry never signs there."""
@@ -203,6 +204,8 @@ class Settings:
             raise Malformed(SettingsCode.PORT, f"{self.port} is no port.", fix="Choose one from 1 to 65535: --port")
         if self.database is not None:
             _check_database(self.database)
+        if self.head_object is not None:
+            _check_object(self.head_object)
         if self.base_url is not None:
             _check_base_url(self.base_url)
         self._check_witnesses()
@@ -231,12 +234,17 @@ class Settings:
                 f"The nodes of a registry share {', '.join(name for name, value in missing.items() if not value)}.",
                 fix="Give every node the same --database, --blobs and --head, each a URL, and the same keys.",
             )
-        parts = urlsplit(self.node)
-        # http is allowed: the messages are authenticated, and nothing in them is secret.
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query or parts.username:
+        try:
+            parts = urlsplit(self.node)
+            # http is allowed: the messages are authenticated, and nothing in them is secret.
+            is_node = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            is_node = is_node and not (parts.path or parts.query or parts.fragment or parts.username)
+        except ValueError:
+            is_node = False
+        if not is_node:
             raise Malformed(
                 SettingsCode.NODE,
-                f"{self.node!r} is no URL of a node.",
+                f"{shown(self.node)!r} is no URL of a node.",
                 fix="Name it as http://ADDRESS:PORT, or https://HOST:PORT.",
             )
 
@@ -288,18 +296,35 @@ def _check_base_url(url: str) -> None:
     except Malformed as error:
         raise Malformed(
             SettingsCode.BASE_URL,
-            f"Agents cannot use {url[:200]!r} as the address of a registry.",
+            f"Agents cannot use {shown(url)!r} as the address of a registry.",
             fix="Give the https URL at which they reach it, or an http URL on this machine: --base-url https://registry.example",
         ) from error
 
 
 def _check_database(url: str) -> None:
-    if urlsplit(url).scheme not in ("postgresql", "postgres"):
-        # Without the text: it may hold a password.
+    try:
+        # `port` raises for text that is none, such as a part of a password with a slash.
+        is_postgres = all(urlsplit(each).port != 0 for each in each_host(url))
+        is_postgres = is_postgres and urlsplit(url).scheme in ("postgresql", "postgres")
+    except ValueError:
+        is_postgres = False
+    if not is_postgres:
+        # Without the text and the cause: they may hold a password.
         raise Malformed(
             SettingsCode.DATABASE,
             "The URL of the database is not one of PostgreSQL.",
-            fix="Give postgresql://USER@HOST:PORT/DATABASE, or leave it out for the embedded server: --database",
+            fix="Give postgresql://USER@HOST:PORT/DATABASE, or leave it out for the embedded server: --database. "
+            "In a password write / as %2F, @ as %40, : as %3A.",
+        )
+
+
+def _check_object(url: str) -> None:
+    name = urlsplit(url).path.rpartition("/")[2] if "://" in url else ""
+    if not name:
+        raise Malformed(
+            SettingsCode.HEAD,
+            f"{shown(url)!r} names no object for the record of the newest signed head.",
+            fix="Name the object itself, in a bucket: --head s3://BUCKET/PATH/head, or file:///PATH/head",
         )
 
 

@@ -103,3 +103,20 @@ async def test_a_mirror_that_signs_with_another_key_is_refused(tmp_path: Path) -
         with pytest.raises(TreatyError) as refused:
             await fetcher.fetch(uri_of())
     assert refused.value.code.startswith("note.")
+
+
+@pytest.mark.threat(304)
+@pytest.mark.parametrize("forge", ["key", "nothing", "leaf"])
+async def test_of_a_mirror_that_lies_the_next_one_is_asked(tmp_path: Path, forge: str) -> None:
+    registry, liar = with_echo(), with_echo()
+    if forge == "key":
+        forged = liar.checkpoint().replace(b"registry.example", b"registri.example")
+        liar.checkpoint = lambda: forged  # type: ignore[method-assign]
+    else:
+        answer = liar.answer
+        changed = (lambda body: b"{}") if forge == "nothing" else (lambda body: body[:-40] + bytes(1) + body[-39:])
+        liar.answer = lambda request: (answer(request)[0], changed(answer(request)[1]))  # type: ignore[method-assign]
+    fetcher, network = agent(tmp_path, {"first.example": liar, "second.example": registry}, registry.now)
+    async with fetcher:
+        assert (await fetcher.fetch(uri_of())).publisher == ALICE.did
+    assert network.asked[:3] == ["registry.example", "first.example", "second.example"]

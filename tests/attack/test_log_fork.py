@@ -20,9 +20,12 @@ from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.merkle import verify_consistency
+from treaty_consensus.log.tiles import TreeEdge
 from treaty_registry import registry as registry_module
+from treaty_registry.log import tables
 from treaty_registry.log.fence import read_fence
 from treaty_registry.registry import Registry
+from treaty_registry.storage import postgres as postgres_module
 from treaty_registry.storage.postgres import LEADER, connect
 
 WRITER, OTHER_WRITER = key_signer("writer"), key_signer("other writer")
@@ -80,6 +83,37 @@ async def test_a_restored_backup_is_not_signed(postgres: Server, database: str, 
         async with open_registry(data, database, web) as registry:
             assert (registry.head.size, registry.head.root) == (newest.size, newest.root)
             await log(registry, grant(WRITER, 2), WRITER)
+
+
+@pytest.mark.threat(58)
+async def test_a_database_restored_together_with_its_record_under_a_running_process_is_not_signed(
+    postgres: Server, database: str, data: Path, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_registry(data, database, web) as registry:
+        await log(registry, grant(WRITER, 0), WRITER)
+    copied = (data / "head").read_bytes()
+    async with backup(postgres, database) as old, open_registry(data, database, web) as registry:
+        await log(registry, grant(WRITER, 1), WRITER)
+        shown = registry.head
+        # The process has the same file open, and the leader's next connection is to the copy.
+        (data / "head").write_bytes(copied)
+        registry.leader.fence.record = record(data)
+        monkeypatch.setattr(registry_module, "lead", lambda _url, patience: postgres_module.lead(old, patience=patience))
+        registry.leader.resign()
+        seen: list[bool] = []
+        load = tables.load_edge
+
+        async def loaded(*arguments: object) -> TreeEdge:
+            # What a health check finds while the database is examined.
+            seen.append(registry.leader.leads)
+            return await load(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(tables, "load_edge", loaded)
+        with pytest.raises(Untrusted) as refused:
+            await registry.leader.take_over(patience=1)
+        assert refused.value.code == "fence.behind"
+        assert seen and not any(seen)
+        assert registry.head == shown and not await registry.is_ready()
 
 
 @pytest.mark.threat(58)

@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -15,20 +17,32 @@ from http_api import problem, serving
 from mirrors import caught_up, mirrored, served, until
 from ports import free_port
 from postgres_server import Postgres
-from registries import Web, grant, log, open_registry, operator_in, publication, publish
+from registries import Web, grant, log, open_registry, operator_in, publication, publish, settings_for
 from signers import NOW, Signer, key_signer
 from structlog.testing import capture_logs
 
+from treaty_client.network.hosts import Network
+from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.merkle import Frontier, leaf_hash
 from treaty_consensus.log.note import sign
 from treaty_consensus.log.tiles import encode_bundle
 from treaty_registry.mirroring.mirrored_log import MirroredLog
+from treaty_registry.mirroring.promotion import Completeness, promote
 from treaty_registry.registry import Registry
 from treaty_registry.storage.space import FreeSpace
 
 WRITER = key_signer("writer")
+
+
+async def promotion_refused(data: Path, database: str, keys: Path, size: int) -> str:
+    """The code by which a mirror is not promoted, although people confirm that it has everything. It stays a mirror."""
+    settings = replace(settings_for(data, database), origin=None)
+    with pytest.raises(TreatyError) as refused:
+        await promote(settings, keys, Completeness(size=size), Network(), clock=lambda: datetime.fromtimestamp(NOW, UTC))
+    assert (data / "mirror.json").exists() and not (data / "keys").exists() and not (data / "head").exists()
+    return refused.value.code
 
 
 @asynccontextmanager
@@ -197,3 +211,19 @@ async def test_a_log_that_breaks_a_rule_is_not_followed(registry: Registry, post
             await not_ready(mirror, "mirror.stopped")
             said = await refusal(mirror)
             assert "audit.duplicate" in said["detail"] and mirror.head is before
+
+
+async def test_a_mirror_is_not_promoted_while_its_registry_signs_or_shows_another_history(
+    registry: Registry, postgres: Postgres, tmp_path: Path
+) -> None:
+    data, keys, answers = tmp_path / "mirror", tmp_path / "registry" / "keys", dict[str, bytes]()
+    async with postgres.fresh() as database, serving(registry, free_port()) as url, proxied(url, answers) as between:
+        await log(registry, grant(WRITER), WRITER)
+        async with mirrored(data, database, registry, between) as mirror:
+            size = mirror.head.size
+        assert await promotion_refused(data, database, keys, size) == "mirror.alive"
+        # The last that is left of it, in a cache: signed by the log, and without a time.
+        operator = operator_in(tmp_path / "registry")
+        fork = Checkpoint(registry.origin, 2, bytes(32))
+        answers["/checkpoint"] = sign(fork.format(), [operator.log_key])
+        assert await promotion_refused(data, database, keys, size) == "mirror.incomplete"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -138,6 +139,7 @@ async def test_the_newest_backup_and_the_record_bring_everything_back(data: Path
     async with place_in(data) as place:
         folder, lost, target = data / "backup", data / "lost", ("--data", place.server.data)
         await command("backup", folder, *target)
+        shutil.copy(place.server.data / "head", data / "old head")
         await place.write("1.3")
         before = await place.witnessed()
         await place.server.stop()
@@ -152,6 +154,13 @@ async def test_the_newest_backup_and_the_record_bring_everything_back(data: Path
         assert await refused("restore", folder, *target, "--last-head", lost / "head") == "mirror.damaged"
         assert not (place.server.data / "keys").exists()
         entries.write_bytes(whole)
+
+        # An older copy of the record, and a witness that has not seen the log, prove nothing.
+        assert await refused("restore", folder, *target, "--last-head", data / "old head") == "backup.unproven"
+        async with witness_process(data / "idle", place.witness.logs[0], name="idle.example") as idle:
+            named = f"{idle.about['url']}#{idle.key}"
+            assert await refused("restore", folder, *target, "--witness", named, "--accept-size", 5) == "backup.unproven"
+        assert not (place.server.data / "head").exists() and not (place.server.data / "keys").exists()
 
         assert (await command("restore", folder, *target, "--last-head", lost / "head"))["fetched"] == 0
         assert await place.start() == before

@@ -9,15 +9,22 @@ import asyncio
 import os
 import random
 import secrets
+import shutil
 import signal
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 from depth import FULL
 from node_processes import WITHIN, Clients, Cluster, cluster, get, leaf, post, until_size
-from registries import grant
+from registries import Web, grant, settings_for
 from signers import NOW, ORIGIN, key_signer
+
+from treaty_consensus.errors import Conflict
+from treaty_registry import registry as registry_module
+from treaty_registry.registry import Registry
 
 
 async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Path) -> None:
@@ -114,3 +121,26 @@ async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
                 answer = await http.post("/nodes/proposals", content=b"\x94\x01", headers=headers)  # type: ignore[arg-type]
                 assert (answer.status_code, answer.json()["code"]) == (401, "node.code"), answer.text
         assert int((await get(made.nodes[0].port, "/checkpoint")).text.split("\n")[1]) == 2
+
+
+@pytest.mark.threat(290)
+async def test_a_node_with_the_address_of_the_leader_does_not_start(
+    tmp_path: Path, database: str, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "_PATIENCE", 0.5)
+    shared = {"blobs": f"file://{tmp_path}/blobs", "head": f"file://{tmp_path}/head", "node": "http://127.0.0.1:9"}
+
+    def node(name: str) -> AbstractAsyncContextManager[Registry]:
+        return Registry.open(replace(settings_for(tmp_path / name, database), **shared), resolve=web.resolve)
+
+    async with node("one") as leader:
+        assert await leader.is_ready()
+        shutil.copytree(tmp_path / "one" / "keys", tmp_path / "two" / "keys")
+        with pytest.raises(Conflict) as refused:
+            async with node("two"):
+                pass
+        assert refused.value.code == "node.address"
+        assert await leader.is_ready()
+        shared["node"] = "http://127.0.0.1:19"
+        async with node("two") as follower:
+            assert follower.head.size == leader.head.size

@@ -75,14 +75,14 @@ def test_a_record_is_made_once_and_is_of_one_log(store: None) -> None:
     assert code(StoredFence, HEAD, "other.example") == "fence.other-log"
 
 
-def test_the_record_of_a_restored_log_advances_the_one_in_the_store(store: None) -> None:
-    record = Checkpoint(ORIGIN, 3, root(3), (SignedTime(100).format(),))
+def test_the_record_of_a_restored_log_never_replaces_a_later_one(store: None) -> None:
+    brought = Checkpoint(ORIGIN, 3, root(3), (SignedTime(100).format(),))
     for _ in range(2):
-        StoredFence.restore(HEAD, record)
-        assert record_at(HEAD, ORIGIN) == record
-    assert code(StoredFence.restore, HEAD, Checkpoint(ORIGIN, 2, root(2))) == "fence.behind"
-    assert code(StoredFence.restore, HEAD, Checkpoint(ORIGIN, 3, root(4))) == "fence.behind"
-    assert record_at(HEAD, ORIGIN) == record
+        StoredFence.restore(HEAD, brought)
+        assert record_at(HEAD, ORIGIN) == brought
+    StoredFence(HEAD, ORIGIN).advance(4, root(4))
+    assert code(StoredFence.restore, HEAD, brought) == "fence.behind"
+    assert StoredFence(HEAD, ORIGIN).record.size == 4
 
 
 async def test_a_registry_of_one_machine_becomes_nodes_by_a_backup(store: None, data: Path, postgres: Postgres) -> None:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from registries import Web, open_registry
 
+from treaty_client.network.exchange import BoundedClient
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.sigstore_leaf import CertificateLeaf
@@ -31,16 +32,30 @@ class Between:
     leader: Forwarding
     sent: list[tuple[bytes, str]]
     changed: bytes = b""
+    endless: bool = False
 
     async def handle(self, request: httpx.Request) -> httpx.Response:
+        if self.endless:
+            return httpx.Response(200, content=endless())
         body, code = await request.aread(), request.headers[HEADER]
         self.sent.append((body, code))
         try:
             proposals = self.leader.read(body, code)
         except TreatyError as error:
-            return httpx.Response(503, text=error.code)
+            return httpx.Response(503, content=whole(error.code.encode()))
         answer, own = self.leader.answer(await self.registry.sequencer.submit(proposals), code)
-        return httpx.Response(200, content=answer + self.changed, headers={HEADER: own})
+        return httpx.Response(200, content=whole(answer + self.changed), headers={HEADER: own})
+
+
+async def whole(body: bytes) -> AsyncIterator[bytes]:
+    """A body as it arrives from a socket."""
+    yield body
+
+
+async def endless() -> AsyncIterator[bytes]:
+    """A body that is never whole."""
+    while True:
+        yield bytes(1 << 20)
 
 
 @dataclass
@@ -66,7 +81,7 @@ def made(registry: Registry, key: SignerKey) -> Both:
     async def adopt(note: bytes) -> None:
         """The node is not served here."""
 
-    def end(http: httpx.AsyncClient, leader: object) -> Forwarding:
+    def end(http: BoundedClient, leader: object) -> Forwarding:
         return Forwarding(
             log_key=key,
             clock_key=registry.clock_key,
@@ -76,9 +91,9 @@ def made(registry: Registry, key: SignerKey) -> Both:
             adopt=adopt,
         )
 
-    leader = end(httpx.AsyncClient(), registry.leader)
+    leader = end(BoundedClient(), registry.leader)
     between = Between(registry, leader, [])
-    follower = end(httpx.AsyncClient(transport=httpx.MockTransport(between.handle)), Follower())
+    follower = end(BoundedClient(transport=httpx.MockTransport(between.handle)), Follower())
     return Both(follower, leader, between, found)
 
 
@@ -125,5 +140,11 @@ async def test_a_leader_of_another_term_takes_nothing(both: Both) -> None:
 
 async def test_an_answer_that_is_not_the_leaders_confirms_nothing(both: Both) -> None:
     both.between.changed = b"\0"
+    with pytest.raises(Uncertain):
+        await both.node.send([Proposal(LEAF)])
+
+
+async def test_an_answer_without_an_end_ends(both: Both) -> None:
+    both.between.endless = True
     with pytest.raises(Uncertain):
         await both.node.send([Proposal(LEAF)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,13 @@ from treaty_registry.telemetry.redaction import MAX_TEXT, redact, redacted
     ("text", "secret"),
     [
         ("connect to postgresql://treaty:pa55word@db.example:5432/treaty failed", "pa55word"),
+        ("connect to postgresql://treaty:pa55/wo@rd@db.example/treaty failed", "wo"),
+        ("PGPASSWORD=pa55word", "pa55word"),
+        ("AWS_SECRET_ACCESS_KEY='pa55 word'", "word"),
+        ("https://bucket.example/head?X-Amz-Signature=deadbeef", "deadbeef"),
+        ("Cookie: one=pa55; two=word", "word"),
+        ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "MfKQ"),
+        ("GET /feeds/did?name=did%3Awba%3Aalice.example", "alice"),
         ("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----", "MHcCAQEE"),
         ("-----BEGIN PRIVATE KEY-----\nMHcCAQEE (cut off)", "MHcCAQEE"),
         ("PRIVATE+KEY+log.example+1234abcd+AbCdEf", "AbCdEf"),
@@ -41,6 +50,7 @@ def test_a_secret_in_a_text_is_removed(text: str, secret: str) -> None:
         "version 1.2.3",
         'File "/a/b.py", line 7, in serve',
         "quota.prefix",
+        "Traceback (most recent call last):\n  at line 7\nValueError",
     ],
 )
 def test_an_ordinary_text_stays(text: str) -> None:
@@ -64,3 +74,22 @@ def test_values_of_all_shapes_are_redacted_and_bounded() -> None:
     assert "192.0.2.7" not in found
     assert redact(7) == 7
     assert len(redacted("x" * (2 * MAX_TEXT))) == MAX_TEXT
+
+
+def test_a_strangers_text_neither_moves_the_cursor_nor_begins_a_line() -> None:
+    assert redacted("\x1b[2J\u202eevil\r") == "\\x1b[2J\\u202eevil\\r"
+
+
+_LINES = """
+import logging, structlog
+from treaty_registry.telemetry.logs import configure_logs
+configure_logs("text")
+logging.getLogger("library").warning("refused a\\n2026-01-01T00:00:00Z [critical ] forged\x1b[2J")
+structlog.get_logger().error("refused", error="a\\n2026-01-01T00:00:00Z [critical ] forged\x1b[2J")
+"""
+
+
+def test_each_line_for_people_is_one_line() -> None:
+    done = subprocess.run([sys.executable, "-c", _LINES], capture_output=True, text=True, check=True)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2 and all("refused" in line and "\x1b" not in line for line in lines), done.stderr

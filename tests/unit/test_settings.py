@@ -40,6 +40,36 @@ def test_a_wrong_option_is_refused(capsys: pytest.CaptureFixture[str], tmp_path:
     assert error["fix"]
 
 
+DATABASE = ("--database", "postgresql://user:pw@127.0.0.1:1/db")
+NODE = (*DATABASE, "--blobs", "file:///nonexistent/blobs", "--head", "file:///nonexistent/head", "--node")
+BAD_URLS = (
+    ("settings.database", "--database", "postgresql://user:sec/ret@host/db"),
+    ("settings.database", "--database", "postgresql://user:secret@host:port/db"),
+    ("settings.database", "--database", "postgresql://user:secret@[::1/db"),
+    ("settings.database", "--database", "postgresql://user:secret@a:1,b:secret/db"),
+    ("settings.base-url", "--base-url", "https://user:secret@registry.example/"),
+    ("settings.blobs", "--blobs", "s3://key:secret@bucket/path"),
+    ("settings.blobs", "--blobs", "ftp://bucket/path?key=secret"),
+    ("settings.blobs", *DATABASE, "--tiles", "nothing"),
+    ("settings.blobs", *DATABASE, "--head", "ftp://bucket/head"),
+    ("settings.head", "--head", "s3://bucket"),
+    ("settings.head", "--head", "s3://bucket/path/"),
+    ("settings.head", "--head", "head"),
+    ("settings.node", *NODE, "http://user:secret@host:1"),
+    ("settings.node", *NODE, "http://[::1"),
+    ("settings.node", *NODE, "http://host:99999"),
+)
+
+
+@pytest.mark.parametrize(("code", "options"), [(code, options) for code, *options in BAD_URLS])
+def test_a_wrong_url_is_refused_and_its_secrets_are_not_shown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, code: str, options: list[str]
+) -> None:
+    error = refusal(capsys, tmp_path, "--origin", "a.example", *options)
+    assert error["code"] == code and error["fix"]
+    assert not any(secret in error["message"] for secret in ("secret", "sec", "ret@"))
+
+
 @pytest.mark.parametrize("quota", ["0", "nan", "inf"])
 def test_a_factor_of_quotas_is_positive(capsys: pytest.CaptureFixture[str], tmp_path: Path, quota: str) -> None:
     assert refusal(capsys, tmp_path, "--quota", quota)["code"] == "settings.quota"

@@ -55,8 +55,11 @@ def test_a_file_is_read_applied_and_written() -> None:
         signed = cosigned(note, *cosigners)
         if holds:
             policy.check(signed, head, since=NOW)
-            with pytest.raises(Untrusted):
-                policy.check(signed, head, since=NOW + 1)
+            policy.check(signed, head, since=NOW, until=NOW)
+            # The cosignature of a clock that was ahead would stay fresh until then.
+            for times in ({"since": NOW + 1}, {"until": NOW - 1}):
+                with pytest.raises(Untrusted):
+                    policy.check(signed, head, **times)
         else:
             with pytest.raises(Untrusted):
                 policy.check(signed, head)
@@ -147,7 +150,9 @@ def test_a_key_of_ml_dsa_44_is_written_in_one_way() -> None:
 def test_an_ml_dsa_44_cosignature_is_of_a_name_a_time_and_a_checkpoint() -> None:
     note = add_signatures(HISTORY.note(20), [POST_QUANTUM], time=NOW)
     key = POST_QUANTUM.verifier
-    Quorum((key,), 1).check(note, HISTORY.checkpoint(20), since=NOW)
+    Quorum((key,), 1).check(note, HISTORY.checkpoint(20), since=NOW, until=NOW)
+    with pytest.raises(Untrusted):
+        Quorum((key,), 1).check(note, HISTORY.checkpoint(20), until=NOW - 1)
     line = note.decode().splitlines()[-1].removeprefix(f"— {key.name} ")
     signature = b64decode(line, limit=5000)[4:]
     assert len(signature) == 8 + ML_DSA_SIGNATURE

@@ -119,14 +119,14 @@ class Answers:
                 # A registry may not deny a name about which it proved leaves before.
                 await asyncio.to_thread(self._check_unknown, origin, uri, topic)
                 raise
-            bundle = read_bundle(data, uri=uri, topic=topic)
             try:
+                bundle = read_bundle(data, uri=uri, topic=topic)
                 bridge = await self._bridge(bundle, registry)
                 # In a thread: signatures and SQLite would stop the event loop for milliseconds to seconds.
                 evidence = await asyncio.to_thread(self._take, bundle, registry, bridge, uri, topic)
             except VerificationFailed as error:
-                # A mirror may be late. Another one is asked, and the rules stay the same.
-                if error.code in _LATE and client.pass_over():
+                # A mirror may be late, or send what the log never signed. Another one is asked, and the rules stay the same.
+                if (error.code in _LATE or not _is_proof(error)) and client.pass_over():
                     continue
                 # If two signed checkpoints contradict each other, store the proof before the error is raised.
                 raise await LogHead(self._client(origin), self._registries, origin).documented(error) from error.__cause__
@@ -278,3 +278,8 @@ def _keep_evidence(folder: Path, contradiction: Contradiction) -> Path | None:
 def _size(registry: TrustedRegistry) -> int | None:
     with taking(Step.CHECKPOINT):
         return registry.newest.checkpoint.size if registry.newest else None
+
+
+def _is_proof(error: VerificationFailed) -> bool:
+    """Whether the log signed what contradicts itself: two checkpoints, or leaves that it proved before."""
+    return bool(error.evidence) or (isinstance(error, LeftOut) and error.contradiction is not None)

@@ -107,8 +107,8 @@ class RegistryClient:
         await self.aclose()
 
     def pass_over(self) -> bool:
-        """Ask the mirror that answered last after all others, because its answer was too old; return whether this changes
-        anything. The registry itself is never passed over."""
+        """Ask the mirror that answered last after all others, because its answer was too old or unproved; return whether this
+        changes anything. The registry itself is never passed over."""
         return self._answered != self.base_url and self._sources.rest(self._answered)
 
     async def aclose(self) -> None:

@@ -36,7 +36,7 @@ from ..codes import ClientCheckpointCode, ClientLogCode, MirrorCode, WatchCode
 from ..policy import Policy
 from ..protocols.equivocation import fetch_hashes
 from ..protocols.log_head import LogHead
-from ..protocols.verification.checkpoint import check_age
+from ..protocols.verification.checkpoint import check_age, cosigned_between
 from ..protocols.verification.steps import Step, VerificationFailed
 from ..registries.api import RegistryClient
 from ..registries.trust import TrustedRegistries
@@ -86,7 +86,8 @@ class LogTail:
         now = int(self._clock())
         check_age(signed, now, self._policy.max_age)
         if self._policy.witnesses is not None:
-            self._policy.witnesses.check(signed.note, signed.checkpoint, since=now - self._policy.max_age)
+            times = cosigned_between(now, self._policy.max_age)
+            self._policy.witnesses.check(signed.note, signed.checkpoint, **times)
         return signed
 
     async def rounds(self, begin: int, head: Checkpoint) -> AsyncIterator[Round]:

@@ -11,6 +11,7 @@ octet is one character. A group names only members defined above it, and every n
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -149,7 +150,7 @@ class WitnessPolicy:
                 have.add(group.name)
         return self.quorum is None or self.quorum in have
 
-    def check(self, note: bytes, checkpoint: Checkpoint, *, since: int = 0) -> None:
+    def check(self, note: bytes, checkpoint: Checkpoint, *, since: int = 0, until: float = math.inf) -> None:
         """Check that enough witnesses cosigned exactly `checkpoint`, as `Quorum.check` does."""
         # A cosignature of another head proves nothing about this one.
         if text_of(note) != checkpoint.format():
@@ -160,7 +161,7 @@ class WitnessPolicy:
             signatures = open_note(note, self.keys).signatures
         except TreatyError as error:
             raise not_witnessed("no witness cosigned it, or the signature of one does not verify") from error
-        recent = [each.key for each in signatures if each.time is not None and each.time >= since]
+        recent = [each.key for each in signatures if each.time is not None and since <= each.time <= until]
         if not self.holds(recent):
             old = " recently" if since else ""
             raise not_witnessed(f"{len(recent)} of {len(self.keys)} witnesses cosigned it{old}, which is not the quorum")

@@ -16,6 +16,7 @@ a log both mean the same: the witness knows another history.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -192,11 +193,12 @@ class Quorum:
             raise Malformed(WitnessCode.KEYS, f"Here the keys of witnesses have the type {', '.join(map(str, map(int, types)))}.")
         return quorum
 
-    def check(self, note: bytes, checkpoint: Checkpoint, *, since: int = 0) -> None:
+    def check(self, note: bytes, checkpoint: Checkpoint, *, since: int = 0, until: float = math.inf) -> None:
         """Check that enough witnesses cosigned exactly `checkpoint`.
 
         `note`: the checkpoint's note with its cosignatures.
-        `since`: the earliest time of a cosignature that counts (POSIX seconds).
+        `since`, `until`: the earliest and the latest time of a cosignature that counts (POSIX seconds). A witness whose clock was
+        ahead would otherwise keep an old head fresh until then.
 
         Raises `Untrusted` (`checkpoint.not-witnessed`), also when the signature of a witness does not verify; `Malformed` or
         `TooLarge` when this is not a note.
@@ -208,7 +210,7 @@ class Quorum:
             signatures = open_note(note, self.keys).signatures
         except Untrusted as error:
             raise not_witnessed("no witness cosigned it, or the signature of one does not verify") from error
-        count = sum(signature.time is not None and signature.time >= since for signature in signatures)
+        count = sum(signature.time is not None and since <= signature.time <= until for signature in signatures)
         if count < self.needed:
             old = " recently" if since else ""
             raise not_witnessed(f"{count} of {len(self.keys)} witnesses cosigned it{old}, {self.needed} have to")

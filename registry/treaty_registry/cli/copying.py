@@ -54,6 +54,7 @@ def restore(
     last_head: str | None = None,
     witness: tuple[str, ...] = (),
     mirror: str | None = None,
+    accept_size: int | None = None,
     resolve: tuple[str, ...] = (),
     ca: Path | None = None,
     options: Options = Options(),
@@ -70,6 +71,8 @@ def restore(
         URL#KEY: a witness of the log, which shows the heads that it cosigned. May be repeated.
     mirror
         The URL of a mirror of the log, to fetch the leaves that the backup lacks.
+    accept_size
+        The number of leaves that people confirm, if neither the record nor a witness shows the newest head.
     resolve
         HOST=IP:PORT: reach the host of a witness or mirror there. May be repeated.
     ca
@@ -79,7 +82,7 @@ def restore(
     async def bring_back() -> Restored:
         settings = options.settings
         network = Network.parse(resolve, ca)
-        evidence = SignedHeads(last_head, tuple(map(WitnessName.parse, witness)))
+        evidence = SignedHeads(last_head, tuple(map(WitnessName.parse, witness)), accept_size)
         return await restore_log(folder, settings, evidence, mirror, network)
 
     done = run(bring_back())

@@ -24,6 +24,7 @@ import httpx
 import msgspec
 
 from treaty_client import tracing
+from treaty_client.network.exchange import BoundedClient, HttpReply
 from treaty_consensus import errors, statement
 from treaty_consensus.errors import Conflict, Malformed, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
@@ -98,7 +99,7 @@ class Forwarding:
         *,
         log_key: SignerKey,
         clock_key: VerifierKey,
-        http: httpx.AsyncClient,
+        http: BoundedClient,
         leader: Leader,
         found: Callable[[], Leadership | None],
         adopt: Callable[[bytes], Awaitable[None]],
@@ -128,15 +129,16 @@ class Forwarding:
         code = self._code(b"request", body)
         try:
             headers = {HEADER: code.hex(), **tracing.headers()}
-            reply = await self._during(found.term, self._http.post(found.url + PATH, content=body, headers=headers))
+            request = self._http.build_request("POST", found.url + PATH, content=body, headers=headers)
+            reply = await self._during(found.term, self._http.exchange(request, limit=_MAX_ANSWER))
         except httpx.ConnectError as error:
             raise _no_leader() from error
         # `TreatyError`: the answer took too long.
         except (httpx.HTTPError, TreatyError) as error:
             raise Uncertain() from error
-        if reply.status_code != httpx.codes.OK:
+        if reply.status != httpx.codes.OK:
             raise _no_leader()
-        content = reply.content
+        content = reply.body
         if not _equal(reply.headers.get(HEADER, ""), self._code(b"answer", code + content)):
             raise Uncertain()
         try:
@@ -150,7 +152,7 @@ class Forwarding:
         except Exception as error:
             raise Uncertain() from error
 
-    async def _during(self, term: int, asking: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
+    async def _during(self, term: int, asking: Coroutine[Any, Any, HttpReply]) -> HttpReply:
         """Wait for the leader's answer, but not longer than it leads: one that stands still never answers. Raises `Uncertain`."""
         task = asyncio.create_task(asking)
         try:

@@ -62,6 +62,7 @@ class Leader:
         self.term = 0
         """The number of the last take-over of this process."""
         self._connection: Connection | None = None
+        self._took_over = False
         self._thread = ThreadPoolExecutor(1, "leader")  # a thread of its own, so that no other work delays a signature
         self.head: Head | None = None
         self.released = asyncio.Event()
@@ -73,8 +74,8 @@ class Leader:
 
     @property
     def leads(self) -> bool:
-        """Whether this process may grow the log, as far as it knows."""
-        return self._connection is not None and not self._connection.is_closed()
+        """Whether this process may grow the log, as far as it knows. Not before a take-over has checked the database."""
+        return self._took_over and self._connection is not None and not self._connection.is_closed()
 
     @property
     def connection(self) -> Connection:
@@ -107,6 +108,7 @@ class Leader:
                 self.term = await leadership.take(self._connection)
                 edge = await self._verified_edge(self._connection)
             await self._release(edge, at)
+            self._took_over = True
             TAKE_OVERS.labels("led").inc()
         # Also when cancelled: a lock that this process does not know of would keep every other process out.
         except BaseException as error:
@@ -120,8 +122,9 @@ class Leader:
 
     def follow(self, head: Head) -> None:
         """Serve a head that another process has released. It is not before the one that is served now."""
-        # A leader that hears of a larger head was replaced. It must not commit on top of a head that it did not make.
-        if self.leads and self.head is not None and head.size > self.head.size:
+        # A leader that hears of a larger head was replaced. It must not commit on top of a head that it did not make. Nor may one
+        # that takes over, and has read the smaller head.
+        if self._connection is not None and self.head is not None and head.size > self.head.size:
             self.resign()
         if not self.leads:
             # Of this process's own writes. Another one writes now.
@@ -139,6 +142,7 @@ class Leader:
 
     def resign(self) -> None:
         """Stop leading at once. PostgreSQL rolls back uncommitted writes and releases the lock."""
+        self._took_over = False
         if self._connection is not None:
             # Not `close`, which would wait for a server that may not answer. The lock is freed with the connection.
             self._connection.terminate()
@@ -251,11 +255,12 @@ class Leader:
                 f"The {size} leaves in the database do not hash to the root recorded with them.",
                 fix="Restore the database from its newest backup; `treaty-registry audit` tells what is wrong.",
             )
-        record = self.fence.record
         # A database behind the record is a restored backup. One with another tree is a fork. Signing either would
-        # fork the log.
-        if size < record.size or (await tables.load_edge(connection, record.size)).root() != record.root:
-            raise behind(record, size)
+        # fork the log. The head that this process serves is compared too: the record may have been restored with the database.
+        signed = [self.fence.record, *([self.head.signed.checkpoint] if self.head else [])]
+        for known in signed:
+            if size < known.size or (await tables.load_edge(connection, known.size)).root() != known.root:
+                raise behind(known, size)
         # The keys must be those of leaf 0. Otherwise two data directories were mixed up.
         if size:
             self._check_genesis((await tables.read_leaves(connection, [0]))[0])

@@ -19,13 +19,13 @@ from dataclasses import replace
 import structlog
 
 from treaty_consensus import statement
-from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
+from treaty_consensus.errors import Conflict, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.tiles import TreeEdge
 
-from ..codes import RegistryLogCode
+from ..codes import NodeCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, Pool, connect_node, deadline
 from . import leadership, tables
 from .checkpoints import Head
@@ -78,12 +78,19 @@ class Node:
         self._reported = ""
 
     async def begin(self, patience: float) -> None:
-        """Wait until this node leads or follows, so that it has a head to serve. Raises what keeps it from both."""
+        """Wait until this node leads or follows, so that it has a head to serve. Raises what keeps it from both, and `Conflict`
+        (`node.address`) when another node with its address leads."""
         end = asyncio.get_running_loop().time() + patience
         async with connect_node(self._database) as connection:
             while True:
                 try:
                     await self._step(connection)
+                # For a moment it is the process before this one, whose connection PostgreSQL still holds.
+                except Conflict:
+                    if asyncio.get_running_loop().time() >= end:
+                        raise
+                    await asyncio.sleep(POLL)
+                    continue
                 except TreatyError:
                     if asyncio.get_running_loop().time() >= end:
                         raise
@@ -144,6 +151,13 @@ class Node:
             _log.error("the leader stands still and is replaced", url=found.url, seconds=found.silent)
             with deadline(connection, _PATIENCE):
                 await leadership.end(connection, found)
+        elif found.url == self._url and found.term != self._leader.term:
+            # The others would send their statements here.
+            raise Conflict(
+                NodeCode.ADDRESS,
+                f"Another node of this registry leads it at {found.url}, the address of this one.",
+                fix="Give each node an address of its own, at which the others reach it: --node",
+            )
 
     async def _publish(self, connection: Connection) -> None:
         self._led = True

@@ -10,6 +10,7 @@ write is harmless: it was made from the version that its node had read, and its 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import obstore
@@ -70,13 +71,13 @@ class StoredFence:
 
     @classmethod
     def restore(cls, url: str, record: Checkpoint) -> None:
-        """Record the head of a restored log, as `restore_fence` does, or advance the record there. Raises as `advance`."""
-        try:
-            found = cls(url, record.origin)
-        except NotFound:
+        """Record the head of a restored log, which the caller has compared with every head that may have been signed.
+
+        Raises as `create`, and `Untrusted` (`fence.behind`) when the record there is of a larger tree, or of another one.
+        """
+        with suppress(Conflict):  # the object of the lost registry, which may be the same record
             cls.create(url, record.origin)
-            found = cls(url, record.origin)
-        found.advance(record.size, record.root, signed_time(record))
+        cls(url, record.origin).advance(record.size, record.root, signed_time(record))
 
     @property
     def signed(self) -> SignedTime | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from treaty_client import durable
+from treaty_client.audit.mirror import Mirror
 from treaty_client.registries.trust import RegistryName, parse_registry_name
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, TreatyError
@@ -118,6 +119,10 @@ class MirrorDirectory:
         fitting = [signed for signed in found if signed.checkpoint.size <= size]
         # The served one comes first, and stays when both have one size: it may have more cosignatures.
         return max(fitting, key=lambda signed: signed.checkpoint.size, default=None)
+
+    def copy(self, key: VerifierKey) -> Mirror:
+        """Return the verified copy of the log."""
+        return Mirror(self.log, key, self.evidence)
 
     def copied(self, key: VerifierKey) -> SignedCheckpoint | None:
         """Return the checkpoint of the verified copy, or None."""

@@ -22,7 +22,6 @@ from contextlib import suppress
 
 import structlog
 
-from treaty_client.audit.mirror import Mirror
 from treaty_client.audit.parallel_verification import ParallelVerifier
 from treaty_client.audit.replay import WORTH_PROCESSES, AuditedReplay, Taken, replayed
 from treaty_client.audit.replay_store import ReplayStore
@@ -82,7 +81,7 @@ class Follower:
         self._blobs = blobs
         self._checker = checker
         self._copier = BlobCopier(client, blobs)
-        self._mirror = Mirror(directory.log, key, directory.evidence)
+        self._mirror = directory.copy(key)
         self._facts = RecordedFacts(scratch.facts)
         replay = Replay(self._copier.reader(), facts=self._facts, digests=scratch.digests)
         self._run = AuditedReplay(key, self._mirror, replay, directory.evidence, taken=self._take)

@@ -6,6 +6,8 @@ The promoted process signs in the name of the log, so two facts must hold:
 - Nothing was signed that this mirror lacks, or the log would get a second history. The registry's record of signed heads
   (`DATA/head`) proves it. Without it, witnesses tell the newest head that they cosigned, or people confirm the number of leaves.
 
+The registry itself is asked too. One that answers with a new checkpoint is alive: two processes would sign.
+
 Then the record of signed heads is written, the keys are copied, and the mark of the mirror is removed, in this order. A crash in
 between leaves a mirror, and the command can be repeated.
 """
@@ -22,9 +24,10 @@ from pathlib import Path
 import httpx
 
 from treaty_client import durable
+from treaty_client.audit.mirror import Mirror
 from treaty_client.network.hosts import Network
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import Conflict, NotFound, Unavailable, Untrusted
+from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES
 from treaty_consensus.log.witness import Quorum
@@ -32,10 +35,13 @@ from treaty_consensus.log.witness import Quorum
 from ..codes import RegistryMirrorCode
 from ..data_directory import record_at, restore_record, running_database
 from ..keys import Operator, load_operator
-from ..log.clock import SignedTime
+from ..log.checkpoints import RENEWAL
+from ..log.clock import Clock, SignedTime, machine_clock
 from ..settings import Settings, WitnessName
 from .directory import MirrorDirectory
 from .tables import MirrorTables
+
+_PATIENCE = 10.0  # seconds for a registry that should be gone
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,13 @@ class Promoted:
     root: bytes
 
 
-async def promote(settings: Settings, keys: Path, evidence: Completeness, network: Network) -> Promoted:
-    """Make the registry of the log out of a mirror, which must not run. Raises `Conflict`, `NotFound`, `Untrusted` or
-    `Unavailable`; the mirror is unchanged then."""
+async def promote(
+    settings: Settings, keys: Path, evidence: Completeness, network: Network, *, clock: Clock = machine_clock
+) -> Promoted:
+    """Make the registry of the log out of a mirror, which must not run. `clock`: replaces the machine's.
+
+    Raises `Conflict`, `NotFound`, `Untrusted` or `Unavailable`; the mirror is unchanged then.
+    """
     directory = MirrorDirectory(settings.data)
     with directory.held():
         mark = directory.mark
@@ -78,7 +88,8 @@ async def promote(settings: Settings, keys: Path, evidence: Completeness, networ
                 fix="Begin a new log under a new name.",
             )
         head = await _stored(settings, directory, operator)
-        await _check_newest(head.checkpoint, evidence, operator, network)
+        seen = await _seen(evidence, mark[0].base_url, operator, network, clock)
+        await asyncio.to_thread(_check_newest, head.checkpoint, evidence, seen, directory.copy(operator.log_key.verifier))
         await asyncio.to_thread(_sign_here, settings, keys, head)
         directory.release()
         return Promoted(operator.origin, head.checkpoint.size, head.checkpoint.root)
@@ -106,23 +117,50 @@ async def _stored(settings: Settings, directory: MirrorDirectory, operator: Oper
     return open_checkpoint(shown.note, operator.log_key.verifier, operator.clock_key.verifier)
 
 
-async def _check_newest(head: Checkpoint, evidence: Completeness, operator: Operator, network: Network) -> None:
-    known: list[tuple[str, Checkpoint]] = []
+async def _seen(
+    evidence: Completeness, upstream: str, operator: Operator, network: Network, clock: Clock
+) -> list[tuple[str, Checkpoint, bool]]:
+    """Return the heads that are known elsewhere, by their place, and whether the place shows that nothing newer was signed."""
+    known: list[tuple[str, Checkpoint, bool]] = []
     if evidence.record is not None:
-        known.append((evidence.record, await asyncio.to_thread(record_at, evidence.record, operator.origin)))
+        known.append((evidence.record, await asyncio.to_thread(record_at, evidence.record, operator.origin), True))
     for witness in evidence.witnesses:
         found = await _cosigned(witness, operator, network)
         if found is not None:
-            known.append((witness.key.name, found))
-    for where, signed in known:
-        if signed.size > head.size or (signed.size == head.size and signed.root != head.root):
+            known.append((witness.key.name, found, True))
+    served = await _served(upstream, operator, network, clock)
+    return [*known, (upstream, served, False)] if served is not None else known
+
+
+async def _served(upstream: str, operator: Operator, network: Network, clock: Clock) -> Checkpoint | None:
+    """Return the checkpoint that the registry's URL serves, or None. Raises `Conflict` (`mirror.alive`) when it is signed now."""
+    async with network.client(timeout=_PATIENCE) as client:
+        try:
+            reply = await client.exchange(client.build_request("GET", f"{upstream}/checkpoint"), limit=MAX_NOTE_BYTES)
+            signed = open_checkpoint(reply.body, operator.log_key.verifier, operator.clock_key.verifier)
+        # As it should be: it is gone. Another server may have its address by now.
+        except (httpx.HTTPError, OSError, TreatyError):
+            return None
+    # A cache may still serve an old one.
+    if signed.time is not None and clock().timestamp() - signed.time < 2 * RENEWAL:
+        raise Conflict(
+            RegistryMirrorCode.ALIVE,
+            f"The registry at {upstream} has signed a checkpoint in the last {2 * RENEWAL} seconds, so it is not gone.",
+            fix="Stop it, destroy its keys, wait until its checkpoint is old, and promote the mirror then.",
+        )
+    return signed.checkpoint
+
+
+def _check_newest(head: Checkpoint, evidence: Completeness, known: Sequence[tuple[str, Checkpoint, bool]], copy: Mirror) -> None:
+    for where, signed, _ in known:
+        if signed.size > head.size or copy.root_at(signed.size) != signed.root:
             raise Untrusted(
                 RegistryMirrorCode.INCOMPLETE,
-                f"{where} knows a head of {signed.size} leaves, and this mirror has another one, of {head.size}.",
+                f"{where} knows a head of {signed.size} leaves, and this mirror has another history, of {head.size}.",
                 fix="Promote the mirror that has these leaves. Without them this log ends; begin a new one under a new name.",
             )
     # A record says that nothing else was signed. Witnesses say so only if every head was shown to them, and people take the risk.
-    if not any(signed.size == head.size for _, signed in known) and evidence.size != head.size:
+    if not any(shows and signed.size == head.size for _, signed, shows in known) and evidence.size != head.size:
         raise Conflict(
             RegistryMirrorCode.UNPROVED,
             f"Nothing proves that the registry signed no more than the {head.size} leaves of this mirror.",
@@ -152,9 +190,9 @@ async def _cosigned(witness: WitnessName, operator: Operator, network: Network) 
 
 def _sign_here(settings: Settings, keys: Path, head: SignedCheckpoint) -> None:
     """Write the record of signed heads, then the keys. Durable on return."""
-    checkpoint = head.checkpoint
-    time = (SignedTime(head.time).format(),) if head.time is not None else ()
-    restore_record(settings, replace(checkpoint, extensions=time))
+    signed = (SignedTime(head.time).format(),) if head.time is not None else ()
+    # In place of the record of an attempt that was interrupted. Nothing was signed by it.
+    restore_record(settings, replace(head.checkpoint, extensions=signed))
     staging = settings.data / ".keys"
     shutil.rmtree(staging, ignore_errors=True)
     shutil.copytree(keys, staging)

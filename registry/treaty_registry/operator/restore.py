@@ -7,7 +7,8 @@ operator names is asked for the newest signed head:
 - the witnesses, which have every head that they cosigned. A head that was signed in the last second before the loss may have
   reached no witness: only the record proves that there was none.
 
-A backup that lacks leaves of these heads is refused, or completed from a mirror of the log.
+A backup that lacks leaves of these heads is refused, or completed from a mirror of the log. If it has more leaves than each of
+them shows, none of them is the newest, and people have to confirm the number.
 
 The order of the writes: leaves, blobs, tables, the record of the restored head, and last the keys. Without its keys no registry
 starts, so a crash leaves a restore that is repeated.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,10 +34,10 @@ from treaty_consensus.kinds import Blob, blobs_of
 from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
 from treaty_consensus.log.merkle import MAX_SIZE, leaf_hash
 from treaty_consensus.log.tiles import TreeEdge
-from treaty_consensus.log.witness import AddCheckpoint
+from treaty_consensus.log.witness import AddCheckpoint, cosignature
 
 from ..codes import BackupCode
-from ..data_directory import record_at, restore_record, running_database
+from ..data_directory import read_record, record_at, restore_record, running_database
 from ..keys import load_operator
 from ..log import tables as log_tables
 from ..log.entry import Entry
@@ -48,6 +49,7 @@ from .backup import copy_keys
 
 _PATIENCE = 10.0  # seconds for one witness
 _PATIENCE_LEADER = 1.0  # seconds
+_MAX_ANSWER = 64 * 1024  # bytes; a witness answers with a few lines
 _STATEMENT_START = b'{"payload":'
 """The first bytes of a statement in its one spelling; other leaves are of the Sigstore services."""
 
@@ -55,10 +57,11 @@ _STATEMENT_START = b'{"payload":'
 @dataclass(frozen=True)
 class SignedHeads:
     """Where the newest signed head of the lost registry can be learnt. `head`: the path or URL of its record. `witnesses`: those
-    of its log."""
+    of its log. `size`: the number of leaves that people confirm."""
 
     head: str | None = None
     witnesses: Sequence[WitnessName] = ()
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
         if client is not None:
             signed = await copy.update(client, lambda done, total: None)
         head = signed.checkpoint
-        time = await _check_evidence(copy, signed, evidence, network)
+        time = await _check_evidence(copy, signed, evidence, settings, network)
         source = _BlobSource(
             BlobStore.open(settings.data / "blobs", settings.blobs), BlobStore.open(backup / "blobs", None), client
         )
@@ -109,27 +112,42 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
     return Restored(head.origin, head.size, head.root, head.size - had, sorted(source.missing))
 
 
-async def _check_evidence(copy: Mirror, signed: SignedCheckpoint, evidence: SignedHeads, network: Network) -> tuple[str, ...]:
+async def _check_evidence(
+    copy: Mirror, signed: SignedCheckpoint, evidence: SignedHeads, settings: Settings, network: Network
+) -> tuple[str, ...]:
     """Compare the copy with every signed head that the evidence shows. Returns the newest signed time, as the record has it."""
-    if evidence.head is None and not evidence.witnesses:
+    head, time, seen = signed.checkpoint, (), dict[str, int]()
+    for place, record in await asyncio.to_thread(_records, evidence, settings, head.origin):
+        seen[place], time = record.size, record.extensions
+        if record.size > head.size:
+            raise _behind(head, record.size, f"By {place} the log has signed")
+        if await asyncio.to_thread(copy.root_at, record.size) != record.root:
+            raise _other_history(f"the record {place}")
+    for witness in evidence.witnesses:
+        seen[witness.key.name] = size = await _cosigned(witness, signed, network)
+        if size > head.size:
+            raise _behind(head, size, f"The witness {witness.key.name} has cosigned")
+    # A place that shows fewer leaves is an older copy, or lags behind. So it cannot show that no leaf is missing.
+    if head.size not in seen.values() and evidence.size != head.size:
+        shown = "; ".join(f"{place} shows {size}" for place, size in seen.items()) or "No place of it is named"
         raise Refused(
             BackupCode.UNPROVEN,
-            "Nothing shows that this backup has every leaf that the log signed. A log that goes on from an older copy forks.",
-            fix="Name the record of the lost registry (--last-head DATA/head), or the witnesses of the log (--witness URL#KEY).",
+            f"Nothing shows that the {head.size} leaves of this backup are all that the log signed. {shown}. "
+            "A log that goes on from an older copy forks.",
+            fix="Name the record of the lost registry (--last-head DATA/head), or the witnesses of the log (--witness URL#KEY). "
+            f"If neither is left, confirm the number: --accept-size {head.size}.",
         )
-    head = signed.checkpoint
-    for witness in evidence.witnesses:
-        seen = await _cosigned(witness, signed, network)
-        if seen > head.size:
-            raise _behind(head, seen, f"The witness {witness.key.name} has cosigned")
-    if evidence.head is None:
-        return ()
-    record = await asyncio.to_thread(record_at, evidence.head, head.origin)
-    if record.size > head.size:
-        raise _behind(head, record.size, f"By {evidence.head} the log has signed")
-    if await asyncio.to_thread(copy.root_at, record.size) != record.root:
-        raise _other_history(f"the record {evidence.head}")
-    return record.extensions
+    return time
+
+
+def _records(evidence: SignedHeads, settings: Settings, origin: str) -> list[tuple[str, Checkpoint]]:
+    """Return the records that are there: the one that is named, and the one at the place of the restored log's own."""
+    found = [(evidence.head, record_at(evidence.head, origin))] if evidence.head is not None else []
+    # Outside of the data directory, it may be the lost registry's. A crash before the first leaf leaves one of an empty tree.
+    with suppress(NotFound):
+        own = read_record(settings, origin)
+        found += [(settings.head_object or str(settings.fence), own)] if own.size else []
+    return found
 
 
 async def _cosigned(witness: WitnessName, signed: SignedCheckpoint, network: Network) -> int:
@@ -142,19 +160,24 @@ async def _cosigned(witness: WitnessName, signed: SignedCheckpoint, network: Net
     request = AddCheckpoint(size, (), signed.note).format()
     try:
         async with network.client(timeout=_PATIENCE) as client:
-            answer = await client.post(f"{witness.url}/add-checkpoint", content=request)
-        if answer.status_code == httpx.codes.OK:
+            asked = client.build_request("POST", f"{witness.url}/add-checkpoint", content=request)
+            answer = await client.exchange(asked, limit=_MAX_ANSWER)
+        if answer.status == httpx.codes.OK:
+            # Its line, and not the status: a server in its place may answer anything.
+            cosignature(answer.body, signed.note, witness.key)
             return size
-        if answer.status_code == httpx.codes.CONFLICT:
-            return parse_decimal(answer.text.removesuffix("\n"), limit=MAX_SIZE)
-    except httpx.HTTPError as error:
+        if answer.status == httpx.codes.CONFLICT:
+            return parse_decimal(answer.body.decode("ascii", "replace").removesuffix("\n"), limit=MAX_SIZE)
+    except (httpx.HTTPError, OSError, Unavailable) as error:
         raise _silent(witness, type(error).__name__) from error
+    except Untrusted as error:
+        raise _silent(witness, "its cosignature does not verify") from error
     # The same size and another root: C2SP answers 409 without a size, or 422.
     except TreatyError as error:
         raise _other_history(f"the witness {witness.key.name}") from error
-    if answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
+    if answer.status == httpx.codes.UNPROCESSABLE_ENTITY:
         raise _other_history(f"the witness {witness.key.name}")
-    raise _silent(witness, f"status {answer.status_code}")
+    raise _silent(witness, f"status {answer.status}")
 
 
 @dataclass

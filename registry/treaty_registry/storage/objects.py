@@ -7,6 +7,7 @@ environment.
 from __future__ import annotations
 
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,25 +24,46 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult, UpdateVersion
 
 _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https")
+_USER = re.compile(r"(?<=://)[^/]*@")
 _FIX = "Use s3://BUCKET/PATH, gs://…, az://… or file:///PATH."
 
 
 def open_store(url: str) -> ObjectStore:
     """Open the store at `url`. A local folder is created. Raises `Malformed` (`settings.blobs`) for another kind of URL."""
+    _check_url(url)
     folder = local_path(url)
     if folder is not None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return LocalStore(folder)
     try:
         return from_url(url, **(_bounds() if urlsplit(url).scheme in _REMOTE else {}))
-    except (BaseError, ValueError) as error:
-        raise Malformed(SettingsCode.BLOBS, f"{url!r} names no object store.", fix=_FIX) from error
+    except (BaseError, ValueError):
+        # Not the cause: its text may quote the whole URL.
+        raise Malformed(SettingsCode.BLOBS, f"{shown(url)!r} names no object store.", fix=_FIX) from None
 
 
 def check_store(url: str | None) -> None:
     """Raise `Malformed` (`settings.blobs`) for a URL that names no store. Makes no folder and asks no store."""
     if url is not None and local_path(url) is None:
         open_store(url)
+
+
+def shown(url: str) -> str:
+    """Return a URL for a message: without its user, password and query, which may be secrets."""
+    return _USER.sub("", url.partition("?")[0])[:200]
+
+
+def _check_url(url: str) -> None:
+    try:
+        has_password = urlsplit(url).password is not None
+    except ValueError:
+        has_password = True  # it cannot be told
+    if has_password:
+        raise Malformed(
+            SettingsCode.BLOBS,
+            f"{shown(url)!r} names no object store, or has a password.",
+            fix="Give credentials in the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        )
 
 
 def local_path(url: str) -> Path | None:

@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeAlias
 
 import structlog
 
+from treaty_consensus.printable import escaped
+
 from .redaction import redact
 from .request import current_request
 
@@ -67,7 +69,8 @@ class _FromLibraries(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             told = structlog.get_logger(record.name)
-            told.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info or None)
+            # On one line: it may quote a stranger, and a line end would begin a forged line.
+            told.log(record.levelno, escaped(record.getMessage()), logger=record.name, exc_info=record.exc_info or None)
         except Exception:  # as `logging` itself does: a broken record must not stop the server
             self.handleError(record)
 

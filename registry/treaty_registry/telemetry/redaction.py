@@ -1,7 +1,7 @@
-"""Remove secrets and personal data from texts that go to the log.
+"""Remove secrets, personal data and control characters from texts that go to the log.
 
 Own lines are written without them. Texts of exceptions may still quote a request, a DID or the URL of a database, so every text
-of a line passes `redacted`.
+of a line passes `redacted`. A control character could move the cursor of the operator's terminal, or forge a line.
 """
 
 from __future__ import annotations
@@ -11,33 +11,48 @@ import re
 from contextlib import suppress
 from typing import Any
 
+from treaty_consensus.printable import escaped
+
 MAX_TEXT = 16 * 1024
 """Characters of one text in a line. A traceback keeps its end, which names the error."""
 
 _SECRETS = (
     (re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)", re.S), "[private key]"),
     (re.compile(r"PRIVATE\+KEY\+\S+"), "[private key]"),
-    # The user and the password in a URL, such as that of a database.
-    (re.compile(r"(?<=://)[^/@\s'\"]+@"), ""),
+    # The user and the password in a URL, to the last `@`. In that of a database an operator may have left a slash unescaped.
+    (re.compile(r"(?i)(postgres(?:ql)?://)\S*@"), r"\1"),
+    (re.compile(r"(?<=://)[^/\s'\"]+@"), ""),
+    (re.compile(r"(?i)\b((?:authorization|cookie)['\"]?\s*[=:]\s*)[^\n]+"), r"\1[secret]"),
     (re.compile(r"(?i)\b(bearer|basic|digest|dsse)\s+[A-Za-z0-9._~+/=-]{8,}"), r"\1 [token]"),
+    # Within a name too, such as PGPASSWORD, AWS_SECRET_ACCESS_KEY and X-Amz-Signature. The tail has a bound, against long words.
     (
-        re.compile(r"(?i)\b(password|passwd|secret|token|authorization|cookie|api[_-]?key)(['\"]?\s*[=:]\s*)[^\s,;&)]+"),
-        r"\1\2[secret]",
+        re.compile(
+            r"(?i)((?:password|passwd|secret|token|(?:api|access|private)[_-]?key|signature|credential)[\w-]{0,32}['\"]?\s*[=:]\s*)"
+            r"(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s,;&)]+)"
+        ),
+        r"\1[secret]",
     ),
+    # A secret of Standard Webhooks.
+    (re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), "[secret]"),
     # Three base64url parts: a JSON Web Token.
     (re.compile(r"\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*"), "[token]"),
-    (re.compile(r"\bdid:[a-z0-9]+:[A-Za-z0-9._:%#/?&=-]+"), "[DID]"),
+    # Percent-encoded in a query.
+    (re.compile(r"\bdid(?::|%3[Aa])[a-z0-9]+(?::|%3[Aa])[A-Za-z0-9._:%#/?&=-]+"), "[DID]"),
 )
 _ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(?![\w])")
 
 
 def redacted(text: str) -> str:
-    """Return a text without private keys, tokens, passwords, DIDs and IP addresses."""
+    """Return a text without private keys, tokens, passwords, DIDs and IP addresses.
+
+    Other control characters than line ends are escaped.
+    """
     # The cap first, because the patterns read the whole text.
     text = text[-MAX_TEXT:]
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
-    return _ADDRESS.sub(_without_address, text)
+    # Last, because an escape would end a word for the patterns.
+    return "\n".join(map(escaped, _ADDRESS.sub(_without_address, text).split("\n")))
 
 
 def redact(value: Any) -> Any:

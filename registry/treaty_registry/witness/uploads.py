@@ -14,7 +14,8 @@ from treaty_consensus.log.upload import MAX_ORIGIN, MAX_PROOF, Upload, bad_uploa
 
 from .copies import Copies, LogCopy
 
-_PATIENCE = 30.0  # seconds for a package to arrive
+_PATIENCE = 30.0  # seconds for the next bytes to arrive
+_PACKAGE = 300.0  # seconds for the head or a package, which has at most 16 MiB: single bytes must not last for ever
 _PIECE = 64 * 1024  # bytes that are decompressed at once: a small body may expand a thousand times
 
 
@@ -51,6 +52,9 @@ class Body:
                         self._waiting = await anext(self._chunks)
                 except (StopAsyncIteration, TimeoutError) as error:
                     raise Ended from error
+            # zlib would keep all that follows the end of the compressed bytes.
+            if self._inflate is not None and self._inflate.eof:
+                raise Ended
             if self._inflate is None:
                 data, self._waiting = self._waiting, b""
             else:
@@ -66,12 +70,13 @@ class Body:
 async def read_head(body: Body) -> Upload:
     """Return the head of a request. Raises `Malformed` (`upload.form`)."""
     try:
-        length = await body.number(2)
-        if not 1 <= length <= MAX_ORIGIN:
-            raise bad_upload("its origin is too long")
-        origin = (await body.read(length)).decode()
-        upload = Upload(origin, await body.number(8), await body.number(8), await body.read(await body.number(2)))
-    except (Ended, UnicodeDecodeError) as error:
+        async with asyncio.timeout(_PACKAGE):
+            length = await body.number(2)
+            if not 1 <= length <= MAX_ORIGIN:
+                raise bad_upload("its origin is too long")
+            origin = (await body.read(length)).decode()
+            upload = Upload(origin, await body.number(8), await body.number(8), await body.read(await body.number(2)))
+    except (Ended, TimeoutError, UnicodeDecodeError) as error:
         raise bad_upload("its head breaks off") from error
     upload.check()
     return upload
@@ -100,8 +105,12 @@ async def take(body: Body, copies: Copies) -> tuple[bytes, LogCopy, bool]:
 
 
 async def _package(body: Body, count: int) -> tuple[list[bytes], list[bytes]]:
-    entries = [await body.read(await body.number(2)) for _ in range(count)]
-    hashes = await body.number(1)
-    if hashes > MAX_PROOF:
-        raise bad_upload(f"a proof has more than {MAX_PROOF} hashes")
-    return entries, [await body.read(HASH_SIZE) for _ in range(hashes)]
+    try:
+        async with asyncio.timeout(_PACKAGE):
+            entries = [await body.read(await body.number(2)) for _ in range(count)]
+            hashes = await body.number(1)
+            if hashes > MAX_PROOF:
+                raise bad_upload(f"a proof has more than {MAX_PROOF} hashes")
+            return entries, [await body.read(HASH_SIZE) for _ in range(hashes)]
+    except TimeoutError as error:
+        raise Ended from error

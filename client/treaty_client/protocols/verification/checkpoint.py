@@ -73,6 +73,11 @@ def check_age(checkpoint: SignedCheckpoint, now: int, max_age: int) -> None:
         )
 
 
+def cosigned_between(now: int | None, max_age: int) -> dict[str, int]:
+    """Return the times that count for cosignatures, as the arguments of `WitnessRule.check`. `now`: None for any time."""
+    return {} if now is None else {"since": now - max_age, "until": now + CLOCK_SKEW}
+
+
 def check_consistency(
     bundle: Bundle, checkpoint: SignedCheckpoint, seen: SignedCheckpoint, bridge: Sequence[bytes] | None
 ) -> None:

@@ -34,7 +34,7 @@ from ...registries.leaves import SeenLeaf
 from ...registries.trust import TrustedRegistry
 from ..store import LockedProtocol, LockedVersion, line_of
 from .blobs import blob_of, check_bytes, trusted_root_of
-from .checkpoint import check_age, check_consistency, open_head
+from .checkpoint import check_age, check_consistency, cosigned_between, open_head
 from .completeness import RegistryAnswer, left_out
 from .contradiction import contradiction_error
 from .guests import grant_warnings
@@ -103,7 +103,7 @@ def verify_checkpoint(
             check_age(checkpoint, now, max_age)
         if witnesses is not None:
             # The operator runs the clock and could give an old head a new time. So the times of the witnesses count too.
-            witnesses.check(checkpoint.note, checkpoint.checkpoint, since=0 if now is None else now - max_age)
+            witnesses.check(checkpoint.note, checkpoint.checkpoint, **cosigned_between(now, max_age))
         # At a first contact there is no checkpoint to be consistent with.
         if registry.newest is not None:
             check_consistency(bundle, checkpoint, registry.newest, bridge)
