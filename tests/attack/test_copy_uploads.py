@@ -15,6 +15,7 @@ from treaty_registry.witness.uploads import Body, Ended
 PIECE = bytes(1 << 20)
 
 
+@pytest.mark.threat(73)
 async def test_what_follows_the_end_of_compressed_bytes_is_not_kept() -> None:
     taken = 0
 
@@ -32,6 +33,7 @@ async def test_what_follows_the_end_of_compressed_bytes_is_not_kept() -> None:
     assert taken <= 1
 
 
+@pytest.mark.threat(73)
 async def test_a_head_of_single_bytes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "_PACKAGE", 0.2)
 

@@ -30,6 +30,7 @@ def certificate(*uris: str) -> bytes:
     return built.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
 
 
+@pytest.mark.threat(320)
 def test_every_name_of_a_certificate_is_a_subject() -> None:
     made = certificate(*(f"did:wba:a{number}.example" for number in range(20)), VICTIM)
     event = event_of(7, CertificateLeaf(made).encode())
@@ -38,12 +39,14 @@ def test_every_name_of_a_certificate_is_a_subject() -> None:
     assert event.sentence.endswith("did:wba:a7.example and 13 more.")
 
 
+@pytest.mark.threat(320)
 def test_a_certificate_that_cannot_be_read_may_name_anybody() -> None:
     assert event_of(7, CertificateLeaf(certificate(VICTIM)[:-1]).encode()).kind == "unknown"
     event = event_of(7, CertificateLeaf(certificate()).encode())
     assert (event.kind, event.subjects) == ("certificate", frozenset())
 
 
+@pytest.mark.threat(320)
 @pytest.mark.parametrize(
     "alias",
     [

@@ -213,6 +213,7 @@ async def test_a_log_that_breaks_a_rule_is_not_followed(registry: Registry, post
             assert "audit.duplicate" in said["detail"] and mirror.head is before
 
 
+@pytest.mark.threat(302)
 async def test_a_mirror_is_not_promoted_while_its_registry_signs_or_shows_another_history(
     registry: Registry, postgres: Postgres, tmp_path: Path
 ) -> None:

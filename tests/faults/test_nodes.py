@@ -11,8 +11,10 @@ import random
 import secrets
 import shutil
 import signal
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -123,15 +125,35 @@ async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
         assert int((await get(made.nodes[0].port, "/checkpoint")).text.split("\n")[1]) == 2
 
 
+async def test_a_leader_whose_clock_is_wrong_gives_the_lead_to_another_node(tmp_path: Path, database: str, web: Web) -> None:
+    blobs, head, wrong = f"file://{tmp_path}/blobs", f"file://{tmp_path}/head", [0]
+
+    def node(name: str, port: int, clock: Callable[[], datetime]) -> AbstractAsyncContextManager[Registry]:
+        url = f"http://127.0.0.1:{port}"
+        settings = replace(settings_for(tmp_path / name, database), blobs=blobs, head=head, node=url)
+        return Registry.open(settings, resolve=web.resolve, clock=clock)
+
+    async with node("one", 9, lambda: datetime.fromtimestamp(NOW - wrong[0], UTC)) as one:
+        shutil.copytree(tmp_path / "one" / "keys", tmp_path / "two" / "keys")
+        async with node("two", 19, lambda: datetime.fromtimestamp(NOW, UTC)) as two:
+            assert one.leader.leads and not two.leader.leads
+            wrong[0] = 3600
+            async with asyncio.timeout(WITHIN):
+                while not (two.leader.leads and await two.is_ready()):  # noqa: ASYNC110 (a background task)
+                    await asyncio.sleep(0.05)
+            assert not one.leader.leads and not await one.is_ready()
+
+
 @pytest.mark.threat(290)
 async def test_a_node_with_the_address_of_the_leader_does_not_start(
     tmp_path: Path, database: str, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry_module, "_PATIENCE", 0.5)
-    shared = {"blobs": f"file://{tmp_path}/blobs", "head": f"file://{tmp_path}/head", "node": "http://127.0.0.1:9"}
+    blobs, head = f"file://{tmp_path}/blobs", f"file://{tmp_path}/head"
 
-    def node(name: str) -> AbstractAsyncContextManager[Registry]:
-        return Registry.open(replace(settings_for(tmp_path / name, database), **shared), resolve=web.resolve)
+    def node(name: str, url: str = "http://127.0.0.1:9") -> AbstractAsyncContextManager[Registry]:
+        settings = replace(settings_for(tmp_path / name, database), blobs=blobs, head=head, node=url)
+        return Registry.open(settings, resolve=web.resolve)
 
     async with node("one") as leader:
         assert await leader.is_ready()
@@ -141,6 +163,5 @@ async def test_a_node_with_the_address_of_the_leader_does_not_start(
                 pass
         assert refused.value.code == "node.address"
         assert await leader.is_ready()
-        shared["node"] = "http://127.0.0.1:19"
-        async with node("two") as follower:
+        async with node("two", "http://127.0.0.1:19") as follower:
             assert follower.head.size == leader.head.size

@@ -76,6 +76,7 @@ def test_values_of_all_shapes_are_redacted_and_bounded() -> None:
     assert len(redacted("x" * (2 * MAX_TEXT))) == MAX_TEXT
 
 
+@pytest.mark.threat(321)
 def test_a_strangers_text_neither_moves_the_cursor_nor_begins_a_line() -> None:
     assert redacted("\x1b[2J\u202eevil\r") == "\\x1b[2J\\u202eevil\\r"
 
@@ -89,6 +90,7 @@ structlog.get_logger().error("refused", error="a\\n2026-01-01T00:00:00Z [critica
 """
 
 
+@pytest.mark.threat(321)
 def test_each_line_for_people_is_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", _LINES], capture_output=True, text=True, check=True)
     lines = done.stderr.splitlines()

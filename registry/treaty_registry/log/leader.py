@@ -131,6 +131,17 @@ class Leader:
             self.fault = None
         self.head = head
 
+    def check_clock(self) -> None:
+        """Raise `Unavailable` when the clock is wrong, and stop leading then.
+
+        Nothing can be signed here, and another node may have the right time.
+        """
+        try:
+            self._clock.now()
+        except Unavailable:
+            self.resign()
+            raise
+
     def _stamp(self) -> SignedTime:
         try:
             return self._clock.stamp()

@@ -4,9 +4,10 @@ A node that leads publishes the heads that it releases (`leadership`). Any other
 head, after it has verified the signatures of the note and computed the root from the leaves. It hears of a head at once, by
 NOTIFY, or else within `POLL` seconds. A node that does not reach PostgreSQL goes on serving the head that it has.
 
-A node that finds the leader's lock free takes the lead. PostgreSQL frees the lock of a process that died, and of a machine that
-does not answer. A leader that stands still keeps its lock, so after `SILENT` seconds without a sign of it the others end its
-connection. If it goes on later, it can neither commit nor record a head.
+A node that finds the leader's lock free takes the lead, if its clock is right. A leader whose clock is wrong gives it up.
+PostgreSQL frees the lock of a process that died, and of a machine that does not answer. A leader that stands still keeps its
+lock, so after `SILENT` seconds without a sign of it the others end its connection. If it goes on later, it can neither commit nor
+record a head.
 """
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ class Node:
     async def _step(self, connection: Connection) -> None:
         with deadline(connection, _PATIENCE):
             if self._leader.leads:
+                self._leader.check_clock()
                 await self._publish(connection)
                 return
             found = self.found = await leadership.read(connection)

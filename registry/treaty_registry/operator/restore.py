@@ -116,7 +116,8 @@ async def _check_evidence(
     copy: Mirror, signed: SignedCheckpoint, evidence: SignedHeads, settings: Settings, network: Network
 ) -> tuple[str, ...]:
     """Compare the copy with every signed head that the evidence shows. Returns the newest signed time, as the record has it."""
-    head, time, seen = signed.checkpoint, (), dict[str, int]()
+    head, seen = signed.checkpoint, dict[str, int]()
+    time: tuple[str, ...] = ()
     for place, record in await asyncio.to_thread(_records, evidence, settings, head.origin):
         seen[place], time = record.size, record.extensions
         if record.size > head.size:
