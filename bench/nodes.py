@@ -305,6 +305,7 @@ def _table(found: dict[str, Any]) -> str:
 | a second | one node | three nodes | ratio |
 |---|---|---|---|
 {rows}
+*ratio*: the median of the rounds, each of which measures both.
 *writes*: statements in batches of {BATCH}, signed, durable, in a signed checkpoint. *reads*: searches that are in no cache.
 
 | | median | longest |

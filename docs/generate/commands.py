@@ -20,6 +20,7 @@ _USAGE = re.compile(
 )
 """The usage of a command. Cyclopts writes the name of the running program into it, which here is another one."""
 _VARIABLE = re.compile(r"\*\[env: (\w+)\]\*")
+_DEFAULT = re.compile(r"\[default: ([^]]*)\]")
 _ITEM = re.compile(r"^\* `(?P<names>[^`]+)`: (?P<text>.*)$", re.MULTILINE)
 
 
@@ -33,15 +34,17 @@ def commands(app: App) -> str:
 
 
 def environment() -> str:
-    """Each environment variable that an option reads."""
-    found = dict[str, tuple[str, str]]()
+    """Each environment variable that an option reads. A default that the meaning tells, or an empty one, has no entry."""
+    found = dict[str, tuple[str, str, str]]()
     for text in (commands(client), commands(registry)):
         for item in _ITEM.finditer(text):
             for variable in _VARIABLE.findall(item["text"]):
                 meaning = re.sub(r" ?\*+\[[^]]*\]\*+", "", item["text"]).strip()
-                found.setdefault(variable, (item["names"].split(",")[0].split(" ")[0], meaning))
-    rows = ((f"`{name}`", f"`{option}`", meaning) for name, (option, meaning) in sorted(found.items()))
-    return table(("variable", "option", "meaning"), rows)
+                default = _DEFAULT.search(item["text"])
+                shown = f"`{default[1]}`" if default and default[1] not in ("()", "None") and "Default:" not in meaning else ""
+                found.setdefault(variable, (item["names"].split(",")[0].split(" ")[0], shown, meaning))
+    rows = ((f"`{name}`", f"`{option}`", default, meaning) for name, (option, default, meaning) in sorted(found.items()))
+    return table(("variable", "option", "default", "meaning"), rows)
 
 
 GENERATORS.update(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import structlog
 
@@ -16,6 +17,7 @@ from .log.fence import Fence, HeadRecord, create_fence, read_fence, restore_fenc
 from .log.stored_fence import StoredFence
 from .settings import MIRROR_MARK, Settings
 from .storage.embedded import embedded_postgres
+from .storage.objects import local_path
 
 _log = structlog.get_logger(__name__)
 
@@ -45,11 +47,7 @@ def open_operator(settings: Settings) -> Operator:
         )
     if not settings.keys.exists():
         if settings.origin is None:
-            raise NotFound(
-                KeysCode.MISSING,
-                f"There is no log in {settings.data}.",
-                fix="Name its origin to make one: --origin registry.example",
-            )
+            raise _no_log(settings)
         if ":" in settings.origin:
             # sigstore-go and cosign verify checkpoints with a key of the name `url.Hostname()`, which has no port.
             _log.warning(
@@ -77,18 +75,40 @@ def open_record(settings: Settings, origin: str) -> HeadRecord:
 
 def read_record(settings: Settings, origin: str) -> Checkpoint:
     """Return the record without opening it for writing. Blocking. Raises as `open_record`."""
-    if settings.head_object is not None:
-        return StoredFence(settings.head_object, origin).record
-    return read_fence(settings.fence, origin)
+    return record_at(settings.head_object or str(settings.fence), origin)
+
+
+def record_at(place: str, origin: str) -> Checkpoint:
+    """Return the record at a path (the file `head`) or a URL (the option `--head`). Blocking. Raises as `open_record`."""
+    if "://" in place and local_path(place) is None:
+        return StoredFence(place, origin).record
+    return read_fence(local_path(place) or Path(place), origin)
 
 
 def restore_record(settings: Settings, record: Checkpoint) -> None:
-    """Record the head of a log that was brought back. Blocking. Raises as `restore_fence` and `StoredFence.restore`."""
+    """Write the record of a restored or promoted log, whose caller has compared it with every head that may have been signed.
+
+    Durable on return. Blocking. Raises `Conflict` or `Untrusted` when the record of a larger tree is there.
+    """
     if settings.head_object is not None:
         StoredFence.restore(settings.head_object, record)
     else:
-        settings.fence.parent.mkdir(parents=True, exist_ok=True)
+        settings.fence.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         restore_fence(settings.fence, record)
+
+
+def check_log(settings: Settings) -> None:
+    """Raise `NotFound` (`keys.missing`) where a command would make an embedded database for no log and no mirror."""
+    if settings.database is None and not settings.keys.exists() and not (settings.data / MIRROR_MARK).exists():
+        raise _no_log(settings)
+
+
+def _no_log(settings: Settings) -> NotFound:
+    return NotFound(
+        KeysCode.MISSING,
+        f"There is no log in {settings.data}.",
+        fix="Name its directory: --data DIRECTORY. To make a new log: treaty-registry init --origin registry.example",
+    )
 
 
 def _create_record(settings: Settings, origin: str) -> None:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
 from granian.constants import HTTPModes, Interfaces, SSLProtocols
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
+from treaty_consensus import __version__
 from treaty_consensus.errors import Malformed, Unavailable
 
 from .codes import ServerCode, SettingsCode
@@ -23,6 +25,8 @@ from .connections import ConnectionGuard, ConnectionLimits, room_for_connections
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp
+
+_log = structlog.get_logger(__name__)
 
 _BACKLOG = 4_096  # connections that wait to be accepted; Linux's own default bound
 # Seconds for the requests under way at a stop. A client that reads slowly must not hold the stop up.
@@ -41,6 +45,12 @@ class Listening:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+    @property
+    def url(self) -> str:
+        """Return the URL of this address."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
 
     def check(self) -> None:
         """Raise `Unavailable` when the port is taken, `Malformed` when the TLS files are invalid."""
@@ -78,6 +88,7 @@ class Listening:
         finish: Callable[[], None] = server.stop
 
         def stop() -> None:
+            _log.info("stops")
             stopping()
             finish()
 
@@ -88,6 +99,7 @@ class Listening:
             if await self._takes_connections(serving):
                 # Not earlier, because the listening socket must exist.
                 guard.bound_unsent()
+                _log.info("listens", port=self.port, tls=self.tls_cert is not None, release=__version__)
                 ready()
             with suppress(TimeoutError):  # requests that take longer than `_LAST_REQUESTS` are abandoned
                 await serving

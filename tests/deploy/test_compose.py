@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import go_programs
 import httpx
@@ -45,8 +46,14 @@ def test_every_image_is_pinned_and_every_container_confined() -> None:
         assert "no-new-privileges:true" in service["security_opt"], name
         # PostgreSQL's image changes its user at the start, and writes beside its data.
         assert name == "postgres" or (service["read_only"] and service["cap_drop"] == ["ALL"]), name
+    # What is not the proxy's is reached from this machine alone.
+    assert all(port.startswith("127.0.0.1:") for name in file["services"] if name != "proxy" for port in ports_of(file, name))
     assert file["services"]["proxy"]["networks"]["inside"]["ipv4_address"] == PROXY
     assert file["services"]["registry"]["environment"]["TREATY_REGISTRY_TRUSTED_PROXY"] == PROXY
+
+
+def ports_of(file: dict[str, Any], service: str) -> list[str]:
+    return list(file["services"][service].get("ports", ()))
 
 
 def test_the_example_names_every_value() -> None:
@@ -124,6 +131,9 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
         assert (await api.get(f"/blobs/sha256/{digest}")).content == data
         stored = composition.place("store", f"/store/treaty-registry/sha256/{digest[:2]}/{digest}")
         assert stored.read_bytes() == data
+    async with httpx.AsyncClient(trust_env=False) as prometheus:
+        metrics = await prometheus.get(f"http://127.0.0.1:{composition.ports['9464']}/metrics")
+        assert "\ntreaty_log_size 3.0\n" in metrics.text
     assert await composition.stop("registry") == 0
 
 

@@ -1,7 +1,9 @@
-"""The manifests are those of Kubernetes 1.34, and no pod of them has more rights than it needs."""
+"""The manifests are those of Kubernetes 1.34, for one registry and for several nodes. No pod has more rights than it needs."""
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ from go_programs import needs_go
 
 from treaty_registry.cli.serving import serve
 from treaty_registry.cli.variables import check_variables
+from treaty_registry.keys import create_operator, load_operator
 
-FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEMAS = Path(__file__).parent / "schemas" / "kubernetes"
 
 pytestmark = needs_go("kustomize and kubeconform on the manifests")
@@ -26,8 +29,16 @@ def programs(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="module")
-def manifests(programs: Path) -> str:
-    return subprocess.run([programs / "kustomize", "build", FOLDER], check=True, capture_output=True, text=True).stdout
+def built(programs: Path) -> dict[str, str]:
+    def build(name: str) -> str:
+        return subprocess.run([programs / "kustomize", "build", DEPLOY / name], check=True, capture_output=True, text=True).stdout
+
+    return {name: build(name) for name in ("kubernetes", "kubernetes-nodes")}
+
+
+@pytest.fixture(params=["kubernetes", "kubernetes-nodes"])
+def manifests(request: pytest.FixtureRequest, built: dict[str, str]) -> str:
+    return built[request.param]
 
 
 def conforms(programs: Path, manifests: str) -> subprocess.CompletedProcess[str]:
@@ -59,7 +70,7 @@ def test_every_pod_is_confined(manifests: str) -> None:
         assert pod["automountServiceAccountToken"] is False, name
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == 65532, name
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
-        for container in pod["containers"]:
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
             context = container["securityContext"]
             assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"], name
             assert context["capabilities"] == {"drop": ["ALL"]}, name
@@ -67,12 +78,43 @@ def test_every_pod_is_confined(manifests: str) -> None:
             assert container["image"].startswith("registry.example/treaty-registry:"), name
 
 
-def test_one_registry_writes_and_its_keys_stay(manifests: str) -> None:
-    (registry,) = (
-        item for item in yaml.safe_load_all(manifests) if (item["kind"], item["metadata"]["name"]) == ("StatefulSet", "registry")
+def registry_of(manifests: str) -> dict[str, Any]:
+    items = yaml.safe_load_all(manifests)
+    (found,) = (item for item in items if (item["kind"], item["metadata"]["name"]) == ("StatefulSet", "registry"))
+    return dict(found["spec"])
+
+
+def test_one_registry_writes_and_its_keys_stay(built: dict[str, str]) -> None:
+    registry = registry_of(built["kubernetes"])
+    assert registry["replicas"] == 1
+    assert set(registry["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
+
+
+def test_several_nodes_share_all_but_their_keys_which_are_secrets(built: dict[str, str], tmp_path: Path) -> None:
+    registry = registry_of(built["kubernetes-nodes"])
+    pod = registry["template"]["spec"]
+    assert registry["replicas"] > 1 and "volumeClaimTemplates" not in registry
+    assert {"name": "TREATY_NODE_URL", "value": "http://$(POD_IP):8080"} in pod["containers"][0]["env"]
+    shared = "".join(
+        text for text in built["kubernetes-nodes"].split("---") if "kind: ConfigMap" in text or "kind: Secret" in text
     )
-    assert registry["spec"]["replicas"] == 1
-    assert set(registry["spec"]["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
+    assert all(f"{name}: " in shared for name in ("TREATY_DATABASE_URL", "TREATY_BLOBS_URL", "TREATY_HEAD_URL"))
+
+    made = create_operator(tmp_path / "made", "registry.example")
+    # As a mounted secret is: its group can read it.
+    for name, folder in {"keys": tmp_path / "made", "authority": tmp_path / "made" / "authority"}.items():
+        (tmp_path / name).mkdir()
+        for path in folder.iterdir():
+            if path.is_file():
+                shutil.copy(path, tmp_path / name)
+                (tmp_path / name / path.name).chmod(0o440)
+    *_, script = pod["initContainers"][0]["command"]
+    here = re.sub(r"(?<= )/(?=data|keys|authority|next)", f"{tmp_path}/", script)
+    for _ in range(2):  # a pod may run it again
+        subprocess.run(["sh", "-ec", here], check=True)
+        assert load_operator(tmp_path / "data" / "keys").log_key == made.log_key
+        shutil.copytree(tmp_path / "keys", tmp_path / "next", dirs_exist_ok=True)
+    assert (tmp_path / "data" / "keys" / "next" / "log.key").stat().st_mode & 0o077 == 0
 
 
 def test_every_setting_is_one(manifests: str) -> None:

@@ -64,6 +64,15 @@ def test_every_setting_is_one() -> None:
     check_variables(names, serve)
 
 
+def test_deploy_names_no_setting_that_the_table_lacks() -> None:
+    table = (FOLDER.parents[1] / "docs" / "reference" / "settings.md").read_text()
+    known = set(re.findall(r"^\| `(TREATY_\w+)`", table, re.MULTILINE)) | {"TREATY_IMAGE"}  # of compose itself
+    files = [path for path in FOLDER.parent.rglob("*") if path.is_file()]
+    named = {name for path in files for name in re.findall(r"\bTREATY_\w+", path.read_text())}
+    assert len(named) > 12
+    assert named <= known
+
+
 def test_the_users_are_those_of_the_services() -> None:
     users = set(re.findall(r"^u (\S+)", (FOLDER / "treaty.sysusers").read_text(), re.MULTILINE))
     named = {match for name in SERVICES for match in re.findall(r"^User=(.*)$", (FOLDER / name).read_text(), re.MULTILINE)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -15,11 +16,14 @@ from typing import ClassVar
 import pytest
 from node_processes import WITHIN, Clients, cluster, get, leaf, post, until_size
 from object_server import ENVIRONMENT, object_server, objects
+from postgres_server import Postgres
+from registry_process import PROGRAM
 from signers import ORIGIN
 
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
+from treaty_registry.data_directory import record_at
 from treaty_registry.log.clock import SignedTime
 from treaty_registry.log.stored_fence import StoredFence
 
@@ -75,10 +79,30 @@ def test_the_record_of_a_restored_log_never_replaces_a_later_one(store: None) ->
     brought = Checkpoint(ORIGIN, 3, root(3), (SignedTime(100).format(),))
     for _ in range(2):
         StoredFence.restore(HEAD, brought)
-        assert StoredFence(HEAD, ORIGIN).record == brought
+        assert record_at(HEAD, ORIGIN) == brought
     StoredFence(HEAD, ORIGIN).advance(4, root(4))
     assert code(StoredFence.restore, HEAD, brought) == "fence.behind"
     assert StoredFence(HEAD, ORIGIN).record.size == 4
+
+
+async def test_a_registry_of_one_machine_becomes_nodes_by_a_backup(store: None, data: Path, postgres: Postgres) -> None:
+    async def run(*arguments: object) -> dict[str, object]:
+        process = await asyncio.create_subprocess_exec(PROGRAM, *map(str, arguments), "--json", stdout=-1)
+        output, _ = await process.communicate()
+        found: dict[str, object] = json.loads(output)
+        return found
+
+    async with postgres.fresh() as one, postgres.fresh() as shared:
+        old, new = ("--data", data / "old", "--database", one), ("--data", data / "new", "--database", shared, *STORES[:4])
+        assert (await run("init", "--origin", ORIGIN, *old))["size"] == 2
+        assert (await run("backup", data / "backup", *old))["size"] == 2
+        assert "error" in await run("restore", data / "backup", *new, "--last-head", HEAD)
+        assert not (data / "new").exists() and not objects()
+        done = await run("restore", data / "backup", *new, "--last-head", data / "old" / "head")
+        assert (done["size"], done["missing"]) == (2, [])
+        # The record of the nodes is in the store, and a backup of theirs reads it there.
+        assert not (data / "new" / "head").exists() and record_at(HEAD, ORIGIN).size == 2
+        assert (await run("backup", data / "backup", *new))["leaves"] == 0
 
 
 class Careless(BaseHTTPRequestHandler):

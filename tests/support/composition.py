@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "compose" / "compose.yaml"
 PROXY = "172.30.83.2"
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?P<rule>:[-?])?(?P<text>[^}]*)\}")
+_ADDRESS = re.compile(r"\b(?:[a-z]+(?:-\d)?|127\.0\.0\.1):(\d+)\b")
 _IMAGE_VARIABLE = re.compile(r"\b(TREATY_\w+_DATA)=(\S+)")
 
 
@@ -51,7 +52,7 @@ class Composition:
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for port in ("80", "443", "7070", "8080", "8081", "8082"):
+        for port in ("80", "443", "7070", "8080", "8081", "8082", "9464"):
             self.ports[port] = free_port()
 
     def services(self) -> dict[str, Any]:
@@ -138,4 +139,4 @@ class Composition:
         text = text.replace(PROXY, "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
         if text.lstrip(":") in self.ports:
             return text.replace(text.lstrip(":"), str(self.ports[text.lstrip(":")]))
-        return re.sub(r"\b[a-z]+(?:-\d)?:(\d+)\b", lambda found: f"127.0.0.1:{self.ports.get(found[1], found[1])}", text)
+        return re.sub(_ADDRESS, lambda found: f"127.0.0.1:{self.ports.get(found[1], found[1])}", text)

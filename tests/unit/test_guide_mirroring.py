@@ -76,7 +76,8 @@ async def test_a_registry_is_mirrored_read_from_the_mirror_and_continued_there(d
         async with Fetcher(data / "home", load_policy(data / "home" / "policy.toml"), Network()) as fetcher:
             assert (await fetcher.head("registry.localhost").refresh()).note == note
     shutil.copytree(data / "registry" / "keys", data / "backup" / "keys")
-    shutil.copy(data / "registry" / "head", data / "backup" / "head")
+    (data / "old").mkdir()
+    shutil.copy(data / "registry" / "head", data / "old" / "head")
     refused = await asyncio.to_thread(run, "treaty-registry serve --data mirror", data)
     assert refused["error"]["code"] == "mirror.directory"
     made = await asyncio.to_thread(run, promote, data)

@@ -213,6 +213,13 @@ def test_tls_files_that_are_none(data: Path, port: int, tmp_path: Path) -> None:
         assert "--tls-key" in said
 
 
+@pytest.mark.parametrize("option", ["--blobs", "--head", "--tiles"])
+def test_a_path_in_the_place_of_a_store(data: Path, port: int, option: str) -> None:
+    said = refused(data, "--port", str(port), option, "/var/treaty")
+    assert "settings.blobs" in said and "/var/treaty" in said and "file:///" in said
+    assert not (data / "postgres").exists()
+
+
 def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "init", "--data", str(data), "--origin", "registry.example", "--json")
     made = json.loads(out)
@@ -226,7 +233,7 @@ def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFix
     assert (status, json.loads(out)["error"]["code"]) == (1, "settings.other-origin")
 
 
-@pytest.mark.parametrize("command", ["decide", "audit"])
+@pytest.mark.parametrize("command", ["decide", "audit", "migrate", "rebuild", "parameters"])
 def test_without_a_log_it_says_how_to_make_one(data: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, command, "--data", str(data))
     assert status == 1

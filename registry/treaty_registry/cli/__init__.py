@@ -26,8 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         # Inside, so that a missing extra and Ctrl-C during the import are handled too.
         with naming_extras():
+            from ..telemetry.logs import configure_logs
             from .commands import app
             from .variables import drop_empty
+
+            # Every line of a log goes to standard error. Standard output has the result alone; a server sets more options.
+            configure_logs(level="warning")
 
             drop_empty(os.environ)
             sys.exit(app(tokens) or 0)

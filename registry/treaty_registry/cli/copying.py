@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from treaty_client.network.hosts import Network
 
-from ..data_directory import read_record, running_database
+from ..data_directory import check_log, read_record, running_database
 from ..keys import load_operator
 from ..operator.backup import BackedUp, back_up
 from ..operator.restore import Restored, SignedHeads
@@ -34,6 +34,7 @@ def backup(folder: Path, /, *, options: Options = Options()) -> None:
 
     async def copy() -> BackedUp:
         settings = options.settings
+        check_log(settings)
         operator = await asyncio.to_thread(load_operator, settings.keys)
         # Before the database: beside a live registry the record moves on, and must not be ahead of the rows that are read.
         record = await asyncio.to_thread(read_record, settings, operator.origin)
@@ -50,7 +51,7 @@ def restore(
     folder: Path,
     /,
     *,
-    last_head: Path | None = None,
+    last_head: str | None = None,
     witness: tuple[str, ...] = (),
     mirror: str | None = None,
     accept_size: int | None = None,
@@ -65,7 +66,7 @@ def restore(
     folder
         The folder of the backup.
     last_head
-        The file `head` of the lost registry, which shows every head that was signed.
+        The record of the lost registry, which shows every head that was signed: its file `head`, or the URL of its `--head`.
     witness
         URL#KEY: a witness of the log, which shows the heads that it cosigned. May be repeated.
     mirror
@@ -82,12 +83,12 @@ def restore(
         settings = options.settings
         network = Network.parse(resolve, ca)
         evidence = SignedHeads(last_head, tuple(map(WitnessName.parse, witness)), accept_size)
-        async with running_database(settings) as url:
-            return await restore_log(folder, settings, url, evidence, mirror, network)
+        return await restore_log(folder, settings, evidence, mirror, network)
 
     done = run(bring_back())
     lines = [f"The blob {sha256} is in no copy." for sha256 in done.missing]
     if last_head is None:
         lines.append("A head that was signed in the last second before the loss may have reached no witness.")
-    summary = f"{done.size} leaves of {done.origin}, {done.fetched} of them from the mirror; root {done.root.hex()}"
+    fetched = f", {done.fetched} of them from the mirror" if mirror else ""
+    summary = f"{done.size} leaves of {done.origin}{fetched}; root {done.root.hex()}"
     options.show(msgspec.to_builtins(done), f"[green]✓[/] {escape(summary)}", *map(escape, lines))

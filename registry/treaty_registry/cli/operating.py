@@ -13,7 +13,7 @@ from rich.table import Table
 
 from treaty_client.network.hosts import Network
 
-from ..data_directory import open_operator, read_record, running_database
+from ..data_directory import check_log, open_operator, read_record, running_database
 from ..mirroring.promotion import Completeness
 from ..mirroring.promotion import promote as promote_mirror
 from ..operator import maintenance
@@ -91,6 +91,7 @@ def rebuild(*, options: Options = Options()) -> None:
     """Derive facts, tiles and catalogue from the log again, correct the rows that differ, and print them."""
 
     async def derive() -> maintenance.Rebuilt:
+        check_log(options.settings)
         return await _rebuild_alone(options.settings)
 
     rebuilt = run(ask_or(options.settings, "rebuild", maintenance.Rebuilt, derive))
@@ -159,7 +160,7 @@ async def _rebuild_alone(settings: Settings) -> maintenance.Rebuilt:
 def promote(
     *,
     keys: Path,
-    record: Path | None = None,
+    record: str | None = None,
     witness: tuple[str, ...] = (),
     accept_size: int | None = None,
     resolve: tuple[str, ...] = (),
@@ -173,7 +174,7 @@ def promote(
     keys
         A copy of the registry's DATA/keys, from its backup.
     record
-        A copy of the registry's DATA/head. It proves that the mirror lacks nothing that was signed.
+        A copy of the registry's DATA/head, or the URL of its `--head`. It proves that the mirror lacks nothing that was signed.
     witness
         URL#KEY: ask this witness for the newest head that it cosigned. May be repeated.
     accept_size
@@ -188,5 +189,5 @@ def promote(
     options.show(
         {"origin": made.origin, "size": made.size, "root": made.root.hex()},
         f"[green]✓[/] {escape(str(options.data))} may sign the log [bold]{escape(made.origin)}[/], of {made.size} leaves.",
-        "  Destroy the keys of the old registry, then serve this one: treaty-registry serve",
+        f"  Destroy the keys of the old registry, then serve this one: treaty-registry serve --data {escape(str(options.data))}",
     )

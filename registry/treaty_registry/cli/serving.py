@@ -13,7 +13,7 @@ from rich.markup import escape
 from treaty_client.registries.trust import parse_registry_name
 from treaty_consensus.log.note import VerifierKey
 
-from ..data_directory import running_database
+from ..data_directory import check_log, running_database
 from ..listening import Listening
 from ..mirroring.mirrored_log import MirroredLog
 from ..mirroring.server import serve as serve_mirror
@@ -22,7 +22,6 @@ from ..server import serve as serve_http
 from ..settings import Quotas, Settings
 from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
-from ..telemetry.logs import configure_logs
 from ..witness.copies import Copies
 from ..witness.cosigner import Cosigner
 from ..witness.records import read_log_keys
@@ -83,7 +82,8 @@ def serve(
         **network.settings,
         **nodes.settings,
     )
-    run(serve_http(settings, lambda registry: _announce(registry, options)))
+    url = Listening(host, port, tls.tls_cert, tls.tls_key).url
+    run(serve_http(settings, lambda registry: _announce(registry, url, options)))
 
 
 def init(*, origin: str, parameters: Path | None = None, options: Options = Options()) -> None:
@@ -106,15 +106,15 @@ def init(*, origin: str, parameters: Path | None = None, options: Options = Opti
         made,
         f"[green]✓[/] The log [bold]{escape(origin)}[/] is in {escape(str(options.data))}; keep that directory safe and secret.",
         f"  key: {escape(str(made['key']))}",
-        "  Serve it: treaty-registry serve",
+        f"  Serve it: treaty-registry serve --data {escape(str(options.data))}",
     )
 
 
 def migrate(*, options: Options = Options()) -> None:
     """Update the database's tables to this release. `serve` does so too."""
-    configure_logs()
 
     async def apply() -> list[str]:
+        check_log(options.settings)
         async with running_database(options.settings) as url, connect(url) as connection:
             return await migrate_database(connection)
 
@@ -157,20 +157,21 @@ def witness(
         Print one JSON value instead of text.
     """
     observation.begin("treaty-witness")
+    check_variables(os.environ, serve)
     named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
     listening = Listening(host, port, tls.tls_cert, tls.tls_key)
 
     def announce(cosigner: Cosigner, copies: Copies | None) -> None:
         key, logs = str(cosigner.key), {origin: cosigner.latest(origin) for origin in cosigner.logs}
         sizes = {origin: latest.checkpoint.size if latest else 0 for origin, latest in logs.items()}
-        url = f"{'https' if tls.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        url = listening.url
         show(
             {"key": key, "keys": [str(each) for each in cosigner.keys], "url": url, "logs": sizes}
             | ({"mirror": {"url": f"{url}/mirror", "keys": [str(each) for each in copies.keys]}} if copies else {}),
             f"[green]✓[/] The witness [bold]{escape(cosigner.key.name)}[/] listens at {escape(url)}.",
             *(f"  key: {escape(str(each))}" for each in cosigner.keys),
             *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in list(sizes.items())[:_SHOWN_LOGS]),
-            f"  Registries ask it with: treaty-registry serve --witness '{escape(f'{url}#{key}')}'",
+            f"  Its name for registries: '{escape(f'{url}#{key}')}', with the https address of its proxy where it has one.",
             as_json=json,
         )
 
@@ -203,6 +204,7 @@ def mirror(
         The URL of the registry in pages and refusals, if it is not the one that the registry names itself.
     """
     observation.begin("treaty-mirror")
+    check_variables(os.environ, serve)
     settings = replace(
         options.settings,
         host=host,
@@ -215,7 +217,7 @@ def mirror(
     )
 
     def announce(log: MirroredLog) -> None:
-        url = f"{'https' if tls.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        url = Listening(host, port, tls.tls_cert, tls.tls_key).url
         options.show(
             {"origin": log.origin, "url": url, "upstream": str(log.upstream), "size": log.head.size},
             f"[green]✓[/] The mirror of [bold]{escape(log.origin)}[/] listens at {escape(url)} ({log.head.size} leaves).",
@@ -242,11 +244,13 @@ def _description(registry: Registry) -> dict[str, object]:
     }
 
 
-def _announce(registry: Registry, options: Options) -> None:
+def _announce(registry: Registry, url: str, options: Options) -> None:
     where, name = escape(registry.base_url), escape(f"{registry.base_url}#{registry.log_key}")
+    reached = [] if url == registry.base_url else [f"  Its address for clients is {where}."]
     options.show(
         _description(registry),
-        f"[green]✓[/] The registry [bold]{escape(registry.origin)}[/] listens at {where} ({registry.head.size} leaves).",
+        f"[green]✓[/] The registry [bold]{escape(registry.origin)}[/] listens at {escape(url)} ({registry.head.size} leaves).",
+        *reached,
         f"  Trust it:  treaty trust add '{name}'",
         f"  Publish:   treaty publish DIR     Search: treaty search     Its log: {where}/checkpoint",
         "  Ctrl-C stops it.",

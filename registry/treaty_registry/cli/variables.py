@@ -1,8 +1,9 @@
 """Read options from environment variables, as units of systemd and containers set them.
 
-An option of `serve` is `TREATY_REGISTRY_` and its name; one with several values has spaces between them. The variables without
-that prefix are older, or are shared with agents. An unknown variable with the prefix is a mistake of spelling, and is refused: a
-registry that starts without its witnesses or its proxy is worse than one that does not start.
+An option of `serve` is `TREATY_REGISTRY_` and its name; one with several values has spaces between them. A witness and a mirror
+read those of options that they share with it. The variables without that prefix are older, or are shared with agents. An unknown
+variable with the prefix is a mistake of spelling, and is refused: a registry that starts without its witnesses or its proxy is
+worse than one that does not start.
 """
 
 from __future__ import annotations

@@ -107,6 +107,7 @@ class Sequencer:
         """Take over the log, unless other nodes may lead it, and start the tasks. Raises as `Leader.take_over`."""
         if self._forward is None:
             await self._leader.take_over(patience=patience)
+            self._tell_lead()
         self._tasks = [
             asyncio.create_task(self._work(), name="sequencer"),
             asyncio.create_task(self._renew(), name="log renewal"),
@@ -272,11 +273,15 @@ class Sequencer:
         began = clock()
         try:
             await self._leader.take_over(patience=_AGAIN)
+            self._tell_lead()
         except Exception:
             # After a slow attempt refuse at once for the same time: the queued writes have already waited once.
             if clock() - began > _SLOW:
                 self._no_lead_before = 2 * clock() - began
             raise
+
+    def _tell_lead(self) -> None:
+        _log.info("leads the log", term=self._leader.term, size=self.head.size)
 
     async def _sequence(self, proposals: Sequence[Proposal]) -> None:
         try:
@@ -368,7 +373,9 @@ def _refuse_all(proposals: Sequence[Proposal], error: Exception) -> None:
 
 def _led_elsewhere() -> Unavailable:
     return Unavailable(
-        RegistryLogCode.NOT_LEADING, "Another node leads this log, and only it can do this.", fix="Run the command on that node."
+        RegistryLogCode.NOT_LEADING,
+        "Another node leads this log, and only it can do this.",
+        fix="Run the command on the node whose metric treaty_leader is 1.",
     )
 
 

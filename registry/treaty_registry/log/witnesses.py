@@ -165,6 +165,9 @@ class _Witness:
         self._lock = asyncio.Lock()  # one request at a time, because each starts from the size of the one before
         self.failure = ""
         """The code of the last failure; empty after a success."""
+        # From 0 on: the first alarm must be an increase.
+        for code in _ALARMS:
+            WITNESS_ALARMS.labels(self.key.name, str(code))
 
     async def cosign(self, head: Head) -> bytes:
         """Return the signature line, or empty bytes. Takes `_PATIENCE` seconds at most. A failure is logged when it changes."""

@@ -33,11 +33,10 @@ from treaty_consensus.log.note import MAX_NOTE_BYTES
 from treaty_consensus.log.witness import Quorum
 
 from ..codes import RegistryMirrorCode
-from ..data_directory import restore_record, running_database
+from ..data_directory import record_at, restore_record, running_database
 from ..keys import Operator, load_operator
 from ..log.checkpoints import RENEWAL
 from ..log.clock import Clock, SignedTime, machine_clock
-from ..log.fence import read_fence
 from ..settings import Settings, WitnessName
 from .directory import MirrorDirectory
 from .tables import MirrorTables
@@ -47,10 +46,11 @@ _PATIENCE = 10.0  # seconds for a registry that should be gone
 
 @dataclass(frozen=True)
 class Completeness:
-    """The reasons to believe that nothing newer was signed. `record`: a copy of the registry's `DATA/head`. `witnesses`: those
+    """The reasons to believe that nothing newer was signed. `record`: the path or URL of a copy of
+    the registry's `DATA/head`. `witnesses`: those
     that cosigned the log. `size`: the number of leaves that people confirm."""
 
-    record: Path | None = None
+    record: str | None = None
     witnesses: Sequence[WitnessName] = ()
     size: int | None = None
 
@@ -123,7 +123,7 @@ async def _seen(
     """Return the heads that are known elsewhere, by their place, and whether the place shows that nothing newer was signed."""
     known: list[tuple[str, Checkpoint, bool]] = []
     if evidence.record is not None:
-        known.append((str(evidence.record), read_fence(evidence.record, operator.origin), True))
+        known.append((evidence.record, await asyncio.to_thread(record_at, evidence.record, operator.origin), True))
     for witness in evidence.witnesses:
         found = await _cosigned(witness, operator, network)
         if found is not None:

@@ -150,6 +150,8 @@ def _keep_keys(keys: Path, operator: Operator, to: Path) -> None:
 
 def copy_keys(keys: Path, to: Path) -> None:
     """Copy the directory of keys to `to`, which must not exist. Durable on return; a crash leaves a hidden directory."""
+    # A registry with a database and blobs elsewhere has no data directory before its keys.
+    to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     staging = to.with_name(f".{to.name}-copy")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(mode=0o700)

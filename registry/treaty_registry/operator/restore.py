@@ -37,11 +37,10 @@ from treaty_consensus.log.tiles import TreeEdge
 from treaty_consensus.log.witness import AddCheckpoint, cosignature
 
 from ..codes import BackupCode
-from ..data_directory import read_record, restore_record
+from ..data_directory import read_record, record_at, restore_record, running_database
 from ..keys import load_operator
 from ..log import tables as log_tables
 from ..log.entry import Entry
-from ..log.fence import read_fence
 from ..settings import Settings, WitnessName
 from ..storage.blobs import BlobStore
 from ..storage.postgres import Connection, connect, lead, migrate
@@ -57,10 +56,10 @@ _STATEMENT_START = b'{"payload":'
 
 @dataclass(frozen=True)
 class SignedHeads:
-    """Where the newest signed head of the lost registry can be learnt. `head`: its record. `witnesses`: those of its log. `size`:
-    the number of leaves that people confirm."""
+    """Where the newest signed head of the lost registry can be learnt. `head`: the path or URL of its record. `witnesses`: those
+    of its log. `size`: the number of leaves that people confirm."""
 
-    head: Path | None = None
+    head: str | None = None
     witnesses: Sequence[WitnessName] = ()
     size: int | None = None
 
@@ -76,9 +75,7 @@ class Restored:
     missing: list[str]
 
 
-async def restore(
-    backup: Path, settings: Settings, database: str, evidence: SignedHeads, mirror: str | None, network: Network
-) -> Restored:
+async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirror: str | None, network: Network) -> Restored:
     """Make a data directory and fill an empty database from a backup.
 
     `mirror`: the URL of a mirror of the log, which has leaves that the backup lacks.
@@ -89,11 +86,13 @@ async def restore(
     """
     if settings.keys.exists():
         raise _not_empty(f"{settings.keys} exists")
+    # Written last by a backup, so a folder without it has none.
+    if not (backup / "checkpoint").exists():
+        raise NotFound(BackupCode.NONE, f"{backup} holds no complete backup.", fix="Name the folder of `treaty-registry backup`.")
     operator = await asyncio.to_thread(load_operator, backup / "keys")
     copy = Mirror(backup, operator.log_key.verifier, backup / "evidence")
     signed = await asyncio.to_thread(copy.checkpoint)
-    if signed is None:
-        raise NotFound(BackupCode.NONE, f"{backup} holds no complete backup.", fix="Name the folder of `treaty-registry backup`.")
+    assert signed is not None, "its file was there"
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(RegistryClient(mirror, network)) if mirror else None
         had = signed.checkpoint.size
@@ -104,7 +103,9 @@ async def restore(
         source = _BlobSource(
             BlobStore.open(settings.data / "blobs", settings.blobs), BlobStore.open(backup / "blobs", None), client
         )
-        await _fill(database, copy, head, source)
+        # Not earlier: a refusal leaves no embedded database behind.
+        async with running_database(settings) as database:
+            await _fill(database, copy, head, source)
     await asyncio.to_thread(restore_record, settings, replace(head, extensions=time))
     # Last: a directory without keys does not start.
     await asyncio.to_thread(copy_keys, backup / "keys", settings.keys)
@@ -142,7 +143,7 @@ async def _check_evidence(
 
 def _records(evidence: SignedHeads, settings: Settings, origin: str) -> list[tuple[str, Checkpoint]]:
     """Return the records that are there: the one that is named, and the one at the place of the restored log's own."""
-    found = [(str(evidence.head), read_fence(evidence.head, origin))] if evidence.head is not None else []
+    found = [(evidence.head, record_at(evidence.head, origin))] if evidence.head is not None else []
     # Outside of the data directory, it may be the lost registry's. A crash before the first leaf leaves one of an empty tree.
     with suppress(NotFound):
         own = read_record(settings, origin)

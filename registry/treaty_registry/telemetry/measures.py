@@ -82,6 +82,16 @@ LOOP_DELAY = Histogram(
     registry=PROCESS,
 )
 
+# A counter that begins with its first event at 1 shows no increase, so an alert on it would miss the first event.
+for _counter, _outcomes in {
+    STATEMENTS: ("logged", "known", "refused", "failed"),
+    TAKE_OVERS: ("led", "failed"),
+    EPOCH_CLOSES: ("closed", "empty", "failed"),
+    CONTENT_CHECKS: ("done", "lost"),
+}.items():
+    for _outcome in _outcomes:
+        _counter.labels(_outcome)
+
 _codes: set[str] = set()
 
 
