@@ -87,7 +87,7 @@ class Process:
         self.settings = Settings(
             data=machine.data,  # type: ignore[arg-type]
             origin=ORIGIN,
-            database="simulated",
+            database="postgresql://simulated",
             witnesses=world.witnesses,
         )
         world.scheduler.note(f"{name}: starts on {machine.name}")

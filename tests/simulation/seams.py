@@ -6,7 +6,7 @@ sign                        recorded, then the real one                     (log
 Network                     the HTTP client that asks the witnesses         (outbound)
 BlobStore                   a dictionary                                    (registry)
 open_operator               the operator's keys, made once for all          (registry)
-Ed25519PublicKey            remembers what it verified                      (statement, log.note)
+verify                      remembers what it verified                      (ed25519)
 migrations, _POLL           read once; a standby asks for the lock less often (storage.postgres)
 """
 
@@ -21,18 +21,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import asyncpg
 import structlog
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from signers import ORIGIN
 
 import treaty_registry.outbound as outbound
 import treaty_registry.registry as registry
-from treaty_consensus import statement
-from treaty_consensus.log import note
+from treaty_consensus import ed25519
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import sign
 from treaty_registry.keys import Operator, create_operator, load_operator
@@ -109,20 +107,6 @@ def _log(_logger: Any, level: str, event: dict[str, Any]) -> Any:
     raise structlog.DropEvent
 
 
-class _PublicKey(NamedTuple):
-    """A key that verifies a signature once: the same statements are signed in all histories, and several processes read them."""
-
-    key: bytes
-
-    @classmethod
-    def from_public_bytes(cls, key: bytes) -> _PublicKey:
-        return cls(key)
-
-    @lru_cache(maxsize=4096)  # noqa: B019 (the keys are few)
-    def verify(self, signature: bytes, text: bytes) -> None:
-        Ed25519PublicKey.from_public_bytes(self.key).verify(signature, text)
-
-
 class _Files:
     """The system calls of the history that runs."""
 
@@ -150,8 +134,8 @@ def simulated() -> Iterator[None]:
             # So that a second of a processor holds more histories: each of these is the same work again.
             (postgres, "_POLL", 0.25),
             (postgres, "migrations", cache(postgres.migrations)),
-            (statement, "Ed25519PublicKey", _PublicKey),
-            (note, "Ed25519PublicKey", _PublicKey),
+            # The same statements are signed in all histories, and several processes read them.
+            (ed25519, "verify", lru_cache(maxsize=8192)(ed25519.verify)),
         ):
             stack.enter_context(patch.object(target, name, stand_in))
         structlog.configure(processors=[_log])  # type: ignore[list-item]
