@@ -1,7 +1,7 @@
 """The faults of a history. A seed draws which kinds happen, how often, and when; `heal` ends all of them.
 
-Faults at a step: before or after a statement of PostgreSQL the process is killed, or its connection breaks, or the message is
-late.
+Faults at a step: before or after a statement of PostgreSQL the process is killed, or suspended, or its connection breaks, or the
+message is late.
 Faults at a time: see `EVENTS`.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .connection import SimulatedConnection
     from .tables import Tables
 
-_STEPS = ("kill", "cut", "late")
+_STEPS = ("kill", "cut", "late", "suspend")
 _NOTICE = 12.0
 """Seconds after which an end at the latest learns that its connection is broken."""
 
@@ -36,6 +36,8 @@ class Faults:
         self._steps = [kind for kind in _STEPS if rng.random() < 0.6]
         self._rate = rng.choice((0.0, 0.005, 0.02, 0.06)) if self._steps else 0.0
         self.witness_losses = rng.choice((0.0, 0.2))
+        self.message_losses = rng.choice((0.0, 0.0, 0.1))
+        """How often a message between nodes, or its answer, is lost or comes twice."""
         self.healed = False
         self.backups: list[Tables] = []
         self._removed: tuple[Tables, tuple[int, bytes]] | None = None
@@ -64,6 +66,11 @@ class Faults:
             process.world.scheduler.note(f"{process.name}: connection breaks {when} «{what}»")
             self.break_connection(process, connection)
             return True
+        if kind == "suspend":
+            process.world.scheduler.note(f"{process.name}: suspended {when} «{what}»")
+            process.loop.suspend()
+            process.world.scheduler.after(self._rng.random() * 15, None, process.loop.resume)
+            return False
         process.machine.cut = max(process.machine.cut, process.world.scheduler.now + self._rng.random() * 7)
         return False
 
@@ -82,9 +89,9 @@ class Faults:
         """Draw the events of a history and enter them."""
         several = len(world.machines) > 1
         # A record of one machine does not know the heads that another has signed. So a backup is restored only where one
-        # directory
-        # has the record of all.
-        kinds = [kind for kind in EVENTS if self._rng.random() < 0.45 and not (several and kind is restore)]
+        # directory has the record of all, or the nodes share it.
+        known = world.record or not several
+        kinds = [kind for kind in EVENTS if self._rng.random() < 0.45 and (known or kind is not restore)]
         if several and self._rng.random() < 0.3:
             kinds.append(swap_session)
         for _ in range(self._rng.randrange(1, 9) if kinds else 0):
@@ -132,9 +139,14 @@ class Faults:
         world.server.durable["synchronous_commit"] = "on"
         self.undo_restore(world)
         world.server.start()
+        if world.server.replica is not None:
+            world.server.replica.late = 0.0
+        if world.store is not None:
+            world.store.down, world.store.losses = False, 0.0
+        self.message_losses = 0.0
         world.network.slow = 0.0
         for machine in world.machines:
-            machine.cut = machine.slow_disk = 0.0
+            machine.cut = machine.apart = machine.slow_disk = 0.0
             machine.disk.broken = machine.disk.tears = False
         for host in world.hosts.values():
             host.down = False
@@ -149,7 +161,7 @@ def attend(world: World) -> None:
         newest = newest_signed_time(machine)
         # A clock is never set back behind a time that was signed: signing would wait until it has caught up.
         machine.ahead = max(0.0, (newest or 0) - NOW - world.scheduler.now)
-        if all(process.machine is not machine for process in world.processes):
+        for _ in range(world.per_machine - sum(process.machine is machine for process in world.processes)):
             world.start(machine)
     for process in world.processes:
         if process.registry is not None:
@@ -205,13 +217,13 @@ def pause_database(world: World, faults: Faults, rng: random.Random) -> None:
 
 
 def fail_over(world: World, faults: Faults, rng: random.Random) -> None:
-    """PostgreSQL ends, and starts again or has a successor. Clients learn it when their connections tell them."""
+    """PostgreSQL ends, and starts again or its replica is promoted. Clients learn it when their connections tell them."""
     world.scheduler.note("the database fails over")
     late = rng.random() < 0.5
     for process in world.processes:
         if late:
             process.machine.cut = max(process.machine.cut, world.scheduler.now + rng.random() * _NOTICE)
-    world.server.stop()
+    world.server.stop(promote=rng.random() < 0.7)
     world.scheduler.after(rng.random() * 6, None, world.server.start)
 
 
@@ -227,15 +239,34 @@ def fill_disk(world: World, faults: Faults, rng: random.Random) -> None:
 
 
 def partition(world: World, faults: Faults, rng: random.Random) -> None:
-    """A machine does not reach the database for some seconds; some connections break."""
-    machine = rng.choice(world.machines)
-    world.scheduler.note(f"{machine.name} is cut off from the database")
-    machine.cut = world.scheduler.now + rng.random() * 20
+    """A machine does not reach the database, or the other machines, or neither, for some seconds; some connections break."""
+    machine, reach = rng.choice(world.machines), rng.choice(("the database", "the others", "anything"))
+    world.scheduler.note(f"{machine.name} does not reach {reach}")
+    until = world.scheduler.now + rng.random() * 20
+    if reach != "the database":
+        machine.apart = until
+    if reach == "the others":
+        return
+    machine.cut = until
     for process in world.processes:
         if process.machine is machine:
             for connection in process.connections:
                 if not connection.is_closed() and rng.random() < 0.5:
                     faults.break_connection(process, connection)
+
+
+def delay_replica(world: World, faults: Faults, rng: random.Random) -> None:
+    """The replica receives nothing for some seconds, so no commit is confirmed."""
+    if world.server.replica is not None:
+        world.scheduler.note("the replica receives nothing")
+        world.server.replica.late = world.scheduler.now + rng.random() * 20
+
+
+def break_store(world: World, faults: Faults, rng: random.Random) -> None:
+    """The object store does not answer, or answers again."""
+    if world.store is not None:
+        world.store.down = rng.random() < 0.6
+        world.scheduler.note(f"the object store {'does not answer' if world.store.down else 'answers'}")
 
 
 def slow_network(world: World, faults: Faults, rng: random.Random) -> None:
@@ -279,11 +310,12 @@ def break_witness(world: World, faults: Faults, rng: random.Random) -> None:
 
 
 def loosen_durability(world: World, faults: Faults, rng: random.Random) -> None:
-    """PostgreSQL is started with `synchronous_commit = off`: a failover would lose commits."""
-    world.scheduler.note("the database restarts with synchronous_commit = off")
+    """PostgreSQL is started with a `synchronous_commit` with which a failover would lose commits."""
+    setting = "off" if world.server.replica is None else rng.choice(("off", "local"))
+    world.scheduler.note(f"the database restarts with synchronous_commit = {setting}")
     world.server.stop()
     world.server.flushed = world.server.tables.copy()
-    world.server.durable["synchronous_commit"] = "off"
+    world.server.durable["synchronous_commit"] = setting
     world.server.start()
 
 
@@ -303,6 +335,8 @@ EVENTS: tuple[Event, ...] = (
     fail_over,
     fill_disk,
     partition,
+    delay_replica,
+    break_store,
     slow_network,
     set_clock,
     break_disk,

@@ -9,7 +9,7 @@ from . import oracle
 from .clients import AUTHORS, Clients
 from .disk import SystemCalls
 from .faults import Faults, attend
-from .processes import Machine, World
+from .processes import Kind, Machine, World
 from .scheduler import Scheduler
 from .seams import operator
 from .witnesses import WitnessHost
@@ -37,11 +37,15 @@ def run(seed: int) -> History:
     scheduler = Scheduler(seed)
     rng = scheduler.rng
     faults = Faults(rng)
-    world = World(scheduler, faults, SystemCalls(), AUTHORS)
-    # One directory, in which processes follow each other; or several machines with the log's keys, which take over from each
-    # other.
-    for number in range(rng.choice((1, 1, 2, 2, 3))):
+    kind = rng.choice((Kind.ALONE, Kind.ALONE, Kind.FILE, Kind.OBJECT, Kind.OBJECT))
+    world = World(scheduler, faults, SystemCalls(), AUTHORS, kind)
+    # Alone: one directory, in which processes follow each other; or several machines with the log's keys, which take over from
+    # each other. Nodes share a file on one machine, or an object among several.
+    count = rng.choice((1, 1, 2, 2, 3))
+    for number in range(1 if kind is Kind.FILE else max(count, 2) if kind is Kind.OBJECT else count):
         world.machines.append(Machine(world, f"machine {number + 1}"))
+    world.per_machine = max(count, 2) if kind is Kind.FILE else 1
+    scheduler.note(f"{kind.value}, {len(world.machines)} machines{', a synchronous replica' if world.server.replica else ''}")
     hosts = [WitnessHost(world, number, operator().log_key.verifier) for number in range(rng.choice((0, 0, 1, 2)))]
     world.witnesses = tuple(host.name for host in hosts)
     world.hosts = {host.name.url.removeprefix("https://"): host for host in hosts}
@@ -61,7 +65,7 @@ def run(seed: int) -> History:
     for process in list(world.processes):
         process.loop.kill()
     result = History(seed, world.findings, scheduler.steps)
-    if seed % 8 == 0:
+    if seed % 32 == 0:
         gc.collect()
     return result
 
@@ -71,8 +75,9 @@ def _supervise(world: World) -> None:
     rng, faults = world.scheduler.rng, world.faults
     for machine in world.machines:
         running = sum(process.machine is machine for process in world.processes)
-        if running == 0 or (running == 1 and rng.random() < 0.02 and not faults.healed):
+        if running < world.per_machine or (running == world.per_machine and rng.random() < 0.02 and not faults.healed):
             world.start(machine)
+    world.read()
     if not faults.healed:
         world.scheduler.after(1 + rng.random() * 4, None, lambda: None if faults.healed else _supervise(world))
 
@@ -84,14 +89,16 @@ def _settle(world: World, clients: Clients) -> None:
 
     def settled() -> bool:
         # A leader that does not know of the newest commit learns it when it renews its checkpoint.
-        led = any(
-            process.registry is not None and process.registry.leader.leads and process.registry.head.size == world.server.head[0]
-            for process in world.processes
-        )
-        return bool(world.findings) or (clients.settled and led)
+        serving = [process.registry for process in world.processes if process.registry is not None]
+        newest = [registry for registry in serving if registry.head.size == world.server.head[0]]
+        led = any(registry.leader.leads for registry in newest)
+        # All nodes follow the one that leads.
+        follow = not world.record or len(newest) == len(world.processes) >= world.per_machine * len(world.machines)
+        return bool(world.findings) or (clients.settled and led and follow)
 
     while not settled() and scheduler.now < limit:
         attend(world)
+        world.read()
         scheduler.run(settled, scheduler.now + 5)
         scheduler.now = max(scheduler.now, min(limit, scheduler.now))
         if not settled():
@@ -99,7 +106,7 @@ def _settle(world: World, clients: Clients) -> None:
     if not settled():
         waiting = [wish.name for wish in clients.wishes if not wish.settled]
         world.found(
-            f"{_RECOVERY:.0f} seconds after the last fault {waiting} wait, or no process leads and shows the newest head."
+            f"{_RECOVERY:.0f} seconds after the last fault {waiting} wait, or no process leads, or not all show the newest head."
         )
         return
     for process in list(world.processes):

@@ -2,8 +2,9 @@
 
 asyncpg.connect, Pool       the simulated PostgreSQL                        (storage.postgres)
 os, fcntl, durable          the simulated disk                              (log.fence)
+obstore, open_store         the simulated object store                      (log.stored_fence)
 sign                        recorded, then the real one                     (log.checkpoints)
-Network                     the HTTP client that asks the witnesses         (outbound)
+Network                     the HTTP client that asks witnesses and nodes   (outbound)
 BlobStore                   a dictionary                                    (registry)
 open_operator               the operator's keys, made once for all          (registry)
 verify                      remembers what it verified                      (ed25519)
@@ -34,13 +35,14 @@ from treaty_consensus import ed25519
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import sign
 from treaty_registry.keys import Operator, create_operator, load_operator
-from treaty_registry.log import checkpoints, fence
+from treaty_registry.log import checkpoints, fence, stored_fence
 from treaty_registry.settings import Settings
 from treaty_registry.storage import postgres
 
 from .connection import SimulatedPool, connect
 from .disk import SystemCalls
-from .witnesses import SimulatedNetwork
+from .messages import SimulatedNetwork
+from .objects import Calls, open_store
 
 
 class Blobs:
@@ -86,7 +88,10 @@ def _current() -> Any:
 
 
 def _open_operator(settings: Settings) -> Operator:
-    if not settings.fence.exists():
+    if settings.head_object is not None:
+        if not _current().world.store.objects:
+            stored_fence.StoredFence.create(settings.head_object, ORIGIN)
+    elif not settings.fence.exists():
         fence.create_fence(settings.fence, ORIGIN)
     return operator()
 
@@ -127,6 +132,8 @@ def simulated() -> Iterator[None]:
             (fence, "os", files),
             (fence, "fcntl", files),
             (fence, "durable", files),
+            (stored_fence, "obstore", Calls()),
+            (stored_fence, "open_store", open_store),
             (checkpoints, "sign", _sign),
             (outbound, "Network", SimulatedNetwork),
             (registry, "BlobStore", Blobs),

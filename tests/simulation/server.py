@@ -1,14 +1,13 @@
 """A simulated PostgreSQL server: sessions, transactions, advisory locks, failures.
 
 A session is the server's end of a connection. It runs one statement after the other. It ends when the server learns that its
-client
-is gone; then its transaction is rolled back and its advisory locks are free. A commit is synchronous: once it took effect, a
-failover
-keeps it, also if the client was not told.
+client is gone; then its transaction is rolled back and its advisory locks are free. A commit is synchronous: once it took effect, a
+failover keeps it, also if the client was not told. With a synchronous replica (`replica`) a failover promotes it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ import asyncpg
 from treaty_consensus.canonical import hex_digest
 from treaty_registry.storage.postgres import migrations
 
+from .replica import Replica
 from .scheduler import Scheduler
 from .statements import MEANINGS, normal
 from .tables import Row, Tables, View, Wait
@@ -31,7 +31,7 @@ _LOCKS = ("select pg_try_advisory_lock($1)", "select pg_advisory_lock($1)", "sel
 class Server:
     """The server, or after a failover its successor, with the durable tables."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, *, replicated: bool = False) -> None:
         self._scheduler = scheduler
         self.tables = Tables.new()
         self.durable = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "synchronous_standby_names": ""}
@@ -42,7 +42,12 @@ class Server:
         """The rows that a failover keeps where commits are not synchronous."""
         self.locks: dict[int, Session] = {}
         self.heads: set[tuple[int, bytes]] = {(0, self.head[1])}
-        """Every head that was ever committed, as size and root."""
+        """Every head that was ever committed, as size and root. They are durable: nothing that fails takes them back."""
+        self.replica = Replica(scheduler, self.tables, self._replicated) if replicated else None
+        if replicated:
+            self.durable["synchronous_standby_names"] = "replica"
+        self._waited = self.tables.rows["leadership"]
+        self._numbers = itertools.count(1)
         self.broken_constraints: list[str] = []
         self._held: list[Callable[[], None]] | None = None
 
@@ -75,14 +80,60 @@ class Server:
         for work in held:
             work()
 
-    def stop(self) -> None:
-        """End the server, with all sessions. No client is told; each learns it from its connection."""
+    def stop(self, *, promote: bool = False) -> None:
+        """End the server, with all sessions. No client is told; each learns it from its connection. `promote`: the replica takes
+        its place."""
         self._held = None
         self.up = False
         for session in list(self.sessions):
             session.end()
-        if self.durable["synchronous_commit"] == "off" and self.flushed is not None:
+        if self.replica is not None:
+            if promote:
+                self._replace(self.replica.tables)
+        elif self.durable["synchronous_commit"] == "off" and self.flushed is not None:
             self.tables = self.flushed.copy()
+        else:
+            # The beats of the leader are not waited for, and the newest may be lost.
+            self.tables.rows["leadership"] = dict(self._waited)
+
+    def _replace(self, tables: Tables) -> None:
+        self.tables = tables.copy()
+        if self.replica is not None:
+            self.replica.dropped = True
+            self.replica = Replica(self._scheduler, self.tables, self._replicated)
+
+    def _replicated(self, tables: Tables) -> None:
+        head = tables.rows["head"][True,]
+        self.heads.add((head["size"], head["root"]))
+
+    def show(self, view: View, *, waited: bool) -> None:
+        """Make a committed transaction visible. `waited`: its session waits until it is durable."""
+        before = self.head
+        view.commit()
+        if waited:
+            self._waited = dict(self.tables.rows["leadership"])
+        if self.head != before:
+            if self.replica is None:
+                self.heads.add(self.head)
+            self._scheduler.note(f"database: committed {self.head[0]} leaves, root {self.head[1].hex()[:8]}")
+        if view.notifies:
+            for session in self.sessions:
+                if session.listening:
+                    session.notify()
+        self.wake()
+
+    def number(self) -> int:
+        """Return the number of a new session."""
+        return next(self._numbers)
+
+    def end_session(self, number: int) -> bool:
+        """End the session with a number, as `pg_terminate_backend` does."""
+        for session in self.sessions:
+            if session.number == number:
+                self._scheduler.note("database: ends the connection of the leader, which stands still")
+                self._scheduler.after(0.0, None, session.end)
+                return True
+        return False
 
     def start(self) -> None:
         """Start the server, or its successor."""
@@ -91,7 +142,8 @@ class Server:
     def restore(self, backup: Tables) -> None:
         """Put other rows in place, as the restore of a backup does. They are durable. The server is stopped."""
         assert not self.sessions
-        self.tables = backup.copy()
+        self._replace(backup)
+        self._waited = dict(self.tables.rows["leadership"])
         self.flushed = None if self.flushed is None else backup.copy()
 
     def wake(self) -> None:
@@ -103,12 +155,21 @@ class Server:
 
 
 class Session:
-    """One session of the server. `ended` is called once, when the server closes it."""
+    """One session of the server. `ended` is called once, when the server closes it; `notify` with each head that the leader
+    announces, while it is `listening`. `waits`: whether its commits are waited for."""
 
-    def __init__(self, server: Server, scheduler: Scheduler, ended: Callable[[], None]) -> None:
+    def __init__(
+        self, server: Server, scheduler: Scheduler, ended: Callable[[], None], notify: Callable[[], None], *, waits: bool
+    ) -> None:
         self._server = server
         self._scheduler = scheduler
         self._ended = ended
+        self.notify = notify
+        self.number = server.number()
+        self.listening = False
+        self._waits = waits
+        self._unconfirmed: View | None = None
+        self._confirmed: Callable[[], None] = lambda: None
         self._transaction: View | None = None
         self._failed = False
         self.open = True
@@ -127,6 +188,10 @@ class Session:
         self.open = False
         self.waiting = None
         self._server.sessions.remove(self)
+        # The commit is in the primary's log. Its rows are seen, although no replica has them.
+        if (view := self._unconfirmed) is not None:
+            self._unconfirmed = None
+            self._server.show(view, waited=True)
         self._rollback()
         self.lose_locks()
         self._ended()
@@ -143,7 +208,11 @@ class Session:
             answer(None)
             return
         try:
-            answer(self._run(normal(sql), arguments))
+            rows = self._run(normal(sql), arguments)
+            if self._unconfirmed is None:
+                answer(rows)
+            else:
+                self._confirmed = lambda: answer(rows)
         except Wait:
             self.waiting = lambda: self.receive(sql, arguments, answer)
         except asyncpg.PostgresError as error:
@@ -155,11 +224,12 @@ class Session:
     def _run(self, sql: str, arguments: tuple[Any, ...]) -> list[Row]:
         word = sql.split(" ", 1)[0].rstrip(";").upper()
         if word == "BEGIN":
-            self._transaction, self._failed = View(self._server.tables, self._scheduler.now), False
+            self._transaction, self._failed = self._view(), False
             return []
         if word == "COMMIT" and not self._failed:
             assert self._transaction is not None
-            self._commit(self._transaction)
+            view, self._transaction = self._transaction, None
+            self._commit(view)
             return []
         if word in ("COMMIT", "ROLLBACK"):
             self._rollback()
@@ -170,14 +240,20 @@ class Session:
             return special
         if sql not in MEANINGS:
             raise LookupError(f"The simulation does not know the meaning of the statement: {sql}")
-        view = self._transaction or View(self._server.tables, self._scheduler.now)
+        view = self._transaction or self._view()
         rows = MEANINGS[sql](view, *arguments)
         if self._transaction is None:
-            view.commit()
+            self._commit(view)
         return rows
+
+    def _view(self) -> View:
+        return View(self._server.tables, self._scheduler.now, self.number, self._server.end_session)
 
     def _special(self, sql: str, arguments: tuple[Any, ...]) -> list[Row] | None:
         """Answer a statement about the server itself."""
+        if sql.startswith("LISTEN "):
+            self.listening = True
+            return []
         if sql == "select current_setting($1)":
             return [{"value": self._server.durable[arguments[0]]}]
         if sql == "select name, sha256 from migrations":
@@ -189,7 +265,8 @@ class Session:
         (key,) = arguments
         holder = self._server.locks.get(key)
         if sql == _LOCKS[2]:
-            self._server.locks.pop(key, None)
+            if holder is self:
+                del self._server.locks[key]
             self._server.wake()
             return [{"value": True}]
         if holder not in (None, self) and sql == _LOCKS[1]:
@@ -198,17 +275,30 @@ class Session:
             self._server.locks[key] = self
         return [{"value": holder in (None, self)}]
 
-    def _commit(self, transaction: View) -> None:
-        before = self._server.head
-        if self._server.disk_full:
-            self._rollback()
+    def _commit(self, view: View) -> None:
+        server = self._server
+        if not view.changes:
+            view.end()
+            return
+        if server.disk_full:
+            view.end()
+            server.wake()
             raise asyncpg.DiskFullError("could not write to the write-ahead log: No space left on device")
-        transaction.commit()
-        self._transaction = None
-        if self._server.head != before:
-            self._server.heads.add(self._server.head)
-            self._scheduler.note(f"database: committed {self._server.head[0]} leaves, root {self._server.head[1].hex()[:8]}")
-        self._server.wake()
+        waits = self._waits and server.durable["synchronous_commit"] == "on"
+        if server.replica is None:
+            server.show(view, waited=waits)
+        elif waits:
+            self._unconfirmed = view
+            server.replica.send(view.changes, lambda: self._confirm(view))
+        else:
+            server.replica.send(view.changes, lambda: None)
+            server.show(view, waited=False)
+
+    def _confirm(self, view: View) -> None:
+        if self._unconfirmed is view:
+            self._unconfirmed = None
+            self._server.show(view, waited=True)
+            self._confirmed()
 
     def _rollback(self) -> None:
         if self._transaction is not None:

@@ -84,13 +84,13 @@ def append(view: View, size: int, root: bytes, *values: Any) -> list[Row]:
     if (head["size"], head["root"]) != (size, root):  # type: ignore[index]
         return one(False)
     # Locked, and then compared again with the newest commit, as PostgreSQL does. The caller repeats a statement that waits.
-    view.lock_head()
+    view.lock("head")
     return append_anyway(view, size, root, *values)
 
 
 @means(_APPEND.format(condition="$1::bigint is not null and $2::bytea is not null"))  # a planted bug
 def append_anyway(view: View, _size: int, _root: bytes, new_size: int, new_root: bytes, *columns: list[Any]) -> list[Row]:
-    view.lock_head()
+    view.lock("head")
     view.put("head", {"single": True, "size": new_size, "root": new_root})
     for row in zipped(*columns[0:3]):
         view.insert("leaves", *row)
@@ -115,10 +115,51 @@ def name_blobs(view: View, *columns: list[Any]) -> list[Row]:
 
 @means("update leadership set term = term + 1, url = '', backend = pg_backend_pid(), beat = clock_timestamp() returning term")
 def take(view: View) -> list[Row]:
+    return one(_led(view, {"term": _leadership(view)["term"] + 1, "url": "", "backend": view.backend})["term"])
+
+
+@means("with published as ( update leadership set url = $2, note = $3, witnessed = $4, beat = clock_timestamp() where term = $1 "
+       "returning true ) select pg_notify('treaty_head', '') from published")  # fmt: skip
+def publish(view: View, term: int, url: str, note: bytes, witnessed: bytes) -> list[Row]:
+    if _leadership(view)["term"] != term:
+        return []
+    _led(view, {"url": url, "note": note, "witnessed": witnessed})
+    view.notifies = True
+    return one("")
+
+
+@means("update leadership set beat = clock_timestamp() where term = $1")
+def beat(view: View, term: int) -> list[Row]:
+    if _leadership(view)["term"] == term:
+        _led(view, {})
+    return []
+
+
+@means("select term, url, backend, note, witnessed, extract(epoch from clock_timestamp() - beat)::float8 as silent "
+       "from leadership")  # fmt: skip
+def read_leadership(view: View) -> list[Row]:
+    row = _leadership(view)
+    found = {name: row[name] for name in ("term", "url", "backend", "note", "witnessed")}
+    return [{**found, "silent": view.now - row["beat"]}]
+
+
+@means("select pg_terminate_backend(backend) from leadership where term = $1 and backend = $2")
+def end_leader(view: View, term: int, backend: int) -> list[Row]:
+    row = _leadership(view)
+    return one(view.end_session(backend)) if (row["term"], row["backend"]) == (term, backend) else []
+
+
+def _leadership(view: View) -> Row:
     row = view.get("leadership", True)
     assert row is not None
-    view.put("leadership", {**row, "term": row["term"] + 1, "url": ""})
-    return one(row["term"] + 1)
+    return row
+
+
+def _led(view: View, changed: Row) -> Row:
+    view.lock("leadership")
+    row = {**_leadership(view), "beat": view.now, **changed}
+    view.put("leadership", row)
+    return row
 
 
 @means("select index, leaf from leaves where index = any($1::bigint[])")

@@ -10,12 +10,13 @@ import asyncpg
 
 Row: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[Any, ...]
+Changes: TypeAlias = dict[str, dict[Key, "Row | None"]]
 
 COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "leaves": (("index", "leaf", "statement"), ("index",)),
     "tiles": (("level", "index", "hashes"), ("level", "index")),
     "head": (("single", "size", "root"), ("single",)),
-    "leadership": (("single", "term", "url"), ("single",)),
+    "leadership": (("single", "term", "url", "backend", "beat", "note", "witnessed"), ("single",)),
     "facts": (("key", "fact"), ("key",)),
     "blobs": (("sha256", "size", "index", "withdrawn"), ("sha256",)),
     "pending_blobs": (("sha256", "size", "expires"), ("sha256",)),
@@ -34,36 +35,58 @@ EMPTY_ROOT = bytes.fromhex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495
 
 
 class Wait(Exception):
-    """The statement waits for the row of the head, which another transaction has changed."""
+    """The statement waits for a row that another transaction has changed."""
 
 
 @dataclass
 class Tables:
-    """The committed rows, by table and primary key. `writer`: the open transaction that changed the head."""
+    """The committed rows, by table and primary key. `writers`: the open transaction that changed the one row of a table."""
 
     rows: dict[str, dict[Key, Row]] = field(default_factory=dict)
-    writer: View | None = None
+    writers: dict[str, View] = field(default_factory=dict)
 
     @classmethod
     def new(cls) -> Tables:
         """Return the tables as the migrations leave them."""
         tables = cls({name: {} for name in COLUMNS})
         tables.rows["head"][True,] = {"single": True, "size": 0, "root": EMPTY_ROOT}
-        tables.rows["leadership"][True,] = {"single": True, "term": 0, "url": ""}
+        names = COLUMNS["leadership"][0]
+        tables.rows["leadership"][True,] = dict(zip(names, (True, 0, "", 0, -1e9, b"", b""), strict=True))
         return tables
 
     def copy(self) -> Tables:
         """Return a backup. Rows are never changed in place."""
         return Tables({name: dict(rows) for name, rows in self.rows.items()})
 
+    def apply(self, changes: Changes) -> None:
+        """Write changed rows."""
+        for table, changed in changes.items():
+            rows = self.rows[table]
+            for key, row in changed.items():
+                if row is None:
+                    rows.pop(key, None)
+                else:
+                    rows[key] = row
+
 
 class View:
     """One transaction at read committed: the newest committed rows, and its own changes above them."""
 
-    def __init__(self, tables: Tables, now: float = 0.0) -> None:
+    def __init__(
+        self, tables: Tables, now: float = 0.0, backend: int = 0, end_session: Callable[[int], bool] = lambda _: False
+    ) -> None:
+        """`backend`: the number of its session. `end_session`: end the session with a number; returns whether there is one."""
         self._tables = tables
         self._changes: dict[str, dict[Key, Row | None]] = {}
         self.now = now
+        self.backend = backend
+        self.end_session = end_session
+        self.notifies = False
+
+    @property
+    def changes(self) -> Changes:
+        """Return the changed rows; None for a deleted one."""
+        return self._changes
 
     def get(self, table: str, *key: Any) -> Row | None:
         """Return the row with this primary key."""
@@ -106,24 +129,18 @@ class View:
         """Delete a row."""
         self._changes.setdefault(table, {})[tuple(row[name] for name in COLUMNS[table][1])] = None
 
-    def lock_head(self) -> None:
-        """Lock the row of the head until the end of this transaction. Raises `Wait` while another transaction holds it."""
-        if self._tables.writer not in (None, self):
+    def lock(self, table: str) -> None:
+        """Lock the row of a table of one row until the end of this transaction. Raises `Wait` while another one holds it."""
+        if self._tables.writers.setdefault(table, self) is not self:
             raise Wait
-        self._tables.writer = self
 
     def commit(self) -> None:
         """Make the changes visible to all."""
-        for table, changed in self._changes.items():
-            for key, row in changed.items():
-                if row is None:
-                    self._tables.rows[table].pop(key, None)
-                else:
-                    self._tables.rows[table][key] = row
+        self._tables.apply(self._changes)
         self.end()
 
     def end(self) -> None:
         """Release the locks of rows, and forget the changes."""
         self._changes = {}
-        if self._tables.writer is self:
-            self._tables.writer = None
+        for table in [table for table, view in self._tables.writers.items() if view is self]:
+            del self._tables.writers[table]
