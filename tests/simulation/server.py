@@ -25,7 +25,12 @@ Answer: TypeAlias = "list[Row] | Exception | None"
 """The rows, or the error; None when the session ended first."""
 
 _MIGRATIONS = [{"name": name, "sha256": hex_digest(sql.encode())} for name, sql in migrations()]
-_LOCKS = ("select pg_try_advisory_lock($1)", "select pg_advisory_lock($1)", "select pg_advisory_unlock($1)")
+_LOCKS = (
+    "select pg_try_advisory_lock($1)",
+    "select pg_advisory_lock($1)",
+    "select pg_advisory_unlock($1)",
+    "select pg_try_advisory_xact_lock($1)",
+)
 
 
 class Server:
@@ -264,6 +269,8 @@ class Session:
             return None
         (key,) = arguments
         holder = self._server.locks.get(key)
+        if sql == _LOCKS[3]:
+            return [{"value": holder in (None, self)}]
         if sql == _LOCKS[2]:
             if holder is self:
                 del self._server.locks[key]

@@ -125,14 +125,15 @@ def publish(view: View, term: int, url: str, note: bytes, witnessed: bytes) -> l
         return []
     _led(view, {"url": url, "note": note, "witnessed": witnessed})
     view.notifies = True
-    return one("")
+    return one(None)
 
 
-@means("update leadership set beat = clock_timestamp() where term = $1")
+@means("update leadership set beat = clock_timestamp() where term = $1 returning true")
 def beat(view: View, term: int) -> list[Row]:
-    if _leadership(view)["term"] == term:
-        _led(view, {})
-    return []
+    if _leadership(view)["term"] != term:
+        return []
+    _led(view, {})
+    return one(True)
 
 
 @means("select term, url, backend, note, witnessed, extract(epoch from clock_timestamp() - beat)::float8 as silent "

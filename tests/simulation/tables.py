@@ -73,7 +73,7 @@ class View:
     """One transaction at read committed: the newest committed rows, and its own changes above them."""
 
     def __init__(
-        self, tables: Tables, now: float = 0.0, backend: int = 0, end_session: Callable[[int], bool] = lambda _: False
+        self, tables: Tables, now: float = 0.0, backend: int = -1, end_session: Callable[[int], bool] = lambda _: False
     ) -> None:
         """`backend`: the number of its session. `end_session`: end the session with a number; returns whether there is one."""
         self._tables = tables

@@ -26,7 +26,7 @@ with published as (
 )
 select pg_notify('treaty_head', '') from published
 """
-_BEAT = "update leadership set beat = clock_timestamp() where term = $1"
+_BEAT = "update leadership set beat = clock_timestamp() where term = $1 returning true"
 _READ = """
 select term, url, backend, note, witnessed, extract(epoch from clock_timestamp() - beat)::float8 as silent from leadership
 """
@@ -53,24 +53,23 @@ async def take(connection: Connection) -> int:
     return term
 
 
-async def publish(connection: Connection, term: int, url: str, note: bytes, witnessed: bytes) -> None:
-    """Show a released head, and where its leader is reached, to the other nodes, unless another process leads by now."""
-    await connection.execute(_PUBLISH, term, url, note, witnessed)
+async def publish(connection: Connection, term: int, url: str, note: bytes, witnessed: bytes) -> bool:
+    """Show a released head, and where its leader is reached, to the other nodes. False: another process has begun a later term."""
+    return bool(await connection.fetch(_PUBLISH, term, url, note, witnessed))
 
 
-async def beat(connection: Connection, term: int) -> None:
-    """Show that the leader is alive."""
-    await connection.execute(_BEAT, term)
+async def beat(connection: Connection, term: int) -> bool:
+    """Show that the leader is alive. False: another process has begun a later term."""
+    return bool(await connection.fetch(_BEAT, term))
 
 
 async def read(connection: Connection) -> Leadership:
     """Return the row, and whether the lock is held."""
     row = await connection.fetchrow(_READ)
     assert row is not None, "a migration inserts it"
-    # Tried, because not every database lists its locks. A process that wants the lock at this moment tries again.
-    free = await connection.fetchval("select pg_try_advisory_lock($1)", LEADER)
-    if free:
-        await connection.execute("select pg_advisory_unlock($1)", LEADER)
+    # Tried, because not every database lists its locks. A process that wants the lock at this moment tries again. Until the end
+    # of this statement alone: a node that stands still after it must not keep the lock.
+    free = await connection.fetchval("select pg_try_advisory_xact_lock($1)", LEADER)
     return Leadership(**row, led=not free)
 
 
