@@ -163,7 +163,8 @@ async def connect(url: str, *, timeout: float, server_settings: Mapping[str, str
         world.scheduler.at(world.network.arrival(process.machine), process.loop, lambda: settle(ready, made))
 
     world.scheduler.at(world.network.arrival(process.machine), None, lambda: world.server.do(arrive))
-    made: SimulatedConnection | None = await asyncio.wait_for(ready, timeout)
+    async with asyncio.timeout(timeout):  # as asyncpg: `wait_for` of Python 3.11 may lose a cancellation
+        made: SimulatedConnection | None = await ready
     if made is None:
         raise ConnectionRefusedError("The server does not run.")
     return made
@@ -184,7 +185,8 @@ class _Connections(asyncpg.Pool):
         return self
 
     async def acquire(self, *, timeout: float) -> SimulatedConnection:  # type: ignore[override]  # noqa: ASYNC109 (asyncpg's name)
-        await asyncio.wait_for(self._places.acquire(), timeout)
+        async with asyncio.timeout(timeout):
+            await self._places.acquire()
         try:
             while self._free:
                 if not (connection := self._free.pop()).is_closed():

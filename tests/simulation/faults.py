@@ -41,6 +41,8 @@ class Faults:
         self.healed = False
         self.backups: list[Tables] = []
         self._removed: tuple[Tables, tuple[int, bytes]] | None = None
+        self.recoveries = 0
+        """How often the newest state came back in place of an old backup."""
 
     # At a step.
 
@@ -124,6 +126,7 @@ class Faults:
 
     def undo_restore(self, world: World) -> None:
         """Bring the newest state back, as the refusal of the registry asks. A state that the log has continued stays."""
+        self.recoveries += self._removed is not None
         if self._removed is not None and world.server.head == self._removed[1]:
             world.scheduler.note("the database is recovered to its newest state")
             world.server.stop()

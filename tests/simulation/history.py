@@ -6,12 +6,13 @@ import gc
 from dataclasses import dataclass
 
 from . import oracle
-from .clients import AUTHORS, Clients
+from .clients import Clients
 from .disk import SystemCalls
 from .faults import Faults, attend
+from .operators import operator
 from .processes import Kind, Machine, World
 from .scheduler import Scheduler
-from .seams import operator
+from .wishes import AUTHORS
 from .witnesses import WitnessHost
 
 _RECOVERY = 400.0

@@ -93,6 +93,7 @@ class SimulatedNetwork:
             if rng.random() >= world.faults.message_losses:
                 world.scheduler.at(world.network.between(process.machine, peer.machine), peer.loop, arrive)
         try:
-            return await asyncio.wait_for(answer, 10.0)
+            async with asyncio.timeout(10.0):
+                return await answer
         except TimeoutError as error:
             raise httpx.ReadTimeout("") from error

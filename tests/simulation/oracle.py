@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import asyncio
+from functools import cache
 from typing import Any
 
 from treaty_consensus.audit import Replay
-from treaty_consensus.errors import NotFound, TreatyError
+from treaty_consensus.errors import TreatyError
 from treaty_consensus.facts import encode
+from treaty_consensus.kinds import Handler
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.log.tiles import TreeEdge
 from treaty_consensus.statement import Statement
 from treaty_registry import projection
+from treaty_registry.catalogue.handler_facts import HandlerFacts, read_facts
 from treaty_registry.log import tables as log_tables
 from treaty_registry.log.entry import Entry
 
 from .clients import Clients
 from .processes import World
-from .seams import operator
-from .statements import MEANINGS, normal
+from .operators import operator
+from .meanings import meaning
 from .tables import Tables, View
 
 _DERIVED = [name for name in Tables.new().rows if name not in ("leadership", "pending_blobs")]
@@ -71,7 +74,7 @@ class _Database:
         self._view = View(tables)
 
     async def fetch(self, sql: str, *arguments: Any) -> list[dict[str, Any]]:
-        return MEANINGS[normal(sql)](self._view, *arguments)
+        return meaning(sql)(self._view, *arguments)
 
     async def fetchval(self, sql: str, *arguments: Any) -> Any:
         rows = await self.fetch(sql, *arguments)
@@ -84,41 +87,42 @@ class _Database:
         self._view.commit()
 
 
-class _NoBlobs:
-    async def get(self, sha256: str) -> bytes | None:
-        return None
-
-
-def _no_blob(sha256: str) -> bytes:
-    raise NotFound("blob.missing", "A history has no blobs.")
-
-
 def _check_tables(world: World) -> None:
     """Compare all tables with those that follow from the leaves alone, and the leaves with the rules of the log."""
-    rebuilt, replay, edge = Tables.new(), Replay(_no_blob), TreeEdge()
+    rebuilt, replay, edge = Tables.new(), Replay(world.blobs.read), TreeEdge()
     for index, leaf in enumerate(world.server.leaves):
         try:
             parsed = replay.append(leaf)
         except TreatyError as error:
             world.found(f"Leaf {index} breaks a rule of the log: {error}")
             return
-        entry = Entry(index, leaf, parsed if isinstance(parsed, Statement) else None, _NoBlobs())
         before = edge
         edge, tiles = before.appended([leaf_hash(leaf)])
-        database: Any = _Database(rebuilt)
-        _finish(log_tables.append(database, before, edge, [entry], {}, tiles))
-        _finish(projection.apply(database, [entry]))
-        database.commit()
+        _real_loop().run_until_complete(_project(world, rebuilt, before, edge, tiles, index, leaf, parsed))
     rebuilt.rows["facts"] = {(key,): {"key": key, "fact": encode(fact)} for key, fact in replay.facts.items()}
     for name in _DERIVED:
         if rebuilt.rows[name] != world.server.tables.rows[name]:
             world.found(f"The table {name} does not follow from the leaves.")
 
 
-def _finish(work: Coroutine[Any, Any, Any]) -> None:
-    """Run a coroutine that never waits."""
-    try:
-        work.send(None)
-    except StopIteration:
-        return
-    raise AssertionError("It waits.")
+async def _project(world: World, rebuilt: Tables, *edges: Any) -> None:
+    before, edge, tiles, index, leaf, parsed = edges
+    facts = None
+    if isinstance(parsed, Statement) and isinstance(parsed.body, Handler):
+        facts = _facts(parsed.body, *(world.blobs.read(blob.sha256) for blob in (parsed.body.wheel, parsed.body.bundle)))
+    blobs: Any = world.blobs
+    entry = Entry(index, leaf, parsed if isinstance(parsed, Statement) else None, blobs, facts)
+    database: Any = _Database(rebuilt)
+    await log_tables.append(database, before, edge, [entry], {}, tiles)
+    await projection.apply(database, [entry])
+    database.commit()
+
+
+@cache
+def _facts(body: Handler, wheel: bytes, bundle: bytes) -> HandlerFacts:
+    return read_facts(body, wheel, bundle)
+
+
+@cache
+def _real_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()

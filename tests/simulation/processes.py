@@ -20,6 +20,7 @@ from treaty_registry.log.fence import read_fence, signed_time
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings, WitnessName
 
+from .blobs import Blobs
 from .connection import SimulatedConnection
 from .disk import Disk, DiskPath, SystemCalls
 from .objects import ObjectStore
@@ -185,6 +186,7 @@ class World:
         self.store = ObjectStore(scheduler.rng.choice((0.0, 0.02, 0.1))) if kind is Kind.OBJECT else None
         self.server = Server(scheduler, replicated=scheduler.rng.random() < 0.4)
         self.network = Network(scheduler)
+        self.blobs = Blobs()
         self.machines: list[Machine] = []
         self.per_machine = 1
         """How many processes run on each machine."""

@@ -6,6 +6,7 @@ obstore, open_store         the simulated object store                      (log
 sign                        recorded, then the real one                     (log.checkpoints)
 Network                     the HTTP client that asks witnesses and nodes   (outbound)
 BlobStore                   a dictionary                                    (registry)
+ContentChecker              checks in the same process                      (admission.intake)
 open_operator               the operator's keys, made once for all          (registry)
 verify                      remembers what it verified                      (ed25519)
 migrations, _POLL           read once; a standby asks for the lock less often (storage.postgres)
@@ -16,13 +17,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import asyncpg
@@ -34,53 +33,49 @@ import treaty_registry.registry as registry
 from treaty_consensus import ed25519
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import sign
-from treaty_registry.keys import Operator, create_operator, load_operator
+from treaty_registry.admission import intake
+from treaty_registry.admission.contents import check_contents
+from treaty_registry.keys import Operator
 from treaty_registry.log import checkpoints, fence, stored_fence
 from treaty_registry.settings import Settings
 from treaty_registry.storage import postgres
 
+from .blobs import Blobs
 from .connection import SimulatedPool, connect
-from .disk import SystemCalls
 from .messages import SimulatedNetwork
 from .objects import Calls, open_store
+from .operators import operator
 
 
-class Blobs:
-    """A blob store that all processes share."""
-
-    room = None
-
-    def __init__(self) -> None:
-        self._bytes: dict[str, bytes] = {}
+class _Blobs(Blobs):
+    """The blob store of the history that runs."""
 
     @classmethod
     def open(cls, folder: Any, url: str | None) -> Blobs:
-        """Return the store of the history."""
-        world = _current().world
-        if not hasattr(world, "blobs"):
-            world.blobs = cls()
-        store: Blobs = world.blobs
-        return store
+        """Return it."""
+        blobs: Blobs = _current().world.blobs
+        return blobs
 
-    def reader(self) -> Any:
-        """Return nothing: no history closes an epoch."""
-        return None
 
-    async def put(self, sha256: str, data: bytes) -> None:
-        """Store bytes."""
-        self._bytes[sha256] = data
+class _ContentChecker:
+    """Checks contents at once, in the process of the registry."""
 
-    async def get(self, sha256: str) -> bytes | None:
-        """Return bytes."""
-        return self._bytes.get(sha256)
+    processes: ClassVar[dict[str, int]] = {}
+
+    def prepare(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def check(self, body: Any, load: Any, source: str) -> Any:
+        """Check the blobs of a publish or a handler by the product's rules."""
+        return _checked(body, tuple((await load()).items()))
 
 
 @cache
-def operator() -> Operator:
-    """Return the operator of every history."""
-    with tempfile.TemporaryDirectory() as folder:
-        create_operator(Path(folder) / "keys", ORIGIN)
-        return load_operator(Path(folder) / "keys")
+def _checked(body: Any, contents: tuple[tuple[str, bytes], ...]) -> Any:
+    return check_contents(body, dict(contents))
 
 
 def _current() -> Any:
@@ -136,8 +131,9 @@ def simulated() -> Iterator[None]:
             (stored_fence, "open_store", open_store),
             (checkpoints, "sign", _sign),
             (outbound, "Network", SimulatedNetwork),
-            (registry, "BlobStore", Blobs),
+            (registry, "BlobStore", _Blobs),
             (registry, "open_operator", _open_operator),
+            (intake, "ContentChecker", _ContentChecker),
             # So that a second of a processor holds more histories: each of these is the same work again.
             (postgres, "_POLL", 0.25),
             (postgres, "migrations", cache(postgres.migrations)),
@@ -166,6 +162,3 @@ def simulated() -> Iterator[None]:
             sys.unraisablehook = hook
             sys.set_asyncgen_hooks(*before)
             structlog.configure(**structure)
-
-
-__all__ = ["Blobs", "SystemCalls", "operator", "simulated"]

@@ -16,9 +16,10 @@ import asyncpg
 from treaty_consensus.canonical import hex_digest
 from treaty_registry.storage.postgres import migrations
 
+from . import catalogue_statements, log_statements  # noqa: F401 (they register the meanings)
+from .meanings import meaning, normal
 from .replica import Replica
 from .scheduler import Scheduler
-from .statements import MEANINGS, normal
 from .tables import Row, Tables, View, Wait
 
 Answer: TypeAlias = "list[Row] | Exception | None"
@@ -243,10 +244,8 @@ class Session:
             raise asyncpg.InFailedSQLTransactionError("current transaction is aborted")
         if (special := self._special(sql, arguments)) is not None:
             return special
-        if sql not in MEANINGS:
-            raise LookupError(f"The simulation does not know the meaning of the statement: {sql}")
         view = self._transaction or self._view()
-        rows = MEANINGS[sql](view, *arguments)
+        rows = meaning(sql)(view, *arguments)
         if self._transaction is None:
             self._commit(view)
         return rows

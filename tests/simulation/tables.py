@@ -28,8 +28,34 @@ COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "vouches": (("author", "subject", "seq", "index", "statement"), ("author", "subject")),
     "ballots": (("topic", "did", "index", "statement", "tiers", "ended"), ("topic", "did", "index")),
     "authors": (("did", "index", "kind"), ("did", "index")),
-}
-"""The columns of each table, in their order, and its primary key."""
+    "protocols": (
+        ("uri", "namespace", "name", "version", "topic", "origin", "document", "size", "card", "base", "publisher", "statement",
+         "index", "title", "summary", "licence", "agora", "state", "successor"),
+        ("uri",),
+    ),
+    "handlers": (
+        ("uri", "publisher", "wheel", "filename", "size", "entry_point", "bundle", "statement", "index", "state", "signer",
+         "coverage"),
+        ("uri", "publisher", "wheel"),
+    ),
+    "statuses": (("index", "uri", "publisher", "wheel", "state", "successor"), ("index",)),
+    "withdrawals": (("index", "sha256", "reason"), ("index",)),
+    "tallies": (("topic", "document", "agreed"), ("topic", "document")),
+    "pairs": (("topic", "document", "first", "second", "epoch", "index"), ("topic", "document", "first", "second")),
+    "spoken": (("topic", "did", "document", "index"), ("topic", "did")),
+    "speakers": (("topic", "document", "did", "reports", "epoch", "index"), ("topic", "document", "did")),
+    "decisions": (("topic", "index", "statement", "epoch", "transcript", "parameters", "consensus"), ("topic", "index")),
+    "elections": (("topic", "document", "state", "epoch", "decision"), ("topic", "document")),
+    "rolls": (("epoch", "index", "roll", "parameters"), ("epoch",)),
+    "principals": (("principal", "cluster", "trust", "weight", "age", "standing"), ("principal",)),
+    "credits": (
+        ("epoch", "place", "principal", "amount", "reason", "topic", "document", "corroborator", "index", "shared", "earlier"),
+        ("epoch", "place"),
+    ),
+}  # fmt: skip
+"""The columns of each table, in their order, and its primary key. Protocols have more, which PostgreSQL computes from texts."""
+UNIQUE = {"leaves": "statement", "protocols": "index"}
+"""Columns besides the primary key whose values are unique."""
 
 EMPTY_ROOT = bytes.fromhex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
 
@@ -113,17 +139,21 @@ class View:
         row = dict(zip(names, (*values, *[None] * (len(names) - len(values))), strict=True))
         before = self.get(table, *(row[name] for name in key))
         if before is None:
-            if (
-                table == "leaves"
-                and row["statement"] is not None
-                and any(r["statement"] == row["statement"] for r in self.all(table))
-            ):
-                raise asyncpg.UniqueViolationError('duplicate key value violates unique constraint "leaves_statement_key"')
+            self._check_unique(table, row)
             self.put(table, row)
         elif on_conflict is None:
             raise asyncpg.UniqueViolationError(f'duplicate key value violates unique constraint "{table}_pkey"')
         elif (after := on_conflict(before)) is not None:
             self.put(table, after)
+
+    def write(self, table: str, *values: Any) -> None:
+        """Write a row in place of the one with its key, if there is one."""
+        self.put(table, dict(zip(COLUMNS[table][0], values, strict=True)))
+
+    def _check_unique(self, table: str, row: Row) -> None:
+        name = UNIQUE.get(table)
+        if name is not None and row[name] is not None and any(other[name] == row[name] for other in self.all(table)):
+            raise asyncpg.UniqueViolationError(f'duplicate key value violates unique constraint "{table}_{name}_key"')
 
     def delete(self, table: str, row: Row) -> None:
         """Delete a row."""

@@ -1,44 +1,12 @@
-"""The meaning of every statement that the write path sends to PostgreSQL, over tables in memory.
-
-The texts are the product's, without regard to white space. A statement that is not listed here is an error of the simulation, and
-says so. `test_statements` runs the same statements with the same arguments in a real PostgreSQL.
-"""
+"""The meaning of the statements for the log itself, identities, grants, ballots and vouches. See `meanings`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
+from .meanings import insert_all, means, one, zipped
 from .tables import Row, View
-
-Meaning: TypeAlias = Callable[..., list[Row]]
-MEANINGS: dict[str, Meaning] = {}
-
-
-def normal(sql: str) -> str:
-    """Return the text with single spaces."""
-    return " ".join(sql.split())
-
-
-def means(*texts: str) -> Callable[[Meaning], Meaning]:
-    """Register the meaning of a statement: a function of a view and the arguments that returns the rows of the answer."""
-
-    def register(meaning: Meaning) -> Meaning:
-        MEANINGS.update(dict.fromkeys(map(normal, texts), meaning))
-        return meaning
-
-    return register
-
-
-def one(value: Any) -> list[Row]:
-    """Return an answer of one value."""
-    return [{"value": value}]
-
-
-def zipped(*columns: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return what `unnest` of several arrays does."""
-    return list(zip(*columns, strict=True))
-
 
 # The log's own tables.
 
@@ -219,38 +187,38 @@ def wait(view: View, digest: bytes, size: int, seconds: float) -> list[Row]:
 
 @means("insert into genesis select * from unnest($1::text[], $2::bytea[])")
 def genesis(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "genesis", columns)
+    return insert_all(view, "genesis", columns)
 
 
 @means("insert into parameters select * from unnest($1::bigint[], $2::bytea[], $3::text[], $4::text[])")
 def parameters(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "parameters", columns)
+    return insert_all(view, "parameters", columns)
 
 
 @means("insert into identities select * from unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], "
        "$6::jsonb[])")  # fmt: skip
 def identities(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "identities", columns)
+    return insert_all(view, "identities", columns)
 
 
 @means("insert into grants select * from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])")
 def grants(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "grants", columns)
+    return insert_all(view, "grants", columns)
 
 
 @means("insert into authors select * from unnest($1::text[], $2::bigint[], $3::text[])")
 def authors(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "authors", columns)
+    return insert_all(view, "authors", columns)
 
 
 @means("insert into vouches select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[])")
 def vouches(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "vouches", columns)
+    return insert_all(view, "vouches", columns)
 
 
 @means("insert into ballots select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bigint[])")
 def ballots(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "ballots", columns)
+    return insert_all(view, "ballots", columns)
 
 
 @means("delete from vouches v using unnest($1::text[], $2::text[]) as named (author, subject) "
@@ -331,25 +299,12 @@ def _end(view: View, chosen: Callable[[Row], bool]) -> list[Row]:
     return []
 
 
-def _insert_all(view: View, table: str, columns: Sequence[list[Any]]) -> list[Row]:
-    for row in zipped(*columns):
-        view.insert(table, *row)
-    return []
-
-
-# What a start, the schedule and the health check ask. No history has a roll or applied migrations that are missing.
+# What a start and the health check ask. In no history a migration is missing.
 
 
 @means("select true")
 def alive(view: View) -> list[Row]:
     return one(True)
-
-
-@means("select principal, standing from principals where standing > 0",
-       "select distinct on (grantee) grantee, standing from grants join principals on principal = namespace where ended is null "
-       "order by grantee, index")  # fmt: skip
-def nobody(view: View) -> list[Row]:
-    return []
 
 
 @means("create temporary table trial (data bytea) on commit drop", "insert into trial (data) values ($1)",
