@@ -9,6 +9,7 @@ from . import oracle
 from .clients import Clients
 from .disk import SystemCalls
 from .faults import Faults, attend
+from .filled import fill
 from .operators import operator
 from .processes import Kind, Machine, World
 from .scheduler import Scheduler
@@ -47,6 +48,8 @@ def run(seed: int) -> History:
         world.machines.append(Machine(world, f"machine {number + 1}"))
     world.per_machine = max(count, 2) if kind is Kind.FILE else 1
     scheduler.note(f"{kind.value}, {len(world.machines)} machines{', a synchronous replica' if world.server.replica else ''}")
+    if rng.random() < 0.08:
+        fill(world, rng)
     hosts = [WitnessHost(world, number, operator().log_key.verifier) for number in range(rng.choice((0, 0, 1, 2)))]
     world.witnesses = tuple(host.name for host in hosts)
     world.hosts = {host.name.url.removeprefix("https://"): host for host in hosts}

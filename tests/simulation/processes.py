@@ -185,6 +185,8 @@ class World:
         self.record = {Kind.FILE: "file:///shared/head", Kind.OBJECT: "s3://bucket/head"}.get(kind)
         self.store = ObjectStore(scheduler.rng.choice((0.0, 0.02, 0.1))) if kind is Kind.OBJECT else None
         self.server = Server(scheduler, replicated=scheduler.rng.random() < 0.4)
+        self.begun: Checkpoint | None = None
+        """The head that the machines have signed before the history."""
         self.network = Network(scheduler)
         self.blobs = Blobs()
         self.machines: list[Machine] = []

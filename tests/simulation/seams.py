@@ -87,7 +87,8 @@ def _open_operator(settings: Settings) -> Operator:
         if not _current().world.store.objects:
             stored_fence.StoredFence.create(settings.head_object, ORIGIN)
     elif not settings.fence.exists():
-        fence.create_fence(settings.fence, ORIGIN)
+        begun = _current().world.begun
+        fence.create_fence(settings.fence, ORIGIN) if begun is None else fence.restore_fence(settings.fence, begun)
     return operator()
 
 

@@ -145,6 +145,12 @@ class Server:
         """Start the server, or its successor."""
         self.up = True
 
+    def begin(self, tables: Tables) -> None:
+        """Begin with rows that are durable."""
+        self._replace(tables)
+        self._waited = dict(self.tables.rows["leadership"])
+        self.heads.add(self.head)
+
     def restore(self, backup: Tables) -> None:
         """Put other rows in place, as the restore of a backup does. They are durable. The server is stopped."""
         assert not self.sessions
