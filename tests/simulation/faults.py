@@ -71,7 +71,7 @@ class Faults:
         if kind == "suspend":
             process.world.scheduler.note(f"{process.name}: suspended {when} «{what}»")
             process.loop.suspend()
-            process.world.scheduler.after(self._rng.random() * 15, None, process.loop.resume)
+            process.world.scheduler.after(self._rng.random() * 15, None, lambda: self.resume(process))
             return False
         process.machine.cut = max(process.machine.cut, process.world.scheduler.now + self._rng.random() * 7)
         return False
@@ -84,6 +84,11 @@ class Faults:
 
     def _notice(self) -> float:
         return self._rng.random() * self._rng.choice((0.01, 1.0, _NOTICE))
+
+    def resume(self, process: Process) -> None:
+        """Let a suspended process go on, unless it stands still for ever."""
+        if process is not process.world.still:
+            process.loop.resume()
 
     # At a time.
 
@@ -153,8 +158,10 @@ class Faults:
             machine.disk.broken = machine.disk.tears = False
         for host in world.hosts.values():
             host.down = False
-        for process in world.processes:
-            process.loop.resume()
+        # One of several nodes may stand still for ever: the others go on without it.
+        for process in [process for process in world.processes if process.loop.suspended]:
+            lasting = world.record is not None and len(world.processes) > 1 and self._rng.random() < 0.5
+            process.loop.resume() if not lasting or world.still else world.leave(process)
         attend(world)
 
 
@@ -209,7 +216,7 @@ def suspend(world: World, faults: Faults, rng: random.Random) -> None:
     if process := _process(world, rng):
         world.scheduler.note(f"{process.name}: suspended")
         process.loop.suspend()
-        world.scheduler.after(rng.random() * 15, None, process.loop.resume)
+        world.scheduler.after(rng.random() * 15, None, lambda: faults.resume(process))
 
 
 def pause_database(world: World, faults: Faults, rng: random.Random) -> None:

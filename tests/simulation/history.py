@@ -66,10 +66,10 @@ def run(seed: int) -> History:
         _settle(world, clients)
     if not world.findings:
         oracle.judge(world, clients)
-    for process in list(world.processes):
+    for process in (*world.processes, *([world.still] if world.still else [])):
         process.loop.kill()
     result = History(seed, world.findings, scheduler.steps)
-    if seed % 32 == 0:
+    if seed % 64 == 0:
         gc.collect()
     return result
 
@@ -92,13 +92,14 @@ def _settle(world: World, clients: Clients) -> None:
     limit = scheduler.now + _RECOVERY
 
     def settled() -> bool:
+        if world.findings or not clients.settled:
+            return bool(world.findings)
         # A leader that does not know of the newest commit learns it when it renews its checkpoint.
         serving = [process.registry for process in world.processes if process.registry is not None]
         newest = [registry for registry in serving if registry.head.size == world.server.head[0]]
-        led = any(registry.leader.leads for registry in newest)
         # All nodes follow the one that leads.
         follow = not world.record or len(newest) == len(world.processes) >= world.per_machine * len(world.machines)
-        return bool(world.findings) or (clients.settled and led and follow)
+        return follow and any(registry.leader.leads for registry in newest)
 
     while not settled() and scheduler.now < limit:
         attend(world)

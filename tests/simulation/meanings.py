@@ -12,6 +12,7 @@ PostgreSQL alone, by a rebuild.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 from .tables import Row, View
@@ -28,6 +29,7 @@ COMPUTED = (
 )
 
 
+@cache
 def normal(sql: str) -> str:
     """Return the text with single spaces."""
     return " ".join(sql.split())
@@ -43,6 +45,7 @@ def means(*texts: str) -> Callable[[Meaning], Meaning]:
     return register
 
 
+@cache
 def meaning(sql: str) -> Meaning:
     """Return the meaning of a statement. Raises LookupError."""
     sql = normal(sql)

@@ -193,6 +193,8 @@ class World:
         self.per_machine = 1
         """How many processes run on each machine."""
         self.processes: list[Process] = []
+        self.still: Process | None = None
+        """A node that stands still for ever, and is replaced by a new one."""
         self.ended: list[Process] = []
         """Processes that are gone. They are kept so that nothing of them is collected, and runs, while the history goes on."""
         self.witnesses: tuple[WitnessName, ...] = ()
@@ -208,6 +210,12 @@ class World:
         process = Process(self, machine, f"process {self._counter}")
         self.processes.append(process)
         return process
+
+    def leave(self, process: Process) -> None:
+        """Let a suspended process stand still for ever. Its connections stay open."""
+        self.scheduler.note(f"{process.name}: stands still for ever")
+        self.still = process
+        self.processes.remove(process)
 
     def found(self, finding: str) -> None:
         """Record that the history broke a rule."""

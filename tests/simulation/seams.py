@@ -9,7 +9,7 @@ BlobStore                   a dictionary                                    (reg
 ContentChecker              checks in the same process                      (admission.intake)
 open_operator               the operator's keys, made once for all          (registry)
 verify                      remembers what it verified                      (ed25519)
-migrations, _POLL           read once; a standby asks for the lock less often (storage.postgres)
+migrations, _POLL, POLL     read once; one that does not lead looks less often (storage.postgres, log.node)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from treaty_consensus.log.note import sign
 from treaty_registry.admission import intake
 from treaty_registry.admission.contents import check_contents
 from treaty_registry.keys import Operator
-from treaty_registry.log import checkpoints, fence, stored_fence
+from treaty_registry.log import checkpoints, fence, node, stored_fence
 from treaty_registry.settings import Settings
 from treaty_registry.storage import postgres
 
@@ -137,6 +137,7 @@ def simulated() -> Iterator[None]:
             (intake, "ContentChecker", _ContentChecker),
             # So that a second of a processor holds more histories: each of these is the same work again.
             (postgres, "_POLL", 0.25),
+            (node, "POLL", 1.0),
             (postgres, "migrations", cache(postgres.migrations)),
             # The same statements are signed in all histories, and several processes read them.
             (ed25519, "verify", lru_cache(maxsize=8192)(ed25519.verify)),

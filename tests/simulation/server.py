@@ -32,6 +32,21 @@ _LOCKS = (
     "select pg_advisory_unlock($1)",
     "select pg_try_advisory_xact_lock($1)",
 )
+_END_HOLDER = (
+    "select pg_terminate_backend(pid) from pg_locks join pg_stat_activity using (pid) where locktype = 'advisory' and granted "
+    "and (classid::bigint << 32) | objid::bigint = $1 and datname = current_database() and state = 'idle' "
+    "and state_change < clock_timestamp() - make_interval(secs => $2)"
+)
+_LISTEN = 'LISTEN "treaty_head"'
+_SPECIAL = {
+    *_LOCKS,
+    _LISTEN,
+    _END_HOLDER,
+    "select current_setting($1)",
+    "select name, sha256 from migrations",
+    "select to_regclass('migrations') is not null",
+    "insert into trial (data) values ($1)",
+}
 
 
 class Server:
@@ -186,12 +201,18 @@ class Session:
         self._failed = False
         self.open = True
         self.waiting: Callable[[], None] | None = None
+        self._told = scheduler.now
         server.sessions.append(self)
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
         return self._transaction is not None
+
+    @property
+    def idle_since(self) -> float | None:
+        """Return when its last statement ended; None while one runs, or a transaction is open."""
+        return None if self.in_transaction or self.waiting or self._unconfirmed else self._told
 
     def end(self) -> None:
         """Roll back, free the locks, and close the connection."""
@@ -219,6 +240,7 @@ class Session:
         if not self.open:
             answer(None)
             return
+        self._told = self._scheduler.now
         try:
             rows = self._run(normal(sql), arguments)
             if self._unconfirmed is None:
@@ -234,16 +256,16 @@ class Session:
             answer(error)
 
     def _run(self, sql: str, arguments: tuple[Any, ...]) -> list[Row]:
-        word = sql.split(" ", 1)[0].rstrip(";").upper()
-        if word == "BEGIN":
+        word = sql[:8]
+        if word.startswith("BEGIN"):
             self._transaction, self._failed = self._view(), False
             return []
-        if word == "COMMIT" and not self._failed:
+        if word == "COMMIT;" and not self._failed:
             assert self._transaction is not None
             view, self._transaction = self._transaction, None
             self._commit(view)
             return []
-        if word in ("COMMIT", "ROLLBACK"):
+        if word in ("COMMIT;", "ROLLBACK"):
             self._rollback()
             return []
         if self._failed:
@@ -261,11 +283,22 @@ class Session:
 
     def _special(self, sql: str, arguments: tuple[Any, ...]) -> list[Row] | None:
         """Answer a statement about the server itself."""
-        if sql.startswith("LISTEN "):
+        if sql not in _SPECIAL:
+            return None
+        if sql == _LISTEN:
             self.listening = True
             return []
+        if sql == _END_HOLDER:
+            holder = self._server.locks.get(arguments[0])
+            idle = holder is not None and holder.idle_since is not None
+            if holder is not None and idle and holder.idle_since < self._scheduler.now - arguments[1]:  # type: ignore[operator]
+                return [{"value": self._server.end_session(holder.number)}]
+            return []
         if sql == "select current_setting($1)":
-            return [{"value": self._server.durable[arguments[0]]}]
+            waits = self._waits or arguments[0] != "synchronous_commit"
+            return [{"value": self._server.durable[arguments[0]] if waits else "off"}]
+        if sql == "select to_regclass('migrations') is not null":
+            return [{"value": True}]
         if sql == "select name, sha256 from migrations":
             return _MIGRATIONS
         if sql == "insert into trial (data) values ($1)" and self._server.disk_full:

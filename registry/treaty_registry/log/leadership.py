@@ -32,6 +32,13 @@ select term, url, backend, note, witnessed, extract(epoch from clock_timestamp()
 """
 # The same backend still: meanwhile another node may have done this, and a third may lead.
 _END = "select pg_terminate_backend(backend) from leadership where term = $1 and backend = $2"
+# A process that stands still after it has the lock, and before its term begins, is not in the row. Not one in a transaction: a
+# rebuild holds the lock for minutes.
+_END_HOLDER = """
+select pg_terminate_backend(pid) from pg_locks join pg_stat_activity using (pid)
+where locktype = 'advisory' and granted and (classid::bigint << 32) | objid::bigint = $1 and datname = current_database()
+  and state = 'idle' and state_change < clock_timestamp() - make_interval(secs => $2)
+"""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,10 @@ async def read(connection: Connection) -> Leadership:
     return Leadership(**row, led=not free)
 
 
-async def end(connection: Connection, found: Leadership) -> None:
-    """End the connection of a leader that stands still, and so its leadership. Whatever it had not committed is rolled back."""
+async def end(connection: Connection, found: Leadership, silent: float) -> None:
+    """End the connection of a leader that stands still, and so its leadership. Whatever it had not committed is rolled back.
+
+    `silent`: seconds after which a process that has the lock, and has not begun its term, stands still too.
+    """
     await connection.execute(_END, found.term, found.backend)
+    await connection.execute(_END_HOLDER, LEADER, silent)

@@ -146,7 +146,7 @@ class Node:
                 _log.error("the leader stands still and is replaced", url=found.url, seconds=found.silent)
             self._replaced = found.term
             with deadline(connection, _PATIENCE):
-                await leadership.end(connection, found)
+                await leadership.end(connection, found, SILENT)
 
     async def _publish(self, connection: Connection) -> None:
         self._led = True
