@@ -248,7 +248,9 @@ def no_principals(view: View) -> list[Row]:
     return _delete(view, "principals", lambda _: True)
 
 
-@means("insert into principals select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])")
+@means(
+    "insert into principals select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])"
+)
 def principals(view: View, *columns: list[Any]) -> list[Row]:
     return insert_all(view, "principals", columns)
 

@@ -140,7 +140,7 @@ class Clients:
             answer = outcome[number] if outcome is not None else None
             if isinstance(answer, Logged):
                 self._logged(process, wish, answer)
-                if self._rng.random() < 0.2:
+                if self._rng.random() < 0.3:
                     again.append(wish)
             elif answer is None or isinstance(answer, Unavailable) or old:
                 world.scheduler.note(f"{wish.name}: {answer.code if answer else 'no answer'} from {process.name}")

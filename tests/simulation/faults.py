@@ -99,8 +99,8 @@ class Faults:
         # directory has the record of all, or the nodes share it.
         known = world.record or not several
         kinds = [kind for kind in EVENTS if self._rng.random() < 0.45 and (known or kind is not restore)]
-        if several and self._rng.random() < 0.3:
-            kinds.append(swap_session)
+        if (several or world.record) and self._rng.random() < 0.3:
+            kinds += [swap_session] * 2
         for _ in range(self._rng.randrange(1, 9) if kinds else 0):
             kind = self._rng.choice(kinds)
             world.scheduler.at(self._rng.random() * duration, None, lambda kind=kind: self._make(kind, world))  # type: ignore[misc]

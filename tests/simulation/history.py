@@ -53,7 +53,7 @@ def run(seed: int) -> History:
     hosts = [WitnessHost(world, number, operator().log_key.verifier) for number in range(rng.choice((0, 0, 1, 2)))]
     world.witnesses = tuple(host.name for host in hosts)
     world.hosts = {host.name.url.removeprefix("https://"): host for host in hosts}
-    duration = rng.choice((5.0, 20.0, 60.0, 150.0))
+    duration = rng.choice((5.0, 15.0, 40.0, 90.0))
     for machine in world.machines:
         scheduler.after(rng.random(), None, lambda machine=machine: world.start(machine))  # type: ignore[misc]
     clients = Clients(world, duration)

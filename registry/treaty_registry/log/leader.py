@@ -104,9 +104,9 @@ class Leader:
             self._clock.read(self.fence.signed if self.fence.record.size else None)
             at = self._stamp()
             with deadline(self._connection, _PATIENCE):
-                # Before the head is read: what is read after this commit is on every synchronous replica.
-                self.term = await leadership.take(self._connection)
                 edge = await self._verified_edge(self._connection)
+                # After the head is read: everything that was visible then is on every synchronous replica when this commit is.
+                self.term = await leadership.take(self._connection)
             await self._release(edge, at)
             TAKE_OVERS.labels("led").inc()
         # Also when cancelled: a lock that this process does not know of would keep every other process out.
