@@ -1,4 +1,4 @@
-"""A simulated object store: the calls of obstore that the record of the newest head makes, with conditions, errors and lost answers.
+"""A simulated object store: the calls of obstore that the record of the newest head makes, with conditions and lost answers.
 
 It keeps conditions as S3 does: a put replaces the version that its caller names, or nothing.
 """

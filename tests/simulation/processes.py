@@ -263,7 +263,7 @@ class World:
             if head is None:
                 continue
             if not any((head.size, head.root) == (signed.size, signed.root) for _, signed, _ in self.signed):
-                self.found(f"{process.name} serves {head.size} leaves that nobody signed.")
+                self.found(f"{process.name} serves {head.size} leaves that no process signed.")
             if head.size < process.served:
                 self.found(f"{process.name} serves {head.size} leaves after {process.served}.")
             process.served = head.size

@@ -1,8 +1,8 @@
 """A simulated PostgreSQL server: sessions, transactions, advisory locks, failures.
 
 A session is the server's end of a connection. It runs one statement after the other. It ends when the server learns that its
-client is gone; then its transaction is rolled back and its advisory locks are free. A commit is synchronous: once it took effect, a
-failover keeps it, also if the client was not told. With a synchronous replica (`replica`) a failover promotes it.
+client is gone; then its transaction is rolled back and its advisory locks are free. A commit is synchronous: once it took effect,
+a failover keeps it, also if the client was not told. With a synchronous replica (`replica`) a failover promotes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read and write the row that tells every node who leads the log, and which head was released last.
 
-A take-over writes it on the connection that holds the lock, after it has read the head, and waits for the commit like any writer. So
-where commits wait for a replica, everything that was read is on the replica too when the take-over goes on: also a commit whose
-writer gave up waiting for the replica, and which PostgreSQL shows anyway. Only then a head is signed.
+A take-over writes it on the connection that holds the lock, after it has read the head, and waits for the commit like any writer.
+So where commits wait for a replica, everything that was read is on the replica too when the take-over goes on: also a commit
+whose writer gave up waiting for the replica, and which PostgreSQL shows anyway. Only then a head is signed.
 
 Later writes of the row only publish what is signed already. They are not waited for: a row that a crash takes back is written
 again by the next take-over.
@@ -61,7 +61,7 @@ async def take(connection: Connection) -> int:
 
 
 async def publish(connection: Connection, term: int, url: str, note: bytes, witnessed: bytes) -> bool:
-    """Show a released head, and where its leader is reached, to the other nodes. False: another process has begun a later term."""
+    """Show a released head, and where its leader is reached, to the other nodes. False: another process has begun a term."""
     return bool(await connection.fetch(_PUBLISH, term, url, note, witnessed))
 
 
