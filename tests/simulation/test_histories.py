@@ -18,7 +18,7 @@ from mutants import ROOT
 from simulation.history import run
 from simulation.seams import simulated
 
-SAMPLE = 50
+SAMPLE = 30
 ALL = 100_000
 
 

@@ -1,8 +1,8 @@
 """The simulation finds planted bugs: each breaks one line of a copy of the registry, and a seed finds it.
 
-Some of the bugs were real: they are planted again, so that their seeds are kept. By default the first bugs of the list are planted,
-and the seed that is known to find each is run. With TREATY_DEPTH=full all are, and the search begins at 0, so that a change of the
-simulation which finds less is seen.
+Some of the bugs were real: they are planted again, so that their seeds are kept. By default the first bugs of the list are
+planted, and the seed that is known to find each is run. With TREATY_DEPTH=full all are, and the search begins at 0, so that a
+change of the simulation which finds less is seen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simulation.seams import simulated
 
 BOUND = 2_000
 """Histories in which every planted bug is found."""
-SAMPLE = 5
+SAMPLE = 4
 """How many bugs are planted by default."""
 
 
