@@ -11,7 +11,7 @@ from treaty_registry.log.entry import Logged
 from treaty_registry.storage.postgres import DATABASE_ERRORS
 
 from .processes import Process, World
-from .wishes import Wish, draw
+from .wishes import Wish, draw, grant
 
 _PATIENCE = 40.0
 """Seconds that an author waits for an answer. The registry promises one sooner."""
@@ -28,6 +28,7 @@ class Clients:
         """Attempts that are under way."""
         self._copies = 0
         self._loss = rng.choice((0.0, 0.0, 0.1, 0.3))
+        world.write_more = self._write_more
         for _ in range(rng.choice((0, 0, 1, 2))):
             world.scheduler.at(rng.random() * duration, None, self._close_epoch)
         waiting = list(self.wishes)
@@ -58,6 +59,11 @@ class Clients:
         if rng.random() < 0.15 and self._copies < 5:
             self._copies += 1
             self._attempt(rng.choice(serving), batch[: rng.randrange(1, len(batch) + 1)])
+
+    def _write_more(self) -> None:
+        wish = grant(40 + len(self.wishes))
+        self.wishes.append(wish)
+        self._send([wish])
 
     def _close_epoch(self) -> None:
         world = self._world

@@ -41,6 +41,7 @@ class Faults:
         self.healed = False
         self.backups: list[Tables] = []
         self._removed: tuple[Tables, tuple[int, bytes]] | None = None
+        self._split = False
         self.recoveries = 0
         """How often the newest state came back in place of an old backup."""
 
@@ -55,6 +56,10 @@ class Faults:
         return self._fault(process, connection, sql, "after")
 
     def _fault(self, process: Process, connection: SimulatedConnection, sql: str, when: str) -> bool:
+        if self._split and when == "after" and sql.startswith("COMMIT") and not self.healed:
+            self._split = False
+            self._divide(process)
+            return False
         # A commit is a step of its own and the one that matters, so it fails more often.
         rate = self._rate * (5 if sql.startswith("COMMIT") else 1)
         if self.healed or not process.alive or self._rng.random() >= rate:
@@ -75,6 +80,19 @@ class Faults:
             return False
         process.machine.cut = max(process.machine.cut, process.world.scheduler.now + self._rng.random() * 7)
         return False
+
+    def split(self) -> None:
+        """Let the leader stand still after its next commit, before it records it."""
+        self._split = True
+
+    def _divide(self, process: Process) -> None:
+        scheduler = process.world.scheduler
+        scheduler.note(f"{process.name}: suspended before it records its commit")
+        process.loop.suspend()
+        # Until another node leads and has logged more. Then both believe to lead.
+        for number in range(1, 1 + self._rng.randrange(1, 4)):
+            scheduler.after(6.0 + number + self._rng.random(), None, process.world.write_more)
+        scheduler.after(8.0 + self._rng.random() * 8, None, lambda: self.resume(process))
 
     def break_connection(self, process: Process, connection: SimulatedConnection) -> None:
         """Break a connection. Each end learns it on its own, at once or late."""
@@ -219,6 +237,13 @@ def suspend(world: World, faults: Faults, rng: random.Random) -> None:
         world.scheduler.after(rng.random() * 15, None, lambda: faults.resume(process))
 
 
+def split_brain(world: World, faults: Faults, rng: random.Random) -> None:
+    """The leader stands still after a commit, and goes on when another node leads."""
+    if world.record:
+        faults.split()
+        world.write_more()
+
+
 def pause_database(world: World, faults: Faults, rng: random.Random) -> None:
     """Suspend PostgreSQL for some seconds."""
     world.scheduler.note("the database stands still")
@@ -288,7 +313,7 @@ def slow_network(world: World, faults: Faults, rng: random.Random) -> None:
 def set_clock(world: World, faults: Faults, rng: random.Random) -> None:
     """The clock of a machine is set."""
     machine = rng.choice(world.machines)
-    machine.ahead = rng.choice((0.0, -5.0, -30.0, 5.0, 200.0, 4000.0, 86400.0, -86400.0)) * rng.random()
+    machine.ahead = rng.choice((0.0, -8.0, -8.0, -30.0, 5.0, 200.0, 4000.0, 86400.0, -86400.0)) * rng.random()
     world.scheduler.note(f"the clock of {machine.name} is {machine.ahead:+.1f} seconds wrong")
 
 
@@ -341,6 +366,7 @@ EVENTS: tuple[Event, ...] = (
     power_loss,
     stop,
     suspend,
+    split_brain,
     pause_database,
     fail_over,
     fill_disk,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -201,6 +202,8 @@ class World:
         """Processes that are gone. They are kept so that nothing of them is collected, and runs, while the history goes on."""
         self.witnesses: tuple[WitnessName, ...] = ()
         self.hosts: dict[str, Any] = {}
+        self.write_more: Callable[[], None] = lambda: None
+        """Let an author send one statement more."""
         self.findings: list[str] = []
         self.signed: list[tuple[Process, Checkpoint, int]] = []
         self._authors = {author.did: author for author in authors}

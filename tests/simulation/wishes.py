@@ -69,7 +69,7 @@ def _signed(authors: tuple[Any, ...], body: kinds.Body) -> tuple[bytes, str]:
 
 def draw(rng: Random) -> list[Wish]:
     """Return the wishes of a history."""
-    wishes = [_grant(number) for number in rng.sample(range(40), rng.randrange(2, 7))]
+    wishes = [grant(number) for number in rng.sample(range(40), rng.randrange(2, 7))]
     wishes += [_vouch(number) for number in rng.sample(range(18), rng.randrange(0, 4))]
     wishes += [_ballot(number, rng.choice(AUTHORS)) for number in range(rng.randrange(0, 3))]
     for number in rng.sample(range(6), rng.choice((0, 0, 1, 2))):
@@ -84,17 +84,10 @@ def _fixed(body: kinds.Body) -> Any:
     return lambda _note, _tables: body
 
 
-@cache
-def grant(number: int) -> tuple[Any, kinds.Body]:
-    """Return a grant and its author; some of them take another back."""
-    author = AUTHORS[number % len(AUTHORS)]
-    return author, kinds.Grant(
-        parse_did(author.did).namespace, f"did:wba:friend-{number // 2 % 4}.example", withdrawn=number % 5 == 4
-    )
-
-
-def _grant(number: int) -> Wish:
-    author, body = grant(number)
+def grant(number: int) -> Wish:
+    """Return a grant. Some of them take another back, and some are the same."""
+    author, friend = AUTHORS[number % len(AUTHORS)], number // 2 % 4 if number < 40 else number
+    body = kinds.Grant(parse_did(author.did).namespace, f"did:wba:friend-{friend}.example", withdrawn=number % 5 == 4)
     return Wish(f"grant {number}", [author], _fixed(body))
 
 
