@@ -105,7 +105,7 @@ class Process:
         self._context: AbstractAsyncContextManager[Registry] | None = None
         self.url = f"http://{name.replace(' ', '-')}"
         """Where other nodes reach it."""
-        shared = {"node": self.url, "blobs": "memory://blobs", "head": world.record} if world.record else {}
+        shared: dict[str, Any] = {"node": self.url, "blobs": "memory://blobs", "head": world.record} if world.record else {}
         self.settings = _Settings(
             data=machine.data,  # type: ignore[arg-type]
             origin=ORIGIN,

@@ -290,8 +290,8 @@ class Session:
             return []
         if sql == _END_HOLDER:
             holder = self._server.locks.get(arguments[0])
-            idle = holder is not None and holder.idle_since is not None
-            if holder is not None and idle and holder.idle_since < self._scheduler.now - arguments[1]:  # type: ignore[operator]
+            idle_since = holder.idle_since if holder is not None else None
+            if holder is not None and idle_since is not None and idle_since < self._scheduler.now - arguments[1]:
                 return [{"value": self._server.end_session(holder.number)}]
             return []
         if sql == "select current_setting($1)":

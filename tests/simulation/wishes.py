@@ -138,7 +138,8 @@ def _status(number: int, publish: Wish) -> Wish:
 
 
 def _withdrawal(number: int, publish: Wish, which: int) -> Wish:
-    body = kinds.Withdrawal(hex_digest(_contents(number)[1 + which]), "illegal")
+    _, document, card = _contents(number)
+    body = kinds.Withdrawal(hex_digest((document, card)[which]), "illegal")
     return Wish(f"withdrawal {number}.{which}", [operator().identity], _fixed(body), after=publish)
 
 
