@@ -11,6 +11,9 @@ import time
 from .history import run
 from .seams import simulated
 
+_PROGRESS = 1_000
+"""Histories between two lines about the progress."""
+
 
 def main(arguments: list[str]) -> int:
     """Return 0 when no rule was broken, otherwise 1."""
@@ -27,6 +30,9 @@ def main(arguments: list[str]) -> int:
                 print(history)
                 print(f"found after {seed - first + 1} seeds, {time.perf_counter() - began:.1f} s")
                 return 1
+            if seed % _PROGRESS == _PROGRESS - 1:
+                # A run that is stopped can be continued at the next seed.
+                print(f"{first} to {seed}: no rule broken, {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
         print(f"{rest[0] - first} histories, {(rest[0] - first) / (time.perf_counter() - began):.0f} a second")
     return 0
 

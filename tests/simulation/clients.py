@@ -1,65 +1,20 @@
-"""The authors of a history: they send statements to any process, again and again until they have a receipt or a final refusal."""
+"""The authors of a history: they send statements to any process, again and again until they have a receipt or a final refusal.
+The operator closes epochs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-from signers import Signer, domain_signer
-
-from treaty_consensus import kinds
-from treaty_consensus.did import parse_did
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_registry.log.entry import Logged
+from treaty_registry.storage.postgres import DATABASE_ERRORS
 
 from .processes import Process, World
+from .wishes import Wish, draw, grant
 
-AUTHORS = [domain_signer(f"{name}.example") for name in ("alice", "bob", "carol")]
-TOPIC = "commerce/product-info"
 _PATIENCE = 40.0
 """Seconds that an author waits for an answer. The registry promises one sooner."""
-
-
-@dataclass
-class Wish:
-    """A statement that its author wants logged. `index`, `receipt`: of the first answer. `refusal`: it is final."""
-
-    author: Signer
-    body: kinds.Body | None
-    name: str
-    leaf: bytes = b""
-    id: str = ""
-    index: int | None = None
-    receipts: list[bytes] = field(default_factory=list)
-    refusal: TreatyError | None = None
-
-    @property
-    def settled(self) -> bool:
-        """Whether the author knows what became of it."""
-        return self.index is not None or self.refusal is not None
-
-
-@cache
-def grant(number: int) -> tuple[Signer, kinds.Body]:
-    """Return a grant; some of them take another back."""
-    author = AUTHORS[number % len(AUTHORS)]
-    return author, kinds.Grant(
-        parse_did(author.did).namespace, f"did:wba:friend-{number // 2 % 4}.example", withdrawn=number % 5 == 4
-    )
-
-
-@cache
-def vouch(number: int) -> tuple[Signer, kinds.Body]:
-    """Return a vouch; of several with one number the log takes one."""
-    author, to = AUTHORS[number % 3], AUTHORS[(number + 1) % 3]
-    return author, kinds.Vouch(to.did, number // 6, number % 2 == 1)
-
-
-@cache
-def _signed(author: Signer, body: kinds.Body) -> tuple[bytes, str]:
-    made = author.statement(body)
-    return made.leaf, made.id
 
 
 class Clients:
@@ -68,18 +23,14 @@ class Clients:
     def __init__(self, world: World, duration: float) -> None:
         self._world = world
         self._rng = rng = world.scheduler.rng
-        self.wishes: list[Wish] = []
+        self.wishes = draw(rng)
         self.open = 0
         """Attempts that are under way."""
         self._copies = 0
         self._loss = rng.choice((0.0, 0.0, 0.1, 0.3))
-        for number in rng.sample(range(40), rng.randrange(2, 7)):
-            self.wishes.append(Wish(*grant(number), name=f"grant {number}"))
-        for number in rng.sample(range(18), rng.randrange(0, 4)):
-            self.wishes.append(Wish(*vouch(number), name=f"vouch {number}"))
-        for number in range(rng.randrange(0, 3)):
-            # It is signed when it is sent, because it carries a checkpoint.
-            self.wishes.append(Wish(rng.choice(AUTHORS), None, name=f"ballot {number}"))
+        world.write_more = self._write_more
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            world.scheduler.at(rng.random() * duration, None, self._close_epoch)
         waiting = list(self.wishes)
         rng.shuffle(waiting)
         while waiting:
@@ -94,9 +45,14 @@ class Clients:
     def _send(self, batch: list[Wish]) -> None:
         world, rng = self._world, self._rng
         serving = [process for process in world.processes if process.registry is not None]
-        if not serving or not all(wish.leaf or self._sign(wish, rng.choice(serving)) for wish in batch):
-            world.scheduler.after(1.0, None, lambda: self._send(batch))
+        later = [wish for wish in batch if not (serving and wish.ready)]
+        if later:
+            world.scheduler.after(1.0, None, lambda: self._send(later))
+            batch = [wish for wish in batch if wish not in later]
+        if not batch:
             return
+        for wish in batch:
+            wish.sign(rng.choice(serving).registry.head.note.decode(), world.server.tables)  # type: ignore[union-attr]
         self._attempt(rng.choice(serving), batch)
         # An author that is in a hurry sends the same to another one, or twice.
         # A few times only: each copy is answered and sent again on its own.
@@ -104,13 +60,31 @@ class Clients:
             self._copies += 1
             self._attempt(rng.choice(serving), batch[: rng.randrange(1, len(batch) + 1)])
 
-    def _sign(self, wish: Wish, process: Process) -> bool:
-        body = wish.body
-        if body is None:
-            assert process.registry is not None
-            body = kinds.Ballot(TOPIC, 0, ((kinds.NONE,),), process.registry.head.note.decode())
-        wish.leaf, wish.id = _signed(wish.author, body)
-        return True
+    def _write_more(self) -> None:
+        wish = grant(40 + len(self.wishes))
+        self.wishes.append(wish)
+        self._send([wish])
+
+    def _close_epoch(self) -> None:
+        world = self._world
+        serving = [process for process in world.processes if process.registry is not None and process.registry.leader.leads]
+        if not serving:
+            return
+        process = self._rng.choice(serving)
+        registry: Any = process.registry
+        world.scheduler.note(f"the operator closes the epoch at {process.name}")
+
+        async def close() -> None:
+            try:
+                decided = await registry.decide()
+                world.scheduler.note(f"{process.name}: closed the epoch with decisions {[item.index for item in decided]}")
+            except TreatyError as error:
+                world.scheduler.note(f"{process.name}: did not close the epoch: {error.code}")
+            except Exception as error:
+                if process.alive and not isinstance(error, DATABASE_ERRORS):
+                    world.found(f"{process.name} did not close the epoch because of an internal error: {error!r}")
+
+        world.scheduler.after(0.0, process.loop, lambda: process.loop.create_task(close()))
 
     def _attempt(self, process: Process, batch: list[Wish]) -> None:
         world, registry = self._world, process.registry
@@ -118,6 +92,7 @@ class Clients:
         self.open += 1
         done = False
         acknowledged = [wish.index is not None for wish in batch]
+        recoveries = world.faults.recoveries
         world.scheduler.note(f"{', '.join(wish.name for wish in batch)} → {process.name}")
 
         def finish(outcome: list[Logged | TreatyError] | None) -> None:
@@ -125,11 +100,14 @@ class Clients:
             if not done:
                 done = True
                 self.open -= 1
-                self._answered(process, batch, acknowledged, outcome)
+                self._answered(process, batch, acknowledged, recoveries, outcome)
 
         async def submit() -> None:
             outcome: Any
             try:
+                for wish in batch:
+                    for data in wish.blobs if wish.index is None else ():
+                        await self._upload(registry, wish, data)
                 outcome = await registry.submit([wish.leaf for wish in batch])
             except TreatyError as error:
                 outcome = [error] * len(batch)
@@ -143,18 +121,34 @@ class Clients:
         world.scheduler.after(self._rng.random() * 0.1, process.loop, lambda: process.loop.create_task(submit()))
         world.scheduler.after(_PATIENCE if self._rng.random() < 0.7 else 3.0, None, lambda: finish(None))
 
+    async def _upload(self, registry: Any, wish: Wish, data: bytes) -> None:
+        try:
+            await registry.put_blob(hex_digest(data), wish.leaf, data)
+        except Unavailable:
+            raise
+        except TreatyError as error:
+            # It may be logged, and its blob withdrawn since. The statement tells.
+            self._world.scheduler.note(f"{wish.name}: upload refused: {error.code}")
+
     def _answered(
-        self, process: Process, batch: list[Wish], acknowledged: list[bool], outcome: list[Logged | TreatyError] | None
+        self,
+        process: Process,
+        batch: list[Wish],
+        acknowledged: list[bool],
+        recoveries: int,
+        outcome: list[Logged | TreatyError] | None,
     ) -> None:
         world = self._world
+        # What is read from an old backup is old: a blob that a statement names is not there, for example.
+        old = world.faults.restored or world.faults.recoveries > recoveries
         again: list[Wish] = []
         for number, wish in enumerate(batch):
             answer = outcome[number] if outcome is not None else None
             if isinstance(answer, Logged):
                 self._logged(process, wish, answer)
-                if self._rng.random() < 0.2:
+                if self._rng.random() < 0.3:
                     again.append(wish)
-            elif answer is None or isinstance(answer, Unavailable):
+            elif answer is None or isinstance(answer, Unavailable) or old:
                 world.scheduler.note(f"{wish.name}: {answer.code if answer else 'no answer'} from {process.name}")
                 again.append(wish)
             else:

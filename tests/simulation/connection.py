@@ -6,7 +6,7 @@ asyncpg's own `Transaction` and the product's own `Pool` run unchanged on it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -26,7 +26,7 @@ class SimulatedConnection:
 
     _pool_release_ctr = 0
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, settings: Mapping[str, str]) -> None:
         self._process = process
         self._network = process.world.network
         self._closed = False
@@ -36,7 +36,9 @@ class SimulatedConnection:
         self._sent = 0.0
         self._answered = 0.0
         scheduler = process.world.scheduler
-        self.session = Session(process.world.server, scheduler, self._closed_by_server)
+        self._listeners: list[Callable[..., None]] = []
+        waits = settings.get("synchronous_commit") != "off"
+        self.session = Session(process.world.server, scheduler, self._closed_by_server, self._notify, waits=waits)
         process.connections.append(self)
 
     def is_in_transaction(self) -> bool:
@@ -104,6 +106,18 @@ class SimulatedConnection:
         await self.fetch(sql, *arguments)
         return "DONE"
 
+    async def add_listener(self, channel: str, callback: Callable[..., None]) -> None:
+        """Have `callback` called with each NOTIFY."""
+        await self.fetch(f'LISTEN "{channel}"')
+        self._listeners.append(callback)
+
+    def _notify(self) -> None:
+        def tell() -> None:
+            for callback in self._listeners:
+                callback()
+
+        self._to_client(tell)
+
     def _run(self, sql: str, arguments: tuple[Any, ...], waiter: asyncio.Future[Any]) -> None:
         self.session.receive(sql, arguments, lambda answer: self._answer(sql, answer, waiter))
 
@@ -138,18 +152,19 @@ class SimulatedConnection:
         self._process.world.scheduler.at(self._answered, self._process.loop, work)
 
 
-async def connect(url: str, *, timeout: float, **_: Any) -> SimulatedConnection:  # noqa: ASYNC109 (asyncpg's name)
+async def connect(url: str, *, timeout: float, server_settings: Mapping[str, str], **_: Any) -> SimulatedConnection:  # noqa: ASYNC109 (asyncpg's name)
     """Stand for `asyncpg.connect`. Raises OSError or TimeoutError."""
     loop = asyncio.get_running_loop()
     process: Process = loop.process  # type: ignore[attr-defined]
     world, ready = process.world, loop.create_future()
 
     def arrive() -> None:
-        made = SimulatedConnection(process) if world.server.up and not process.loop.dead else None
+        made = SimulatedConnection(process, server_settings) if world.server.up and not process.loop.dead else None
         world.scheduler.at(world.network.arrival(process.machine), process.loop, lambda: settle(ready, made))
 
     world.scheduler.at(world.network.arrival(process.machine), None, lambda: world.server.do(arrive))
-    made: SimulatedConnection | None = await asyncio.wait_for(ready, timeout)
+    async with asyncio.timeout(timeout):  # as asyncpg: `wait_for` of Python 3.11 may lose a cancellation
+        made: SimulatedConnection | None = await ready
     if made is None:
         raise ConnectionRefusedError("The server does not run.")
     return made
@@ -170,12 +185,13 @@ class _Connections(asyncpg.Pool):
         return self
 
     async def acquire(self, *, timeout: float) -> SimulatedConnection:  # type: ignore[override]  # noqa: ASYNC109 (asyncpg's name)
-        await asyncio.wait_for(self._places.acquire(), timeout)
+        async with asyncio.timeout(timeout):
+            await self._places.acquire()
         try:
             while self._free:
                 if not (connection := self._free.pop()).is_closed():
                     return connection
-            return await connect(self._url, timeout=timeout)
+            return await connect(self._url, timeout=timeout, server_settings={})
         except BaseException:
             self._places.release()
             raise

@@ -79,10 +79,18 @@ class SystemCalls:
         return self._next
 
     def flock(self, descriptor: int, flags: int) -> None:
-        """Lock a file. The kernel frees the lock of a dead process (`died`)."""
-        path = self._open[descriptor].path
-        if path.disk.holders.setdefault(path.name, descriptor) != descriptor:
-            raise BlockingIOError(f"{path} is locked.")
+        """Lock a file, or unlock it. The kernel frees the lock of a dead process (`died`).
+
+        A job in a thread runs at once, so the lock of a shared record is always free when another job asks for it.
+        """
+        opened = self._open.get(descriptor)
+        if opened is None:  # the process was killed while it held the lock
+            return
+        holders = opened.path.disk.holders
+        if flags == real_fcntl.LOCK_UN:
+            holders.pop(opened.path.name, None)
+        elif holders.setdefault(opened.path.name, descriptor) != descriptor:
+            raise BlockingIOError(f"{opened.path} is locked.")
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
         return self._open[descriptor].path.read_bytes()[offset : offset + size]

@@ -1,7 +1,7 @@
 """The faults of a history. A seed draws which kinds happen, how often, and when; `heal` ends all of them.
 
-Faults at a step: before or after a statement of PostgreSQL the process is killed, or its connection breaks, or the message is
-late.
+Faults at a step: before or after a statement of PostgreSQL the process is killed, or suspended, or its connection breaks, or the
+message is late.
 Faults at a time: see `EVENTS`.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .connection import SimulatedConnection
     from .tables import Tables
 
-_STEPS = ("kill", "cut", "late")
+_STEPS = ("kill", "cut", "late", "suspend")
 _NOTICE = 12.0
 """Seconds after which an end at the latest learns that its connection is broken."""
 
@@ -36,9 +36,14 @@ class Faults:
         self._steps = [kind for kind in _STEPS if rng.random() < 0.6]
         self._rate = rng.choice((0.0, 0.005, 0.02, 0.06)) if self._steps else 0.0
         self.witness_losses = rng.choice((0.0, 0.2))
+        self.message_losses = rng.choice((0.0, 0.0, 0.1))
+        """How often a message between nodes, or its answer, is lost or comes twice."""
         self.healed = False
         self.backups: list[Tables] = []
         self._removed: tuple[Tables, tuple[int, bytes]] | None = None
+        self._split = False
+        self.recoveries = 0
+        """How often the newest state came back in place of an old backup."""
 
     # At a step.
 
@@ -51,6 +56,10 @@ class Faults:
         return self._fault(process, connection, sql, "after")
 
     def _fault(self, process: Process, connection: SimulatedConnection, sql: str, when: str) -> bool:
+        if self._split and when == "after" and sql.startswith("COMMIT") and not self.healed:
+            self._split = False
+            self._divide(process)
+            return False
         # A commit is a step of its own and the one that matters, so it fails more often.
         rate = self._rate * (5 if sql.startswith("COMMIT") else 1)
         if self.healed or not process.alive or self._rng.random() >= rate:
@@ -64,8 +73,26 @@ class Faults:
             process.world.scheduler.note(f"{process.name}: connection breaks {when} «{what}»")
             self.break_connection(process, connection)
             return True
+        if kind == "suspend":
+            process.world.scheduler.note(f"{process.name}: suspended {when} «{what}»")
+            process.loop.suspend()
+            process.world.scheduler.after(self._rng.random() * 15, None, lambda: self.resume(process))
+            return False
         process.machine.cut = max(process.machine.cut, process.world.scheduler.now + self._rng.random() * 7)
         return False
+
+    def split(self) -> None:
+        """Let the leader stand still after its next commit, before it records it."""
+        self._split = True
+
+    def _divide(self, process: Process) -> None:
+        scheduler = process.world.scheduler
+        scheduler.note(f"{process.name}: suspended before it records its commit")
+        process.loop.suspend()
+        # Until another node leads and has logged more. Then both believe to lead.
+        for number in range(1, 1 + self._rng.randrange(1, 4)):
+            scheduler.after(6.0 + number + self._rng.random(), None, process.world.write_more)
+        scheduler.after(8.0 + self._rng.random() * 8, None, lambda: self.resume(process))
 
     def break_connection(self, process: Process, connection: SimulatedConnection) -> None:
         """Break a connection. Each end learns it on its own, at once or late."""
@@ -76,17 +103,22 @@ class Faults:
     def _notice(self) -> float:
         return self._rng.random() * self._rng.choice((0.01, 1.0, _NOTICE))
 
+    def resume(self, process: Process) -> None:
+        """Let a suspended process go on, unless it stands still for ever."""
+        if process is not process.world.still:
+            process.loop.resume()
+
     # At a time.
 
     def plan(self, world: World, duration: float) -> None:
         """Draw the events of a history and enter them."""
         several = len(world.machines) > 1
         # A record of one machine does not know the heads that another has signed. So a backup is restored only where one
-        # directory
-        # has the record of all.
-        kinds = [kind for kind in EVENTS if self._rng.random() < 0.45 and not (several and kind is restore)]
-        if several and self._rng.random() < 0.3:
-            kinds.append(swap_session)
+        # directory has the record of all, or the nodes share it.
+        known = world.record or not several
+        kinds = [kind for kind in EVENTS if self._rng.random() < 0.45 and (known or kind is not restore)]
+        if (several or world.record) and self._rng.random() < 0.3:
+            kinds += [swap_session] * 2
         for _ in range(self._rng.randrange(1, 9) if kinds else 0):
             kind = self._rng.choice(kinds)
             world.scheduler.at(self._rng.random() * duration, None, lambda kind=kind: self._make(kind, world))  # type: ignore[misc]
@@ -117,6 +149,7 @@ class Faults:
 
     def undo_restore(self, world: World) -> None:
         """Bring the newest state back, as the refusal of the registry asks. A state that the log has continued stays."""
+        self.recoveries += self._removed is not None
         if self._removed is not None and world.server.head == self._removed[1]:
             world.scheduler.note("the database is recovered to its newest state")
             world.server.stop()
@@ -132,14 +165,21 @@ class Faults:
         world.server.durable["synchronous_commit"] = "on"
         self.undo_restore(world)
         world.server.start()
+        if world.server.replica is not None:
+            world.server.replica.late = 0.0
+        if world.store is not None:
+            world.store.down, world.store.losses = False, 0.0
+        self.message_losses = 0.0
         world.network.slow = 0.0
         for machine in world.machines:
-            machine.cut = machine.slow_disk = 0.0
+            machine.cut = machine.apart = machine.slow_disk = 0.0
             machine.disk.broken = machine.disk.tears = False
         for host in world.hosts.values():
             host.down = False
-        for process in world.processes:
-            process.loop.resume()
+        # One of several nodes may stand still for ever: the others go on without it.
+        for process in [process for process in world.processes if process.loop.suspended]:
+            lasting = world.record is not None and len(world.processes) > 1 and self._rng.random() < 0.5
+            process.loop.resume() if not lasting or world.still else world.leave(process)
         attend(world)
 
 
@@ -149,7 +189,7 @@ def attend(world: World) -> None:
         newest = newest_signed_time(machine)
         # A clock is never set back behind a time that was signed: signing would wait until it has caught up.
         machine.ahead = max(0.0, (newest or 0) - NOW - world.scheduler.now)
-        if all(process.machine is not machine for process in world.processes):
+        for _ in range(world.per_machine - sum(process.machine is machine for process in world.processes)):
             world.start(machine)
     for process in world.processes:
         if process.registry is not None:
@@ -194,7 +234,14 @@ def suspend(world: World, faults: Faults, rng: random.Random) -> None:
     if process := _process(world, rng):
         world.scheduler.note(f"{process.name}: suspended")
         process.loop.suspend()
-        world.scheduler.after(rng.random() * 15, None, process.loop.resume)
+        world.scheduler.after(rng.random() * 15, None, lambda: faults.resume(process))
+
+
+def split_brain(world: World, faults: Faults, rng: random.Random) -> None:
+    """The leader stands still after a commit, and goes on when another node leads."""
+    if world.record:
+        faults.split()
+        world.write_more()
 
 
 def pause_database(world: World, faults: Faults, rng: random.Random) -> None:
@@ -205,13 +252,13 @@ def pause_database(world: World, faults: Faults, rng: random.Random) -> None:
 
 
 def fail_over(world: World, faults: Faults, rng: random.Random) -> None:
-    """PostgreSQL ends, and starts again or has a successor. Clients learn it when their connections tell them."""
+    """PostgreSQL ends, and starts again or its replica is promoted. Clients learn it when their connections tell them."""
     world.scheduler.note("the database fails over")
     late = rng.random() < 0.5
     for process in world.processes:
         if late:
             process.machine.cut = max(process.machine.cut, world.scheduler.now + rng.random() * _NOTICE)
-    world.server.stop()
+    world.server.stop(promote=rng.random() < 0.7)
     world.scheduler.after(rng.random() * 6, None, world.server.start)
 
 
@@ -227,15 +274,34 @@ def fill_disk(world: World, faults: Faults, rng: random.Random) -> None:
 
 
 def partition(world: World, faults: Faults, rng: random.Random) -> None:
-    """A machine does not reach the database for some seconds; some connections break."""
-    machine = rng.choice(world.machines)
-    world.scheduler.note(f"{machine.name} is cut off from the database")
-    machine.cut = world.scheduler.now + rng.random() * 20
+    """A machine does not reach the database, or the other machines, or neither, for some seconds; some connections break."""
+    machine, reach = rng.choice(world.machines), rng.choice(("the database", "the others", "anything"))
+    world.scheduler.note(f"{machine.name} does not reach {reach}")
+    until = world.scheduler.now + rng.random() * 20
+    if reach != "the database":
+        machine.apart = until
+    if reach == "the others":
+        return
+    machine.cut = until
     for process in world.processes:
         if process.machine is machine:
             for connection in process.connections:
                 if not connection.is_closed() and rng.random() < 0.5:
                     faults.break_connection(process, connection)
+
+
+def delay_replica(world: World, faults: Faults, rng: random.Random) -> None:
+    """The replica receives nothing for some seconds, so no commit is confirmed."""
+    if world.server.replica is not None:
+        world.scheduler.note("the replica receives nothing")
+        world.server.replica.late = world.scheduler.now + rng.random() * 20
+
+
+def break_store(world: World, faults: Faults, rng: random.Random) -> None:
+    """The object store does not answer, or answers again."""
+    if world.store is not None:
+        world.store.down = rng.random() < 0.6
+        world.scheduler.note(f"the object store {'does not answer' if world.store.down else 'answers'}")
 
 
 def slow_network(world: World, faults: Faults, rng: random.Random) -> None:
@@ -247,7 +313,7 @@ def slow_network(world: World, faults: Faults, rng: random.Random) -> None:
 def set_clock(world: World, faults: Faults, rng: random.Random) -> None:
     """The clock of a machine is set."""
     machine = rng.choice(world.machines)
-    machine.ahead = rng.choice((0.0, -5.0, -30.0, 5.0, 200.0, 4000.0, 86400.0, -86400.0)) * rng.random()
+    machine.ahead = rng.choice((0.0, -8.0, -8.0, -30.0, 5.0, 200.0, 4000.0, 86400.0, -86400.0)) * rng.random()
     world.scheduler.note(f"the clock of {machine.name} is {machine.ahead:+.1f} seconds wrong")
 
 
@@ -279,11 +345,12 @@ def break_witness(world: World, faults: Faults, rng: random.Random) -> None:
 
 
 def loosen_durability(world: World, faults: Faults, rng: random.Random) -> None:
-    """PostgreSQL is started with `synchronous_commit = off`: a failover would lose commits."""
-    world.scheduler.note("the database restarts with synchronous_commit = off")
+    """PostgreSQL is started with a `synchronous_commit` with which a failover would lose commits."""
+    setting = "off" if world.server.replica is None else rng.choice(("off", "local"))
+    world.scheduler.note(f"the database restarts with synchronous_commit = {setting}")
     world.server.stop()
     world.server.flushed = world.server.tables.copy()
-    world.server.durable["synchronous_commit"] = "off"
+    world.server.durable["synchronous_commit"] = setting
     world.server.start()
 
 
@@ -299,10 +366,13 @@ EVENTS: tuple[Event, ...] = (
     power_loss,
     stop,
     suspend,
+    split_brain,
     pause_database,
     fail_over,
     fill_disk,
     partition,
+    delay_replica,
+    break_store,
     slow_network,
     set_clock,
     break_disk,

@@ -6,12 +6,14 @@ import gc
 from dataclasses import dataclass
 
 from . import oracle
-from .clients import AUTHORS, Clients
+from .clients import Clients
 from .disk import SystemCalls
 from .faults import Faults, attend
-from .processes import Machine, World
+from .filled import fill
+from .operators import operator
+from .processes import Kind, Machine, World
 from .scheduler import Scheduler
-from .seams import operator
+from .wishes import AUTHORS
 from .witnesses import WitnessHost
 
 _RECOVERY = 400.0
@@ -37,15 +39,21 @@ def run(seed: int) -> History:
     scheduler = Scheduler(seed)
     rng = scheduler.rng
     faults = Faults(rng)
-    world = World(scheduler, faults, SystemCalls(), AUTHORS)
-    # One directory, in which processes follow each other; or several machines with the log's keys, which take over from each
-    # other.
-    for number in range(rng.choice((1, 1, 2, 2, 3))):
+    kind = rng.choice((Kind.ALONE, Kind.ALONE, Kind.FILE, Kind.OBJECT, Kind.OBJECT))
+    world = World(scheduler, faults, SystemCalls(), AUTHORS, kind)
+    # Alone: one directory, in which processes follow each other; or several machines with the log's keys, which take over from
+    # each other. Nodes share a file on one machine, or an object among several.
+    count = rng.choice((1, 1, 2, 2, 3))
+    for number in range(1 if kind is Kind.FILE else max(count, 2) if kind is Kind.OBJECT else count):
         world.machines.append(Machine(world, f"machine {number + 1}"))
+    world.per_machine = max(count, 2) if kind is Kind.FILE else 1
+    scheduler.note(f"{kind.value}, {len(world.machines)} machines{', a synchronous replica' if world.server.replica else ''}")
+    if rng.random() < 0.08:
+        fill(world, rng)
     hosts = [WitnessHost(world, number, operator().log_key.verifier) for number in range(rng.choice((0, 0, 1, 2)))]
     world.witnesses = tuple(host.name for host in hosts)
     world.hosts = {host.name.url.removeprefix("https://"): host for host in hosts}
-    duration = rng.choice((5.0, 20.0, 60.0, 150.0))
+    duration = rng.choice((5.0, 15.0, 40.0, 90.0))
     for machine in world.machines:
         scheduler.after(rng.random(), None, lambda machine=machine: world.start(machine))  # type: ignore[misc]
     clients = Clients(world, duration)
@@ -58,10 +66,10 @@ def run(seed: int) -> History:
         _settle(world, clients)
     if not world.findings:
         oracle.judge(world, clients)
-    for process in list(world.processes):
+    for process in (*world.processes, *([world.still] if world.still else [])):
         process.loop.kill()
     result = History(seed, world.findings, scheduler.steps)
-    if seed % 8 == 0:
+    if seed % 64 == 0:
         gc.collect()
     return result
 
@@ -71,8 +79,9 @@ def _supervise(world: World) -> None:
     rng, faults = world.scheduler.rng, world.faults
     for machine in world.machines:
         running = sum(process.machine is machine for process in world.processes)
-        if running == 0 or (running == 1 and rng.random() < 0.02 and not faults.healed):
+        if running < world.per_machine or (running == world.per_machine and rng.random() < 0.02 and not faults.healed):
             world.start(machine)
+    world.read()
     if not faults.healed:
         world.scheduler.after(1 + rng.random() * 4, None, lambda: None if faults.healed else _supervise(world))
 
@@ -83,15 +92,18 @@ def _settle(world: World, clients: Clients) -> None:
     limit = scheduler.now + _RECOVERY
 
     def settled() -> bool:
+        if world.findings or not clients.settled:
+            return bool(world.findings)
         # A leader that does not know of the newest commit learns it when it renews its checkpoint.
-        led = any(
-            process.registry is not None and process.registry.leader.leads and process.registry.head.size == world.server.head[0]
-            for process in world.processes
-        )
-        return bool(world.findings) or (clients.settled and led)
+        serving = [process.registry for process in world.processes if process.registry is not None]
+        newest = [registry for registry in serving if registry.head.size == world.server.head[0]]
+        # All nodes follow the one that leads.
+        follow = not world.record or len(newest) == len(world.processes) >= world.per_machine * len(world.machines)
+        return follow and any(registry.leader.leads for registry in newest)
 
     while not settled() and scheduler.now < limit:
         attend(world)
+        world.read()
         scheduler.run(settled, scheduler.now + 5)
         scheduler.now = max(scheduler.now, min(limit, scheduler.now))
         if not settled():
@@ -99,7 +111,7 @@ def _settle(world: World, clients: Clients) -> None:
     if not settled():
         waiting = [wish.name for wish in clients.wishes if not wish.settled]
         world.found(
-            f"{_RECOVERY:.0f} seconds after the last fault {waiting} wait, or no process leads and shows the newest head."
+            f"{_RECOVERY:.0f} seconds after the last fault {waiting} wait, or no process leads, or not all show the newest head."
         )
         return
     for process in list(world.processes):

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
-from treaty_consensus.audit import Replay
-from treaty_consensus.errors import NotFound, TreatyError
-from treaty_consensus.facts import encode
-from treaty_consensus.log.merkle import leaf_hash
+from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.proof import Receipt
-from treaty_consensus.log.tiles import TreeEdge
-from treaty_consensus.statement import Statement
-from treaty_registry import projection
-from treaty_registry.log import tables as log_tables
-from treaty_registry.log.entry import Entry
 
 from .clients import Clients
+from .operators import operator
 from .processes import World
-from .seams import operator
-from .statements import MEANINGS, normal
-from .tables import Tables, View
+from .rebuilding import Rebuilt
+from .tables import Tables
 
 _DERIVED = [name for name in Tables.new().rows if name not in ("leadership", "pending_blobs")]
 
 
 def judge(world: World, clients: Clients) -> None:
     """Add a finding to the world for each rule that the history broke."""
-    _check_chain(world)
+    _check_log(world)
     _check_receipts(world, clients)
-    _check_tables(world)
     for broken in world.server.broken_constraints:
         world.found(f"The write path met a constraint of the database: {broken}")
     for process in (*world.processes, *world.ended):
@@ -37,17 +25,23 @@ def judge(world: World, clients: Clients) -> None:
             world.found(f"{process.name}: {error}")
 
 
-def _check_chain(world: World) -> None:
-    edge, roots = TreeEdge(), {}
-    roots[0] = edge.root()
-    for leaf in world.server.leaves:
-        edge, _ = edge.appended([leaf_hash(leaf)])
-        roots[edge.size] = edge.root()
-    if world.server.head != (edge.size, edge.root()):
+def _check_log(world: World) -> None:
+    """Compare what was signed, and all tables, with what follows from the leaves alone, and the leaves with the log's rules."""
+    rebuilt = Rebuilt(world.blobs)
+    try:
+        rebuilt.extend(world.server.leaves)
+    except TreatyError as error:
+        world.found(f"A leaf breaks a rule of the log: {error}")
+        return
+    if world.server.head != (rebuilt.edge.size, rebuilt.edge.root()):
         world.found("The head of the database is not that of its leaves.")
     for process, checkpoint, _ in world.signed:
-        if roots.get(checkpoint.size) != checkpoint.root:
+        if rebuilt.roots.get(checkpoint.size) != checkpoint.root:
             world.found(f"{process.name} signed {checkpoint.size} leaves that are not a prefix of the log.")
+    tables = rebuilt.tables
+    for name in _DERIVED:
+        if tables.rows[name] != world.server.tables.rows[name]:
+            world.found(f"The table {name} does not follow from the leaves.")
 
 
 def _check_receipts(world: World, clients: Clients) -> None:
@@ -62,63 +56,3 @@ def _check_receipts(world: World, clients: Clients) -> None:
                 Receipt.parse(receipt).verify(wish.leaf, *keys)
             except TreatyError as error:
                 world.found(f"The receipt of {wish.name} does not verify: {error}")
-
-
-class _Database:
-    """The statements of one transaction, run at once."""
-
-    def __init__(self, tables: Tables) -> None:
-        self._view = View(tables)
-
-    async def fetch(self, sql: str, *arguments: Any) -> list[dict[str, Any]]:
-        return MEANINGS[normal(sql)](self._view, *arguments)
-
-    async def fetchval(self, sql: str, *arguments: Any) -> Any:
-        rows = await self.fetch(sql, *arguments)
-        return next(iter(rows[0].values())) if rows else None
-
-    async def execute(self, sql: str, *arguments: Any) -> None:
-        await self.fetch(sql, *arguments)
-
-    def commit(self) -> None:
-        self._view.commit()
-
-
-class _NoBlobs:
-    async def get(self, sha256: str) -> bytes | None:
-        return None
-
-
-def _no_blob(sha256: str) -> bytes:
-    raise NotFound("blob.missing", "A history has no blobs.")
-
-
-def _check_tables(world: World) -> None:
-    """Compare all tables with those that follow from the leaves alone, and the leaves with the rules of the log."""
-    rebuilt, replay, edge = Tables.new(), Replay(_no_blob), TreeEdge()
-    for index, leaf in enumerate(world.server.leaves):
-        try:
-            parsed = replay.append(leaf)
-        except TreatyError as error:
-            world.found(f"Leaf {index} breaks a rule of the log: {error}")
-            return
-        entry = Entry(index, leaf, parsed if isinstance(parsed, Statement) else None, _NoBlobs())
-        before = edge
-        edge, tiles = before.appended([leaf_hash(leaf)])
-        database: Any = _Database(rebuilt)
-        _finish(log_tables.append(database, before, edge, [entry], {}, tiles))
-        _finish(projection.apply(database, [entry]))
-        database.commit()
-    rebuilt.rows["facts"] = {(key,): {"key": key, "fact": encode(fact)} for key, fact in replay.facts.items()}
-    for name in _DERIVED:
-        if rebuilt.rows[name] != world.server.tables.rows[name]:
-            world.found(f"The table {name} does not follow from the leaves.")
-
-
-def _finish(work: Coroutine[Any, Any, Any]) -> None:
-    """Run a coroutine that never waits."""
-    try:
-        work.send(None)
-    except StopIteration:
-        return
-    raise AssertionError("It waits.")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 from registries import did_document
@@ -15,12 +16,15 @@ from treaty_client.network.did_documents import DidDocument, read_did_document
 from treaty_consensus.did import Did
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.checkpoint import Checkpoint
-from treaty_registry.log.clock import SignedTime, Uptime
+from treaty_registry.log.clock import Uptime
+from treaty_registry.log.fence import read_fence, signed_time
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings, WitnessName
 
+from .blobs import Blobs
 from .connection import SimulatedConnection
 from .disk import Disk, DiskPath, SystemCalls
+from .objects import ObjectStore
 from .scheduler import Scheduler, SimulatedLoop
 from .server import Server
 
@@ -28,14 +32,14 @@ from .server import Server
 @dataclass
 class Machine:
     """A machine with a disk and a clock. `ahead`: seconds by which its clock is wrong. `cut`: it does not reach the database
-    until
-    then."""
+    until then. `apart`: nor the other machines and the object store until then."""
 
     world: World
     name: str
     disk: Disk = field(init=False)
     ahead: float = 0.0
     cut: float = 0.0
+    apart: float = 0.0
     slow_disk: float = 0.0
     boots: int = 0
     booted: float = 0.0
@@ -70,6 +74,20 @@ class Network:
         delay = 0.0002 + rng.random() * 0.003 + (rng.random() * self.slow if self.slow else 0.0)
         return max(self._scheduler.now, machine.cut) + delay
 
+    def between(self, sender: Machine, receiver: Machine) -> float:
+        """Return when a message of one machine to another arrives."""
+        rng = self._scheduler.rng
+        delay = 0.0002 + rng.random() * 0.003 + (rng.random() * self.slow if self.slow else 0.0)
+        return max(self._scheduler.now, sender.apart, receiver.apart) + delay
+
+
+class _Settings(Settings):
+    """Settings whose record, where it is a file, is on a simulated disk."""
+
+    @property
+    def fence(self) -> Any:
+        return self.data / "head"
+
 
 class Process:
     """One `treaty-registry serve`. It runs the product's `Registry` on its own event loop."""
@@ -82,13 +100,18 @@ class Process:
         self.connections: list[SimulatedConnection] = []
         self.loop = SimulatedLoop(world.scheduler, self, self._thread_delay)  # type: ignore[abstract]
         self.registry: Registry | None = None
-        self.begun = world.scheduler.now
+        self.served = 0
+        """The size of the head that a reader saw last."""
         self._context: AbstractAsyncContextManager[Registry] | None = None
-        self.settings = Settings(
+        self.url = f"http://{name.replace(' ', '-')}"
+        """Where other nodes reach it."""
+        shared: dict[str, Any] = {"node": self.url, "blobs": "memory://blobs", "head": world.record} if world.record else {}
+        self.settings = _Settings(
             data=machine.data,  # type: ignore[arg-type]
             origin=ORIGIN,
-            database="simulated",
+            database="postgresql://simulated",
             witnesses=world.witnesses,
+            **shared,
         )
         world.scheduler.note(f"{name}: starts on {machine.name}")
         world.scheduler.after(0.0, self.loop, lambda: self.loop.create_task(self._open()))
@@ -105,7 +128,9 @@ class Process:
             self.registry = await self._context.__aenter__()
         except Exception as error:
             self.world.scheduler.note(f"{self.name}: did not start: {type(error).__name__}: {error}")
-            if not isinstance(error, TreatyError | OSError) and "asyncpg" not in type(error).__module__:
+            known = isinstance(error, TreatyError | OSError) or "asyncpg" in type(error).__module__
+            # An old backup has no leaves below the head that the process has just signed. Its next start names the cause.
+            if not known and not self.world.faults.restored:
                 self.world.found(f"{self.name} did not start because of an internal error: {error!r}")
             self._end()
         else:
@@ -145,21 +170,40 @@ class Process:
         return 0.0001 + rng.random() * (self.machine.slow_disk or 0.0004)
 
 
-class World:
-    """Everything of one history. `found` collects the oracle's findings while it runs."""
+class Kind(Enum):
+    """What runs: one process in a directory, with a record of its own, or nodes that share a file or an object."""
 
-    def __init__(self, scheduler: Scheduler, faults: Any, files: SystemCalls, authors: list[Signer]) -> None:
+    ALONE = "one process for each directory"
+    FILE = "nodes that share a file"
+    OBJECT = "nodes that share an object"
+
+
+class World:
+    """Everything of one history. `found` collects the oracle's findings while it runs. `kind`: which deployment it is of."""
+
+    def __init__(self, scheduler: Scheduler, faults: Any, files: SystemCalls, authors: list[Signer], kind: Kind) -> None:
         self.scheduler = scheduler
         self.faults = faults
         self.files = files
-        self.server = Server(scheduler)
+        self.record = {Kind.FILE: "file:///shared/head", Kind.OBJECT: "s3://bucket/head"}.get(kind)
+        self.store = ObjectStore(scheduler.rng.choice((0.0, 0.02, 0.1))) if kind is Kind.OBJECT else None
+        self.server = Server(scheduler, replicated=scheduler.rng.random() < 0.4)
+        self.begun: Checkpoint | None = None
+        """The head that the machines have signed before the history."""
         self.network = Network(scheduler)
+        self.blobs = Blobs()
         self.machines: list[Machine] = []
+        self.per_machine = 1
+        """How many processes run on each machine."""
         self.processes: list[Process] = []
+        self.still: Process | None = None
+        """A node that stands still for ever, and is replaced by a new one."""
         self.ended: list[Process] = []
         """Processes that are gone. They are kept so that nothing of them is collected, and runs, while the history goes on."""
         self.witnesses: tuple[WitnessName, ...] = ()
         self.hosts: dict[str, Any] = {}
+        self.write_more: Callable[[], None] = lambda: None
+        """Let an author send one statement more."""
         self.findings: list[str] = []
         self.signed: list[tuple[Process, Checkpoint, int]] = []
         self._authors = {author.did: author for author in authors}
@@ -172,6 +216,12 @@ class World:
         self.processes.append(process)
         return process
 
+    def leave(self, process: Process) -> None:
+        """Let a suspended process stand still for ever. Its connections stay open."""
+        self.scheduler.note(f"{process.name}: stands still for ever")
+        self.still = process
+        self.processes.remove(process)
+
     def found(self, finding: str) -> None:
         """Record that the history broke a rule."""
         self.scheduler.note(f"FOUND: {finding}")
@@ -181,20 +231,45 @@ class World:
         """Return the document of an author."""
         return read_did_document(did, did_document(self._authors[did.text]))
 
+    def newest_record(self, machine: Machine) -> Checkpoint | None:
+        """Return the record of the newest signed head that a process of a machine has, or None before there is one."""
+        if self.store is not None:
+            return None if self.store.content is None else Checkpoint.parse(self.store.content.decode())
+        return read_fence(machine.data / "head", ORIGIN) if (machine.data / "head").exists() else None  # type: ignore[arg-type]
+
     def sign(self, process: Process, checkpoint: Checkpoint, time: int) -> None:
         """Check a signature at the moment when it is made."""
         size, root = checkpoint.size, checkpoint.root
         self.scheduler.note(f"{process.name}: signs {size} leaves, root {root.hex()[:8]}, time +{time - NOW}")
         if (size, root) not in self.server.heads:
             self.found(f"{process.name} signed {size} leaves that are not committed.")
+        record = self.newest_record(process.machine)
+        if record is None or (record.size, _time(record)) < (size, time):
+            self.found(f"{process.name} signed {size} leaves, or a time, that are not recorded.")
         for other, before, then in self.signed:
             if before.size == size and before.root != root:
                 self.found(f"{process.name} signed another root of {size} leaves than {other.name}.")
-            if other.machine is process.machine and then > time and before.size:  # that of an empty log is not shown
+            # Of several nodes a replaced one may sign what it had recorded before.
+            own = other is process if self.record else other.machine is process.machine
+            if own and then > time and before.size:  # that of an empty log is not shown
                 self.found(f"{process.name} signed the time {time - NOW} after {then - NOW}.")
             if other is process and before.size > size:
                 self.found(f"{process.name} signed {size} leaves after {before.size}.")
+            if self.record and record is not None and before.size > record.size:
+                self.found(f"The record has {record.size} leaves, and {before.size} are signed.")
         self.signed.append((process, checkpoint, time))
+
+    def read(self) -> None:
+        """Look at a process as a reader does: it serves a signed head, and none before an earlier one."""
+        for process in self.processes:
+            head = process.registry.leader.head if process.registry is not None else None
+            if head is None:
+                continue
+            if not any((head.size, head.root) == (signed.size, signed.root) for _, signed, _ in self.signed):
+                self.found(f"{process.name} serves {head.size} leaves that no process signed.")
+            if head.size < process.served:
+                self.found(f"{process.name} serves {head.size} leaves after {process.served}.")
+            process.served = head.size
 
     def log(self, process: Process | None, level: str, event: str, fields: dict[str, Any]) -> None:
         """Take a line of the product's log."""
@@ -209,14 +284,11 @@ class World:
 
 
 def newest_signed_time(machine: Machine) -> int | None:
-    """Return the newest time in the records on a machine's disk."""
-    from treaty_registry.log.fence import read_fence
-
-    if not (machine.data / "head").exists():
-        return None
-    record = read_fence(machine.data / "head", ORIGIN)  # type: ignore[arg-type]
-    signed = SignedTime.parse(record.extensions[0]) if record.extensions else None
-    return signed.time if signed else None
+    """Return the newest time in the record of a machine."""
+    record = machine.world.newest_record(machine)
+    return _time(record) if record is not None and record.extensions else None
 
 
-Action = Callable[[], None]
+def _time(record: Checkpoint) -> int:
+    signed = signed_time(record)
+    return signed.time if signed else 0

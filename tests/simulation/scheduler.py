@@ -131,6 +131,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Stop the process, as SIGSTOP does."""
         self._held = [] if self._held is None else self._held
 
+    @property
+    def suspended(self) -> bool:
+        """Whether it is stopped."""
+        return self._held is not None
+
     def resume(self) -> None:
         """Continue. Everything that came due meanwhile runs now, in its order."""
         held, self._held = self._held or [], None

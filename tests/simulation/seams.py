@@ -2,12 +2,14 @@
 
 asyncpg.connect, Pool       the simulated PostgreSQL                        (storage.postgres)
 os, fcntl, durable          the simulated disk                              (log.fence)
+obstore, open_store         the simulated object store                      (log.stored_fence)
 sign                        recorded, then the real one                     (log.checkpoints)
-Network                     the HTTP client that asks the witnesses         (outbound)
+Network                     the HTTP client that asks witnesses and nodes   (outbound)
 BlobStore                   a dictionary                                    (registry)
+ContentChecker              checks in the same process                      (admission.intake)
 open_operator               the operator's keys, made once for all          (registry)
-Ed25519PublicKey            remembers what it verified                      (statement, log.note)
-migrations, _POLL           read once; a standby asks for the lock less often (storage.postgres)
+verify                      remembers what it verified                      (ed25519)
+migrations, _POLL, POLL     read once; one that does not lead looks less often (storage.postgres, log.node)
 """
 
 from __future__ import annotations
@@ -15,72 +17,65 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import asyncpg
 import structlog
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from signers import ORIGIN
 
 import treaty_registry.outbound as outbound
 import treaty_registry.registry as registry
-from treaty_consensus import statement
-from treaty_consensus.log import note
+from treaty_consensus import ed25519
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import sign
-from treaty_registry.keys import Operator, create_operator, load_operator
-from treaty_registry.log import checkpoints, fence
+from treaty_registry.admission import intake
+from treaty_registry.admission.contents import check_contents
+from treaty_registry.keys import Operator
+from treaty_registry.log import checkpoints, fence, node, stored_fence
 from treaty_registry.settings import Settings
 from treaty_registry.storage import postgres
 
+from .blobs import Blobs
 from .connection import SimulatedPool, connect
-from .disk import SystemCalls
-from .witnesses import SimulatedNetwork
+from .messages import SimulatedNetwork
+from .objects import Calls, open_store
+from .operators import operator
 
 
-class Blobs:
-    """A blob store that all processes share."""
-
-    room = None
-
-    def __init__(self) -> None:
-        self._bytes: dict[str, bytes] = {}
+class _Blobs(Blobs):
+    """The blob store of the history that runs."""
 
     @classmethod
     def open(cls, folder: Any, url: str | None) -> Blobs:
-        """Return the store of the history."""
-        world = _current().world
-        if not hasattr(world, "blobs"):
-            world.blobs = cls()
-        store: Blobs = world.blobs
-        return store
+        """Return it."""
+        blobs: Blobs = _current().world.blobs
+        return blobs
 
-    def reader(self) -> Any:
-        """Return nothing: no history closes an epoch."""
-        return None
 
-    async def put(self, sha256: str, data: bytes) -> None:
-        """Store bytes."""
-        self._bytes[sha256] = data
+class _ContentChecker:
+    """Checks contents at once, in the process of the registry."""
 
-    async def get(self, sha256: str) -> bytes | None:
-        """Return bytes."""
-        return self._bytes.get(sha256)
+    processes: ClassVar[dict[str, int]] = {}
+
+    def prepare(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def check(self, body: Any, load: Any, source: str) -> Any:
+        """Check the blobs of a publish or a handler by the product's rules."""
+        return _checked(body, tuple((await load()).items()))
 
 
 @cache
-def operator() -> Operator:
-    """Return the operator of every history."""
-    with tempfile.TemporaryDirectory() as folder:
-        create_operator(Path(folder) / "keys", ORIGIN)
-        return load_operator(Path(folder) / "keys")
+def _checked(body: Any, contents: tuple[tuple[str, bytes], ...]) -> Any:
+    return check_contents(body, dict(contents))
 
 
 def _current() -> Any:
@@ -88,8 +83,12 @@ def _current() -> Any:
 
 
 def _open_operator(settings: Settings) -> Operator:
-    if not settings.fence.exists():
-        fence.create_fence(settings.fence, ORIGIN)
+    if settings.head_object is not None:
+        if not _current().world.store.objects:
+            stored_fence.StoredFence.create(settings.head_object, ORIGIN)
+    elif not settings.fence.exists():
+        begun = _current().world.begun
+        fence.create_fence(settings.fence, ORIGIN) if begun is None else fence.restore_fence(settings.fence, begun)
     return operator()
 
 
@@ -107,20 +106,6 @@ def _log(_logger: Any, level: str, event: dict[str, Any]) -> Any:
     if process.alive:
         process.world.log(process, level, event.pop("event"), event)
     raise structlog.DropEvent
-
-
-class _PublicKey(NamedTuple):
-    """A key that verifies a signature once: the same statements are signed in all histories, and several processes read them."""
-
-    key: bytes
-
-    @classmethod
-    def from_public_bytes(cls, key: bytes) -> _PublicKey:
-        return cls(key)
-
-    @lru_cache(maxsize=4096)  # noqa: B019 (the keys are few)
-    def verify(self, signature: bytes, text: bytes) -> None:
-        Ed25519PublicKey.from_public_bytes(self.key).verify(signature, text)
 
 
 class _Files:
@@ -143,15 +128,19 @@ def simulated() -> Iterator[None]:
             (fence, "os", files),
             (fence, "fcntl", files),
             (fence, "durable", files),
+            (stored_fence, "obstore", Calls()),
+            (stored_fence, "open_store", open_store),
             (checkpoints, "sign", _sign),
             (outbound, "Network", SimulatedNetwork),
-            (registry, "BlobStore", Blobs),
+            (registry, "BlobStore", _Blobs),
             (registry, "open_operator", _open_operator),
+            (intake, "ContentChecker", _ContentChecker),
             # So that a second of a processor holds more histories: each of these is the same work again.
             (postgres, "_POLL", 0.25),
+            (node, "POLL", 1.0),
             (postgres, "migrations", cache(postgres.migrations)),
-            (statement, "Ed25519PublicKey", _PublicKey),
-            (note, "Ed25519PublicKey", _PublicKey),
+            # The same statements are signed in all histories, and several processes read them.
+            (ed25519, "verify", lru_cache(maxsize=8192)(ed25519.verify)),
         ):
             stack.enter_context(patch.object(target, name, stand_in))
         structlog.configure(processors=[_log])  # type: ignore[list-item]
@@ -175,6 +164,3 @@ def simulated() -> Iterator[None]:
             sys.unraisablehook = hook
             sys.set_asyncgen_hooks(*before)
             structlog.configure(**structure)
-
-
-__all__ = ["Blobs", "SystemCalls", "operator", "simulated"]

@@ -1,14 +1,9 @@
-"""Simulated witnesses, and the HTTP client that reaches them. They judge by the code of the core, and so notice a fork."""
+"""Simulated witnesses. They judge by the code of the core, and so notice a fork."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
-import httpx
 from signers import NOW, ORIGIN
 
 from treaty_consensus.errors import Conflict, TreatyError
@@ -18,7 +13,6 @@ from treaty_consensus.log.witness import SIZE_TYPE, AddCheckpoint, SizeConflict,
 from treaty_registry.settings import WitnessName
 
 from .processes import World
-from .scheduler import settle
 
 
 class WitnessHost:
@@ -44,47 +38,3 @@ class WitnessHost:
         self._latest = signed
         note = sign(signed.checkpoint.format(), [self._key], time=NOW + int(self._world.scheduler.now))
         return 200, "text/plain", signature_lines(note, [self._key.verifier])
-
-
-class _Response:
-    def __init__(self, status: int, kind: str, body: bytes) -> None:
-        self.status_code = status
-        self.headers = {"Content-Type": kind}
-        self._body = body
-
-    async def aiter_raw(self) -> AsyncIterator[bytes]:
-        yield self._body
-
-
-class SimulatedNetwork:
-    """Stands for the client's `Network` in a registry, whose HTTP client only asks witnesses."""
-
-    def __init__(self, *_: Any) -> None: ...
-
-    def client(self, **_: Any) -> SimulatedNetwork:
-        return self
-
-    async def aclose(self) -> None: ...
-
-    @asynccontextmanager
-    async def stream(self, method: str, url: str, *, content: bytes, headers: Any) -> AsyncIterator[_Response]:
-        """Send a request to a witness. The request or its answer may be lost."""
-        loop: Any = asyncio.get_running_loop()
-        world: World = loop.process.world
-        host: WitnessHost = world.hosts[url.split("/")[2]]
-        answer: asyncio.Future[_Response] = loop.create_future()
-        rng = world.scheduler.rng
-        lost = rng.random() < world.faults.witness_losses
-
-        def arrive() -> None:
-            if host.down:
-                return
-            made = _Response(*host.answer(content))
-            if not lost:
-                world.scheduler.after(rng.random() * 0.02, loop, lambda: settle(answer, made))
-
-        world.scheduler.after(rng.random() * 0.02, None, arrive)
-        if lost and rng.random() < 0.5:
-            await asyncio.sleep(0.5)
-            raise httpx.ReadError("connection reset")
-        yield await answer

@@ -16,7 +16,7 @@ from treaty_consensus.statement import Statement, Verified
 from ..log.entry import Logged
 from ..log.proposals import LogPosition, Proposal
 from ..log.reader import LogReader
-from ..log.sequencer import Sequencer
+from ..log.sequencer import Sequencer, unavailable
 from ..telemetry.request import note_statement
 from .fair_queue import FairQueue
 from .statements import Admission
@@ -93,7 +93,8 @@ class Submissions:
         # A sender that lost the first answer sends again, and the rules refuse the repetition. It then gets the
         # receipt.
         refused = [s.id for s, outcome in zip(statements, outcomes, strict=True) if s and isinstance(outcome, TreatyError)]
-        logged = await self._reader.index_of(refused, head) if refused else {}
+        committed = await self._reader.index_of(refused, None) if refused else {}
+        logged = {signed: index for signed, index in committed.items() if index < head.size}
         known = [outcome.index for outcome in outcomes if isinstance(outcome, LogPosition) and outcome.proof is None]
         receipts = await self._reader.receipts({*known, *logged.values()}, head) if known or logged else {}
         answers: list[Logged | TreatyError] = []
@@ -106,6 +107,10 @@ class Submissions:
             elif signed is not None and signed.id in logged:
                 index = logged[signed.id]
                 answers.append(Logged(signed.id, index, False, receipts[index]))
+            # Another process has logged it, and this one has not seen that head. The refusal may follow from later leaves, and
+            # its sender would take it for final.
+            elif signed is not None and signed.id in committed:
+                answers.append(unavailable())
             else:
                 answers.append(outcome)
         return answers

@@ -101,12 +101,13 @@ class Leader:
             self._connection = await self._lead(patience)
             # Another node may have recorded later heads and times.
             await self._in_thread(self.fence.reread)
-            self._clock.read(self.fence.signed)
+            # The head of an empty log is shown to no one, so its time binds no later one (see `Registry.open`).
+            self._clock.read(self.fence.signed if self.fence.record.size else None)
             at = self._stamp()
             with deadline(self._connection, _PATIENCE):
-                # Before the head is read: what is read after this commit is on every synchronous replica.
-                self.term = await leadership.take(self._connection)
                 edge = await self._verified_edge(self._connection)
+                # After the head is read: everything that was visible then is on every synchronous replica when this commit is.
+                self.term = await leadership.take(self._connection)
             await self._release(edge, at)
             self._took_over = True
             TAKE_OVERS.labels("led").inc()

@@ -77,6 +77,7 @@ class Node:
         self._adopting = asyncio.Lock()
         self._led = False
         self._reported = ""
+        self._replaced = 0  # the term whose leader stood still
 
     async def begin(self, patience: float) -> None:
         """Wait until this node leads or follows, so that it has a head to serve. Raises what keeps it from both, and `Conflict`
@@ -150,9 +151,11 @@ class Node:
             # Quickly, because no process writes until then. Of several nodes that try, PostgreSQL gives the lock to one.
             await self._lead()
         elif found.silent > SILENT:
-            _log.error("the leader stands still and is replaced", url=found.url, seconds=found.silent)
+            if found.term != self._replaced:  # once, because it repeats several times a second
+                _log.error("the leader stands still and is replaced", url=found.url, seconds=found.silent)
+            self._replaced = found.term
             with deadline(connection, _PATIENCE):
-                await leadership.end(connection, found)
+                await leadership.end(connection, found, SILENT)
         elif found.url == self._url and found.term != self._leader.term:
             # The others would send their statements here.
             raise Conflict(
@@ -169,9 +172,13 @@ class Node:
         head, term = self._leader.head, self._leader.term
         if fresh and head is not None:
             witnessed = head.witnessed.note if head.witnessed else b""
-            await leadership.publish(connection, term, self._url, head.note, witnessed)
+            current = await leadership.publish(connection, term, self._url, head.note, witnessed)
         else:
-            await leadership.beat(connection, term)
+            current = await leadership.beat(connection, term)
+        # PostgreSQL gave the lock to another process although this connection lives: a pooler may do that. The other may have
+        # failed since. Without a resignation this process would lead, and no node would hear of it.
+        if not current:
+            self._leader.resign()
 
     async def _wait(self) -> None:
         """Wait for the next look: for a head to publish or to follow, and at most until the beat or the look is due."""

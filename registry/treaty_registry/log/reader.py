@@ -69,12 +69,12 @@ class LogReader:
         newest, _ = await tables.read_head(self._pool)
         return (await tables.load_edge(self._pool, size)).root() if size <= newest else None
 
-    async def index_of(self, statements: Collection[str], head: Head) -> dict[str, int]:
-        """Return the index of each statement id that is logged below the head."""
+    async def index_of(self, statements: Collection[str], head: Head | None) -> dict[str, int]:
+        """Return the index of each statement id that is logged below the head; None: as of the newest commit, by any process."""
         rows = await self._pool.fetch(
             "select statement, index from leaves where statement = any($1::bytea[]) and index < $2",
             [bytes.fromhex(statement) for statement in statements],
-            head.size,
+            head.size if head is not None else merkle.MAX_SIZE,
         )
         return {row["statement"].hex(): row["index"] for row in rows}
 

@@ -116,7 +116,9 @@ class Sequencer:
     async def lead(self) -> None:
         """Lead from now on. Raises as `Leader.take_over`, and `Unavailable` while nothing may be written."""
         async with self._lock:
-            self._permit()
+            # Not at a start: readers need a head also while the clock is wrong, and the operator a process that can accept it.
+            if self._leader.head is not None:
+                self._permit()
             await self._lead()
 
     async def stop(self) -> None:

@@ -224,32 +224,40 @@ async def migrate(connection: Connection) -> list[str]:
 
     Raises `Untrusted` when an applied migration differs from the file of that name.
     """
+    # Without the lock where nothing is missing: a process that stands still while it has it would keep every other from starting.
+    if await connection.fetchval("select to_regclass('migrations') is not null") and not await _missing(connection):
+        return []
     # Several processes may start at once. PostgreSQL frees the lock with the connection of a killed process.
     await connection.execute("select pg_advisory_lock($1)", _MIGRATING)
     try:
         await connection.execute("create table if not exists migrations (name text primary key, sha256 text not null)")
-        applied = {row["name"]: row["sha256"] for row in await connection.fetch("select name, sha256 from migrations")}
-        missing = []
-        for name, sql in migrations():
-            digest = hex_digest(sql.encode())
-            if applied.get(name, digest) != digest:
-                raise Untrusted(
-                    DatabaseCode.MIGRATION,
-                    f"The migration {name} was applied to this database in another form.",
-                    fix="Run the release of Treaty that made this database, or a later one.",
-                )
-            if name not in applied:
-                # Together with its row: a crash leaves a migration that is applied and recorded, or neither.
-                async with connection.transaction():
-                    await connection.execute(sql)
-                    await connection.execute("insert into migrations (name, sha256) values ($1, $2)", name, digest)
-                missing.append(name)
+        missing = await _missing(connection)
+        for name, sql, digest in missing:
+            # Together with its row: a crash leaves a migration that is applied and recorded, or neither.
+            async with connection.transaction():
+                await connection.execute(sql)
+                await connection.execute("insert into migrations (name, sha256) values ($1, $2)", name, digest)
+        names = [name for name, _, _ in missing]
         # A new table is filled by statements from now on; the earlier ones are in it only after a rebuild.
-        if missing and applied and await connection.fetchval("select exists (select from leaves)"):
-            _log.warning("tables were updated", migrations=missing, fix="Run beside the server: treaty-registry rebuild")
+        if 0 < len(names) < len(migrations()) and await connection.fetchval("select exists (select from leaves)"):
+            _log.warning("tables were updated", migrations=names, fix="Run beside the server: treaty-registry rebuild")
     finally:
         await connection.execute("select pg_advisory_unlock($1)", _MIGRATING)
-    return missing
+    return names
+
+
+async def _missing(connection: Connection) -> list[tuple[str, str, str]]:
+    """Return the name, the SQL and the digest of each migration that is not applied. Raises `Untrusted`."""
+    applied = {row["name"]: row["sha256"] for row in await connection.fetch("select name, sha256 from migrations")}
+    found = [(name, sql, hex_digest(sql.encode())) for name, sql in migrations()]
+    for name, _, digest in found:
+        if applied.get(name, digest) != digest:
+            raise Untrusted(
+                DatabaseCode.MIGRATION,
+                f"The migration {name} was applied to this database in another form.",
+                fix="Run the release of Treaty that made this database, or a later one.",
+            )
+    return [migration for migration in found if migration[0] not in applied]
 
 
 async def _connect(url: str, settings: Mapping[str, str] = MappingProxyType({})) -> Connection:

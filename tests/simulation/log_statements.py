@@ -1,44 +1,12 @@
-"""The meaning of every statement that the write path sends to PostgreSQL, over tables in memory.
-
-The texts are the product's, without regard to white space. A statement that is not listed here is an error of the simulation, and
-says so. `test_statements` runs the same statements with the same arguments in a real PostgreSQL.
-"""
+"""The meaning of the statements for the log itself, identities, grants, ballots and vouches. See `meanings`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
+from .meanings import insert_all, means, one, zipped
 from .tables import Row, View
-
-Meaning: TypeAlias = Callable[..., list[Row]]
-MEANINGS: dict[str, Meaning] = {}
-
-
-def normal(sql: str) -> str:
-    """Return the text with single spaces."""
-    return " ".join(sql.split())
-
-
-def means(*texts: str) -> Callable[[Meaning], Meaning]:
-    """Register the meaning of a statement: a function of a view and the arguments that returns the rows of the answer."""
-
-    def register(meaning: Meaning) -> Meaning:
-        MEANINGS.update(dict.fromkeys(map(normal, texts), meaning))
-        return meaning
-
-    return register
-
-
-def one(value: Any) -> list[Row]:
-    """Return an answer of one value."""
-    return [{"value": value}]
-
-
-def zipped(*columns: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return what `unnest` of several arrays does."""
-    return list(zip(*columns, strict=True))
-
 
 # The log's own tables.
 
@@ -84,13 +52,13 @@ def append(view: View, size: int, root: bytes, *values: Any) -> list[Row]:
     if (head["size"], head["root"]) != (size, root):  # type: ignore[index]
         return one(False)
     # Locked, and then compared again with the newest commit, as PostgreSQL does. The caller repeats a statement that waits.
-    view.lock_head()
+    view.lock("head")
     return append_anyway(view, size, root, *values)
 
 
 @means(_APPEND.format(condition="$1::bigint is not null and $2::bytea is not null"))  # a planted bug
 def append_anyway(view: View, _size: int, _root: bytes, new_size: int, new_root: bytes, *columns: list[Any]) -> list[Row]:
-    view.lock_head()
+    view.lock("head")
     view.put("head", {"single": True, "size": new_size, "root": new_root})
     for row in zipped(*columns[0:3]):
         view.insert("leaves", *row)
@@ -115,10 +83,52 @@ def name_blobs(view: View, *columns: list[Any]) -> list[Row]:
 
 @means("update leadership set term = term + 1, url = '', backend = pg_backend_pid(), beat = clock_timestamp() returning term")
 def take(view: View) -> list[Row]:
+    return one(_led(view, {"term": _leadership(view)["term"] + 1, "url": "", "backend": view.backend})["term"])
+
+
+@means("with published as ( update leadership set url = $2, note = $3, witnessed = $4, beat = clock_timestamp() where term = $1 "
+       "returning true ) select pg_notify('treaty_head', '') from published")  # fmt: skip
+def publish(view: View, term: int, url: str, note: bytes, witnessed: bytes) -> list[Row]:
+    if _leadership(view)["term"] != term:
+        return []
+    _led(view, {"url": url, "note": note, "witnessed": witnessed})
+    view.notifies = True
+    return one(None)
+
+
+@means("update leadership set beat = clock_timestamp() where term = $1 returning true")
+def beat(view: View, term: int) -> list[Row]:
+    if _leadership(view)["term"] != term:
+        return []
+    _led(view, {})
+    return one(True)
+
+
+@means("select term, url, backend, note, witnessed, extract(epoch from clock_timestamp() - beat)::float8 as silent "
+       "from leadership")  # fmt: skip
+def read_leadership(view: View) -> list[Row]:
+    row = _leadership(view)
+    found = {name: row[name] for name in ("term", "url", "backend", "note", "witnessed")}
+    return [{**found, "silent": view.now - row["beat"]}]
+
+
+@means("select pg_terminate_backend(backend) from leadership where term = $1 and backend = $2")
+def end_leader(view: View, term: int, backend: int) -> list[Row]:
+    row = _leadership(view)
+    return one(view.end_session(backend)) if (row["term"], row["backend"]) == (term, backend) else []
+
+
+def _leadership(view: View) -> Row:
     row = view.get("leadership", True)
     assert row is not None
-    view.put("leadership", {**row, "term": row["term"] + 1, "url": ""})
-    return one(row["term"] + 1)
+    return row
+
+
+def _led(view: View, changed: Row) -> Row:
+    view.lock("leadership")
+    row = {**_leadership(view), "beat": view.now, **changed}
+    view.put("leadership", row)
+    return row
 
 
 @means("select index, leaf from leaves where index = any($1::bigint[])")
@@ -177,38 +187,38 @@ def wait(view: View, digest: bytes, size: int, seconds: float) -> list[Row]:
 
 @means("insert into genesis select * from unnest($1::text[], $2::bytea[])")
 def genesis(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "genesis", columns)
+    return insert_all(view, "genesis", columns)
 
 
 @means("insert into parameters select * from unnest($1::bigint[], $2::bytea[], $3::text[], $4::text[])")
 def parameters(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "parameters", columns)
+    return insert_all(view, "parameters", columns)
 
 
 @means("insert into identities select * from unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], "
        "$6::jsonb[])")  # fmt: skip
 def identities(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "identities", columns)
+    return insert_all(view, "identities", columns)
 
 
 @means("insert into grants select * from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])")
 def grants(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "grants", columns)
+    return insert_all(view, "grants", columns)
 
 
 @means("insert into authors select * from unnest($1::text[], $2::bigint[], $3::text[])")
 def authors(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "authors", columns)
+    return insert_all(view, "authors", columns)
 
 
 @means("insert into vouches select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[])")
 def vouches(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "vouches", columns)
+    return insert_all(view, "vouches", columns)
 
 
 @means("insert into ballots select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bigint[])")
 def ballots(view: View, *columns: list[Any]) -> list[Row]:
-    return _insert_all(view, "ballots", columns)
+    return insert_all(view, "ballots", columns)
 
 
 @means("delete from vouches v using unnest($1::text[], $2::text[]) as named (author, subject) "
@@ -289,25 +299,12 @@ def _end(view: View, chosen: Callable[[Row], bool]) -> list[Row]:
     return []
 
 
-def _insert_all(view: View, table: str, columns: Sequence[list[Any]]) -> list[Row]:
-    for row in zipped(*columns):
-        view.insert(table, *row)
-    return []
-
-
-# What a start, the schedule and the health check ask. No history has a roll or applied migrations that are missing.
+# What a start and the health check ask. In no history a migration is missing.
 
 
 @means("select true")
 def alive(view: View) -> list[Row]:
     return one(True)
-
-
-@means("select principal, standing from principals where standing > 0",
-       "select distinct on (grantee) grantee, standing from grants join principals on principal = namespace where ended is null "
-       "order by grantee, index")  # fmt: skip
-def nobody(view: View) -> list[Row]:
-    return []
 
 
 @means("create temporary table trial (data bytea) on commit drop", "insert into trial (data) values ($1)",
