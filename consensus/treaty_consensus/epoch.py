@@ -1,4 +1,4 @@
-"""Decide which decision is due, when an epoch may close and the next one opens, and check that witnesses saw the input of its decisions.
+"""Decide which decision is due, when an epoch closes and opens, and check that witnesses saw the input of its decisions.
 
 Specification: `docs/specification/statements.md`, "Admission".
 """

@@ -125,10 +125,28 @@ class LogKeys:
         """Return the keys as a tree of `size` leaves shows them."""
         return LogKeys(tuple(term for term in self.terms if term.since <= size) or self.terms[:1])
 
+    def signers(self, note: bytes) -> list[VerifierKey]:
+        """Return the keys of the log, newest first, that a note has a line of. The lines are not verified."""
+        lines = signers_of(note)
+        keys = dict.fromkeys(term.log for term in reversed(self.terms))
+        return [key for key in keys if (key.name, key.id) in lines]
+
+    def common(self, note: bytes, other: bytes) -> VerifierKey:
+        """Return a key of the log that two notes have a line of; the newest key if there is none."""
+        others = self.signers(other)
+        return next((key for key in self.signers(note) if key in others), self.newest.log)
+
+    def open_by_any(self, note: bytes) -> SignedCheckpoint:
+        """Verify a checkpoint that may carry the signature of any key the log ever had. The result has no time.
+
+        For checkpoints that only must not contradict the log, never for its newest state. Raises as `open_checkpoint`.
+        """
+        return open_checkpoint(note, next(iter(self.signers(note)), self.newest.log))
+
     def open(self, note: bytes, clock_key: VerifierKey | None = None) -> SignedCheckpoint:
         """Verify a checkpoint by the keys that are in force at its size. `clock_key`: where the term has none.
 
-        Raises as `open_checkpoint`, and `Untrusted` (`rotation.retired`) when the keys had been retired at the checkpoint's time.
+        Raises as `open_checkpoint`, and `Untrusted` (`rotation.retired`) when the keys were retired at the checkpoint's time.
         """
         term = self.at(Checkpoint.parse(text_of(note)).size)
         signed = open_checkpoint(note, term.log, term.clock or clock_key)
