@@ -29,14 +29,14 @@ class Nodes:
         pool: Pool,
         blobs: BlobReader,
         leader: Leader,
-        keys: tuple[SignerKey, VerifierKey],
+        keys: Callable[[], LogKeys],
+        secret: Callable[[LogKeys], bytes],
         network: Network,
         lead: Callable[[], Awaitable[None]],
         learned: Callable[[Sequence[Entry] | None], Awaitable[None]],
     ) -> None:
-        """`url`: where the others reach this one. `keys`: of the log, which all nodes have, and of its clock. `lead`, `learned`:
-        see `Node`."""
-        log_key, clock_key = keys
+        """`url`: where the others reach this one. `keys`: those of the log. `secret`: a secret of all nodes. `lead`, `learned`: see
+        `Node`."""
         self._leader = leader
         self._http = network.client(timeout=PATIENCE)
         self._node = Node(
@@ -45,13 +45,13 @@ class Nodes:
             pool=pool,
             blobs=blobs,
             leader=leader,
-            keys=(log_key.verifier, clock_key),
+            keys=keys,
             lead=lead,
             learned=learned,
         )
         self._forwarding = Forwarding(
-            log_key=log_key,
-            clock_key=clock_key,
+            keys=keys,
+            secret=lambda: secret(keys()),
             http=self._http,
             leader=leader,
             found=lambda: self._node.found,

@@ -137,8 +137,11 @@ class AuditedReplay:
             ) from error
 
     def _learn_keys(self) -> None:
-        self._proven = keys_in(self.replay.facts)
-        # A head is signed by the newest keys from the rotation on. Keys that do not lead to the trusted one are refused at the end.
+        try:
+            self._proven = keys_in(self.replay.facts)
+        except TreatyError as error:
+            raise Untrusted(ClientAuditCode.GENESIS, f"The log's genesis names no keys: {error.message}") from error
+        # From a rotation on its keys sign. Keys that do not lead to the trusted one are refused at the end.
         if any(term.log == self.trusted.newest.log for term in self._proven.terms):
             self.mirror.keys = self._proven
         self._open.cache_clear()

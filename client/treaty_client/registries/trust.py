@@ -5,8 +5,8 @@ The URL is https, or http on this machine. It need not be the origin. docs/speci
 
     {"registries": {ORIGIN: {"base_url": URL, "checkpoint"?: B64(note), "key": VKEY, "terms"?: [TERM, …]}, …}}
 
-A TERM is {"clock_key": VKEY, "log_key": VKEY, "since": SIZE, "until": SECONDS}: keys that a log with rotations has proved. `key` is
-the newest one.
+A TERM is {"clock_key": VKEY, "log_key": VKEY, "since": SIZE, "until": SECONDS}: keys that a log with rotations has proved. `key`
+is the newest one.
 
 `checkpoint` only moves forward. `advance` replaces exactly the note with which the new one was proved consistent, so two
 processes cannot accept two sides of a fork. Writers take HOME/registries.lock.
@@ -181,8 +181,8 @@ class TrustedRegistries:
                 raise Conflict(
                     ClientRegistryCode.OTHER_KEY,
                     f"{name.origin} is trusted by another key: {known.key}.",
-                    fix="If its operator rotated the key while you were away, or started a new log, and you have the new key from "
-                    f"the operator: treaty trust remove {name.origin}; treaty trust add {name}",
+                    fix="If its operator rotated the key while you were away, or started a new log, and gave you the new key: "
+                    f"treaty trust remove {name.origin}; treaty trust add {name}",
                 )
             # A changed URL is another way to the same log, so its newest checkpoint stays.
             entry = msgspec.structs.replace(known, base_url=name.base_url) if known else _Entry(name.base_url, str(name.key))

@@ -155,15 +155,13 @@ class LogKeys:
         if after and signed.time is not None and signed.time >= after[0].until:
             raise Untrusted(
                 RotationCode.RETIRED,
-                f"The checkpoint of {signed.checkpoint.size} leaves is signed by keys of {self.name} that had been retired by then.",
+                f"The checkpoint of {signed.checkpoint.size} leaves is signed by keys of {self.name} that were retired by then.",
                 fix="Do not use this source: the holder of an old key may show you an old state of the log.",
             )
         return signed
 
 
-def open_checkpoint(
-    note: bytes, log_key: VerifierKey | LogKeys, clock_key: VerifierKey | None = None
-) -> SignedCheckpoint:
+def open_checkpoint(note: bytes, log_key: VerifierKey | LogKeys, clock_key: VerifierKey | None = None) -> SignedCheckpoint:
     """Verify a checkpoint: it is signed by `log_key`, whose name is its origin. Other signatures are ignored.
 
     The time of the result is None without a key of the clock, and when the clock has not cosigned. A caller that needs the

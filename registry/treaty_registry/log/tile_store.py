@@ -42,12 +42,12 @@ _log = structlog.get_logger(__name__)
 class TileStore:
     """The copy in the store at `url`. For one event loop."""
 
-    def __init__(self, url: str, log_key: VerifierKey, leader: Leader, reader: LogReader) -> None:
+    def __init__(self, url: str, keys: Callable[[], LogKeys], leader: Leader, reader: LogReader) -> None:
         """Raises `Malformed` (`settings.blobs`) when the URL names no store."""
         self._store = open_store(url)
         # A local folder keeps no attributes.
         self._attributes = not url.startswith("file://")
-        self._log_key = log_key
+        self._keys = keys
         self._leader = leader
         self._reader = reader
 
@@ -94,7 +94,7 @@ class TileStore:
         if result.meta["size"] > _MAX_CHECKPOINT:
             raise self._foreign()
         try:
-            signed = open_checkpoint(bytes(await result.bytes_async()), self._log_key)
+            signed = self._keys().open(bytes(await result.bytes_async()))
         except TreatyError as error:
             raise self._foreign() from error
         # A local folder has no conditional writes, and one process at a time that uses it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treaty_consensus import statement
-from treaty_consensus.errors import TreatyError, Untrusted
+from treaty_consensus.errors import Malformed, TreatyError, Untrusted
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_inclusion
@@ -51,7 +51,10 @@ def open_head(bundle: Bundle, keys: LogKeys) -> tuple[SignedCheckpoint, Genesis]
     if not isinstance(genesis, Genesis) or genesis.origin != keys.name:
         raise no_genesis(keys)
     # Opened again, because these keys are known only after their leaves are proved.
-    proven = proven_keys((leaf.index, leaf.leaf) for leaf in bundle.leaves)
+    try:
+        proven = proven_keys((leaf.index, leaf.leaf) for leaf in bundle.leaves)
+    except Malformed as error:
+        raise no_genesis(keys) from error
     checkpoint = follow(keys, proven, head.size).open(bundle.checkpoint)
     # The log's own signature has no time (C2SP tlog-checkpoint), so without the clock an old state could pass for the present
     # one.

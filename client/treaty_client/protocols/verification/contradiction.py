@@ -123,7 +123,6 @@ class Contradiction:
             for one, other in combinations((*self.seen, *self.shown), 2)
         )
 
-
     def _open(self, note: bytes) -> SignedCheckpoint:
         # By any of them: who signs two histories is refuted, whichever key it was.
         signers = signers_of(note)
@@ -142,9 +141,7 @@ class LeftOut(VerificationFailed):
         self.contradiction = contradiction
 
 
-def contradiction_error(
-    answer: RegistryAnswer, missing: Sequence[SeenLeaf], own: Iterable[SeenLeaf], key: LogKeys
-) -> LeftOut:
+def contradiction_error(answer: RegistryAnswer, missing: Sequence[SeenLeaf], own: Iterable[SeenLeaf], key: LogKeys) -> LeftOut:
     """Return the error for an answer that lacks leaves that were proved before.
 
     `missing`: the leaves, at least one. `own`: the leaves of the answer. `key`: of the log. The code is `memory.behind`, without
