@@ -1,7 +1,8 @@
 """Define the bodies of statements: one struct per type, in the order in which they first occur in a log.
 
 `statement.KINDS` maps a statement's `type` to its struct; that of `rotation` is in its own module. Unknown fields are refused; an
-absent optional field is left out, never null. Bodies hold identifiers, digests, keys, enumerations and numbers; free text and bytes are blobs, named by digest and size.
+absent optional field is left out, never null. Bodies hold identifiers, digests, keys, enumerations and numbers; free text and
+bytes are blobs, named by digest and size.
 `check` tests a field beyond its type; `admit` tests it against the log.
 
 Specification: `docs/specification/statements.md`.

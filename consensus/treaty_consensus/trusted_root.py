@@ -38,6 +38,12 @@ def with_log_keys(root: bytes, keys: LogKeys) -> bytes:
     return canonical.dumps({**value, "tlogs": [first, *later]})
 
 
+def without_rotations(root: bytes) -> bytes:
+    """Return the bytes that the genesis pins, of a trusted root with later keys of the log. Raises as `with_log_keys`."""
+    value = canonical.loads(root, limit=MAX_TRUSTED_ROOT, name="trusted root")
+    return canonical.dumps({**value, "tlogs": value["tlogs"][:1]})
+
+
 def log_id(key: VerifierKey) -> bytes:
     """Return the log's id in Rekor v2: the untruncated C2SP signed-note key id of its Ed25519 key, 32 bytes."""
     # C2SP signed-note: name, newline, type 0x01, key. A note truncates it to four bytes, Rekor v2 does not.

@@ -7,8 +7,8 @@
     DATA/keys/next/           during a rotation: log.key, clock.key or both, the next ones (`operator.rotations`)
     DATA/keys/retired/        log-HEX.key, clock-HEX.key: those before a rotation; HEX = their key id
 
-The keys are made once, together: the complete directory appears in one step. All files are 0600, the directory is 0700. Which keys
-sign is written in the log, and not in these files.
+The keys are made once, together: the complete directory appears in one step. All files are 0600, the directory is 0700. The log
+says which keys sign, and not these files.
 """
 
 from __future__ import annotations

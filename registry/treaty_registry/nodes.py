@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from treaty_client.network.hosts import Network
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.log.note import SignerKey, VerifierKey
+from treaty_consensus.log.checkpoint import LogKeys
 
 from .log.entry import BlobReader, Entry
 from .log.forwarding import PATIENCE, Forwarding
@@ -35,8 +35,8 @@ class Nodes:
         lead: Callable[[], Awaitable[None]],
         learned: Callable[[Sequence[Entry] | None], Awaitable[None]],
     ) -> None:
-        """`url`: where the others reach this one. `keys`: those of the log. `secret`: a secret of all nodes. `lead`, `learned`: see
-        `Node`."""
+        """`url`: where the others reach this one. `keys`: those of the log. `secret`: one of all nodes. `lead`, `learned`: as
+        for `Node`."""
         self._leader = leader
         self._http = network.client(timeout=PATIENCE)
         self._node = Node(

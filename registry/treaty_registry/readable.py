@@ -36,8 +36,8 @@ class ReadableLog(ABC):
     """A log with its catalogue. Every method may be called concurrently; they raise `Unavailable` when PostgreSQL is silent.
 
     `base_url`: the URL at which clients reach the registry; pages and the trust configuration name it. `operator`: the DID that
-    the genesis names. `trusted_root`: the bytes that it pins, with the log's first key. `changes`: the changes of the newest leaves, for caches; replaced
-    when the record is interrupted. `disks`: those that writes need.
+    the genesis names. `trusted_root`: the bytes that it pins, with the log's first key. `changes`: the changes of the newest
+    leaves, for caches; replaced when the record is interrupted. `disks`: those that writes need.
     """
 
     origin: str

@@ -17,7 +17,7 @@ from pages_read import Page, everybody_reports, read
 from registries import TOPIC, Publication, Web, ballot, publication
 from signers import ORIGIN, Signer, domain_signer, signed
 
-from treaty_consensus import canonical, kinds
+from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.statement import Statement
 from treaty_registry.app import create_app
@@ -182,7 +182,7 @@ CASES: dict[str, Callable[[Scene], Awaitable[list[tuple[str, Callable[[Page], bo
 
 def test_each_kind_of_statement_is_here() -> None:
     # The genesis is older than every page. The page of an unknown agent is a refusal, which is never kept.
-    assert set(CASES) == set(kinds.KINDS) - {"genesis", "identity"}
+    assert set(CASES) == set(statement.KINDS) - {"genesis", "identity"}
 
 
 @pytest.mark.parametrize("kind", CASES)

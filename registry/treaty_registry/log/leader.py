@@ -54,8 +54,8 @@ class Leader:
         clock: LogClock,
     ) -> None:
         """`lead(patience)`: return a connection that holds the leader's lock, after waiting at most `patience` seconds. `apply`:
-        run the projections in the transaction of each commit. `keys`: those of the log, as known at the start. `signer_for`: return
-        the signer for keys of the log and a time, or raise `Untrusted` if this process does not hold them."""
+        run the projections in the transaction of each commit. `keys`: those of the log, as known at the start. `signer_for`:
+        return the signer for keys of the log and a time, or raise `Untrusted` if this process does not hold them."""
         self._lead = lead
         self._apply = apply
         self.fence = fence

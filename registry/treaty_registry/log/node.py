@@ -58,7 +58,7 @@ class Node:
         lead: Callable[[], Awaitable[None]],
         learned: Callable[[Sequence[Entry] | None], Awaitable[None]],
     ) -> None:
-        """`url`: where the others reach this one. `keys`: those of the log, as this node knows them. `lead`: try to take the lead, or raise.
+        """`url`: where the others reach this one. `keys`: those of the log. `lead`: try to take the lead, or raise.
         `learned`: called with the entries of each new head before it is served, or with None when they are unknown."""
         self._url = url
         self._database = database

@@ -15,9 +15,8 @@ import structlog
 
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.kinds import Ballot, Body, Report
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.equivocation import Equivocation
-from treaty_consensus.log.note import VerifierKey
 
 from ..codes import RegistryLogCode
 from ..telemetry.measures import FORKS

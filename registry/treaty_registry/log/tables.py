@@ -14,6 +14,7 @@ from treaty_consensus.kinds import Withdrawal, blobs_of
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.merkle import Node, leaf_hash, node_hash
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, TreeEdge, edge_tiles, node_hash_in_tile
+from treaty_consensus.log_keys import keys_of_log
 
 from ..codes import RegistryLogCode
 from ..storage.postgres import AnyConnection, Connection, Pool
@@ -75,7 +76,7 @@ async def read_fact(connection: Connection | Pool, key: str) -> Fact | None:
     return decode(data) if data is not None else None
 
 
-async def read_keys(connection: AnyConnection) -> LogKeys | None:
+async def read_keys(connection: Connection | Pool) -> LogKeys | None:
     """Return the keys of the log as of the newest commit; None before its first leaf."""
     fact = await read_fact(connection, KEYS)
     return keys_of_log(fact) if isinstance(fact, KeysFact) else None

@@ -11,7 +11,7 @@ continues from the checkpoint in the store. Partial tiles are deleted once the f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import obstore
@@ -19,8 +19,7 @@ import structlog
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from treaty_consensus.errors import TreatyError, Untrusted
-from treaty_consensus.log.checkpoint import open_checkpoint
-from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Bundle, Tile, width_at
 
 from ..codes import RegistryLogCode

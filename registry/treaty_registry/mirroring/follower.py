@@ -73,7 +73,8 @@ class Follower:
         checker: ContentChecker,
         scratch: ReplayStore,
     ) -> None:
-        """`keys`: those that are trusted, with the rotations that this mirror has verified. `checker`: reads foreign blobs in processes with limits. `scratch`: an empty store."""
+        """`keys`: the trusted ones, with the rotations that this mirror has verified. `checker`: reads foreign blobs in processes
+        with limits. `scratch`: an empty store."""
         self._client = client
         self._directory = directory
         self._tables = tables

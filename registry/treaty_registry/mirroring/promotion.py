@@ -25,8 +25,9 @@ from treaty_client import durable
 from treaty_client.network.hosts import Network
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, NotFound, Unavailable, Untrusted
-from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import Checkpoint, LogKeys, SignedCheckpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES
+from treaty_consensus.log.tiles import TreeEdge
 from treaty_consensus.log.witness import Quorum
 
 from ..codes import RegistryMirrorCode
@@ -34,7 +35,9 @@ from ..data_directory import running_database
 from ..keys import Operator, load_operator
 from ..log.clock import SignedTime
 from ..log.fence import Fence, create_fence, read_fence
+from ..log.tables import read_keys
 from ..settings import Settings, WitnessName
+from ..storage.postgres import connect, migrate
 from .directory import MirrorDirectory
 from .tables import MirrorTables
 
@@ -69,49 +72,74 @@ async def promote(settings: Settings, keys: Path, evidence: Completeness, networ
                 RegistryMirrorCode.DIRECTORY, f"{settings.data} is no mirror.", fix="Name the data directory of a mirror: --data"
             )
         operator = await asyncio.to_thread(load_operator, keys)
-        if operator.log_key.verifier != mark[0].key:
-            raise Conflict(RegistryMirrorCode.KEYS, f"{keys} has the keys of {operator.origin}, not of the mirrored log.")
+        if operator.origin != mark[0].origin:
+            raise _other_keys(keys, operator)
         if directory.proofs():
             raise Untrusted(
                 RegistryMirrorCode.STOPPED,
                 f"{directory.proofs()[0]} proves that this log signed two histories. It cannot be continued.",
                 fix="Begin a new log under a new name.",
             )
-        head = await _stored(settings, directory, operator)
-        await _check_newest(head.checkpoint, evidence, operator, network)
+        log_keys, edge = await _stored(settings)
+        held = {key.verifier for key in (operator.log_key, operator.clock_key, *operator.next)}
+        if not {log_keys.newest.log, log_keys.newest.clock} <= held:
+            raise _other_keys(keys, operator)
+        head = _newest(directory, log_keys, edge)
+        await _check_newest(head.checkpoint, evidence, log_keys, network)
         await asyncio.to_thread(_sign_here, settings, keys, head)
         directory.release()
         return Promoted(operator.origin, head.checkpoint.size, head.checkpoint.root)
 
 
-async def _stored(settings: Settings, directory: MirrorDirectory, operator: Operator) -> SignedCheckpoint:
-    """Return the newest checkpoint, all of whose leaves are in the tables. Raises `Conflict` when there are others."""
+def _other_keys(keys: Path, operator: Operator) -> Conflict:
+    return Conflict(
+        RegistryMirrorCode.KEYS,
+        f"{keys} has not the newest keys of the mirrored log, but keys of {operator.origin}.",
+        fix="Bring DATA/keys from the newest backup; after a rotation it has the new keys.",
+    )
+
+
+async def _stored(settings: Settings) -> tuple[LogKeys, TreeEdge]:
+    """Return the keys that the verified leaves name, and the edge of their tree."""
     async with running_database(settings) as database:
         tables = MirrorTables(database)
         await tables.connect()
         edge = tables.edge
         tables.close()
-    shown = directory.shown(operator.log_key.verifier, edge.size)
-    copied = directory.copied(operator.log_key.verifier)
+        async with connect(database) as connection:
+            await migrate(connection)
+            keys = await read_keys(connection)
+    if keys is None:
+        raise _unfinished()
+    return keys, edge
+
+
+def _newest(directory: MirrorDirectory, keys: LogKeys, edge: TreeEdge) -> SignedCheckpoint:
+    """Return the newest checkpoint, all of whose leaves are in the tables. Raises `Conflict` when there are others."""
+    shown, copied = directory.shown(keys, edge.size), directory.copied(keys)
     if (
         shown is None
         or (shown.checkpoint.size, shown.checkpoint.root) != (edge.size, edge.root())
         or (copied is not None and copied.checkpoint.size > edge.size)
     ):
-        raise Conflict(
-            RegistryMirrorCode.UNFINISHED,
-            "The mirror has leaves that are not verified and stored yet.",
-            fix="Start it, wait until it says that it is at the newest copied leaf, and stop it: treaty-registry mirror",
-        )
-    return open_checkpoint(shown.note, operator.log_key.verifier, operator.clock_key.verifier)
+        raise _unfinished()
+    return keys.open(shown.note)
 
 
-async def _check_newest(head: Checkpoint, evidence: Completeness, operator: Operator, network: Network) -> None:
+def _unfinished() -> Conflict:
+    return Conflict(
+        RegistryMirrorCode.UNFINISHED,
+        "The mirror has leaves that are not verified and stored yet.",
+        fix="Start it, wait until it says that it is at the newest copied leaf, and stop it: treaty-registry mirror",
+    )
+
+
+async def _check_newest(head: Checkpoint, evidence: Completeness, keys: LogKeys, network: Network) -> None:
     known: list[tuple[str, Checkpoint]] = []
     if evidence.record is not None:
-        known.append((str(evidence.record), read_fence(evidence.record, operator.origin)))
+        known.append((str(evidence.record), read_fence(evidence.record, keys.name)))
     for witness in evidence.witnesses:
-        found = await _cosigned(witness, operator, network)
+        found = await _cosigned(witness, keys, network)
         if found is not None:
             known.append((witness.key.name, found))
     for where, signed in known:
@@ -131,9 +159,9 @@ async def _check_newest(head: Checkpoint, evidence: Completeness, operator: Oper
         )
 
 
-async def _cosigned(witness: WitnessName, operator: Operator, network: Network) -> Checkpoint | None:
+async def _cosigned(witness: WitnessName, keys: LogKeys, network: Network) -> Checkpoint | None:
     """Return the newest head that a witness has cosigned of the log; None when it knows none."""
-    url = f"{witness.url}/{hex_digest(operator.origin.encode())}/checkpoint"
+    url = f"{witness.url}/{hex_digest(keys.name.encode())}/checkpoint"
     async with network.client() as client:
         try:
             reply = await client.exchange(client.build_request("GET", url), limit=MAX_NOTE_BYTES)
@@ -145,7 +173,7 @@ async def _cosigned(witness: WitnessName, operator: Operator, network: Network) 
         return None
     if reply.status != httpx.codes.OK:
         raise Unavailable(RegistryMirrorCode.UNPROVED, f"The witness {witness.key.name} answers with status {reply.status}.")
-    signed = open_checkpoint(reply.body, operator.log_key.verifier)
+    signed = keys.open_by_any(reply.body)
     Quorum((witness.key,), 1).check(reply.body, signed.checkpoint)
     return signed.checkpoint
 

@@ -9,7 +9,6 @@ a logged one signs from whichever folder it is in. Each step can be repeated.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import tempfile
@@ -143,7 +142,7 @@ class Rotations:
         # The copy first. A crash in between leaves the old key in both places.
         if not kept.exists():
             durable.create(kept, place.read_bytes(), mode=0o600)
-        os.replace(self._directory / NEXT / f"{role}.key", place)
+        (self._directory / NEXT / f"{role}.key").replace(place)
         return kept
 
 
