@@ -317,9 +317,8 @@ class LogView(msgspec.Struct, frozen=True):
     """The log's name, keys and size.
 
     `key`, `clock_key`: the newest C2SP verifier keys. `rotations`: the leaves that changed them. `parameters`: the statement in
-    `key`, `clock_key`: the newest C2SP verifier keys. `rotations`: the leaves that changed them. `parameters`: the statement in
-    force. `announced`: the statement that holds from the next epoch on. `opened`: when the open epoch started, Unix seconds. `closes`: when it is due to close, or null where the
-    operator closes epochs.
+    force. `announced`: the statement that holds from the next epoch on. `opened`: when the open epoch started, Unix seconds.
+    `closes`: when it is due to close, or null where the operator closes epochs.
     """
 
     origin: str

@@ -102,8 +102,8 @@ class Forwarding:
         found: Callable[[], Leadership | None],
         adopt: Callable[[bytes], Awaitable[None]],
     ) -> None:
-        """`keys`: those of the log, as this node knows them. `secret`: the seed of the newest one. `found`: who leads, as far as this
-        node knows. `adopt`: serve the head of a note, if it is newer."""
+        """`keys`: those of the log, as this node knows them. `secret`: the seed of the newest one. `found`: who leads, as far as
+        this node knows. `adopt`: serve the head of a note, if it is newer."""
         self._secret = secret
         self._keys = keys
         self._http = http

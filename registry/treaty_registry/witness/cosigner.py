@@ -48,8 +48,8 @@ class Cosigner:
         clock: Callable[[], float],
         also: Sequence[SignerKey] = (),
     ) -> None:
-        """`logs`: the keys of the witnessed logs; several of a log that rotates its key, the oldest first. `clock`: POSIX seconds.
-        `also`: more keys of this witness, which cosign everything too.
+        """`logs`: the keys of the witnessed logs; several of a log that rotates its key, the oldest first. `clock`: POSIX
+        seconds. `also`: more keys of this witness, which cosign everything too.
 
         Raises `Malformed` on keys that are not log keys, and as `Store.latest`.
         """
