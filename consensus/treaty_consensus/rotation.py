@@ -3,7 +3,7 @@
 Until `until` the keys before them sign too, so that a reader who pinned an old key still verifies every checkpoint, finds the
 rotation in the log, and pins the new key. `proof` is a signed note of this text, by each key that comes and each that goes:
 
-    treaty key rotation v1 LF
+    treaty-rotation/v1 LF
     registry.example+7fb3a1c2+AX… LF                      the log's key before, then its clock's
     registry.example/clock+91d2c0aa+BG… LF
     registry.example+1c9d04e7+AQ… LF                      the log's key from now on, then its clock's
@@ -66,7 +66,7 @@ class Rotation(Body, frozen=True):
 
 def rotation_text(before: KeyTerm, log: VerifierKey, clock: VerifierKey, until: int) -> str:
     """Return the text that the keys sign. `before`: the term that ends. `log`, `clock`: the keys of the new term."""
-    lines = ("treaty key rotation v1", before.log, before.clock, log, clock, until)
+    lines = ("treaty-rotation/v1", before.log, before.clock, log, clock, until)
     return "".join(f"{line}\n" for line in lines)
 
 

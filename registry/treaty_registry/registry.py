@@ -134,12 +134,12 @@ class Registry(ReadableLog):
         self.disks = [*rooms, *filter(None, [self.blobs.room])]
         self._readiness = Readiness(self.leader, clock, self.disks, pool, self.nodes)
         self.accept_clock = clock.accept
-        self._tiles = TileStore(settings.tiles, lambda: self.keys, self.leader, self.reader) if settings.tiles else None
-        self.witnesses = WitnessClient(settings.witnesses, network_of(settings), self.leader, self.reader)
         self._add_writers(settings, operator)
 
     def _add_writers(self, settings: Settings, operator: Operator) -> None:
         """Add the parts that write, which stand on the ones that read."""
+        self._tiles = TileStore(settings.tiles, lambda: self.keys, self.leader, self.reader) if settings.tiles else None
+        self.witnesses = WitnessClient(settings.witnesses, network_of(settings), self.leader, self.reader)
         self.sequencer = Sequencer(
             self.leader,
             self.blobs,
