@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from treaty_consensus.log.witness import AddCheckpoint
 from treaty_consensus.trusted_root import without_rotations
 from treaty_registry.app import create_app
 from treaty_registry.keys import load_operator
+from treaty_registry.log.checkpoints import CheckpointSigner
 from treaty_registry.mirroring.mirrored_log import MirroredLog
 from treaty_registry.operator.backup import back_up
 from treaty_registry.operator.rotations import ROLES, prepare
@@ -219,6 +220,59 @@ async def test_a_node_with_the_old_keys_alone_signs_nothing(place: Place, tmp_pa
     shutil.copytree(place.keys / "next", tmp_path / "other" / "keys" / "next")
     async with place.open(tmp_path / "other") as registry:
         assert registry.head.size == size and signers_of(registry.head.note) == signers_of(note)
+
+
+class _Crash(BaseException):
+    """The end of a process."""
+
+
+async def test_a_crash_between_commit_and_signature_leaves_a_log_that_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise _Crash
+
+    async with place.open() as registry:
+        size = registry.head.size
+        prepare(place.keys, [*ROLES])
+        monkeypatch.setattr(CheckpointSigner, "sign", crash)
+        rotating = asyncio.create_task(registry.rotate(OVERLAP))
+        (worker,) = [task for task in asyncio.all_tasks() if task.get_name() == "sequencer"]
+        await asyncio.wait([worker])
+        assert isinstance(worker.exception(), _Crash)
+        rotating.cancel()
+        monkeypatch.undo()
+    async with place.open() as registry:
+        assert registry.head.size == size + 1 and len(signers_of(registry.head.note)) == 4
+        assert (await registry.rotate(OVERLAP)).index == size, "the repeated command finds it done"
+        await moved(registry, 1)
+
+
+async def test_a_node_that_follows_learns_the_keys_and_signs_with_them(place: Place, tmp_path: Path) -> None:
+    async with place.open():
+        """The log begins."""
+    shutil.copytree(place.data, tmp_path / "other", ignore=shutil.ignore_patterns("run"))
+
+    def node(data: Path, number: int) -> Any:
+        settings = settings_for(data, place.database)
+        shared = {"head": f"file://{place.data}/head", "blobs": f"file://{tmp_path}/blobs", "node": f"http://127.0.0.1:{number}"}
+        return Registry.open(replace(settings, **shared), clock=place.time.clock, resolve=place.web.resolve)
+
+    async with AsyncExitStack() as first:
+        leader = await first.enter_async_context(node(place.data, 1))
+        async with node(tmp_path / "other", 2) as follower:
+            prepare(place.keys, [*ROLES])
+            await leader.rotate(OVERLAP)
+            async with asyncio.timeout(20):
+                while follower.keys != leader.keys:  # noqa: ASYNC110 (the node tells nobody)
+                    await asyncio.sleep(0.02)
+            shutil.copytree(place.keys / "next", tmp_path / "other" / "keys" / "next")
+            await first.aclose()
+            async with asyncio.timeout(20):
+                while not follower.leader.leads:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            await moved(follower, 1)
+            assert len(signers_of(follower.head.note)) == 4
 
 
 async def test_a_mirror_an_audit_and_a_watch_follow(place: Place, postgres: Postgres, tmp_path: Path) -> None:
