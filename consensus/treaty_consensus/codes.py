@@ -294,6 +294,7 @@ class SigstoreLeafCode(Code):
 
 class RotationCode(Code):
     KEYS = "rotation.keys", "The keys are not new keys of the log and its clock.", Malformed, Conflict
+    LIMIT = "rotation.limit", "The keys of the log were rotated 64 times.", Conflict
     OVERLAP = "rotation.overlap", "The keys before are not retired yet.", Conflict
     PROOF = "rotation.proof", "Not every key that comes or goes has signed the rotation.", Untrusted
     RETIRED = "rotation.retired", "The checkpoint is signed by keys that had been retired at its time.", Untrusted

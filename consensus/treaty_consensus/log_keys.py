@@ -18,6 +18,7 @@ from .log.checkpoint import KeyTerm, LogKeys
 from .log.note import VerifierKey
 from .rotation import Rotation
 
+MAX_ROTATIONS = 64  # each one is in every bundle, and a reader checks its signatures
 MAX_OVERLAP = 366 * 24 * 3600  # seconds; a key that may be stolen must not go on signing for years
 
 
@@ -43,8 +44,8 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
     `issued`: the statement's time.
     `now`: the log's clock.
 
-    Raises `Malformed` or `Conflict` (`rotation.keys`), `Conflict` (`rotation.overlap`), `Refused` (`rotation.until`) or
-    `Untrusted` (`rotation.proof`).
+    Raises `Malformed` or `Conflict` (`rotation.keys`), `Conflict` (`rotation.limit`, `rotation.overlap`), `Refused`
+    (`rotation.until`) or `Untrusted` (`rotation.proof`).
     """
     keys = keys_in(facts)
     before, after = keys.newest, (body.log, body.clock)
@@ -55,6 +56,8 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
     known = {(key.name, key.id) for term in keys.terms for key in (term.log, term.clock) if key}
     if not comes or any((key.name, key.id) in known for key in comes):
         raise Conflict(RotationCode.KEYS, "A rotation must name a key that this log has never had.")
+    if len(keys.terms) > MAX_ROTATIONS:
+        raise Conflict(RotationCode.LIMIT, f"The keys of a log are rotated at most {MAX_ROTATIONS} times.")
     # By `issued`, because a reader of a few leaves does not know everything that moved the log's clock.
     if issued < max(now, before.until):
         raise Conflict(

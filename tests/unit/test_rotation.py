@@ -13,7 +13,7 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.checkpoint import Checkpoint, KeyTerm, LogKeys, open_checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, open_note, sign
 from treaty_consensus.log.witness import AddCheckpoint
-from treaty_consensus.log_keys import MAX_OVERLAP, keys_in
+from treaty_consensus.log_keys import MAX_OVERLAP, MAX_ROTATIONS, keys_in
 from treaty_consensus.rotation import Rotation, rotation_text
 from treaty_consensus.trusted_root import with_log_keys, without_rotations
 
@@ -104,6 +104,14 @@ def test_one_rotation_at_a_time_and_no_key_comes_back(log: Log) -> None:
     assert log.refuses(rotation(SECOND, THIRD, until=UNTIL + DAY), OPERATOR, issued=UNTIL - 1) == "rotation.overlap"
     assert log.refuses(rotation(FIRST, THIRD, until=UNTIL + DAY), OPERATOR, issued=UNTIL) == "rotation.proof"
     assert log.refuses(rotation(SECOND, FIRST, until=UNTIL + DAY), OPERATOR, issued=UNTIL) == "rotation.keys"
+
+
+def test_rotations_are_bounded(log: Log) -> None:
+    first = facts.Keys(str(FIRST[0].verifier), str(FIRST[1].verifier), 0, 0)
+    others = [facts.Keys(*map(str, (keys(n)[0].verifier, keys(n)[1].verifier)), n, 0) for n in range(10, 74)]
+    log.facts[facts.KEYS] = facts.KeysFact((first, *others))
+    assert len(others) == MAX_ROTATIONS
+    assert log.refuses(rotation(keys(73), keys(74)), OPERATOR) == "rotation.limit"
 
 
 def test_bad_keys_and_times_are_refused(log: Log) -> None:

@@ -29,6 +29,7 @@ from treaty_consensus.log.merkle import (
 )
 from treaty_consensus.log.note import signers_of
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle, width_at
+from treaty_consensus.log_keys import MAX_ROTATIONS
 
 from ..codes import ClientCheckpointCode, MirrorCode, WatchCode
 from ..policy import Policy
@@ -42,8 +43,6 @@ from ..registries.trust import TrustedRegistries
 
 # A bundle has at most 16 MiB, so a round has at most 64 MiB; an honest one has some hundred KiB.
 BUNDLES = 4
-MAX_ROTATIONS = 64
-"""Rotations that are read: the registry names them, and each costs some requests."""
 
 
 class Round(NamedTuple):

@@ -32,6 +32,7 @@ from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint, open_chec
 from treaty_consensus.log.merkle import HASH_SIZE, leaf_hash, verify_inclusion
 from treaty_consensus.log.note import MAX_NOTE_BYTES, VerifierKey, signers_of
 from treaty_consensus.log.proof import MAX_PROOF_HASHES
+from treaty_consensus.log_keys import MAX_ROTATIONS
 from treaty_consensus.statement import MAX_LEAF, Statement
 
 from ...codes import ContradictionCode, MemoryCode
@@ -41,8 +42,6 @@ from .steps import Step, VerificationFailed
 
 MAX_CONTRADICTION = 4 * 1024 * 1024
 SUFFIX = ".contradiction.json"
-MAX_ROTATIONS = 64
-"""Earlier keys in a file. A reader of a file checks one signature for each note."""
 _MAX_SIDE = MAX_CONTRADICTION // 4
 """Bytes of leaves and proofs on each side. Base64 makes them a third larger."""
 
