@@ -31,7 +31,7 @@ from treaty_consensus.errors import NotFound, TreatyError, Untrusted
 from treaty_consensus.facts import keys_of
 from treaty_consensus.kinds import Body, Genesis
 from treaty_consensus.log.checkpoint import KeyTerm, LogKeys
-from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
 from treaty_consensus.statement import Verified
 
 from .codes import KeysCode, RegistryLogCode
@@ -111,8 +111,12 @@ class Operator:
 
     @cached_property
     def trusted_root(self) -> bytes:
-        """Return the Sigstore trusted root of the registry's own authority: the exact bytes that the genesis pins."""
-        return trusted_root(self.authority, origin=self.origin, log_key=self.log_key.verifier.public)
+        """Return the Sigstore trusted root of the registry's own authority: the bytes that the genesis of a new log pins."""
+        return self.trusted_root_of(self.log_key.verifier)
+
+    def trusted_root_of(self, first: VerifierKey) -> bytes:
+        """Return the exact bytes that the genesis of a log pins. `first`: the log's key in its genesis."""
+        return trusted_root(self.authority, origin=self.origin, log_key=first.public)
 
     def genesis(self) -> Genesis:
         """Return the body of leaf 0."""

@@ -86,7 +86,8 @@ class Registry(ReadableLog):
         self.base_url = settings.reached_at(operator.origin)
         self.operator: str = operator.did
         self.authority: AuthorityKeys = operator.authority
-        self.trusted_root = operator.trusted_root
+        keys = keys or operator.first_keys
+        self.trusted_root = operator.trusted_root_of(keys.terms[0].log)
         self.proxies = settings.proxies
         self.pool = pool
         self.clock: Clock = clock.now
@@ -111,7 +112,7 @@ class Registry(ReadableLog):
             lead=self._take_lead,
             apply=self._project,
             fence=fence,
-            keys=keys or operator.first_keys,
+            keys=keys,
             signer_for=self._rotations.signer,
             clock=clock,
         )

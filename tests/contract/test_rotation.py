@@ -28,7 +28,10 @@ from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
 from treaty_client.watching.tail import LogTail
+from treaty_consensus import statement
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Untrusted
+from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import signers_of
 from treaty_consensus.log.witness import AddCheckpoint
@@ -204,6 +207,8 @@ async def test_each_step_survives_a_restart_and_the_old_keys_leave_at_the_end(pl
     async with place.open() as registry:
         await moved(registry, 1)
         assert registry.keys == second and len(signers_of(registry.head.note)) == 2
+        genesis = statement.parse((await registry.leaves([0]))[0]).body
+        assert isinstance(genesis, Genesis) and hex_digest(registry.trusted_root) == genesis.trusted_root
 
 
 @pytest.mark.threat(318)
