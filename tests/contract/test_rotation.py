@@ -16,7 +16,7 @@ import pytest
 from http_api import serving
 from ports import free_port
 from postgres_server import Postgres
-from registries import Web, contents, grant, log, publication, publish, settings_for
+from registries import Web, contents, grant, log, publication, publish, refuse, settings_for
 from signers import NOW, ORIGIN, domain_signer, key_signer
 from witnesses import witness_key
 
@@ -33,8 +33,9 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import open_checkpoint
-from treaty_consensus.log.note import signers_of
+from treaty_consensus.log.note import sign, signers_of
 from treaty_consensus.log.witness import AddCheckpoint
+from treaty_consensus.rotation import Rotation, rotation_text
 from treaty_consensus.trusted_root import without_rotations
 from treaty_registry.app import create_app
 from treaty_registry.keys import load_operator
@@ -168,9 +169,9 @@ async def test_an_agent_follows_and_one_that_was_away_is_told(place: Place, tmp_
         assert f"treaty trust remove {ORIGIN}" in refused.value.fix
         assert (tmp_path / "away" / "registries.json").read_bytes() == kept
         # What people do then.
-        home = TrustedRegistries(tmp_path / "away")
-        home.remove(ORIGIN)
-        home.add(RegistryName(f"https://{ORIGIN}", registry.log_key))
+        known = TrustedRegistries(tmp_path / "away")
+        known.remove(ORIGIN)
+        known.add(RegistryName(f"https://{ORIGIN}", registry.log_key))
         async with agent(tmp_path / "away", registry, place.time) as reader:
             assert await reader.document(made.body.uri) == made.document
 
@@ -227,6 +228,22 @@ async def test_a_node_with_the_old_keys_alone_signs_nothing(place: Place, tmp_pa
         assert registry.head.size == size and signers_of(registry.head.note) == signers_of(note)
 
 
+@pytest.mark.threat(311)
+async def test_a_rotation_that_not_all_keys_signed_changes_nothing(place: Place) -> None:
+    async with place.open() as registry:
+        prepare(place.keys, [*ROLES])
+        operator, before = load_operator(place.keys), registry.keys.newest
+        log_key, clock_key = sorted(operator.next, key=lambda key: key.type)
+        text = rotation_text(before, log_key.verifier, clock_key.verifier, NOW + OVERLAP)
+        for signers in ([operator.log_key, operator.clock_key], [log_key, clock_key]):
+            proof = sign(text, signers, time=NOW).decode()
+            body = Rotation(str(log_key.verifier), str(clock_key.verifier), NOW + OVERLAP, proof)
+            refused = await refuse(registry, operator.state(body, issued=place.time.clock()).statement)
+            assert refused.code == "rotation.proof"
+        assert registry.keys.newest == before and len(signers_of(registry.head.note)) == 2
+        await registry.rotate(OVERLAP)
+
+
 class _Crash(BaseException):
     """The end of a process."""
 
@@ -260,8 +277,10 @@ async def test_a_node_that_follows_learns_the_keys_and_signs_with_them(place: Pl
 
     def node(data: Path, number: int) -> Any:
         settings = settings_for(data, place.database)
-        shared = {"head": f"file://{place.data}/head", "blobs": f"file://{tmp_path}/blobs", "node": f"http://127.0.0.1:{number}"}
-        return Registry.open(replace(settings, **shared), clock=place.time.clock, resolve=place.web.resolve)
+        shared = replace(
+            settings, head=f"file://{place.data}/head", blobs=f"file://{tmp_path}/blobs", node=f"http://127.0.0.1:{number}"
+        )
+        return Registry.open(shared, clock=place.time.clock, resolve=place.web.resolve)
 
     async with AsyncExitStack() as first:
         leader = await first.enter_async_context(node(place.data, 1))

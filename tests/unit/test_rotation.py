@@ -108,7 +108,7 @@ def test_one_rotation_at_a_time_and_no_key_comes_back(log: Log) -> None:
 
 def test_rotations_are_bounded(log: Log) -> None:
     first = facts.Keys(str(FIRST[0].verifier), str(FIRST[1].verifier), 0, 0)
-    others = [facts.Keys(*map(str, (keys(n)[0].verifier, keys(n)[1].verifier)), n, 0) for n in range(10, 74)]
+    others = [facts.Keys(str(keys(n)[0].verifier), str(keys(n)[1].verifier), n, 0) for n in range(10, 74)]
     log.facts[facts.KEYS] = facts.KeysFact((first, *others))
     assert len(others) == MAX_ROTATIONS
     assert log.refuses(rotation(keys(73), keys(74)), OPERATOR) == "rotation.limit"
