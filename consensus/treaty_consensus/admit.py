@@ -32,9 +32,10 @@ from .codes import (
     VouchCode,
     WithdrawalCode,
 )
-from .epoch import check_witnessed, next_opening
+from .epoch import check_place, check_witnessed, next_opening
 from .errors import Conflict, NotFound, Refused, Unauthorized, Unavailable
 from .facts import (
+    KEYS,
     LOG,
     BallotFact,
     Fact,
@@ -78,7 +79,9 @@ from .kinds import (
     Vouch,
     Withdrawal,
 )
+from .log_keys import genesis_keys, rotate
 from .protocol import parse_protocol_uri
+from .rotation import Rotation
 from .statement import Statement, Verified
 from .tenure import check_tenure, tenure_after
 
@@ -110,6 +113,8 @@ def reads(statement: Statement) -> set[str]:
             keys |= grant_reads(body.namespace, body.to)
         case Withdrawal():
             keys.add(needed_key(body.sha256))
+        case Rotation():
+            keys.add(KEYS)
     return keys
 
 
@@ -149,7 +154,7 @@ def check_operator(statement: Statement, operator: str) -> None:
 
     Raises `Unauthorized` (`statement.not-operator`).
     """
-    operators_own = isinstance(statement.body, Identity | Parameters | Decision | Withdrawal)
+    operators_own = isinstance(statement.body, Identity | Parameters | Decision | Withdrawal | Rotation)
     if operators_own and operator not in (did.text for did in statement.authors):
         raise Unauthorized(StatementCode.NOT_OPERATOR, f"Only the log's operator may make {statement.type} statements.")
 
@@ -188,7 +193,7 @@ def _genesis(case: _Case, body: Genesis) -> dict[str, Fact]:
         raise Conflict(GenesisCode.EXISTS, "The log already has a genesis, its leaf 0.")
     if statement.log != body.origin or [did.text for did in statement.authors] != [body.operator]:
         raise Refused(GenesisCode.OPERATOR, "A genesis must be signed by the operator and for the origin that it names.")
-    return {LOG: LogFact(body.origin, body.operator, statement.issued, 0, opened=statement.issued)}
+    return {LOG: LogFact(body.origin, body.operator, statement.issued, 0, opened=statement.issued), KEYS: genesis_keys(body)}
 
 
 def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
@@ -333,16 +338,7 @@ def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
     previous: TopicFact | None = case.find(topic_key(body.topic), TopicFact)
     if body.previous != (previous.decision if previous else None):
         raise Conflict(DecisionCode.PREVIOUS, f"`previous` is not the newest decision in {body.topic}.")
-    if log.remaining:
-        next_up = body.remaining == log.remaining - 1 and body.topic > log.closed_topic
-        follows = next_up and body.epoch == log.epoch - 1 and body.input.size == log.closed_at
-    else:
-        follows = body.epoch == log.epoch and body.input.size == case.index
-    if not follows:
-        raise Refused(
-            DecisionCode.EPOCH,
-            "The decisions of an epoch must directly follow their input, in the order of their topics.",
-        )
+    check_place(log, body, case.index)
     parameters: ParametersFact | None = case.find(parameters_key(body.parameters), ParametersFact)
     if parameters is None:
         raise Refused(DecisionCode.PARAMETERS, "The parameters of this decision are not among the given leaves.")
@@ -368,6 +364,10 @@ def _withdrawal(case: _Case, body: Withdrawal) -> dict[str, Fact]:
     return {}
 
 
+def _rotation(case: _Case, body: Rotation) -> dict[str, Fact]:
+    return rotate(case.facts, body, issued=case.statement.issued, now=case.log.time, index=case.index)
+
+
 _RULES: Mapping[type[Body], Callable[[_Case, Any], dict[str, Fact]]] = {
     Identity: _identity,
     Grant: _grant,
@@ -380,6 +380,7 @@ _RULES: Mapping[type[Body], Callable[[_Case, Any], dict[str, Fact]]] = {
     Parameters: _parameters,
     Decision: _decision,
     Withdrawal: _withdrawal,
+    Rotation: _rotation,
 }
 
 

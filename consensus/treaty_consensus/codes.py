@@ -292,6 +292,15 @@ class SigstoreLeafCode(Code):
     FORM = "sigstore-leaf.form", "The leaf is neither a certificate nor a hashedrekord.", Malformed
 
 
+class RotationCode(Code):
+    KEYS = "rotation.keys", "The keys are not new keys of the log and its clock.", Malformed, Conflict
+    LIMIT = "rotation.limit", "The keys of the log were rotated 64 times.", Conflict
+    OVERLAP = "rotation.overlap", "The keys before are not retired yet.", Conflict
+    PROOF = "rotation.proof", "Not every key that comes or goes has signed the rotation.", Untrusted
+    RETIRED = "rotation.retired", "The checkpoint is signed by keys that had been retired at its time.", Untrusted
+    UNTIL = "rotation.until", "The overlap ends before the rotation, or more than 366 days after it.", Refused
+
+
 class StatementCode(Code):
     BLOB_SIZE = "statement.blob-size", "A named blob is over the cap of its kind.", Malformed
     BODY = "statement.body", "A field is missing, unknown, of another type, null or empty.", Malformed

@@ -1,4 +1,4 @@
-"""Decide when an epoch may close and the next one opens, and check that witnesses saw the input of its decisions.
+"""Decide which decision is due, when an epoch closes and opens, and check that witnesses saw the input of its decisions.
 
 Specification: `docs/specification/statements.md`, "Admission".
 """
@@ -10,6 +10,20 @@ from .errors import Refused, TreatyError
 from .facts import LogFact, ParametersFact
 from .kinds import Decision
 from .log.checkpoint import Checkpoint
+
+
+def check_place(log: LogFact, body: Decision, index: int) -> None:
+    """Check that a decision is the next one due, and follows its input. Raises `Refused` (`decision.epoch`)."""
+    if log.remaining:
+        next_up = body.remaining == log.remaining - 1 and body.topic > log.closed_topic
+        follows = next_up and body.epoch == log.epoch - 1 and body.input.size == log.closed_at
+    else:
+        follows = body.epoch == log.epoch and body.input.size == index
+    if not follows:
+        raise Refused(
+            DecisionCode.EPOCH,
+            "The decisions of an epoch must directly follow their input, in the order of their topics.",
+        )
 
 
 def check_witnessed(log: LogFact, body: Decision, parameters: ParametersFact) -> None:

@@ -29,6 +29,7 @@ from .errors import Malformed, TooLarge, TreatyError
 from .log.merkle import leaf_hash
 from .printable import short
 from .protocol import parse_protocol_uri
+from .rotation import Rotation
 from .sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
 
 # The host of a URL of any scheme, without a user name and a port.
@@ -207,6 +208,8 @@ def _sentence(body: kinds.Body, author: str) -> str:
             return f"Epoch {epoch} is decided in {topic}: {result}."
         case kinds.Withdrawal(sha256=digest, reason=reason):
             return f"The operator no longer serves the bytes {short(digest)} ({reason})."
+        case Rotation(log_key=log_key, clock_key=clock_key):
+            return f"The operator rotates the keys of the log: {log_key} signs, and {clock_key} states the time."
         case kinds.Parameters():
             return "The operator states the constants of the elections."
     return "The log begins."

@@ -15,6 +15,7 @@ leaves of a proof. Facts are derived from leaves alone, so a replay of the log c
     parameters/ID                    → ParametersFact    the part of a parameters statement that admission needs
     needed/SHA256                    → NeededFact        a blob that is needed to recompute decisions
     topic/TOPIC                      → TopicFact         the newest decision
+    keys                             → KeysFact          the keys of the log and its clock
 """
 
 from __future__ import annotations
@@ -144,6 +145,21 @@ class TopicFact(msgspec.Struct, frozen=True, tag="topic"):
     index: int
 
 
+class Keys(msgspec.Struct, frozen=True):
+    """Hold verifier keys in text form, with the values of `log.checkpoint.KeyTerm`."""
+
+    log_key: str
+    clock_key: str
+    since: int
+    until: int
+
+
+class KeysFact(msgspec.Struct, frozen=True, tag="keys"):
+    """Hold the keys of the genesis, and of each rotation since."""
+
+    terms: tuple[Keys, ...]
+
+
 Fact: TypeAlias = (
     LogFact
     | IdentityFact
@@ -156,9 +172,11 @@ Fact: TypeAlias = (
     | NeededFact
     | ReportFact
     | TopicFact
+    | KeysFact
 )
 Facts: TypeAlias = Mapping[str, Fact]
 LOG = "log"
+KEYS = "keys"
 
 _F = TypeVar("_F", bound=msgspec.Struct)
 _decoder = msgspec.json.Decoder(Fact)

@@ -1,7 +1,8 @@
 """Define the bodies of statements: one struct per type, in the order in which they first occur in a log.
 
-`KINDS` maps a statement's `type` to its struct. Unknown fields are refused; an absent optional field is left out, never null.
-Bodies hold identifiers, digests, keys, enumerations and numbers; free text and bytes are blobs, named by digest and size.
+`statement.KINDS` maps a statement's `type` to its struct; that of `rotation` is in its own module. Unknown fields are refused; an
+absent optional field is left out, never null. Bodies hold identifiers, digests, keys, enumerations and numbers; free text and
+bytes are blobs, named by digest and size.
 `check` tests a field beyond its type; `admit` tests it against the log.
 
 Specification: `docs/specification/statements.md`.
@@ -375,13 +376,6 @@ class Withdrawal(Body, frozen=True):
 
     sha256: Digest
     reason: Literal["illegal", "personal", "malicious"]
-
-
-KINDS: dict[str, type[Body]] = {
-    kind.__name__.lower(): kind
-    for kind in (Genesis, Identity, Grant, Publish, Handler, Status, Report, Ballot, Vouch, Parameters, Decision, Withdrawal)
-}
-TYPE_OF: dict[type[Body], str] = {kind: name for name, kind in KINDS.items()}
 
 
 def blobs_of(body: Body) -> tuple[Blob, ...]:

@@ -21,13 +21,34 @@ from . import canonical, ed25519
 from .codes import StatementCode
 from .did import Did, parse_key_id
 from .errors import Malformed, Unauthorized
-from .kinds import KINDS, TYPE_OF, Body
+from .kinds import (
+    Ballot,
+    Body,
+    Decision,
+    Genesis,
+    Grant,
+    Handler,
+    Identity,
+    Parameters,
+    Publish,
+    Report,
+    Status,
+    Vouch,
+    Withdrawal,
+)
+from .rotation import Rotation
 
 PAYLOAD_TYPE = "application/vnd.treaty.statement.v1+json"
 # In base64 64,000 bytes: with signatures and names the leaf still fits `MAX_LEAF`.
 MAX_PAYLOAD = 48_000
 # A C2SP entry bundle writes the length of an entry in 16 bits.
 MAX_LEAF = 65_535
+
+
+# In the order in which they first occur in a log.
+_ALL = (Genesis, Identity, Grant, Publish, Handler, Status, Report, Ballot, Vouch, Parameters, Decision, Withdrawal, Rotation)
+KINDS: dict[str, type[Body]] = {kind.__name__.lower(): kind for kind in _ALL}
+TYPE_OF: dict[type[Body], str] = {kind: name for name, kind in KINDS.items()}
 
 
 class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +123,7 @@ class Statement:
 
     @property
     def type(self) -> str:
-        """Return the statement's type, a key of `kinds.KINDS`."""
+        """Return the statement's type, a key of `KINDS`."""
         return TYPE_OF[type(self.body)]
 
     @cached_property

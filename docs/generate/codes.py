@@ -26,6 +26,7 @@ TABLES: dict[str, list[str]] = {
         "identity",
         "parameters",
         "publish",
+        "rotation",
         "status",
         "vouch",
         "withdrawal",

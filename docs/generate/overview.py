@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from treaty_client.anp.hello_profile.states import TRANSITIONS, Event, HelloState
 from treaty_client.protocols.verification.steps import Step
-from treaty_consensus import kinds
+from treaty_consensus import kinds, statement
 from treaty_consensus.election.states import DocumentEvent, follow
 
 from . import GENERATORS
@@ -73,7 +73,7 @@ def overview_svg() -> str:
 def _story() -> Sequence[Part]:
     """The parts. Raises `KeyError` or `ValueError` when the code has no such statement, transition or step."""
     publish, handler, report, ballot, decision = (
-        kinds.TYPE_OF[kind] for kind in (kinds.Publish, kinds.Handler, kinds.Report, kinds.Ballot, kinds.Decision)
+        statement.TYPE_OF[kind] for kind in (kinds.Publish, kinds.Handler, kinds.Report, kinds.Ballot, kinds.Decision)
     )
     for event, target in ((Event.PROTOCOL_SELECTED, HelloState.AGREED), (Event.HASH_CONFIRMED, HelloState.RUNNING)):
         if TRANSITIONS[HelloState.HELLO, event].target is not target:

@@ -89,6 +89,10 @@ class KeysCode(Code):
     MISMATCH = "keys.mismatch", "The keys do not belong together.", Untrusted
     MISSING = "keys.missing", "There is no key file.", NotFound
     MODE = "keys.mode", "Other users of the machine can read a key file.", Untrusted
+    NOT_PREPARED = "keys.not-prepared", "No rotation is prepared, or none is to be ended.", NotFound
+    OVERLAP = "keys.overlap", "The old keys still sign.", Refused
+    PREPARED = "keys.prepared", "The keys of a rotation are prepared already.", Conflict
+    ROTATED = "keys.rotated", "The log was rotated to keys that are not in the data directory.", Untrusted
 
 
 class NodeCode(Code):

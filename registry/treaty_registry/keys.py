@@ -4,8 +4,11 @@
     DATA/keys/clock.key       its clock's cosignature key, the same form, named ORIGIN/clock
     DATA/keys/operator.json   the operator's did:key (`treaty_client.identity`)
     DATA/keys/authority/      the Sigstore authority's keys (`sigstore_authority.keys`)
+    DATA/keys/next/           during a rotation: log.key, clock.key or both, the next ones (`operator.rotations`)
+    DATA/keys/retired/        log-HEX.key, clock-HEX.key: those before a rotation; HEX = their key id
 
-The keys are made once, together: the complete directory appears in one step. All files are 0600, the directory is 0700.
+The keys are made once, together: the complete directory appears in one step. All files are 0600, the directory is 0700. The log
+says which keys sign, and not these files.
 """
 
 from __future__ import annotations
@@ -27,13 +30,17 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
 from treaty_consensus.facts import keys_of
 from treaty_consensus.kinds import Body, Genesis
-from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_consensus.log.checkpoint import KeyTerm, LogKeys
+from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
 from treaty_consensus.statement import Verified
 
-from .codes import KeysCode
+from .codes import KeysCode, RegistryLogCode
+from .log.checkpoints import CheckpointSigner
 from .sigstore_authority.keys import AuthorityKeys, create_keys, load_keys
 from .sigstore_authority.trust import trusted_root
 
+NEXT = "next"
+"""The folder of the next keys, below that of the keys."""
 _MAX_KEY_FILE = 4096  # bytes
 
 
@@ -54,6 +61,43 @@ class Operator:
     clock_key: SignerKey
     identity: Identity
     authority: AuthorityKeys
+    next: tuple[SignerKey, ...] = ()
+    """The keys of a rotation that is prepared, or whose old keys are not retired yet."""
+
+    @property
+    def log_keys(self) -> list[SignerKey]:
+        """Return the keys of the log that are here."""
+        return [self.log_key, *(key for key in self.next if key.type == KeyType.ED25519)]
+
+    @property
+    def first_keys(self) -> LogKeys:
+        """Return the keys in `log_key` and `clock_key`: those of a new log."""
+        return LogKeys((KeyTerm(self.log_key.verifier, self.clock_key.verifier),))
+
+    def signer(self, keys: LogKeys, now: int) -> CheckpointSigner:
+        """Return the signer of a log with these keys. Raises `Untrusted` (`keys.rotated`, `log.other`) if one is not here.
+
+        `now`: POSIX seconds. During an overlap the keys before are needed too.
+        """
+        held = {key.verifier: key for key in (self.log_key, self.clock_key, *self.next)}
+        term, before = keys.newest, keys.terms[-2:-1]
+        ended = [key for old in before for key in (old.log, old.clock) if key and key not in (term.log, term.clock)]
+        needed = [term.log, term.clock, *(ended if now < term.until else ())]
+        missing = [str(key) for key in needed if key not in held]
+        if missing and len(keys.terms) > 1 and any(past.log in held or past.clock in held for past in keys.terms):
+            raise Untrusted(
+                KeysCode.ROTATED,
+                f"The keys of {keys.name} were rotated at leaf {term.since - 1}. The data directory lacks {', '.join(missing)}.",
+                fix="Copy keys/next from the data directory where the rotation was prepared, and start again.",
+            )
+        if missing or term.clock is None:
+            raise Untrusted(
+                RegistryLogCode.OTHER,
+                "The log in this database has other keys than the ones in the data directory.",
+                fix="Start with the data directory and the database that belong together.",
+            )
+        earlier = tuple(held[key] for key in ended if key in held)
+        return CheckpointSigner(held[term.log], held[term.clock], earlier, term.until)
 
     @property
     def origin(self) -> str:
@@ -67,8 +111,12 @@ class Operator:
 
     @cached_property
     def trusted_root(self) -> bytes:
-        """Return the Sigstore trusted root of the registry's own authority: the exact bytes that the genesis pins."""
-        return trusted_root(self.authority, origin=self.origin, log_key=self.log_key.verifier.public)
+        """Return the Sigstore trusted root of the registry's own authority: the bytes that the genesis of a new log pins."""
+        return self.trusted_root_of(self.log_key.verifier)
+
+    def trusted_root_of(self, first: VerifierKey) -> bytes:
+        """Return the exact bytes that the genesis of a log pins. `first`: the log's key in its genesis."""
+        return trusted_root(self.authority, origin=self.origin, log_key=first.public)
 
     def genesis(self) -> Genesis:
         """Return the body of leaf 0."""
@@ -122,13 +170,22 @@ def load_operator(directory: Path) -> Operator:
 
     Raises `NotFound`, or `Untrusted` when other users can read a key or the parts do not fit.
     """
-    log_key, clock_key = _load_key(directory / "log.key"), _load_key(directory / "clock.key")
+    log_key, clock_key = load_key(directory / "log.key"), load_key(directory / "clock.key")
     if log_key.type != KeyType.ED25519 or clock_key.type != KeyType.COSIGNATURE or clock_key.name != f"{log_key.name}/clock":
         raise Untrusted(KeysCode.MISMATCH, f"The keys in {directory} do not belong together.")
-    return Operator(log_key, clock_key, Identity.load(directory / "operator.json"), load_keys(directory / "authority"))
+    upcoming = tuple(load_key(path) for path in sorted((directory / NEXT).glob("*.key")))
+    if any(key.name != named.name or key.type != named.type for key in upcoming for named in _of_role(key, log_key, clock_key)):
+        raise Untrusted(KeysCode.MISMATCH, f"The keys in {directory / NEXT} are not those of {log_key.name}.")
+    authority = load_keys(directory / "authority")
+    return Operator(log_key, clock_key, Identity.load(directory / "operator.json"), authority, upcoming)
 
 
-def _load_key(path: Path) -> SignerKey:
+def _of_role(key: SignerKey, log_key: SignerKey, clock_key: SignerKey) -> list[SignerKey]:
+    return [log_key if key.type == KeyType.ED25519 else clock_key]
+
+
+def load_key(path: Path) -> SignerKey:
+    """Read a key of a log or a clock. Raises `NotFound`, or `Untrusted` when others can read it or it is damaged."""
     try:
         with path.open("rb") as file:
             # The mode of the opened file: the file at the path could be replaced between two calls.

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from treaty_client.network.hosts import Network
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.log.note import SignerKey, VerifierKey
+from treaty_consensus.log.checkpoint import LogKeys
 
 from .log.entry import BlobReader, Entry
 from .log.forwarding import PATIENCE, Forwarding
@@ -29,14 +29,14 @@ class Nodes:
         pool: Pool,
         blobs: BlobReader,
         leader: Leader,
-        keys: tuple[SignerKey, VerifierKey],
+        keys: Callable[[], LogKeys],
+        secret: Callable[[LogKeys], bytes],
         network: Network,
         lead: Callable[[], Awaitable[None]],
         learned: Callable[[Sequence[Entry] | None], Awaitable[None]],
     ) -> None:
-        """`url`: where the others reach this one. `keys`: of the log, which all nodes have, and of its clock. `lead`, `learned`:
-        see `Node`."""
-        log_key, clock_key = keys
+        """`url`: where the others reach this one. `keys`: those of the log. `secret`: one of all nodes. `lead`, `learned`: as
+        for `Node`."""
         self._url = url
         self._leader = leader
         self._http = network.client(timeout=PATIENCE)
@@ -46,13 +46,13 @@ class Nodes:
             pool=pool,
             blobs=blobs,
             leader=leader,
-            keys=(log_key.verifier, clock_key),
+            keys=keys,
             lead=lead,
             learned=learned,
         )
         self._forwarding = Forwarding(
-            log_key=log_key,
-            clock_key=clock_key,
+            keys=keys,
+            secret=lambda: secret(keys()),
             http=self._http,
             leader=leader,
             found=lambda: self._node.found,

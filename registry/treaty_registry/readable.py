@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import NotFound, Refused
+from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.trusted_root import with_log_keys
 
 from .admission.content_checker import ContentChecker
 from .admission.contents import check_digests
@@ -34,14 +36,12 @@ class ReadableLog(ABC):
     """A log with its catalogue. Every method may be called concurrently; they raise `Unavailable` when PostgreSQL is silent.
 
     `base_url`: the URL at which clients reach the registry; pages and the trust configuration name it. `operator`: the DID that
-    the genesis names. `trusted_root`: the bytes that it pins. `changes`: the changes of the newest leaves, for caches; replaced
-    when the record is interrupted. `disks`: those that writes need.
+    the genesis names. `trusted_root`: the bytes that it pins, with the log's first key. `changes`: the changes of the newest
+    leaves, for caches; replaced when the record is interrupted. `disks`: those that writes need.
     """
 
     origin: str
     base_url: str
-    log_key: VerifierKey
-    clock_key: VerifierKey
     operator: str
     trusted_root: bytes
     proxies: TrustedProxies
@@ -52,6 +52,28 @@ class ReadableLog(ABC):
     reader: LogReader
     changes: Changes
     disks: Sequence[FreeSpace]
+
+    @property
+    @abstractmethod
+    def keys(self) -> LogKeys:
+        """Return the keys of the log and its clock, with those before a rotation."""
+
+    @property
+    def log_key(self) -> VerifierKey:
+        """Return the log's newest key."""
+        return self.keys.newest.log
+
+    @property
+    def clock_key(self) -> VerifierKey:
+        """Return the newest key of the log's clock."""
+        key = self.keys.newest.clock
+        assert key is not None, "the genesis names it"
+        return key
+
+    @property
+    def current_trusted_root(self) -> bytes:
+        """Return the trusted root with every key of the log, as verifiers need it now."""
+        return with_log_keys(self.trusted_root, self.keys)
 
     @property
     @abstractmethod

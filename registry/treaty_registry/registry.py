@@ -18,7 +18,8 @@ from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable
 from treaty_consensus.kinds import Decision, Identity, Parameters
-from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.checkpoint import LogKeys
+from treaty_consensus.rotation import Rotation
 from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
 from treaty_consensus.statement import Verified
 
@@ -32,7 +33,7 @@ from .codes import RegistryIdentityCode
 from .data_directory import open_operator, open_record, running_database
 from .keys import Operator, Testimony
 from .log.changes import Changes
-from .log.checkpoints import RENEWAL, CheckpointSigner, Head
+from .log.checkpoints import RENEWAL, Head
 from .log.clock import Clock, LogClock, ReadUptime, machine_clock, machine_uptime
 from .log.entry import Entry, Logged
 from .log.fence import HeadRecord
@@ -41,6 +42,7 @@ from .log.proposals import Proposal
 from .log.reader import LogReader
 from .log.seen_checkpoints import SeenCheckpoints
 from .log.sequencer import Sequencer
+from .log.tables import read_keys
 from .log.tile_store import TileStore
 from .log.witnesses import WitnessClient
 from .nodes import Nodes
@@ -48,6 +50,7 @@ from .operator.announcements import Announcements
 from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
 from .operator.parameters import Draft, read_draft
+from .operator.rotations import Rotated, Rotations
 from .operator.schedule import Schedule, Timetable, read_timetable
 from .outbound import Resolve, guarded, network_of
 from .readable import ReadableLog
@@ -77,14 +80,14 @@ class Registry(ReadableLog):
         database: str,
         clock: LogClock,
         resolve: Resolve,
+        keys: LogKeys | None,
     ) -> None:
         self.origin = operator.origin
         self.base_url = settings.reached_at(operator.origin)
-        self.log_key: VerifierKey = operator.log_key.verifier
-        self.clock_key: VerifierKey = operator.clock_key.verifier
         self.operator: str = operator.did
         self.authority: AuthorityKeys = operator.authority
-        self.trusted_root = operator.trusted_root
+        keys = keys or operator.first_keys
+        self.trusted_root = operator.trusted_root_of(keys.terms[0].log)
         self.proxies = settings.proxies
         self.pool = pool
         self.clock: Clock = clock.now
@@ -104,8 +107,15 @@ class Registry(ReadableLog):
         )
         self.changes = Changes()
         """The changes of the leaves that this process has seen since the last take-over. Replaced at each one."""
-        signer = CheckpointSigner(operator.log_key, operator.clock_key)
-        self.leader = Leader(lead=self._take_lead, apply=self._project, fence=fence, signer=signer, clock=clock)
+        self._rotations = Rotations(settings.keys, operator)
+        self.leader = Leader(
+            lead=self._take_lead,
+            apply=self._project,
+            fence=fence,
+            keys=keys,
+            signer_for=self._rotations.signer,
+            clock=clock,
+        )
         self.nodes: Nodes | None = None
         """The other nodes of this registry; None for the only process."""
         if settings.node is not None:
@@ -115,7 +125,8 @@ class Registry(ReadableLog):
                 pool=pool,
                 blobs=self.blobs,
                 leader=self.leader,
-                keys=(operator.log_key, self.clock_key),
+                keys=lambda: self.keys,
+                secret=self._rotations.secret,
                 network=network_of(settings),
                 lead=lambda: self.sequencer.lead(),  # noqa: PLW0108 (made below)
                 learned=self._learn,
@@ -124,12 +135,12 @@ class Registry(ReadableLog):
         self.disks = [*rooms, *filter(None, [self.blobs.room])]
         self._readiness = Readiness(self.leader, clock, self.disks, pool, self.nodes)
         self.accept_clock = clock.accept
-        self._tiles = TileStore(settings.tiles, self.log_key, self.leader, self.reader) if settings.tiles else None
-        self.witnesses = WitnessClient(settings.witnesses, network_of(settings), self.leader, self.reader)
         self._add_writers(settings, operator)
 
     def _add_writers(self, settings: Settings, operator: Operator) -> None:
         """Add the parts that write, which stand on the ones that read."""
+        self._tiles = TileStore(settings.tiles, lambda: self.keys, self.leader, self.reader) if settings.tiles else None
+        self.witnesses = WitnessClient(settings.witnesses, network_of(settings), self.leader, self.reader)
         self.sequencer = Sequencer(
             self.leader,
             self.blobs,
@@ -144,7 +155,7 @@ class Registry(ReadableLog):
             operator=operator.did,
             quotas=settings.quotas,
             identities=self._identities,
-            seen_checkpoints=SeenCheckpoints(self.log_key, self.reader, lambda: self.head),
+            seen_checkpoints=SeenCheckpoints(lambda: self.keys, self.reader, lambda: self.head),
             uploads=self.uploads,
             suffixes=self._suffixes,
             sequencer=self.sequencer,
@@ -199,7 +210,9 @@ class Registry(ReadableLog):
             # The head of an empty log is shown to no one. Its time must not keep a new log from starting once a wrong clock is
             # right: no process would run that could accept the clock.
             log_clock = LogClock(clock, uptime, fence.signed if fence.record.size else None)
-            registry = cls(settings, operator, fence, pool, database, log_clock, resolve or guarded(settings))
+            # Without a rotation since, the keys are those in the files; another process may have rotated them.
+            keys = await read_keys(pool)
+            registry = cls(settings, operator, fence, pool, database, log_clock, resolve or guarded(settings), keys)
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
             for part in (registry._readiness, registry.intake, registry.witnesses, registry.nodes):
@@ -217,6 +230,29 @@ class Registry(ReadableLog):
             for work in (sweep(registry.uploads, registry._tokens), registry.schedule.run(), registry.witnesses.run(), *others):
                 stack.callback(asyncio.create_task(work).cancel)
             yield registry
+
+    @property
+    def keys(self) -> LogKeys:
+        """Return the keys of the log and its clock, with those before a rotation."""
+        return self.leader.keys
+
+    async def rotate(self, overlap: int) -> Rotated:
+        """Log the prepared rotation. `overlap`: seconds for which the keys before sign too. Raises as `Rotations.draft`."""
+        verified = await asyncio.to_thread(self._rotations.draft, self.keys, self.clock(), overlap)
+        if verified is not None:
+            await self._log_own(verified)
+        # On a node that follows the leaf is known as soon as its head is.
+        await self._learn_keys()
+        return self._rotations.described(self.keys)
+
+    async def retire_keys(self) -> list[str]:
+        """Move the keys before a rotation out of use; return their files. Raises as `Rotations.retire`."""
+        return await asyncio.to_thread(self._rotations.retire, self.keys, self.clock())
+
+    async def _learn_keys(self) -> None:
+        keys = await read_keys(self.pool)
+        if keys is not None and not self.leader.leads:
+            self.leader.keys = keys
 
     @property
     def head(self) -> Head:
@@ -342,6 +378,8 @@ class Registry(ReadableLog):
             self.changes.record(entries)
         if entries is None or any(isinstance(body, Identity) for body in bodies):
             self._identities.forget()
+        if entries is None or any(isinstance(body, Rotation) for body in bodies):
+            await self._learn_keys()
         # At a start nothing is served yet, and `open` reads them itself.
         if self.leader.head and (entries is None or any(isinstance(body, Decision | Parameters) for body in bodies)):
             await self.intake.refresh()

@@ -94,4 +94,6 @@ def _commands(registry: Registry) -> dict[str, Command]:
         "rebuild": registry.rebuild,
         "parameters": registry.parameters_status,
         "announce": announce,
+        "rotate": registry.rotate,
+        "retire-keys": registry.retire_keys,
     }

@@ -48,6 +48,7 @@ RUN = {
     ("docs/guides/handoff.md", "python"): (6, "unit/test_guide_handoff.py"),
     ("docs/guides/middleware.md", "python"): (6, "unit/test_guide_middleware.py"),
     ("docs/guides/negotiation.md", "python"): (7, "unit/test_guide_negotiation.py"),
+    ("docs/guides/operating.md", "sh"): (3, "unit/test_guide_operating.py"),
     ("docs/guides/profiles.md", "python"): (2, "unit/test_guide_profiles.py"),
     ("docs/guides/profiles.md", "toml"): (1, "unit/test_guide_profiles.py"),
     ("docs/guides/serving-a-registry.md", "sh"): (1, "unit/test_guide_registry.py"),

@@ -27,6 +27,7 @@ from treaty_consensus import statement
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
+from treaty_registry.operator.rotations import ROLES, prepare
 from treaty_registry.registry import Registry
 
 JSON = {"Content-Type": "application/json"}
@@ -64,6 +65,27 @@ async def test_a_did_signs_through_the_registry(tmp_path: Path, database: str, w
         leaves = await registry.leaves(range(size, registry.head.size))
         logged = [parse_sigstore_leaf(leaf) for _, leaf in sorted(leaves.items()) if b'"payload"' not in leaf]
         assert [type(leaf) for leaf in logged] == [CertificateLeaf, RekordLeaf]
+
+
+@pytest.mark.parametrize("overlap", [3600, 0], ids=["during the overlap", "after it"])
+async def test_a_did_signs_after_a_rotation_of_the_log_key(
+    tmp_path: Path, database: str, web: Web, alice: Signer, overlap: int
+) -> None:
+    async with _served(tmp_path, database, web) as (api, registry):
+
+        async def attested() -> bytes:
+            config = (await api.get("/trust-config.json")).content
+            return await asyncio.to_thread(
+                attest, BINDING, "echo.whl", trust_config=config, token=lambda digest: _token(alice, digest)
+            )
+
+        before = await attested()
+        prepare(tmp_path / "registry" / "keys", [*ROLES])
+        await registry.rotate(overlap)
+        root = (await api.get("/sigstore/trusted-root.json")).content
+        trust = [Trust.registry(root, origin=ORIGIN, publisher=alice.did)]
+        for bundle in (before, await attested()):
+            verify_attestation(bundle, BINDING, publisher=alice.did, trust=trust)
 
 
 async def test_what_the_services_refuse_logs_nothing(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:

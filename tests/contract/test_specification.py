@@ -307,8 +307,8 @@ def test_every_kind_is_specified_with_its_fields() -> None:
     for part in listing.strip().split("\n\n"):
         heading, *lines = part.splitlines()
         found[heading.split()[0]] = {name for line in lines for name in field_names(line)}
-    assert list(found) == list(kinds.KINDS)
-    for name, kind in kinds.KINDS.items():
+    assert list(found) == list(statement.KINDS)
+    for name, kind in statement.KINDS.items():
         assert {field.encode_name for field in msgspec.structs.fields(kind)} == found[name], name
 
 

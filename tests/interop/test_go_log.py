@@ -17,6 +17,7 @@ from signers import NOW, ORIGIN, domain_signer, key_signer
 from treaty_consensus import statement
 from treaty_consensus.kinds import Decision
 from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_registry.operator.rotations import ROLES, prepare
 from treaty_registry.registry import Registry
 
 pytestmark = needs_go("x/mod/sumdb, transparency-dev/formats, Tessera's fsck and mirror, against the log")
@@ -90,3 +91,12 @@ async def test_a_receipt_is_a_tlog_proof(served: Served, go_log: Path, tmp_path:
     assert "note" in other
     (tmp_path / "leaf").write_bytes(leaf + b" ")
     assert "root" in await refusal(go_log / "log", "receipt", served.key, registry.clock_key, *files)
+
+
+async def test_a_client_with_one_key_verifies_during_a_rotation(registry: Registry, go_log: Path, tmp_path: Path) -> None:
+    old = str(registry.log_key)
+    prepare(tmp_path / "registry" / "keys", [*ROLES])
+    await registry.rotate(3600)
+    async with serving(registry, free_port()) as url:
+        for key in (old, str(registry.log_key)):
+            assert await result(go_log / "log", "tlog", url, key) == {"size": 3, "records": 3}

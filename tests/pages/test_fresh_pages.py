@@ -17,12 +17,13 @@ from pages_read import Page, everybody_reports, read
 from registries import TOPIC, Publication, Web, ballot, publication
 from signers import ORIGIN, Signer, domain_signer, signed
 
-from treaty_consensus import canonical, kinds
+from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.statement import Statement
 from treaty_registry.app import create_app
 from treaty_registry.keys import load_operator
 from treaty_registry.operator.parameters import Draft
+from treaty_registry.operator.rotations import ROLES, prepare
 from treaty_registry.registry import Registry
 from treaty_registry.serving.cache import ResponseCache
 from treaty_registry.serving.representation import Representation
@@ -166,6 +167,12 @@ async def logs_withdrawal(scene: Scene) -> list[tuple[str, Callable[[Page], bool
     return [(scene.path, lambda page: "The document was withdrawn." in page.text)]
 
 
+async def logs_rotation(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
+    _, clock = prepare(scene.keys, [*ROLES])
+    await scene.registry.rotate(0)
+    return [("/log", lambda page: clock in page.text)]
+
+
 CASES: dict[str, Callable[[Scene], Awaitable[list[tuple[str, Callable[[Page], bool]]]]]] = {
     "publish": logs_publish,
     "handler": logs_handler,
@@ -177,12 +184,13 @@ CASES: dict[str, Callable[[Scene], Awaitable[list[tuple[str, Callable[[Page], bo
     "decision": logs_decision,
     "parameters": logs_parameters,
     "withdrawal": logs_withdrawal,
+    "rotation": logs_rotation,
 }
 
 
 def test_each_kind_of_statement_is_here() -> None:
     # The genesis is older than every page. The page of an unknown agent is a refusal, which is never kept.
-    assert set(CASES) == set(kinds.KINDS) - {"genesis", "identity"}
+    assert set(CASES) == set(statement.KINDS) - {"genesis", "identity"}
 
 
 @pytest.mark.parametrize("kind", CASES)

@@ -11,6 +11,7 @@ from signers import NOW, ORIGIN, Signer
 
 from treaty_consensus import kinds
 from treaty_consensus.canonical import b64encode
+from treaty_consensus.log.checkpoint import KeyTerm, LogKeys
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.sigstore_leaf import RekordLeaf
@@ -104,7 +105,7 @@ def test_the_signatures_of_a_checkpoint_are_named() -> None:
     names = (ORIGIN, KeyType.ED25519), (f"{ORIGIN}/clock", KeyType.COSIGNATURE), ("witness.example/w1", KeyType.COSIGNATURE)
     keys = [SignerKey(name, kind, bytes([place]) * 32) for place, (name, kind) in enumerate(names)]
     note = sign(f"{ORIGIN}\n1\nAAAA\n", [*keys, SignerKey(ORIGIN, KeyType.ED25519, bytes([9]) * 32)], time=NOW)
-    lines = signature_lines(note, str(keys[0].verifier), str(keys[1].verifier))
+    lines = signature_lines(note, LogKeys((KeyTerm(keys[0].verifier, keys[1].verifier),)))
     assert [line.role for line in lines] == ["log", "clock", "witness", "other"]
     assert [line.time for line in lines] == [None, NOW, NOW, None]
     assert lines[2].name == "witness.example/w1" and lines[2].key_id == keys[2].verifier.id.hex()

@@ -41,7 +41,7 @@ BODIES: list[kinds.Body] = [
 
 def payload(body: kinds.Body, **members: Any) -> dict[str, Any]:
     return {
-        "type": kinds.TYPE_OF[type(body)],
+        "type": statement.TYPE_OF[type(body)],
         "log": "registry.example",
         "by": [ALICE.key_id],
         "issued": 1_790_000_000,
@@ -60,7 +60,7 @@ def accepted(data: bytes) -> bool:
 def is_canonical_statement(data: bytes) -> bool:
     try:
         value = canonical.loads(data, limit=statement.MAX_PAYLOAD)
-        body = msgspec.convert(value["body"], kinds.KINDS[value["type"]])
+        body = msgspec.convert(value["body"], statement.KINDS[value["type"]])
         body.check()
         again = json.dumps(msgspec.to_builtins(body), sort_keys=True) == json.dumps(value["body"], sort_keys=True)
         msgspec.convert(value["issued"], kinds.Count)

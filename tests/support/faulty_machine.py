@@ -180,8 +180,8 @@ class FaultyMachine:
 
     async def heal(self) -> None:
         """End every fault, and start again what has ended."""
-        # PostgreSQL restarts itself after a failed fsync. When its recovery fails in the same way, release 18 can wait for ever for
-        # its I/O workers. Its operator ends it then.
+        # PostgreSQL restarts itself after a failed fsync. When its recovery fails in the same way, release 18 can wait for
+        # ever for its I/O workers. Its operator ends it then.
         if self.database.calls.get("sync_error"):
             await asyncio.to_thread(self.database.kill)
         for calls in (self.calls, self.database.calls):

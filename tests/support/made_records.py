@@ -12,8 +12,10 @@ from simulated_log import ANCHORS, SUFFIX_LIST, LogBuilder
 from treaty_consensus import canonical, did, kinds, protocol, statement
 from treaty_consensus.election.defaults import development_parameters, open_parameters
 from treaty_consensus.errors import TreatyError
+from treaty_consensus.log.checkpoint import KeyTerm
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_consensus.log.note import KeyType, SignerKey, sign
+from treaty_consensus.rotation import Rotation, rotation_text
 
 LOG_KEY = SignerKey(ORIGIN, KeyType.ED25519, canonical.sha256(b"log key"))
 CLOCK_KEY = SignerKey(f"{ORIGIN}/clock", KeyType.COSIGNATURE, canonical.sha256(b"clock key"))
@@ -68,7 +70,18 @@ def _bodies() -> list[tuple[kinds.Body, tuple[Signer, ...]]]:
             (OPERATOR,),
         ),
         (kinds.Withdrawal(wheel.sha256, "malicious"), (OPERATOR,)),
+        (rotation(), (OPERATOR,)),
     ]
+
+
+def rotation() -> Rotation:
+    """From the keys of the log to two others."""
+    log = SignerKey(ORIGIN, KeyType.ED25519, canonical.sha256(b"next log key"))
+    clock = SignerKey(f"{ORIGIN}/clock", KeyType.COSIGNATURE, canonical.sha256(b"next clock key"))
+    before, until = KeyTerm(LOG_KEY.verifier, CLOCK_KEY.verifier), NOW + 90 * 24 * 3600
+    text = rotation_text(before, log.verifier, clock.verifier, until)
+    proof = sign(text, [LOG_KEY, log, CLOCK_KEY, clock], time=NOW).decode()
+    return Rotation(str(log.verifier), str(clock.verifier), until, proof)
 
 
 def statements() -> dict[str, Any]:

@@ -102,7 +102,7 @@ class SimulatedRegistry:
             clock=self.clock,
         )
         self.tsa = TimestampAuthority(self.keys, clock=self.clock)
-        self.rekor = EntryLog(self.keys, origin=ORIGIN, log_key=log_key, append=self.log_sigstore_leaf, clock=self.clock)
+        self.rekor = EntryLog(self.keys, log_key=lambda: LOG_KEY.verifier, append=self.log_sigstore_leaf, clock=self.clock)
         if not self.leaves:
             root = self.put(self.trusted_root).sha256
             genesis = kinds.Genesis(ORIGIN, str(LOG_KEY.verifier), str(CLOCK_KEY.verifier), OPERATOR.did, root)

@@ -84,7 +84,7 @@ class Authority:
             clock=self.clock,
         )
         self.tsa = TimestampAuthority(self.keys, clock=self.clock)
-        self.rekor = EntryLog(self.keys, origin=ORIGIN, log_key=log_key, append=self.log.append, clock=self.clock)
+        self.rekor = EntryLog(self.keys, log_key=lambda: self.log.key.verifier, append=self.log.append, clock=self.clock)
         self.trusted_root = trust.trusted_root(self.keys, origin=ORIGIN, log_key=log_key)
 
     @property

@@ -103,7 +103,7 @@ async def test_only_the_operator_speaks_for_the_log(registry: Registry, tmp_path
         ),
         "withdrawal": kinds.Withdrawal(digest, "malicious"),
     }
-    assert isinstance(bodies[kind], kinds.KINDS[kind])
+    assert isinstance(bodies[kind], statement.KINDS[kind])
     refusal = await refuse(registry, KEY.statement(bodies[kind]))
     assert refusal.code in ("statement.not-operator", "genesis.exists", "blob.missing")
 

@@ -83,8 +83,8 @@ def made(registry: Registry, key: SignerKey) -> Both:
 
     def end(http: BoundedClient, leader: object) -> Forwarding:
         return Forwarding(
-            log_key=key,
-            clock_key=registry.clock_key,
+            keys=lambda: registry.keys,
+            secret=lambda: key.seed,
             http=http,
             leader=leader,  # type: ignore[arg-type]
             found=lambda: found[0],

@@ -16,6 +16,7 @@ from sigstore.models import ClientTrustConfig
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, NotFound, Untrusted
 from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_consensus.trusted_root import MAX_TRUSTED_ROOT, log_id
 from treaty_registry.sigstore_authority import trust
 from treaty_registry.sigstore_authority.keys import create_keys, load_keys
 
@@ -88,14 +89,14 @@ def test_the_trusted_root_has_one_spelling(tmp_path: Path) -> None:
     made = create_keys(tmp_path / "sigstore", origin=ORIGIN, now=MADE)
     root = trust.trusted_root(made, origin=ORIGIN, log_key=LOG.public)
     assert root == trust.trusted_root(load_keys(tmp_path / "sigstore"), origin=ORIGIN, log_key=LOG.public)
-    assert canonical.loads(root, limit=trust.MAX_TRUSTED_ROOT)["tlogs"][0]["baseUrl"] == f"https://{ORIGIN}"
+    assert canonical.loads(root, limit=MAX_TRUSTED_ROOT)["tlogs"][0]["baseUrl"] == f"https://{ORIGIN}"
     assert root != trust.trusted_root(made, origin="other.example", log_key=LOG.public)
     assert root != trust.trusted_root(made, origin=ORIGIN, log_key=bytes(32))
 
 
 def test_the_log_id_extends_the_note_key_id() -> None:
-    assert trust.log_id(ORIGIN, LOG.public)[:4] == LOG.id
-    assert len(trust.log_id(ORIGIN, LOG.public)) == 32
+    assert log_id(LOG)[:4] == LOG.id
+    assert len(log_id(LOG)) == 32
 
 
 def test_the_trust_config_names_the_services_where_they_are_reached(tmp_path: Path) -> None:

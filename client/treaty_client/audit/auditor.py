@@ -21,7 +21,7 @@ from treaty_consensus.election.closing import DueDecision
 from treaty_consensus.errors import Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.facts import Facts, identity_key
 from treaty_consensus.kinds import MAX_ANCHORS, MAX_ROLL, Blob
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 
 from ..codes import AnchorsCode
 from ..network.hosts import Network
@@ -105,15 +105,19 @@ async def audit(
     *,
     progress: Progress,
     options: AuditOptions = AuditOptions(),
+    keys: LogKeys | None = None,
 ) -> AuditReport:
     """Audit a log into `folder`, which later audits continue. A proof of two histories is written into `evidence`.
+
+    `keys`: all keys of the log that the reader knows, if they are more than the one in `registry`.
 
     Raises `Untrusted` (`mirror.*`, `audit.*`) at the first check that fails, or, for decisions that differ from their
     recomputation, one error with all of them at the end. Raises `Unavailable` if the registry does not answer or the
     disk fails, and `NotFound` or `Gone` if it does not serve a suffix list. Memory grows with the data that the election counts.
     The facts of every leaf are on disk in `folder` while it runs.
     """
-    mirror = Mirror(folder, registry.key, evidence)
+    trusted = keys or LogKeys.pinned(registry.key)
+    mirror = Mirror(folder, trusted, evidence)
     async with RegistryClient(registry.base_url, network) as client:
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
@@ -128,7 +132,7 @@ async def audit(
                 differing=differences.add,
                 each=workers.each,
             )
-            run = AuditedReplay(registry.key, mirror, replay, evidence, options.topic)
+            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic)
             worth = options.dask is not None or signed.checkpoint.size >= WORTH_PROCESSES
             async for done in replayed(run, workers if worth else None):
                 progress("replay", done, signed.checkpoint.size)
@@ -137,9 +141,8 @@ async def audit(
     # replay.
     replay.check_checkpoint(signed.checkpoint)
     differences.check()
-    if run.clock is not None:
-        # Opened again: the clock's key is known only after the genesis was replayed.
-        signed = open_checkpoint(signed.note, registry.key, run.clock)
+    # Opened again: the clock's key, and later keys of the log, are known only after the replay.
+    signed = run.check_keys().open(signed.note)
     decisions = tuple(run.decisions)
     return AuditReport(registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open)
 

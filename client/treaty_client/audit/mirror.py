@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from treaty_consensus.errors import TreatyError, Untrusted
-from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import Checkpoint, LogKeys, SignedCheckpoint
 from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, leaf_hash, root, root_nodes, verify_consistency
 from treaty_consensus.log.note import VerifierKey
@@ -50,11 +50,12 @@ _KEPT_TILES = 1024
 class Mirror:
     """The mirror in `folder` of the log with that key. Every method raises `Untrusted` (`mirror.damaged`) on broken files."""
 
-    def __init__(self, folder: Path, key: VerifierKey, evidence: Path) -> None:
-        """Open the mirror. `evidence`: the folder for proofs that the log signed two histories."""
+    def __init__(self, folder: Path, key: VerifierKey | LogKeys, evidence: Path) -> None:
+        """Open the mirror. `key`: of the log, or all its keys. `evidence`: the folder for proofs of two histories."""
         self._folder = folder
         self._evidence = evidence
-        self._key = key
+        self.keys = key if isinstance(key, LogKeys) else LogKeys.pinned(key)
+        """The keys by which checkpoints are verified. Replace them after a rotation."""
         self._tile = lru_cache(_KEPT_TILES)(self._read_tile)
 
     def checkpoint(self) -> SignedCheckpoint | None:
@@ -64,7 +65,7 @@ class Mirror:
         except FileNotFoundError:
             return None
         try:
-            return open_checkpoint(note, self._key)
+            return self.keys.open(note)
         except TreatyError as error:
             raise self._damaged("its checkpoint is not one of this log") from error
 
@@ -79,7 +80,7 @@ class Mirror:
 
     async def follow(self, client: RegistryClient, note: bytes, progress: Callable[[int, int], None]) -> SignedCheckpoint:
         """Mirror all leaves of the checkpoint `note`, which may be any. Returns and raises as `update`."""
-        signed = open_checkpoint(note, self._key)
+        signed = self.keys.open(note)
         before = self.checkpoint()
         size = signed.checkpoint.size
         # An older checkpoint is not mirrored, but it must be of the mirrored history.
@@ -100,7 +101,7 @@ class Mirror:
                 progress(edge.size, size)
         # The one check of all new entries: until it holds, `checkpoint` stays the older one.
         if edge.root() != signed.checkpoint.root:
-            kept = await document(client, self._key, before.note, signed.note, self._evidence) if before else None
+            kept = await document(client, self.keys, before.note, signed.note, self._evidence) if before else None
             raise self._wrong_root(edge.root(), signed, kept)
         self.finish(edge, signed.note)
         return signed
@@ -177,11 +178,12 @@ class Mirror:
         if size > head.size:
             return None
         found, proof = self._proved_root(size, head)
-        if found == seen.checkpoint.root:
+        # Heads before and after the overlap of a rotation have no key in common, and a proof has one key.
+        if found == seen.checkpoint.root or self.keys.common(seen.note, mirrored.note) not in self.keys.signers(seen.note):
             return None
         if size == head.size:
-            return Equivocation.of(self._key, seen.note, mirrored.note)
-        return Equivocation.of(self._key, seen.note, mirrored.note, root=found, proof=tuple(proof))
+            return Equivocation.of(self.keys, seen.note, mirrored.note)
+        return Equivocation.of(self.keys, seen.note, mirrored.note, root=found, proof=tuple(proof))
 
     def _proved_root(self, size: int, whole: Checkpoint) -> tuple[bytes, list[bytes]]:
         """Return the root at `size`, and the proof from it to the mirrored checkpoint."""

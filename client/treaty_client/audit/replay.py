@@ -19,13 +19,15 @@ from treaty_consensus.audit import Replay
 from treaty_consensus.election.closing import DueDecision
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.kinds import Ballot, Decision, Genesis, Parameters, Report
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
-from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
+from treaty_consensus.log_keys import keys_in
+from treaty_consensus.rotation import Rotation
 from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf
 from treaty_consensus.statement import Statement, Verified
 
 from ..codes import ClientAuditCode
 from ..protocols import equivocation
+from ..protocols.verification.log_keys import follow
 from .mirror import Mirror
 from .parallel_verification import Checked, Workers
 
@@ -62,11 +64,12 @@ class AuditedDecision:
 class AuditedReplay:
     """A replay of a mirrored log, with what an audit notes of it. Not safe for concurrent use.
 
-    `evidence`: the folder for proofs that the log signed two histories. `topic`: the topic whose newest decision is kept.
+    `trusted`: the keys of the log that the reader knows. `evidence`: the folder for proofs that the log signed two histories.
+    `topic`: the topic whose newest decision is kept.
     `taken`: called with each leaf that every check let pass, in order, in the thread that replays: its index, its bytes, parsed.
     """
 
-    key: VerifierKey
+    trusted: LogKeys
     mirror: Mirror
     replay: Replay
     evidence: Path
@@ -75,9 +78,9 @@ class AuditedReplay:
     leaves: Counter[str] = field(default_factory=Counter)
     decisions: list[AuditedDecision] = field(default_factory=list)
     witnesses: int = 0
-    clock: VerifierKey | None = None
     newest: DueDecision | None = None
     is_open: bool = False
+    _proven: LogKeys | None = None
     _roots: dict[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -112,8 +115,8 @@ class AuditedReplay:
 
     def _look_at(self, index: int, made: Statement) -> None:
         match made.body:
-            case Genesis():
-                self._check_genesis(made.body)
+            case Genesis() | Rotation():
+                self._learn_keys()
             case Parameters():
                 self.is_open |= made.body.reputation is not None
             case Decision():
@@ -121,11 +124,27 @@ class AuditedReplay:
             case Report() | Ballot():
                 self._hear(index, made.body.seen_checkpoint)
 
-    def _check_genesis(self, genesis: Genesis) -> None:
-        # A tree with another genesis is no log of this key.
-        if genesis.log_key != str(self.key):
-            raise Untrusted(ClientAuditCode.GENESIS, f"The log's genesis names the key {genesis.log_key}, you trust {self.key}.")
-        self.clock = VerifierKey.parse(genesis.clock_key)
+    def check_keys(self) -> LogKeys:
+        """Return the keys of the replayed log. Raises `Untrusted` (`audit.genesis`) unless they lead to the trusted one."""
+        proven = self._proven
+        try:
+            return follow(self.trusted, proven, self.replay.size) if proven else self.trusted
+        except Untrusted as error:
+            # A tree with another genesis is no log of this key.
+            named = ", then ".join(str(term.log) for term in proven.terms) if proven else "no key"
+            raise Untrusted(
+                ClientAuditCode.GENESIS, f"The log's genesis and rotations name {named}; you trust {self.trusted.newest.log}."
+            ) from error
+
+    def _learn_keys(self) -> None:
+        try:
+            self._proven = keys_in(self.replay.facts)
+        except TreatyError as error:
+            raise Untrusted(ClientAuditCode.GENESIS, f"The log's genesis names no keys: {error.message}") from error
+        # From a rotation on its keys sign. Keys that do not lead to the trusted one are refused at the end.
+        if any(term.log == self.trusted.newest.log for term in self._proven.terms):
+            self.mirror.keys = self._proven
+        self._open.cache_clear()
 
     def _note_decision(self, index: int, statement: str, body: Decision) -> None:
         due = self.replay.recomputed
@@ -145,7 +164,7 @@ class AuditedReplay:
 
     def _open_seen(self, note: str) -> SignedCheckpoint | None:
         try:
-            return open_checkpoint(note.encode(), self.key)
+            return (self._proven or self.trusted).open_by_any(note.encode())
         except TreatyError:
             return None
 

@@ -57,9 +57,12 @@ def audit(
     # A port's colon is replaced in file names, because some file systems do not allow it.
     folder = options.home / "audit" / name.origin.replace(":", "_")
     requested = AuditOptions(read_anchors(anchors) if anchors else None, topic, dask)
-    evidence = TrustedRegistries(options.home).evidence
+    registries = TrustedRegistries(options.home)
+    trusted = registries.all().get(name.origin)
+    keys = trusted.keys if trusted and trusted.name.key == name.key else None
     with _Bars(options) as bars:
-        report = run(audit_log(name, folder, evidence, options.network, progress=bars.show, options=requested))
+        evidence, network = registries.evidence, options.network
+        report = run(audit_log(name, folder, evidence, network, progress=bars.show, options=requested, keys=keys))
     options.output.result(_value(report, requested), *_lines(report, requested))
     if topic is not None and report.newest is None:
         # The log holds, so this is no failed audit.

@@ -97,7 +97,7 @@ def _contradictions(options: Options, registry: TrustedRegistry) -> list[tuple[P
             with path.open("rb") as file:
                 # One byte more than the cap lets the parser refuse a file that is too large.
                 evidence = Contradiction.parse(file.read(MAX_CONTRADICTION + 1))
-            if evidence.key != registry.name.key:
+            if not {evidence.key, *evidence.earlier} <= {term.log for term in registry.keys.terms}:
                 raise Untrusted(ContradictionCode.KEY, "It is of another log.")
             found.append((path, evidence, evidence.verify()))
         # One damaged file must not hide the other evidence.

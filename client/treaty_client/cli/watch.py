@@ -132,7 +132,7 @@ async def _watch(
         again = f" Trying again in {pause:g} seconds." if pause else ""
         options.output.errors.print(f"[yellow]•[/] {escape(escaped(error.message))}  [dim]{escape(error.code)}[/]{again}")
 
-    with Cursors.open(state, trusted.name.key) as cursors:
+    with Cursors.open(state, trusted.keys) as cursors:
         async with RegistryClient(options.sources(), options.network) as client:
             tail = LogTail(client, options.registries, origin, policy, time.time)
             watcher = Watcher(

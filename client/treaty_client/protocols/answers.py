@@ -95,7 +95,7 @@ class Answers:
             subjects = RegistryAnswer(verified.evidence, uri=verified.uri).subjects
             own = {subject for subject in subjects if not subject.startswith("topic/")}
             seen = self._registries.memory.about(origin, own)
-            check_kept(verified, seen, self._registries.get(origin).name.key)
+            check_kept(verified, seen, self._registries.get(origin).keys)
             check_lock(self._lockfile.read(), origin, verified.evidence, parse_protocol_uri(verified.uri))
 
     async def _ask(
@@ -212,7 +212,7 @@ def hold(
         SeenLeaf.of(logged.statement, leaf.index, leaf.proof, bundle.checkpoint)
         for leaf, logged in zip(bundle.leaves, answer.evidence.statements, strict=True)
     ]
-    check = partial(check_seen, answer, own, key=registry.name.key)
+    check = partial(check_seen, answer, own, key=registry.keys)
     try:
         registries.memory.learn(registry.name.origin, own, answer.subjects, check=check, keep=keep)
     except LeftOut as error:
@@ -233,7 +233,7 @@ def advance(registries: TrustedRegistries, registry: TrustedRegistry, evidence: 
     # Never to a smaller one: an answer of a lagging server is consistent, but older.
     if newest is None or evidence.checkpoint.checkpoint.size > newest.checkpoint.size:
         newest = evidence.checkpoint
-    return registries.advance(registry.name.origin, registry.seen, newest.note)
+    return registries.advance(registry.name.origin, registry.seen, newest.note, evidence.keys)
 
 
 @contextmanager

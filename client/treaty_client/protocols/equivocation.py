@@ -12,10 +12,9 @@ from pathlib import Path
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.checkpoint import LogKeys, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
 from treaty_consensus.log.merkle import Node, consistency_nodes, consistency_proof, root, root_nodes
-from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.tiles import node_hashes, tiles_for
 
 from .. import durable
@@ -33,19 +32,21 @@ async def fetch_hashes(client: RegistryClient, nodes: Collection[Node], size: in
     return node_hashes(nodes, size, dict(zip(tiles, contents, strict=True)))
 
 
-async def document(client: RegistryClient, key: VerifierKey, note: bytes, other: bytes, folder: Path) -> Path | None:
+async def document(client: RegistryClient, keys: LogKeys, note: bytes, other: bytes, folder: Path) -> Path | None:
     """Prove with the registry's own tiles that two checkpoints of a log contradict each other; store the proof in `folder`.
 
     Return its path, or None if tiles are missing, or are not those of the larger checkpoint's tree.
     """
     try:
-        proof = await _prove(client, key, note, other)
+        proof = await _prove(client, keys, note, other)
         return await asyncio.to_thread(keep, folder, proof)
     except (TreatyError, OSError):  # the checkpoint is refused also without a proof
         return None
 
 
-async def _prove(client: RegistryClient, key: VerifierKey, note: bytes, other: bytes) -> Equivocation:
+async def _prove(client: RegistryClient, keys: LogKeys, note: bytes, other: bytes) -> Equivocation:
+    # A file has one key. Heads before and after the overlap of a rotation have none in common.
+    key = keys.common(note, other)
     # By size, because a proof leads from the smaller tree to the larger one.
     old, new = sorted((open_checkpoint(each, key).checkpoint for each in (note, other)), key=lambda head: head.size)
     # Two roots for one size need no further proof.

@@ -102,7 +102,7 @@ def _newer(registries: TrustedRegistries, registry: TrustedRegistry, verified: V
         entries = Lockfile(registries.home).read()
         check_lock(entries, registry.name.origin, verified.evidence, parse_protocol_uri(verified.uri), is_kept=True)
         seen = registries.memory.about(registry.name.origin, RegistryAnswer(verified.evidence, uri=verified.uri).subjects)
-        newer = check_kept(verified, seen, registry.name.key)
+        newer = check_kept(verified, seen, registry.keys)
     return [f"Since then, at leaf {leaf.index}, {said(leaf.statement)}." for leaf in newer]
 
 

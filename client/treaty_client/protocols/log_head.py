@@ -12,7 +12,7 @@ import asyncio
 
 from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import SignedCheckpoint
 from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, verify_consistency
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement
@@ -48,18 +48,33 @@ class LogHead:
         for _ in range(_ATTEMPTS):
             registry = self._registries.get(self._origin)
             # The signature first: an unsigned note must not make this client fetch tiles.
-            signed = open_checkpoint(note, registry.name.key)
+            signed = registry.keys.open(note)
             seen, newest = registry.newest, note
             if seen is not None:
-                try:
-                    await self._check_consistency(*sorted((seen, signed), key=lambda known: known.checkpoint.size))
-                except VerificationFailed as error:
-                    raise await self.documented(error) from error.__cause__
+                await self._compare(seen, signed)
                 newest = note if signed.checkpoint.size > seen.checkpoint.size else seen.note
             # False if another process moved the checkpoint: prove consistency with the new one.
             if self._registries.advance(self._origin, registry.seen, newest):
                 return signed
         raise Conflict(RegistryCode.BUSY, f"Other processes keep changing the state of {self._origin}.", fix="Try again.")
+
+    async def observe_carried(self, note: bytes) -> None:
+        """Verify a checkpoint that another agent has seen, and remember it if it is the newest. Raises as `observe`.
+
+        During the overlap of a rotation it may have the signature of the earlier key alone. Then it is compared, not remembered.
+        """
+        registry = self._registries.get(self._origin)
+        signed = registry.keys.open_by_any(note)
+        if registry.keys.at(signed.checkpoint.size).log in registry.keys.signers(note):
+            await self.observe(note)
+        elif registry.newest is not None:
+            await self._compare(registry.newest, signed)
+
+    async def _compare(self, seen: SignedCheckpoint, signed: SignedCheckpoint) -> None:
+        try:
+            await self._check_consistency(*sorted((seen, signed), key=lambda known: known.checkpoint.size))
+        except VerificationFailed as error:
+            raise await self.documented(error) from error.__cause__
 
     async def submit(self, statement: Statement) -> Receipt:
         """Send a statement of this home and check its receipt. Safe to repeat.
@@ -78,7 +93,7 @@ class LogHead:
         """
         parsed = Receipt.parse(receipt)
         # The receipt as a whole, size included: an inclusion proof alone does not fix the size of the tree.
-        parsed.verify(statement.leaf, self._registries.get(self._origin).name.key)
+        parsed.verify(statement.leaf, self._registries.get(self._origin).keys)
         await self.observe(parsed.checkpoint)
         return parsed
 
@@ -106,8 +121,8 @@ class LogHead:
         """
         if not failure.evidence:
             return failure
-        (one, another), key = failure.evidence, self._registries.get(self._origin).name.key
-        kept = await document(self._client, key, one, another, self._registries.evidence)
+        (one, another), keys = failure.evidence, self._registries.get(self._origin).keys
+        kept = await document(self._client, keys, one, another, self._registries.evidence)
         if kept is None:
             return failure
         return VerificationFailed(failure.step, failure.code, failure.message, fix_for(kept), evidence=failure.evidence)

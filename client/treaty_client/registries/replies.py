@@ -161,7 +161,7 @@ class Standing(Reply, frozen=True):
 
 class LogInfo(Reply, frozen=True):
     """A registry's description of its log. `key`, `clock_key`: verifier keys. `epoch`: the open one. `opened`: its start in Unix
-    seconds. `parameters`: the statement in force.
+    seconds. `parameters`: the statement in force. `rotations`: the leaves that rotated the keys.
     """
 
     origin: str
@@ -173,3 +173,4 @@ class LogInfo(Reply, frozen=True):
     opened: int
     size: int
     parameters: str | None = None
+    rotations: tuple[int, ...] = ()

@@ -3,7 +3,10 @@
 A registry is named `BASE_URL#VKEY`: its URL, and the verifier key of its log (C2SP signed-note), whose name is the log's origin.
 The URL is https, or http on this machine. It need not be the origin. docs/specification/home.md specifies the file:
 
-    {"registries": {ORIGIN: {"base_url": URL, "checkpoint"?: B64(note), "key": VKEY}, …}}
+    {"registries": {ORIGIN: {"base_url": URL, "checkpoint"?: B64(note), "key": VKEY, "terms"?: [TERM, …]}, …}}
+
+A TERM is {"clock_key": VKEY, "log_key": VKEY, "since": SIZE, "until": SECONDS}: keys that a log with rotations has proved. `key`
+is the newest one.
 
 `checkpoint` only moves forward. `advance` replaces exactly the note with which the new one was proved consistent, so two
 processes cannot accept two sides of a fork. Writers take HOME/registries.lock.
@@ -22,6 +25,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, Untrusted
+from treaty_consensus.facts import Keys, KeysFact
 from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
 
@@ -31,7 +35,7 @@ from ..codes import ClientRegistryCode
 from .signed import SIGNED, SignedIds
 
 if TYPE_CHECKING:
-    from treaty_consensus.log.checkpoint import SignedCheckpoint
+    from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 
     from .memory import SeenLeaves
 
@@ -42,6 +46,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     base_url: str
     key: str
     checkpoint: str | None = None
+    terms: tuple[Keys, ...] = ()
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,17 +71,25 @@ class RegistryName:
 
 @dataclass(frozen=True)
 class TrustedRegistry:
-    """A registry of registries.json. `seen`: the signed note of the newest checkpoint, or None."""
+    """A registry of registries.json. `seen`: the signed note of the newest checkpoint, or None. `terms`: the keys of its log, if
+    it has rotated them."""
 
     name: RegistryName
     seen: bytes | None
+    terms: tuple[Keys, ...] = ()
+
+    @cached_property
+    def keys(self) -> LogKeys:
+        """The keys by which its checkpoints are verified. Raises `Malformed` if the file was damaged."""
+        from treaty_consensus.log.checkpoint import LogKeys  # the names of registries are read without checkpoints
+        from treaty_consensus.log_keys import keys_of_log
+
+        return keys_of_log(KeysFact(self.terms)) if self.terms else LogKeys.pinned(self.name.key)
 
     @cached_property
     def newest(self) -> SignedCheckpoint | None:
         """The checkpoint of `seen`, opened. Raises `Malformed` or `Untrusted` if the file was damaged."""
-        from treaty_consensus.log.checkpoint import open_checkpoint  # the names of registries are read without checkpoints
-
-        return None if self.seen is None else open_checkpoint(self.seen, self.name.key)
+        return None if self.seen is None else self.keys.open(self.seen)
 
 
 def parse_registry_name(text: str) -> RegistryName:
@@ -163,15 +176,17 @@ class TrustedRegistries:
             entries = self._read()
             known = entries.get(name.origin)
             # Another key is another log. Accepted silently, it would replace all that was proved before.
-            if known is not None and known.key != str(name.key):
+            # A key that the log had before a rotation names the same log.
+            if known is not None and str(name.key) not in (known.key, *(term.log_key for term in known.terms)):
                 raise Conflict(
                     ClientRegistryCode.OTHER_KEY,
                     f"{name.origin} is trusted by another key: {known.key}.",
-                    fix=f"If its operator really started a new log: treaty trust remove {name.origin}",
+                    fix="If its operator rotated the key while you were away, or started a new log, and gave you the new key: "
+                    f"treaty trust remove {name.origin}; treaty trust add {name}",
                 )
             # A changed URL is another way to the same log, so its newest checkpoint stays.
-            seen = known.checkpoint if known else None
-            self._write({**entries, name.origin: _Entry(name.base_url, str(name.key), seen)})
+            entry = msgspec.structs.replace(known, base_url=name.base_url) if known else _Entry(name.base_url, str(name.key))
+            self._write({**entries, name.origin: entry})
 
     def remove(self, origin: str) -> None:
         """Stop trusting a registry, and forget the leaves seen of its log. Raises `Untrusted` if it is not trusted."""
@@ -181,18 +196,26 @@ class TrustedRegistries:
             self.memory.forget(origin)
             self._write({known: entry for known, entry in self._read().items() if known != origin})
 
-    def advance(self, origin: str, expected: bytes | None, note: bytes) -> bool:
+    def advance(self, origin: str, expected: bytes | None, note: bytes, keys: LogKeys | None = None) -> bool:
         """Replace `expected` by `note`; return False and change nothing if another note was remembered in the meantime.
 
-        The caller has verified `note`, and that it extends `expected`. Raises `Untrusted` if the registry is not trusted.
+        `keys`: the keys of the log, if it has proved them; they are pinned if they follow the known ones. The caller has verified
+        `note` by these keys, and that it extends `expected`. Raises `Untrusted` if the registry is not trusted.
         """
         with durable.exclusive(self._lock):
             # Compare and swap: the caller proved consistency with `expected`, not with a note that came in between.
-            if self.get(origin).seen != expected:
+            registry = self.get(origin)
+            if registry.seen != expected:
                 return False
             entries = self._read()
+            entry = entries[origin]
+            # A log without a rotation is known by its key alone.
+            if keys is not None and len(keys.terms) > max(1, len(entry.terms)):
+                terms = tuple(Keys(str(term.log), str(term.clock), term.since, term.until) for term in keys.terms)
+                entry = msgspec.structs.replace(entry, key=str(keys.newest.log), terms=terms)
             if note != expected:
-                entry = msgspec.structs.replace(entries[origin], checkpoint=canonical.b64encode(note))
+                entry = msgspec.structs.replace(entry, checkpoint=canonical.b64encode(note))
+            if entry != entries[origin]:
                 self._write({**entries, origin: entry})
             return True
 
@@ -217,4 +240,6 @@ def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
     if name.origin != origin:
         raise Malformed(ClientRegistryCode.FILE, f"registries.json lists the key of {name.origin} under {origin}.")
     seen = None if entry.checkpoint is None else canonical.b64decode(entry.checkpoint, limit=MAX_NOTE_BYTES)
-    return TrustedRegistry(name, seen)
+    if entry.terms and entry.terms[-1].log_key != entry.key:
+        raise Malformed(ClientRegistryCode.FILE, f"registries.json lists another key of {origin} than its newest one.")
+    return TrustedRegistry(name, seen, entry.terms)

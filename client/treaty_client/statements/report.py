@@ -327,25 +327,24 @@ class RegistryLog:
         """Set the registry. Raises `Untrusted` when the registry of this origin is not trusted."""
         self._registries, self._guard, self._origin = fetcher.registries, guard, origin
         self._client, self._head = fetcher.client(origin), fetcher.head(origin)
-        self._key = fetcher.registries.get(origin).name.key
 
     async def epoch(self) -> OpenEpoch:
         log = await self._client.log()
         # A report names a checkpoint. An agent that has fetched nothing yet has seen none.
         if self._registries.get(self._origin).seen is None:
-            await self._head.observe(undated(await self._client.checkpoint(), self._key))
+            await self._head.refresh()
         return OpenEpoch(log.epoch, log.opened)
 
     def newest_seen(self) -> bytes:
-        seen = self._registries.get(self._origin).seen
-        if seen is None:
+        registry = self._registries.get(self._origin)
+        if registry.seen is None:
             raise Unavailable(ClientReportCode.NO_CHECKPOINT, f"No checkpoint of {self._origin} was seen yet.")
-        return undated(seen, self._key)
+        return undated(registry.seen, registry.keys)
 
     async def observe(self, note: bytes) -> None:
-        if note != undated(note, self._key):
+        if note != undated(note, self._registries.get(self._origin).keys):
             raise Refused(ClientReportCode.CHECKPOINT, "The checkpoint in the report has signatures that contain a time.")
-        await self._head.observe(note)
+        await self._head.observe_carried(note)
 
     async def keys(self, did: Did) -> Mapping[str, bytes]:
         """Return the keys without a proof: the report goes to the same registry, which verifies both signatures with its logged

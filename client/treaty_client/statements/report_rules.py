@@ -30,7 +30,8 @@ from treaty_consensus import canonical, statement
 from treaty_consensus.codes import ReportCode
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorized
 from treaty_consensus.kinds import Report
-from treaty_consensus.log.note import VerifierKey, signature_lines, text_of
+from treaty_consensus.log.checkpoint import LogKeys
+from treaty_consensus.log.note import signature_lines, signers_of, text_of
 from treaty_consensus.statement import Draft, Statement
 
 from ..anp.hello_profile.hello import Hello
@@ -128,8 +129,12 @@ def check_epoch(proposed: Statement, epoch: OpenEpoch) -> None:
         raise Refused(ClientReportCode.ISSUED, "The report is not dated to the opening of its epoch.")
 
 
-def undated(note: bytes, log_key: VerifierKey) -> bytes:
+def undated(note: bytes, keys: LogKeys) -> bytes:
     """Return a checkpoint with only the log's own signature. Raises `Malformed`, `TooLarge` or `Untrusted`."""
+    signers = signers_of(note)
+    # During the overlap of a rotation two keys sign. The earlier one, because both sides must name the same bytes and one of them
+    # may not know the rotation yet.
+    log_key = next((term.log for term in keys.terms if (term.log.name, term.log.id) in signers), keys.newest.log)
     # Cosignatures contain times, and a report must not show when two agents met.
     return f"{text_of(note)}\n".encode() + signature_lines(note, [log_key])
 

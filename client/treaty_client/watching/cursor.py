@@ -19,7 +19,7 @@ import msgspec
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, Malformed, TreatyError, Untrusted
 from treaty_consensus.kinds import Count
-from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.checkpoint import LogKeys
 
 from .. import durable
 from ..codes import WatchCode
@@ -43,7 +43,7 @@ class Cursors:
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, key: VerifierKey) -> Iterator[Cursors]:
+    def open(cls, path: Path, keys: LogKeys) -> Iterator[Cursors]:
         """Hold the state file of a log during the block.
 
         Raises `Conflict` (`watch.held`) if another process holds it, `Malformed` (`watch.state`) if it is damaged, `Untrusted`
@@ -51,7 +51,7 @@ class Cursors:
         """
         try:
             with durable.exclusive(path.with_suffix(".lock"), wait=False):
-                yield cls(path, _read(path, key))
+                yield cls(path, _read(path, keys))
         except BlockingIOError as error:
             raise Conflict(
                 WatchCode.HELD, f"Another process watches with {path}.", fix="Stop it, or give this watch another --name."
@@ -88,11 +88,11 @@ class Cursors:
         durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n", mode=0o600)
 
 
-def _read(path: Path, key: VerifierKey) -> _File:
+def _read(path: Path, keys: LogKeys) -> _File:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return _File(str(key), 0, {})
+        return _File(str(keys.newest.log), 0, {})
     try:
         state = msgspec.convert(canonical.parse_json(data, limit=_MAX_FILE, name="state of the watch"), _File)
     except (TreatyError, msgspec.ValidationError) as error:
@@ -100,7 +100,7 @@ def _read(path: Path, key: VerifierKey) -> _File:
             WatchCode.STATE, f"{path} is damaged: {error}.", fix="Move it away, and begin with --from at the last finding."
         ) from error
     # Indexes of another log would skip leaves of this one.
-    if state.key != str(key):
+    if state.key not in {str(term.log) for term in keys.terms}:
         raise Untrusted(
             WatchCode.OTHER_LOG, f"{path} is of a log with another key.", fix="Move it away, or give this watch another --name."
         )

@@ -13,10 +13,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
-from treaty_consensus import statement
 from treaty_consensus.errors import TreatyError, Untrusted
-from treaty_consensus.kinds import Genesis
-from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import Checkpoint, LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import (
     Frontier,
     Node,
@@ -29,14 +27,16 @@ from treaty_consensus.log.merkle import (
     verify_consistency,
     verify_inclusion,
 )
-from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.note import signers_of
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle, width_at
+from treaty_consensus.log_keys import MAX_ROTATIONS
 
-from ..codes import ClientCheckpointCode, ClientLogCode, MirrorCode, WatchCode
+from ..codes import ClientCheckpointCode, MirrorCode, WatchCode
 from ..policy import Policy
 from ..protocols.equivocation import fetch_hashes
 from ..protocols.log_head import LogHead
 from ..protocols.verification.checkpoint import check_age, cosigned_between
+from ..protocols.verification.log_keys import follow, no_genesis, proven_keys
 from ..protocols.verification.steps import Step, VerificationFailed
 from ..registries.api import RegistryClient
 from ..registries.trust import TrustedRegistries
@@ -60,14 +60,14 @@ class LogTail:
     ) -> None:
         """`clock`: Unix seconds."""
         self._client, self._registries, self._policy, self._clock = client, registries, policy, clock
-        self._key = registries.get(origin).name.key
+        self._origin = origin
         self._head = LogHead(client, registries, origin)
-        self._clock_key: VerifierKey | None = None
+        self._keys: LogKeys | None = None
 
     @property
     def seen(self) -> SignedCheckpoint | None:
         """The newest checkpoint that the home has verified."""
-        return self._registries.get(self._key.name).newest
+        return self._registries.get(self._origin).newest
 
     async def head(self) -> SignedCheckpoint:
         """Fetch and verify the newest checkpoint, and return it with its time.
@@ -76,13 +76,13 @@ class LogTail:
         """
         note, before = await self._client.checkpoint(), self.seen
         observed = await self._head.observe(note)
-        clock_key = await self._clock_of(observed.checkpoint)
-        signed = open_checkpoint(note, self._key, clock_key)
+        keys = await self._keys_of(observed)
+        signed = keys.open(note)
         if signed.time is None:
             raise Untrusted(
                 ClientCheckpointCode.NO_CLOCK, "The log's clock has not cosigned the checkpoint, so its age is unknown."
             )
-        self._check_growth(signed, before, clock_key)
+        self._check_growth(signed, before, keys)
         now = int(self._clock())
         check_age(signed, now, self._policy.max_age)
         if self._policy.witnesses is not None:
@@ -142,38 +142,53 @@ class LogTail:
                 fix="Try again. If it stays so, mirror the log with `treaty audit`, and tell its operator.",
             ) from error
 
-    async def _clock_of(self, head: Checkpoint) -> VerifierKey:
-        """Return the key of the log's clock, which leaf 0 names, proved to be in the log."""
-        if self._clock_key is None:
-            genesis = await self._genesis(head)
-            if genesis.origin != self._key.name or genesis.log_key != str(self._key):
-                raise _no_genesis(self._key)
-            self._clock_key = VerifierKey.parse(genesis.clock_key)
-        return self._clock_key
+    async def _keys_of(self, signed: SignedCheckpoint) -> LogKeys:
+        """Return the keys of the log, which leaf 0 and the rotations name, proved to be in the log. New ones are pinned."""
+        registry = self._registries.get(self._origin)
+        if self._keys is None or self._has_another_key(signed.note, self._keys):
+            leaves = [await self._leaf(0, signed.checkpoint)]
+            # The registry is asked for the leaves of rotations only if there are some: without them leaf 0 says everything.
+            if registry.terms or self._has_another_key(signed.note, _keys_proven(registry.keys, leaves)):
+                rotations = (await self._client.log()).rotations
+                within = [index for index in rotations if 0 < index < signed.checkpoint.size]
+                leaves += [await self._leaf(index, signed.checkpoint) for index in sorted(set(within))[:MAX_ROTATIONS]]
+            proven = _keys_proven(registry.keys, leaves)
+            self._keys = follow(registry.keys, proven, signed.checkpoint.size)
+            self._keys.open(signed.note)
+            self._pin(self._keys)
+        return self._keys
 
-    async def _genesis(self, head: Checkpoint) -> Genesis:
-        if head.size == 0:
-            raise _no_genesis(self._key)
-        leaf = (await self._entries(0, head.size))[0]
-        hashes = await fetch_hashes(self._client, inclusion_nodes(0, head.size), head.size)
-        # Before the genesis is believed: with a clock of its own an attacker on the path could date checkpoints.
-        verify_inclusion(0, head.size, leaf_hash(leaf), inclusion_proof(0, head.size, hashes), head.root)
-        try:
-            body = statement.parse(leaf).body
-        except TreatyError as error:
-            raise _no_genesis(self._key) from error
-        if not isinstance(body, Genesis):
-            raise _no_genesis(self._key)
-        return body
+    def _has_another_key(self, note: bytes, keys: LogKeys) -> bool:
+        """Whether a note has a line in the name of the log or of its clock by a key that is not known."""
+        names = {self._origin, f"{self._origin}/clock"}
+        known = {(key.name, key.id) for term in keys.terms for key in (term.log, term.clock) if key}
+        return any(name in names and (name, id_) not in known for name, id_ in signers_of(note))
 
-    def _check_growth(self, signed: SignedCheckpoint, before: SignedCheckpoint | None, clock_key: VerifierKey) -> None:
+    def _pin(self, keys: LogKeys) -> None:
+        registry = self._registries.get(self._origin)
+        if registry.seen is not None:
+            # If another process moved the checkpoint, it pins the keys itself, or the next round does.
+            self._registries.advance(self._origin, registry.seen, registry.seen, keys)
+
+    async def _leaf(self, index: int, head: Checkpoint) -> tuple[int, bytes]:
+        """Return a leaf with its index, proved to be in the tree of `head`."""
+        if index >= head.size:
+            raise no_genesis(self._registries.get(self._origin).keys)
+        number = index // TILE_WIDTH
+        leaf = (await self._entries(number, head.size))[index - number * TILE_WIDTH]
+        hashes = await fetch_hashes(self._client, inclusion_nodes(index, head.size), head.size)
+        # Before it is believed: with a clock of its own an attacker on the path could date checkpoints.
+        verify_inclusion(index, head.size, leaf_hash(leaf), inclusion_proof(index, head.size, hashes), head.root)
+        return index, leaf
+
+    def _check_growth(self, signed: SignedCheckpoint, before: SignedCheckpoint | None, keys: LogKeys) -> None:
         """Refuse a smaller log that the clock has dated later than a larger one.
 
         A server that lags behind shows an older time too, and becomes too old if it stays so.
         """
         if before is None or signed.checkpoint.size >= before.checkpoint.size:
             return
-        dated = open_checkpoint(before.note, self._key, clock_key)
+        dated = keys.open(before.note)
         if signed.time is not None and dated.time is not None and signed.time > dated.time:
             size, former = signed.checkpoint.size, before.checkpoint.size
             raise VerificationFailed(
@@ -185,5 +200,8 @@ class LogTail:
             )
 
 
-def _no_genesis(key: VerifierKey) -> Untrusted:
-    return Untrusted(ClientLogCode.GENESIS, f"Leaf 0 of this log is not the genesis of {key.name} with the key you trust.")
+def _keys_proven(known: LogKeys, leaves: list[tuple[int, bytes]]) -> LogKeys:
+    try:
+        return proven_keys(leaves)
+    except TreatyError as error:
+        raise no_genesis(known) from error

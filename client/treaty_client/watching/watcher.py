@@ -147,8 +147,8 @@ class Watcher:
         notes = error.evidence if isinstance(error, VerificationFailed) else ()
         kept: Path | None = None
         if len(notes) == 2 and error.code == LogCode.CONSISTENCY:
-            key = self.registries.get(self.origin).name.key
-            kept = await document(self.client, key, notes[0], notes[1], self.registries.evidence)
+            keys = self.registries.get(self.origin).keys
+            kept = await document(self.client, keys, notes[0], notes[1], self.registries.evidence)
         await self._tell(grave(self.origin, error, notes=notes, evidence=kept), attempts)
         return True
 

@@ -24,7 +24,7 @@ import msgspec
 from .. import canonical
 from ..codes import EquivocationCode
 from ..errors import Malformed, TreatyError, Untrusted
-from .checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
+from .checkpoint import Checkpoint, LogKeys, SignedCheckpoint, open_checkpoint
 from .merkle import HASH_SIZE, consistency_roots, verify_consistency
 from .note import MAX_NOTE_BYTES, VerifierKey
 from .witness import MAX_PROOF_LINES, AddCheckpoint, signed_alone
@@ -58,12 +58,14 @@ class Equivocation:
 
     @classmethod
     def of(
-        cls, key: VerifierKey, note: bytes, other: bytes, *, root: bytes | None = None, proof: tuple[bytes, ...] = ()
+        cls, key: VerifierKey | LogKeys, note: bytes, other: bytes, *, root: bytes | None = None, proof: tuple[bytes, ...] = ()
     ) -> Equivocation:
         """Return the proof from two notes, in either order. Raises the errors of `verify`.
 
+        `key`: one that signed both, or the keys of the log, one of which did.
         `root`, `proof`: required where their sizes differ.
         """
+        key = key.common(note, other) if isinstance(key, LogKeys) else key
         # The smaller one first, so that a contradiction has one file for every finder.
         first, second = sorted((note, other), key=lambda each: _place(open_checkpoint(each, key).checkpoint))
         made = cls(key, first, second, root, proof)

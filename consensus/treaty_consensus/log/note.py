@@ -268,6 +268,11 @@ def text_of(note: bytes) -> str:
     return _parse(note)[0]
 
 
+def signers_of(note: bytes) -> list[tuple[str, bytes]]:
+    """Return the name and the key id of each signature line, without verifying it. Raises `Malformed` or `TooLarge`."""
+    return [(line.name, line.key_id) for line in _parse(note)[1]]
+
+
 def check_text(text: str) -> None:
     """Check that `text` can be the text of a note. Raises `Malformed` (`note.text`)."""
     if not text.endswith("\n") or not _is_clean(text):

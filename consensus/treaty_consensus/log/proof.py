@@ -18,7 +18,7 @@ from ..canonical import b64decode, b64encode, parse_decimal
 from ..codes import LogCode, NoteCode
 from ..errors import Malformed, TooLarge, TreatyError
 from . import merkle
-from .checkpoint import SignedCheckpoint, open_checkpoint
+from .checkpoint import LogKeys, SignedCheckpoint, open_checkpoint
 from .note import MAX_NOTE_BYTES, VerifierKey
 
 # Opaque and never trusted, so it only needs a bound.
@@ -91,7 +91,7 @@ class Receipt:
         lines.extend(b64encode(value) for value in self.hashes)
         return "\n".join(lines).encode() + b"\n\n" + self.checkpoint
 
-    def verify(self, entry: bytes, log_key: VerifierKey, clock_key: VerifierKey | None = None) -> SignedCheckpoint:
+    def verify(self, entry: bytes, log_key: VerifierKey | LogKeys, clock_key: VerifierKey | None = None) -> SignedCheckpoint:
         """Check that the log of `log_key` holds exactly `entry` at `index`; return the checkpoint that proves it.
 
         Raises `Untrusted` (`log.inclusion`) and the errors of `open_checkpoint`.

@@ -316,9 +316,9 @@ class StandingView(msgspec.Struct, frozen=True):
 class LogView(msgspec.Struct, frozen=True):
     """The log's name, keys and size.
 
-    `key`, `clock_key`: C2SP verifier keys. `parameters`: the statement in force. `announced`: the statement that holds from the
-    next epoch on. `opened`: when the open epoch started, Unix seconds. `closes`: when it is due to close, or null where the
-    operator closes epochs.
+    `key`, `clock_key`: the newest C2SP verifier keys. `rotations`: the leaves that changed them. `parameters`: the statement in
+    force. `announced`: the statement that holds from the next epoch on. `opened`: when the open epoch started, Unix seconds.
+    `closes`: when it is due to close, or null where the operator closes epochs.
     """
 
     origin: str
@@ -332,6 +332,7 @@ class LogView(msgspec.Struct, frozen=True):
     opened: int
     closes: int | None
     size: int
+    rotations: list[Index]
 
 
 class Signature(msgspec.Struct, frozen=True):

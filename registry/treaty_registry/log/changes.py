@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, Parameters, Publish, Status, Withdrawal
+from treaty_consensus.rotation import Rotation
 from treaty_consensus.statement import Statement
 
 from .entry import Entry
@@ -43,7 +44,7 @@ def subjects_of(statement: Statement) -> frozenset[str] | None:
 
 def _subjects_of(statement: Statement) -> frozenset[str] | None:
     match statement.body:
-        case Genesis() | Parameters() | Withdrawal():
+        case Genesis() | Parameters() | Withdrawal() | Rotation():
             return None
         case Decision() as body:
             return frozenset((body.topic, elected(body.topic), CATALOGUE, PERIODIC))

@@ -68,13 +68,19 @@ class Head:
 
 @dataclass(frozen=True)
 class CheckpointSigner:
-    """Signs heads. Before `sign`, the caller must make the head durable and record it with its time in the fence."""
+    """Signs heads. Before `sign`, the caller must make the head durable and record it with its time in the fence.
+
+    `earlier`: the keys before a rotation, which sign too as long as the time is before `until`.
+    """
 
     log_key: SignerKey
     clock_key: SignerKey
+    earlier: tuple[SignerKey, ...] = ()
+    until: int = 0
 
     def sign(self, edge: TreeEdge, time: int) -> Head:
         """Sign the head of the tree that ends in `edge`, cosigned at `time` (POSIX seconds). CPU-bound, about 0.2 ms."""
         checkpoint = Checkpoint(self.log_key.name, edge.size, edge.root())
-        note = sign(checkpoint.format(), [self.log_key, self.clock_key], time=time)
+        earlier = self.earlier if time < self.until else ()
+        note = sign(checkpoint.format(), [self.log_key, self.clock_key, *earlier], time=time)
         return Head(SignedCheckpoint(checkpoint, time, note), edge)

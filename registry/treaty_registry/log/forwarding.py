@@ -27,8 +27,7 @@ from treaty_client import tracing
 from treaty_client.network.exchange import BoundedClient, HttpReply
 from treaty_consensus import errors, statement
 from treaty_consensus.errors import Conflict, Malformed, TreatyError, Unauthorized, Unavailable
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
-from treaty_consensus.log.note import SignerKey, VerifierKey
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.statement import Verified
 
 from ..catalogue.handler_facts import HandlerFacts
@@ -95,16 +94,17 @@ class Forwarding:
     def __init__(
         self,
         *,
-        log_key: SignerKey,
-        clock_key: VerifierKey,
+        keys: Callable[[], LogKeys],
+        secret: Callable[[], bytes],
         http: BoundedClient,
         leader: Leader,
         found: Callable[[], Leadership | None],
         adopt: Callable[[bytes], Awaitable[None]],
     ) -> None:
-        """`found`: who leads, as far as this node knows. `adopt`: serve the head of a note, if it is newer."""
-        self._key = hmac.digest(log_key.seed, b"treaty node", hashlib.sha256)
-        self._keys = log_key.verifier, clock_key
+        """`keys`: those of the log, as this node knows them. `secret`: the seed of the newest one. `found`: who leads, as far as
+        this node knows. `adopt`: serve the head of a note, if it is newer."""
+        self._secret = secret
+        self._keys = keys
         self._http = http
         self._leader = leader
         self._found = found
@@ -141,7 +141,7 @@ class Forwarding:
             raise Uncertain()
         try:
             answer = msgspec.msgpack.decode(content, type=Answer)
-            notes = [open_checkpoint(note, *self._keys) for note in answer.notes]
+            notes = [self._keys().open(note) for note in answer.notes]
             if notes:
                 # Before the answers: a writer that reads here next finds what it wrote.
                 await self._adopt(max(notes, key=lambda signed: signed.checkpoint.size).note)
@@ -197,7 +197,9 @@ class Forwarding:
         return body, self._code(b"answer", bytes.fromhex(code) + body).hex()
 
     def _code(self, kind: bytes, body: bytes) -> bytes:
-        return hmac.digest(self._key, kind + b"\n" + body, hashlib.sha256)
+        # Derived each time: for some milliseconds around a rotation two nodes may differ, and the sender tries again.
+        key = hmac.digest(self._secret(), b"treaty node", hashlib.sha256)
+        return hmac.digest(key, kind + b"\n" + body, hashlib.sha256)
 
 
 def _equal(text: str, code: bytes) -> bool:

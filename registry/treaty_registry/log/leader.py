@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from treaty_client import tracing
-from treaty_consensus import statement
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
-from treaty_consensus.facts import Fact
-from treaty_consensus.kinds import Genesis
+from treaty_consensus.facts import KEYS, Fact, KeysFact
+from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import TreeEdge
+from treaty_consensus.log_keys import keys_of_log
 
 from ..codes import DatabaseCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, deadline, is_outage
@@ -49,15 +49,21 @@ class Leader:
         lead: Callable[[float], Awaitable[Connection]],
         apply: Callable[[Connection, Sequence[Entry]], Awaitable[None]],
         fence: HeadRecord,
-        signer: CheckpointSigner,
+        keys: LogKeys,
+        signer_for: Callable[[LogKeys, int], CheckpointSigner],
         clock: LogClock,
     ) -> None:
         """`lead(patience)`: return a connection that holds the leader's lock, after waiting at most `patience` seconds. `apply`:
-        run the projections in the transaction of each commit."""
+        run the projections in the transaction of each commit. `keys`: those of the log, as known at the start. `signer_for`:
+        return the signer for keys of the log and a time, or raise `Untrusted` if this process does not hold them."""
         self._lead = lead
         self._apply = apply
         self.fence = fence
-        self._signer = signer
+        self.keys = keys
+        """The keys of the log, as of the newest head that this process has committed or learnt of."""
+        self._signer_for = signer_for
+        self.signer: CheckpointSigner | None = None
+        """Signs with the newest of the keys; None until this process leads."""
         self._clock = clock
         self.term = 0
         """The number of the last take-over of this process."""
@@ -105,7 +111,7 @@ class Leader:
             self._clock.read(self.fence.signed if self.fence.record.size else None)
             at = self._stamp()
             with deadline(self._connection, _PATIENCE):
-                edge = await self._verified_edge(self._connection)
+                edge = await self._verified_edge(self._connection, at.time)
                 # After the head is read: everything that was visible then is on every synchronous replica when this commit is.
                 self.term = await leadership.take(self._connection)
             await self._release(edge, at)
@@ -180,6 +186,9 @@ class Leader:
         # The clock is read before anything is written, so a wrong clock leaves no trace.
         connection, before, at = self.connection, self._edge, self._clock.stamp()
         after, tiles = before.appended(leaf_hash(entry.leaf) for entry in entries)
+        # Before anything is written: a rotation to keys that this process does not hold leaves no trace.
+        keys = keys_of_log(fact) if isinstance(fact := facts.get(KEYS), KeysFact) else self.keys
+        signer = self.signer if keys == self.keys and self.signer else self._signer_for(keys, at.time)
         try:
             with tracing.span("transaction"), deadline(connection, _PATIENCE + _PER_ENTRY * len(entries)):
                 async with connection.transaction():
@@ -188,7 +197,8 @@ class Leader:
                     # In the same transaction: the rows become visible together with the leaves, or not at all.
                     await self._apply(connection, entries)
             # A crash here leaves a head ahead of the record. It was not shown to anyone, and the next leader records
-            # and signs it.
+            # and signs it, by the keys that its leaves name.
+            self.keys, self.signer = keys, signer
             with tracing.span("release"):
                 released = await self._release(after, at)
         # Also when cancelled. It is unknown whether the commit happened, so no state of this process is used again.
@@ -240,7 +250,8 @@ class Leader:
         # Recorded before it is signed: after a crash the record shows every time that may have been signed.
         self._clock.signed(at)
         witnessed = self.head.witnessed if self.head else None
-        self.head = replace(self._signer.sign(edge, at.time), witnessed=witnessed)
+        assert self.signer is not None, "take_over made it"
+        self.head = replace(self.signer.sign(edge, at.time), witnessed=witnessed)
         self.released.set()
         self.unpublished.set()
         return self.head
@@ -258,7 +269,7 @@ class Leader:
             self.head = replace(self.head, witnessed=head)
             self.unpublished.set()
 
-    async def _verified_edge(self, connection: Connection) -> TreeEdge:
+    async def _verified_edge(self, connection: Connection, now: int) -> TreeEdge:
         size, root = await tables.read_head(connection)
         edge = await tables.load_edge(connection, size)
         if edge.root() != root:
@@ -273,20 +284,10 @@ class Leader:
         for known in signed:
             if size < known.size or (await tables.load_edge(connection, known.size)).root() != known.root:
                 raise behind(known, size)
-        # The keys must be those of leaf 0. Otherwise two data directories were mixed up.
-        if size:
-            self._check_genesis((await tables.read_leaves(connection, [0]))[0])
+        # The keys must be those that the leaves name. Otherwise two data directories were mixed up, or a rotation was missed.
+        keys = await tables.read_keys(connection) or self.keys
+        self.keys, self.signer = keys, self._signer_for(keys, now)
         return edge
-
-    def _check_genesis(self, leaf: bytes) -> None:
-        body = statement.parse(leaf).body
-        keys = str(self._signer.log_key.verifier), str(self._signer.clock_key.verifier)
-        if not isinstance(body, Genesis) or (body.log_key, body.clock_key) != keys:
-            raise Untrusted(
-                RegistryLogCode.OTHER,
-                "The log in this database has other keys than the ones in the data directory.",
-                fix="Start with the data directory and the database that belong together.",
-            )
 
 
 def superseded() -> TreatyError:

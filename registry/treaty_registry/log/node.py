@@ -21,9 +21,8 @@ import structlog
 
 from treaty_consensus import statement
 from treaty_consensus.errors import Conflict, TreatyError, Unavailable, Untrusted
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.tiles import TreeEdge
 
 from ..codes import NodeCode, RegistryLogCode
@@ -56,11 +55,11 @@ class Node:
         pool: Pool,
         blobs: BlobReader,
         leader: Leader,
-        keys: tuple[VerifierKey, VerifierKey],
+        keys: Callable[[], LogKeys],
         lead: Callable[[], Awaitable[None]],
         learned: Callable[[Sequence[Entry] | None], Awaitable[None]],
     ) -> None:
-        """`url`: where the others reach this one. `keys`: of the log and of its clock. `lead`: try to take the lead, or raise.
+        """`url`: where the others reach this one. `keys`: those of the log. `lead`: try to take the lead, or raise.
         `learned`: called with the entries of each new head before it is served, or with None when they are unknown."""
         self._url = url
         self._database = database
@@ -122,11 +121,11 @@ class Node:
         async with self._adopting:
             head = self._leader.head
             if head is None or note != head.note:
-                signed = open_checkpoint(note, *self._keys)
+                signed = self._keys().open(note)
                 if head is None or (signed.checkpoint.size, signed.time or 0) > (head.size, head.time):
                     head = await self._take_in(signed)
             if witnessed and not self._leader.leads and (head.witnessed is None or head.witnessed.note != witnessed):
-                signed = open_checkpoint(witnessed, *self._keys)
+                signed = self._keys().open(witnessed)
                 edge = head.edge if signed.checkpoint.size == head.size else await self._load(signed)
                 self._leader.follow(replace(head, witnessed=Head(signed, edge)))
 

@@ -15,9 +15,8 @@ import structlog
 
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.kinds import Ballot, Body, Report
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.equivocation import Equivocation
-from treaty_consensus.log.note import VerifierKey
 
 from ..codes import RegistryLogCode
 from ..telemetry.measures import FORKS
@@ -32,8 +31,8 @@ _log = structlog.get_logger(__name__)
 class SeenCheckpoints:
     """Compares checkpoints with the log. Used from one event loop."""
 
-    def __init__(self, log_key: VerifierKey, reader: LogReader, head: Callable[[], Head]) -> None:
-        self._log_key = log_key
+    def __init__(self, keys: Callable[[], LogKeys], reader: LogReader, head: Callable[[], Head]) -> None:
+        self._keys = keys
         self._reader = reader
         self._head = head
         self._consistent: OrderedDict[str, None] = OrderedDict()
@@ -47,7 +46,8 @@ class SeenCheckpoints:
         # Only consistent checkpoints are remembered, so each sighting of a fork is checked and logged.
         if not isinstance(body, Ballot | Report) or body.seen_checkpoint in self._consistent:
             return
-        signed = open_checkpoint(body.seen_checkpoint.encode(), self._log_key)
+        # By any key that the log had: it only has to be of this history. During an overlap it may name the earlier key alone.
+        signed = self._keys().open_by_any(body.seen_checkpoint.encode())
         seen, head = signed.checkpoint, self._head()
         if seen.size <= head.size:
             root: bytes | None = await self._reader.root_at(seen.size, head)
@@ -71,9 +71,11 @@ class SeenCheckpoints:
             self._consistent.popitem(last=False)
 
     async def _proof(self, seen: SignedCheckpoint, root: bytes, head: Head) -> str:
-        if seen.checkpoint.size == head.size:
-            made = Equivocation.of(self._log_key, seen.note, head.note)
-        else:
-            proof = tuple(await self._reader.consistency(seen.checkpoint.size, head))
-            made = Equivocation.of(self._log_key, seen.note, head.note, root=root, proof=proof)
+        keys, size = self._keys(), seen.checkpoint.size
+        proof = () if size == head.size else tuple(await self._reader.consistency(size, head))
+        try:
+            made = Equivocation.of(keys, seen.note, head.note, root=None if size == head.size else root, proof=proof)
+        # No key signed both, because the keys were rotated in between.
+        except Untrusted:
+            return ""
         return made.format().decode()

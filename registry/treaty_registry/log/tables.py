@@ -9,10 +9,12 @@ import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 
 from treaty_consensus.errors import Untrusted
-from treaty_consensus.facts import Fact, decode, encode
+from treaty_consensus.facts import KEYS, Fact, KeysFact, decode, encode
 from treaty_consensus.kinds import Withdrawal, blobs_of
+from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.merkle import Node, leaf_hash, node_hash
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, TreeEdge, edge_tiles, node_hash_in_tile
+from treaty_consensus.log_keys import keys_of_log
 
 from ..codes import RegistryLogCode
 from ..storage.postgres import AnyConnection, Connection, Pool
@@ -72,6 +74,12 @@ async def read_fact(connection: Connection | Pool, key: str) -> Fact | None:
     """Return the fact under `key` as of the newest commit, or None."""
     data = await connection.fetchval("select fact from facts where key = $1", key)
     return decode(data) if data is not None else None
+
+
+async def read_keys(connection: Connection | Pool) -> LogKeys | None:
+    """Return the keys of the log as of the newest commit; None before its first leaf."""
+    fact = await read_fact(connection, KEYS)
+    return keys_of_log(fact) if isinstance(fact, KeysFact) else None
 
 
 async def read_facts(connection: AnyConnection, keys: Sequence[str]) -> dict[str, Fact]:

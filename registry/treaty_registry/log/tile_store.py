@@ -11,7 +11,7 @@ continues from the checkpoint in the store. Partial tiles are deleted once the f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import obstore
@@ -19,8 +19,7 @@ import structlog
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from treaty_consensus.errors import TreatyError, Untrusted
-from treaty_consensus.log.checkpoint import open_checkpoint
-from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Bundle, Tile, width_at
 
 from ..codes import RegistryLogCode
@@ -42,12 +41,12 @@ _log = structlog.get_logger(__name__)
 class TileStore:
     """The copy in the store at `url`. For one event loop."""
 
-    def __init__(self, url: str, log_key: VerifierKey, leader: Leader, reader: LogReader) -> None:
+    def __init__(self, url: str, keys: Callable[[], LogKeys], leader: Leader, reader: LogReader) -> None:
         """Raises `Malformed` (`settings.blobs`) when the URL names no store."""
         self._store = open_store(url)
         # A local folder keeps no attributes.
         self._attributes = not url.startswith("file://")
-        self._log_key = log_key
+        self._keys = keys
         self._leader = leader
         self._reader = reader
 
@@ -94,7 +93,7 @@ class TileStore:
         if result.meta["size"] > _MAX_CHECKPOINT:
             raise self._foreign()
         try:
-            signed = open_checkpoint(bytes(await result.bytes_async()), self._log_key)
+            signed = self._keys().open(bytes(await result.bytes_async()))
         except TreatyError as error:
             raise self._foreign() from error
         # A local folder has no conditional writes, and one process at a time that uses it.

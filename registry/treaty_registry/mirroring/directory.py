@@ -23,7 +23,7 @@ from treaty_client.audit.mirror import Mirror
 from treaty_client.registries.trust import RegistryName, parse_registry_name
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, TreatyError
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX
 from treaty_consensus.log.note import VerifierKey
 
@@ -106,7 +106,7 @@ class MirrorDirectory:
         """Store the note that is served. Durable on return; raises OSError."""
         durable.write(self._data / "checkpoint", note)
 
-    def shown(self, key: VerifierKey, size: int) -> SignedCheckpoint | None:
+    def shown(self, key: VerifierKey | LogKeys, size: int) -> SignedCheckpoint | None:
         """Return the newest stored checkpoint of at most `size` leaves, without its time.
 
         After a crash the tables may be ahead of the note that was served last. The copy of the log then has theirs.
@@ -120,11 +120,11 @@ class MirrorDirectory:
         # The served one comes first, and stays when both have one size: it may have more cosignatures.
         return max(fitting, key=lambda signed: signed.checkpoint.size, default=None)
 
-    def copy(self, key: VerifierKey) -> Mirror:
+    def copy(self, key: VerifierKey | LogKeys) -> Mirror:
         """Return the verified copy of the log."""
         return Mirror(self.log, key, self.evidence)
 
-    def copied(self, key: VerifierKey) -> SignedCheckpoint | None:
+    def copied(self, key: VerifierKey | LogKeys) -> SignedCheckpoint | None:
         """Return the checkpoint of the verified copy, or None."""
         with suppress(FileNotFoundError, TreatyError):
             return open_checkpoint((self.log / "checkpoint").read_bytes(), key)

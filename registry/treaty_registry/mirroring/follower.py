@@ -32,8 +32,7 @@ from treaty_consensus.audit import Replay
 from treaty_consensus.codes import AuditCode
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Handler, Withdrawal, blobs_of
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
-from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.statement import Statement
 
 from ..admission.content_checker import ContentChecker
@@ -65,7 +64,7 @@ class Follower:
 
     def __init__(
         self,
-        key: VerifierKey,
+        keys: LogKeys,
         client: RegistryClient,
         directory: MirrorDirectory,
         tables: MirrorTables,
@@ -73,21 +72,23 @@ class Follower:
         checker: ContentChecker,
         scratch: ReplayStore,
     ) -> None:
-        """`checker`: reads foreign blobs in processes with limits. `scratch`: an empty store."""
-        self._key = key
+        """`keys`: the trusted ones, with the rotations that this mirror has verified. `checker`: reads foreign blobs in processes
+        with limits. `scratch`: an empty store."""
         self._client = client
         self._directory = directory
         self._tables = tables
         self._blobs = blobs
         self._checker = checker
         self._copier = BlobCopier(client, blobs)
-        self._mirror = directory.copy(key)
+        self._mirror = directory.copy(keys)
         self._facts = RecordedFacts(scratch.facts)
         replay = Replay(self._copier.reader(), facts=self._facts, digests=scratch.digests)
-        self._run = AuditedReplay(key, self._mirror, replay, directory.evidence, taken=self._take)
+        self._run = AuditedReplay(keys, self._mirror, replay, directory.evidence, taken=self._take)
         self._taken: deque[tuple[int, bytes, Taken]] = deque()
         """Leaves that were replayed and are not committed yet."""
         self.room = FreeSpace(directory.log.parent, "mirror", _ROOM)
+        self.keys = keys
+        """The keys of the log, with those of the rotations that were replayed."""
         self.head: Head | None = None
         """The head that is shown: every leaf of it is verified and stored."""
         self.failure: TreatyError | None = None
@@ -217,12 +218,11 @@ class Follower:
 
     async def _publish(self, note: bytes, copied: SignedCheckpoint) -> None:
         """Store and show a note, unless a newer one is shown already."""
-        clock = self._run.clock
-        assert clock is not None, "the genesis was replayed"
-        signed = open_checkpoint(note, self._key, clock)
+        self.keys = self._run.check_keys()
+        signed = self.keys.open(note)
         # An older checkpoint: it is of this history, and a cache of the registry may have answered.
         if signed.checkpoint.size < copied.checkpoint.size:
-            signed = open_checkpoint(copied.note, self._key, clock)
+            signed = self.keys.open(copied.note)
         if signed.time is None:
             raise Unavailable(RegistryMirrorCode.BEHIND, "The checkpoint of the registry has no time.")
         if self.head is not None and not self._is_newer(signed, self.head):

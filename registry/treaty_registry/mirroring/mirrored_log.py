@@ -24,8 +24,9 @@ from treaty_client.registries.trust import RegistryName
 from treaty_consensus import canonical, statement
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Genesis
-from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.trusted_root import without_rotations
 
 from ..admission.content_checker import ContentChecker
 from ..admission.uploads import Uploads
@@ -35,6 +36,7 @@ from ..log.changes import Changes
 from ..log.checkpoints import RENEWAL, Head
 from ..log.clock import Clock, machine_clock
 from ..log.reader import LogReader
+from ..log.tables import read_keys
 from ..readable import ReadableLog
 from ..settings import Settings
 from ..storage.blobs import BlobStore
@@ -77,8 +79,6 @@ class MirroredLog(ReadableLog):
         self.origin = upstream.origin
         self.upstream = upstream
         self.base_url = about.base_url
-        self.log_key = upstream.key
-        self.clock_key = VerifierKey.parse(about.genesis.clock_key)
         self.operator = about.genesis.operator
         self.trusted_root = about.trusted_root
         self.proxies = settings.proxies
@@ -118,19 +118,26 @@ class MirroredLog(ReadableLog):
             stack.callback(tables.close)
             stack.push_async_callback(checker.close)
             scratch = stack.enter_context(ReplayStore(settings.data))
-            follower = Follower(upstream.key, client, directory, tables, blobs, checker, scratch)
             await tables.connect()
-            shown = directory.shown(upstream.key, tables.edge.size)
+            # Those of the verified leaves, because a rotation may have ended the key in the mirror's name.
+            keys = _trusted(upstream.key, await read_keys(pool))
+            follower = Follower(keys, client, directory, tables, blobs, checker, scratch)
+            shown = directory.shown(keys, tables.edge.size)
             # The first copy is complete before anything is served.
             if shown is None:
                 await _begin(follower)
             else:
-                await _resume(follower, directory, tables, pool, upstream.key)
+                await _resume(follower, directory, tables, keys)
             about = await _about(pool, client, directory, upstream, settings.base_url)
             mirrored = cls(settings, upstream, about, pool, blobs, checker, tables, follower, clock)
             following = asyncio.create_task(follower.run(), name="follow the registry")
             stack.push_async_callback(_ended, following)
             yield mirrored
+
+    @property
+    def keys(self) -> LogKeys:
+        """Return the keys of the log, with those of the rotations that were verified."""
+        return self._follower.keys
 
     @property
     def head(self) -> Head:
@@ -196,19 +203,24 @@ async def _begin(follower: Follower) -> None:
             raise
 
 
-async def _resume(follower: Follower, directory: MirrorDirectory, tables: MirrorTables, pool: Pool, key: VerifierKey) -> None:
+def _trusted(key: VerifierKey, stored: LogKeys | None) -> LogKeys:
+    """Return the keys of the stored leaves if they lead to the trusted one, and else the trusted one alone."""
+    leads = stored is not None and any(term.log == key for term in stored.terms)
+    return stored if stored is not None and leads else LogKeys.pinned(key)
+
+
+async def _resume(follower: Follower, directory: MirrorDirectory, tables: MirrorTables, keys: LogKeys) -> None:
     """Show the checkpoint that was shown last. Raises `Untrusted` when the tables do not begin with its leaves."""
-    genesis = await _genesis(pool)
-    shown = directory.shown(key, tables.edge.size)
+    shown = directory.shown(keys, tables.edge.size)
     assert shown is not None, "the caller has seen it"
     edge = await tables.edge_at(shown.checkpoint.size)
-    if edge.root() != shown.checkpoint.root or genesis.log_key != str(key):
+    if edge.root() != shown.checkpoint.root or keys.newest.clock is None:
         raise Untrusted(
             RegistryMirrorCode.DIRECTORY,
             "The database of this mirror is not of the log in its data directory.",
             fix="Delete both and start the mirror again: everything is fetched anew.",
         )
-    follower.resume(Head(open_checkpoint(shown.note, key, VerifierKey.parse(genesis.clock_key)), edge))
+    follower.resume(Head(keys.open(shown.note), edge))
 
 
 async def _genesis(pool: Pool) -> Genesis:
@@ -225,6 +237,7 @@ async def _about(
     known = directory.trusted_root()
     try:
         fetched, said = _read_config(await client.trust_config())
+        fetched = without_rotations(fetched)
         if canonical.hex_digest(fetched) != genesis.trusted_root:
             raise Untrusted(
                 RegistryMirrorCode.TRUSTED_ROOT, f"The trusted root of {upstream.base_url} is not the one that its genesis pins."

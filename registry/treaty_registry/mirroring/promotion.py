@@ -28,8 +28,9 @@ from treaty_client.audit.mirror import Mirror
 from treaty_client.network.hosts import Network
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
-from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import Checkpoint, LogKeys, SignedCheckpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES
+from treaty_consensus.log.tiles import TreeEdge
 from treaty_consensus.log.witness import Quorum
 
 from ..codes import RegistryMirrorCode
@@ -37,7 +38,9 @@ from ..data_directory import record_at, restore_record, running_database
 from ..keys import Operator, load_operator
 from ..log.checkpoints import RENEWAL
 from ..log.clock import Clock, SignedTime, machine_clock
+from ..log.tables import read_keys
 from ..settings import Settings, WitnessName
+from ..storage.postgres import connect, migrate
 from .directory import MirrorDirectory
 from .tables import MirrorTables
 
@@ -79,65 +82,90 @@ async def promote(
                 RegistryMirrorCode.DIRECTORY, f"{settings.data} is no mirror.", fix="Name the data directory of a mirror: --data"
             )
         operator = await asyncio.to_thread(load_operator, keys)
-        if operator.log_key.verifier != mark[0].key:
-            raise Conflict(RegistryMirrorCode.KEYS, f"{keys} has the keys of {operator.origin}, not of the mirrored log.")
+        if operator.origin != mark[0].origin:
+            raise _other_keys(keys, operator)
         if directory.proofs():
             raise Untrusted(
                 RegistryMirrorCode.STOPPED,
                 f"{directory.proofs()[0]} proves that this log signed two histories. It cannot be continued.",
                 fix="Begin a new log under a new name.",
             )
-        head = await _stored(settings, directory, operator)
-        seen = await _seen(evidence, mark[0].base_url, operator, network, clock)
-        await asyncio.to_thread(_check_newest, head.checkpoint, evidence, seen, directory.copy(operator.log_key.verifier))
+        log_keys, edge = await _stored(settings)
+        held = {key.verifier for key in (operator.log_key, operator.clock_key, *operator.next)}
+        if not {log_keys.newest.log, log_keys.newest.clock} <= held:
+            raise _other_keys(keys, operator)
+        head = _newest(directory, log_keys, edge)
+        seen = await _seen(evidence, mark[0].base_url, log_keys, network, clock)
+        await asyncio.to_thread(_check_newest, head.checkpoint, evidence, seen, directory.copy(log_keys))
         await asyncio.to_thread(_sign_here, settings, keys, head)
         directory.release()
         return Promoted(operator.origin, head.checkpoint.size, head.checkpoint.root)
 
 
-async def _stored(settings: Settings, directory: MirrorDirectory, operator: Operator) -> SignedCheckpoint:
-    """Return the newest checkpoint, all of whose leaves are in the tables. Raises `Conflict` when there are others."""
+def _other_keys(keys: Path, operator: Operator) -> Conflict:
+    return Conflict(
+        RegistryMirrorCode.KEYS,
+        f"{keys} has not the newest keys of the mirrored log, but keys of {operator.origin}.",
+        fix="Bring DATA/keys from the newest backup; after a rotation it has the new keys.",
+    )
+
+
+async def _stored(settings: Settings) -> tuple[LogKeys, TreeEdge]:
+    """Return the keys that the verified leaves name, and the edge of their tree."""
     async with running_database(settings) as database:
         tables = MirrorTables(database)
         await tables.connect()
         edge = tables.edge
         tables.close()
-    shown = directory.shown(operator.log_key.verifier, edge.size)
-    copied = directory.copied(operator.log_key.verifier)
+        async with connect(database) as connection:
+            await migrate(connection)
+            keys = await read_keys(connection)
+    if keys is None:
+        raise _unfinished()
+    return keys, edge
+
+
+def _newest(directory: MirrorDirectory, keys: LogKeys, edge: TreeEdge) -> SignedCheckpoint:
+    """Return the newest checkpoint, all of whose leaves are in the tables. Raises `Conflict` when there are others."""
+    shown, copied = directory.shown(keys, edge.size), directory.copied(keys)
     if (
         shown is None
         or (shown.checkpoint.size, shown.checkpoint.root) != (edge.size, edge.root())
         or (copied is not None and copied.checkpoint.size > edge.size)
     ):
-        raise Conflict(
-            RegistryMirrorCode.UNFINISHED,
-            "The mirror has leaves that are not verified and stored yet.",
-            fix="Start it, wait until it says that it is at the newest copied leaf, and stop it: treaty-registry mirror",
-        )
-    return open_checkpoint(shown.note, operator.log_key.verifier, operator.clock_key.verifier)
+        raise _unfinished()
+    return keys.open(shown.note)
+
+
+def _unfinished() -> Conflict:
+    return Conflict(
+        RegistryMirrorCode.UNFINISHED,
+        "The mirror has leaves that are not verified and stored yet.",
+        fix="Start it, wait until it says that it is at the newest copied leaf, and stop it: treaty-registry mirror",
+    )
 
 
 async def _seen(
-    evidence: Completeness, upstream: str, operator: Operator, network: Network, clock: Clock
+    evidence: Completeness, upstream: str, keys: LogKeys, network: Network, clock: Clock
 ) -> list[tuple[str, Checkpoint, bool]]:
     """Return the heads that are known elsewhere, by their place, and whether the place shows that nothing newer was signed."""
     known: list[tuple[str, Checkpoint, bool]] = []
     if evidence.record is not None:
-        known.append((evidence.record, await asyncio.to_thread(record_at, evidence.record, operator.origin), True))
+        known.append((evidence.record, await asyncio.to_thread(record_at, evidence.record, keys.name), True))
     for witness in evidence.witnesses:
-        found = await _cosigned(witness, operator, network)
+        found = await _cosigned(witness, keys, network)
         if found is not None:
             known.append((witness.key.name, found, True))
-    served = await _served(upstream, operator, network, clock)
+    served = await _served(upstream, keys, network, clock)
     return [*known, (upstream, served, False)] if served is not None else known
 
 
-async def _served(upstream: str, operator: Operator, network: Network, clock: Clock) -> Checkpoint | None:
+async def _served(upstream: str, keys: LogKeys, network: Network, clock: Clock) -> Checkpoint | None:
     """Return the checkpoint that the registry's URL serves, or None. Raises `Conflict` (`mirror.alive`) when it is signed now."""
     async with network.client(timeout=_PATIENCE) as client:
         try:
             reply = await client.exchange(client.build_request("GET", f"{upstream}/checkpoint"), limit=MAX_NOTE_BYTES)
-            signed = open_checkpoint(reply.body, operator.log_key.verifier, operator.clock_key.verifier)
+            signed = keys.open(reply.body)
         # As it should be: it is gone. Another server may have its address by now.
         except (httpx.HTTPError, OSError, TreatyError):
             return None
@@ -169,9 +197,9 @@ def _check_newest(head: Checkpoint, evidence: Completeness, known: Sequence[tupl
         )
 
 
-async def _cosigned(witness: WitnessName, operator: Operator, network: Network) -> Checkpoint | None:
+async def _cosigned(witness: WitnessName, keys: LogKeys, network: Network) -> Checkpoint | None:
     """Return the newest head that a witness has cosigned of the log; None when it knows none."""
-    url = f"{witness.url}/{hex_digest(operator.origin.encode())}/checkpoint"
+    url = f"{witness.url}/{hex_digest(keys.name.encode())}/checkpoint"
     async with network.client() as client:
         try:
             reply = await client.exchange(client.build_request("GET", url), limit=MAX_NOTE_BYTES)
@@ -183,7 +211,7 @@ async def _cosigned(witness: WitnessName, operator: Operator, network: Network) 
         return None
     if reply.status != httpx.codes.OK:
         raise Unavailable(RegistryMirrorCode.UNPROVED, f"The witness {witness.key.name} answers with status {reply.status}.")
-    signed = open_checkpoint(reply.body, operator.log_key.verifier)
+    signed = keys.open_by_any(reply.body)
     Quorum((witness.key,), 1).check(reply.body, signed.checkpoint)
     return signed.checkpoint
 

@@ -70,11 +70,14 @@ async def back_up(
                 fix="Do not back this database up. treaty-registry audit tells what is wrong.",
             )
         await asyncio.to_thread(_keep_keys, keys, operator, to / "keys")
-        before = await _known(connection, Mirror(to, operator.log_key.verifier, to / "evidence"), record)
+        log_keys = await log_tables.read_keys(connection) or operator.first_keys
+        before = await _known(connection, Mirror(to, log_keys, to / "evidence"), record)
         await _write_leaves(connection, to, before, edge)
         copied = await _copy_blobs(connection, blobs, BlobStore.open(to / "blobs", None), record.size)
     # Its head may be signed already, so this signature says nothing new. The clock does not sign: this copy has no age.
-    note = sign(Checkpoint(record.origin, record.size, record.root).format(), [operator.log_key])
+    signing = log_keys.at(record.size).log
+    signers = [key for key in operator.log_keys if key.verifier == signing] or [operator.log_key]
+    note = sign(Checkpoint(record.origin, record.size, record.root).format(), signers)
     # Last: after a crash the older checkpoint stands, and the newer files are written again.
     await asyncio.to_thread(durable.write, to / "checkpoint", note)
     return BackedUp(record.size, record.root, record.size - before, copied)
@@ -138,14 +141,25 @@ async def _copy_blobs(connection: Connection, blobs: BlobStore, copy: BlobStore,
 
 
 def _keep_keys(keys: Path, operator: Operator, to: Path) -> None:
-    """Copy the keys, which never change. Raises `Conflict` when the folder has those of another log."""
+    """Copy the keys, which change with a rotation alone. Raises `Conflict` when the folder has those of another log."""
+    if to.exists() and _files(to) != _files(keys) and load_operator(to).did == operator.did:
+        # Aside first: a crash in between leaves no keys here, and the next backup copies them.
+        old = to.with_name(f".{to.name}-old")
+        shutil.rmtree(old, ignore_errors=True)
+        to.rename(old)
+        copy_keys(keys, to)
+        shutil.rmtree(old)
     if not to.exists():
         # They appear whole or not at all, and are never readable for others.
         to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         to.parent.chmod(0o700)
         copy_keys(keys, to)
-    if load_operator(to).log_key != operator.log_key:
+    if load_operator(to).did != operator.did:
         raise Conflict(BackupCode.OTHER_LOG, f"{to} has the keys of another log.", fix="Give each log a folder of its own.")
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def copy_keys(keys: Path, to: Path) -> None:

@@ -33,12 +33,13 @@ from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Un
 from treaty_consensus.kinds import Blob, blobs_of
 from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
 from treaty_consensus.log.merkle import MAX_SIZE, leaf_hash
+from treaty_consensus.log.note import VerifierKey, signers_of
 from treaty_consensus.log.tiles import TreeEdge
 from treaty_consensus.log.witness import AddCheckpoint, cosignature
 
 from ..codes import BackupCode
 from ..data_directory import read_record, record_at, restore_record, running_database
-from ..keys import load_operator
+from ..keys import Operator, load_operator
 from ..log import tables as log_tables
 from ..log.entry import Entry
 from ..settings import Settings, WitnessName
@@ -90,7 +91,7 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
     if not (backup / "checkpoint").exists():
         raise NotFound(BackupCode.NONE, f"{backup} holds no complete backup.", fix="Name the folder of `treaty-registry backup`.")
     operator = await asyncio.to_thread(load_operator, backup / "keys")
-    copy = Mirror(backup, operator.log_key.verifier, backup / "evidence")
+    copy = Mirror(backup, await asyncio.to_thread(_key_of, backup, operator), backup / "evidence")
     signed = await asyncio.to_thread(copy.checkpoint)
     assert signed is not None, "its file was there"
     async with AsyncExitStack() as stack:
@@ -110,6 +111,16 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
     # Last: a directory without keys does not start.
     await asyncio.to_thread(copy_keys, backup / "keys", settings.keys)
     return Restored(head.origin, head.size, head.root, head.size - had, sorted(source.missing))
+
+
+def _key_of(backup: Path, operator: Operator) -> VerifierKey:
+    """Return the key of the operator that signed the checkpoint of a backup: which keys are in force is known only later."""
+    try:
+        signers = signers_of((backup / "checkpoint").read_bytes())
+    except TreatyError:
+        signers = []  # `Mirror` says what is wrong
+    known = (key.verifier for key in operator.log_keys)
+    return next((key for key in known if (key.name, key.id) in signers), operator.log_key.verifier)
 
 
 async def _check_evidence(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from treaty_consensus import canonical
 from treaty_consensus.canonical import b64decode
 from treaty_consensus.errors import NotFound
+from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import MAX_NOTE_BYTES
 
 from ..codes import RegistryStatementCode
@@ -57,7 +58,7 @@ async def log_context(views: Views, renderer: Renderer, before: int | None) -> M
         "log": log,
         "before": before,
         "checkpoint": {"origin": origin, "size": int(size), "root": root, "text": published.note.decode()},
-        "signatures": signature_lines(published.note, str(registry.log_key), str(registry.clock_key)),
+        "signatures": signature_lines(published.note, registry.keys),
         "tree": tree.layout(published.size),
         "entries_of_page": [row(begin + place, leaf) for place, leaf in enumerate(leaves)][::-1],
         "begin": begin,
@@ -81,17 +82,17 @@ async def entry_context(views: Views, id_: str) -> Mapping[str, object]:
     }
 
 
-def signature_lines(note: bytes, log_key: str, clock_key: str) -> list[SignatureLine]:
+def signature_lines(note: bytes, keys: LogKeys) -> list[SignatureLine]:
     """Return the signature lines of the log's own note, in their order. Their signatures are not checked again."""
     found = []
+    roles = {
+        (key.name, key.id.hex()): role for term in keys.terms for key, role in ((term.log, "log"), (term.clock, "clock")) if key
+    }
     for line in note.decode().rpartition("\n\n")[2].splitlines():
         _, name, encoded = line.split(" ", 2)
         data = b64decode(encoded, limit=MAX_NOTE_BYTES)
         key_id, is_cosignature = data[:_KEY_ID].hex(), len(data) == _KEY_ID + _TIME + _ED25519
-        role = "witness" if is_cosignature else "other"
-        for key, known in ((log_key, "log"), (clock_key, "clock")):
-            if key.startswith(f"{name}+{key_id}+"):
-                role = known
+        role = roles.get((name, key_id), "witness" if is_cosignature else "other")
         time = int.from_bytes(data[_KEY_ID : _KEY_ID + _TIME], "big") if is_cosignature else None
         found.append(SignatureLine(name, key_id, role, time))
     return found

@@ -32,6 +32,7 @@ SAYS: Mapping[str, str] = {
     "parameters": "The operator states the constants of the elections.",
     "decision": "An epoch closed: this is the result of a topic.",
     "withdrawal": "The operator no longer serves some bytes. Their hash stays in the log.",
+    "rotation": "The operator changes the keys of the log.",
     "certificate": "The registry issued a signing certificate to an agent.",
     "hashedrekord": "An agent's signature of a file was recorded.",
     "unknown": "This page cannot decode the leaf.",
@@ -138,6 +139,12 @@ _MEMBERS: Mapping[str, Mapping[str, str]] = {
         "witnesses.quorum": "The number of these cosignatures.",
     },
     "withdrawal": {"reason": "Why the bytes are gone."},
+    "rotation": {
+        "log_key": "The key that signs the log's checkpoints from this leaf on.",
+        "clock_key": "The key that states the time of a checkpoint from this leaf on.",
+        "until": "The keys before them sign too until this time.",
+        "proof": "The agreement of the old and the new keys.",
+    },
 }
 _RATIOS = frozenset({"over_none", "over_incumbent"})
 _BLOBS = frozenset({"card", "bundle", "transcript", "roll", "wheel", "sha256", "reputation.suffix_list"})

@@ -51,7 +51,7 @@ class Services:
                 clock=registry.clock,
             ),
             timestamps.TimestampAuthority(keys, clock=registry.clock),
-            rekor.EntryLog(keys, origin=origin, log_key=registry.log_key.public, append=append, clock=registry.clock),
+            rekor.EntryLog(keys, log_key=lambda: registry.log_key, append=append, clock=registry.clock),
         )
 
 
@@ -121,14 +121,15 @@ async def client_trust_config(views: NamedDependency[Views]) -> Representation:
     Compare the root's digest with the genesis.
     """
     registry = views.registry
-    config = trust.trust_config(registry.trusted_root, origin=registry.origin, base_url=registry.base_url)
-    return views.constant("/trust-config.json", config)
+    # Not kept: a rotation of the log's key changes both of these.
+    config = trust.trust_config(registry.current_trusted_root, origin=registry.origin, base_url=registry.base_url)
+    return Representation(config, JSON)
 
 
 @get("/sigstore/trusted-root.json", summary="The trusted root", responses=answers(dict[str, object], "It.", *READ))
 async def trusted_root(views: NamedDependency[Views]) -> Representation:
-    """Return the exact bytes whose SHA-256 the genesis pins."""
-    return views.constant("/sigstore/trusted-root.json", views.registry.trusted_root)
+    """Return the exact bytes whose SHA-256 the genesis pins, with the log's later keys added after a rotation."""
+    return Representation(views.registry.current_trusted_root, JSON)
 
 
 @get(

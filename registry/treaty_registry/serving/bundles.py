@@ -160,7 +160,9 @@ async def _named(connection: AnyConnection, topic: str, size: int) -> list[bytes
 
 async def assemble(registry: ReadableLog, plan: Plan) -> Bundle:
     """Make the bundle, without a consistency proof."""
-    indexes = sorted(plan.leaves)
+    # Every reader needs the rotations before the checkpoint, to know by which keys it is signed.
+    rotations = {term.since - 1 for term in registry.keys.below(plan.size).terms if term.since}
+    indexes = sorted(plan.leaves | rotations)
     leaves = await registry.leaves(indexes, plan.head)
     # All proofs are at one head, so one checkpoint covers them.
     proofs = await registry.inclusion(indexes, plan.head)

@@ -195,6 +195,7 @@ class Elections:
             opened=log.opened,
             closes=None if period is None else log.opened + period,
             size=head.size,
+            rotations=[term.since - 1 for term in registry.keys.below(head.size).terms if term.since],
         )
 
     async def _documents(self, topic: str) -> list[Row]:

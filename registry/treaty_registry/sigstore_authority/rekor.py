@@ -18,6 +18,7 @@ Other entry kinds and bare public keys are refused.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -28,13 +29,14 @@ from cryptography.hazmat.primitives.asymmetric import ec, utils
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Unauthorized
+from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.sigstore_leaf import MAX_CERTIFICATE, MAX_SIGNATURE, RekordLeaf
+from treaty_consensus.trusted_root import log_id
 
 from ..codes import SigstoreCode
 from .certificates import check_issued
 from .keys import AuthorityKeys
 from .ports import Append, Clock, LoggedLeaf
-from .trust import log_id
 
 MAX_REQUEST = 16_384
 
@@ -69,10 +71,10 @@ class _Request(_Record, frozen=True):
 class EntryLog:
     """Logs signatures made with this authority's certificates. It has no state of its own; safe for concurrent use."""
 
-    def __init__(self, keys: AuthorityKeys, *, origin: str, log_key: bytes, append: Append, clock: Clock) -> None:
-        """`log_key`: the raw Ed25519 public key that signs the checkpoints of `append`."""
+    def __init__(self, keys: AuthorityKeys, *, log_key: Callable[[], VerifierKey], append: Append, clock: Clock) -> None:
+        """`log_key`: return the key that signs the checkpoints of `append` now."""
         self._keys = keys
-        self._log_id = log_id(origin, log_key)
+        self._log_key = log_key
         self.append = append
         self._clock = clock
 
@@ -112,7 +114,7 @@ class EntryLog:
                 # Rekor v2 has no integrated time: the timestamp beside the entry proves the time.
                 "integratedTime": "0",
                 "kindVersion": {"kind": "hashedrekord", "version": "0.0.2"},
-                "logId": {"keyId": canonical.b64encode(self._log_id)},
+                "logId": {"keyId": canonical.b64encode(log_id(self._log_key()))},
                 "logIndex": str(logged.index),
             }
         )

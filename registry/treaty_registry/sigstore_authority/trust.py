@@ -19,20 +19,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from treaty_consensus import canonical
+from treaty_consensus.log.note import KeyType, VerifierKey
 from treaty_consensus.sigstore_token import issuer_url
+from treaty_consensus.trusted_root import MAX_TRUSTED_ROOT, log_id
 
 from .keys import AuthorityKeys, public_der
 
 TRUSTED_ROOT_TYPE = "application/vnd.dev.sigstore.trustedroot+json;version=0.1"
 SIGNING_CONFIG_TYPE = "application/vnd.dev.sigstore.signingconfig.v0.2+json"
 TRUST_CONFIG_TYPE = "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json"
-MAX_TRUSTED_ROOT = 16_384
-
-
-def log_id(origin: str, log_key: bytes) -> bytes:
-    """Return the log's id in Rekor v2: the untruncated C2SP signed-note key id of its Ed25519 key, 32 bytes."""
-    # C2SP signed-note: name, newline, type 0x01, key. A note truncates it to four bytes, Rekor v2 does not.
-    return sha256(f"{origin}\n".encode() + b"\x01" + log_key).digest()
 
 
 def trusted_root(keys: AuthorityKeys, *, origin: str, log_key: bytes) -> bytes:
@@ -44,7 +39,7 @@ def trusted_root(keys: AuthorityKeys, *, origin: str, log_key: bytes) -> bytes:
     return canonical.dumps(
         {
             "mediaType": TRUSTED_ROOT_TYPE,
-            "tlogs": [_log(origin, log_der, "PKIX_ED25519", log_id(origin, log_key), valid)],
+            "tlogs": [_log(origin, log_der, "PKIX_ED25519", log_id(VerifierKey(origin, KeyType.ED25519, log_key)), valid)],
             "ctlogs": [_log(origin, ct_der, "PKIX_ECDSA_P256_SHA_256", sha256(ct_der).digest(), valid)],
             "certificateAuthorities": [_authority(origin, (keys.ca_certificate,), valid)],
             "timestampAuthorities": [_authority(origin, keys.tsa_chain, valid)],

@@ -19,7 +19,7 @@ from treaty_client.audit.mirror import Mirror
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import WitnessCode
 from treaty_consensus.errors import Conflict, NotFound, Untrusted
-from treaty_consensus.log.checkpoint import SignedCheckpoint
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import Frontier, leaf_hash
 from treaty_consensus.log.note import SignerKey, VerifierKey, sign_lines
 from treaty_consensus.log.subtree import verify_subtree
@@ -29,6 +29,7 @@ from treaty_consensus.log.upload import Upload
 from ..codes import RegistryWitnessCode
 from ..storage.space import FreeSpace
 from .cosigner import Cosigner
+from .records import signing_key
 
 _KEPT_PENDING = 8  # checkpoints up to which an upload that has begun may still be finished
 _EXCESS = 32 * TILE_WIDTH  # entries that are here already and are sent again, at most
@@ -47,7 +48,11 @@ class UploadConflict(Conflict):
 class LogCopy:
     """The copy of one log. Blocks on the disk. Safe for threads: packages are stored one at a time."""
 
-    def __init__(self, folder: Path, key: VerifierKey, evidence: Path) -> None:
+    def __init__(self, folder: Path, keys: Sequence[VerifierKey], evidence: Path) -> None:
+        """`keys`: those of the log; several of a log that rotates its key."""
+        self._keys = keys
+        served = folder / "checkpoint"
+        key = signing_key(served.read_bytes(), keys) if served.exists() else keys[0]
         self.mirror = Mirror(folder, key, evidence)
         self.turn = threading.Lock()
         self.edge = self.mirror.edge()
@@ -110,6 +115,8 @@ class LogCopy:
             lines = cosign(signed)
             if served is None or served.checkpoint.size <= checkpoint.size:
                 self.mirror.finish(self.edge, signed.note + lines)
+                # From the end of an overlap on another key signs.
+                self.mirror.keys = LogKeys.pinned(signing_key(signed.note, self._keys))
             return lines
 
 

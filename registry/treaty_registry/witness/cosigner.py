@@ -18,7 +18,7 @@ from treaty_consensus.log.witness import AddCheckpoint, judge
 
 from ..codes import RegistryWitnessCode
 from ..telemetry.measures import FORKS
-from .records import Store
+from .records import Store, signing_key
 
 _KEPT_NOTES = 1024
 """Cosigned notes in memory; a witness of many thousand logs makes those of the others again when a monitor asks."""
@@ -48,27 +48,30 @@ class Cosigner:
         clock: Callable[[], float],
         also: Sequence[SignerKey] = (),
     ) -> None:
-        """`logs`: the keys of the witnessed logs, one each. `clock`: POSIX seconds. `also`: more keys of this witness, which
-        cosign everything too.
+        """`logs`: the keys of the witnessed logs; several of a log that rotates its key, the oldest first. `clock`: POSIX
+        seconds. `also`: more keys of this witness, which cosign everything too.
 
         Raises `Malformed` on keys that are not log keys, and as `Store.latest`.
         """
         self.key = key.verifier
-        self.logs = {log.name: log for log in logs}
-        if len(self.logs) != len(logs) or any(log.type != KeyType.ED25519 for log in logs):
-            raise Malformed(RegistryWitnessCode.LOGS, "A witness needs one key of type 1 for each log.")
+        self.logs: dict[str, list[VerifierKey]] = {}
+        """The keys of each log, by origin."""
+        for log in logs:
+            self.logs.setdefault(log.name, []).append(log)
+        if len({(log.name, log.id) for log in logs}) != len(logs) or any(log.type != KeyType.ED25519 for log in logs):
+            raise Malformed(RegistryWitnessCode.LOGS, "The keys of logs must be of type 1, each once.")
         self._signers = (key, *also)
         self.keys = tuple(signer.verifier for signer in self._signers)
         """The public keys, in the order of their signatures in an answer."""
-        self._origins = {hex_digest(log.name.encode()): log.name for log in logs}
+        self._origins = {hex_digest(origin.encode()): origin for origin in self.logs}
         self._cosigned = _Notes()
         """The notes that were cosigned last, by origin."""
         self._store = store
         self._clock = clock
-        self._latest = {log.name: store.latest(log) for log in logs}
+        self._latest = {origin: store.latest(keys) for origin, keys in self.logs.items()}
         # One lock for each log: two checkpoints of one log must not both be compared with the same record. A slow
         # disk for one log does not delay another.
-        self._turns = {log.name: threading.Lock() for log in logs}
+        self._turns = {origin: threading.Lock() for origin in self.logs}
 
     def latest(self, origin: str) -> SignedCheckpoint | None:
         """Return the newest record of a log that is witnessed here."""
@@ -86,7 +89,7 @@ class Cosigner:
         with self._turns.get(origin, threading.Lock()):
             latest = self._latest.get(origin)
             try:
-                signed = judge(request, self.logs, latest)
+                signed = judge(request, self._known(request), latest)
             except TreatyError:
                 # A refused request may prove a fork. The proof is kept, because a log that rewrites its history will
                 # not serve it later.
@@ -98,6 +101,11 @@ class Cosigner:
             # After the record. A crash in between leaves a record that was not cosigned; the log gets the cosignature
             # when it asks again.
             return self._cosign(signed)
+
+    def _known(self, request: AddCheckpoint) -> dict[str, VerifierKey]:
+        """Return the key by which the log of a request is judged, under its origin; nothing for an unknown log."""
+        keys = self.logs.get(request.claimed.origin)
+        return {request.claimed.origin: signing_key(request.note, keys)} if keys else {}
 
     def checkpoint(self, origin_hash: str) -> bytes:
         """Return the newest checkpoint of a log, with the signature of the log and those of this witness, for monitors.
@@ -132,7 +140,7 @@ class Cosigner:
         self._latest[signed.checkpoint.origin] = signed
 
     def _look_for_a_fork(self, request: AddCheckpoint, latest: SignedCheckpoint | None) -> None:
-        log = self.logs.get(request.claimed.origin)
+        log = self._known(request).get(request.claimed.origin)
         proof = contradiction(request, log, latest) if log and latest else None
         if proof is None:
             return

@@ -18,7 +18,7 @@ import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, NotFound, TooLarge, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
-from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
+from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, signers_of
 from treaty_consensus.log.witness import Quorum
 
 from ..codes import RegistryWitnessCode
@@ -104,18 +104,20 @@ class Store:
             )
         return key
 
-    def latest(self, log: VerifierKey) -> SignedCheckpoint | None:
-        """Return the newest record of a log, or None. Raises `Untrusted` when it is damaged or signed by another key."""
-        path = self._record(log.name)
+    def latest(self, log: Sequence[VerifierKey]) -> SignedCheckpoint | None:
+        """Return the newest record of the log with these keys, or None. Raises `Untrusted` when it is damaged or signed by
+        another key."""
+        path = self._record(log[0].name)
         try:
-            return open_checkpoint(path.read_bytes(), log)
+            note = path.read_bytes()
+            return open_checkpoint(note, signing_key(note, log))
         except FileNotFoundError:
             return None
         except TreatyError as error:
             raise Untrusted(
                 RegistryWitnessCode.RECORD,
-                f"{path} is not a checkpoint of {log.name} signed by the trusted key.",
-                fix="Bring back the newest copy of this file, or leave that log out.",
+                f"{path} is not a checkpoint of {log[0].name} signed by a trusted key.",
+                fix="Bring back the newest copy of this file, or leave that log out. If the log rotates its key, name both keys.",
             ) from error
 
     def record(self, signed: SignedCheckpoint) -> None:
@@ -133,6 +135,12 @@ class Store:
 
     def _record(self, origin: str) -> Path:
         return self._data / "logs" / hex_digest(origin.encode())
+
+
+def signing_key(note: bytes, keys: Sequence[VerifierKey]) -> VerifierKey:
+    """Return the first of a log's keys that a note has a line of, or the first one. Raises `Malformed` or `TooLarge`."""
+    signers = signers_of(note)
+    return next((key for key in keys if (key.name, key.id) in signers), keys[0])
 
 
 def read_log_keys(path: Path) -> list[str]:

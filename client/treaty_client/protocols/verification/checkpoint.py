@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treaty_consensus import statement
-from treaty_consensus.errors import TreatyError, Untrusted
+from treaty_consensus.errors import Malformed, TreatyError, Untrusted
 from treaty_consensus.kinds import Genesis
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_inclusion
-from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.rotation import Rotation
 
-from ...codes import ClientCheckpointCode, ClientLogCode
+from ...codes import ClientCheckpointCode
 from ...registries.bundle import Bundle
 from ...registries.trust import TrustedRegistry
+from .log_keys import follow, no_genesis, proven_keys
 from .steps import Step, VerificationFailed, taking
 
 CLOCK_SKEW = 300
@@ -29,26 +30,32 @@ def missing_proof(bundle: Bundle, registry: TrustedRegistry) -> tuple[int, int] 
     with taking(Step.CHECKPOINT):
         if registry.newest is None:
             return None
-        size = open_checkpoint(bundle.checkpoint, registry.name.key).checkpoint.size
+        size = registry.keys.open(bundle.checkpoint).checkpoint.size
         seen = registry.newest.checkpoint.size
     return (size, seen) if size < seen else None
 
 
-def open_head(bundle: Bundle, key: VerifierKey) -> tuple[SignedCheckpoint, Genesis]:
-    """Open the checkpoint with the pinned key of the log, and with the clock's key, which leaf 0 names.
+def open_head(bundle: Bundle, keys: LogKeys) -> tuple[SignedCheckpoint, Genesis]:
+    """Open the checkpoint with a pinned key of the log, and with the keys that leaf 0 and the rotations name.
 
-    Leaf 0 is proved to be in the log of this checkpoint. Return the checkpoint with its time, and leaf 0. Raises `Untrusted`.
+    These leaves are proved to be in the log of this checkpoint. Return the checkpoint with its time, and leaf 0. Raises
+    `Untrusted`.
     """
-    head = open_checkpoint(bundle.checkpoint, key).checkpoint
-    first = bundle.leaves[0]
+    head = keys.open(bundle.checkpoint).checkpoint
+    genesis = statement.parse(bundle.leaves[0].leaf).body
     # Before the genesis is believed: it names the clock's key, and with a key of its own the server could date checkpoints
     # itself.
-    verify_inclusion(0, head.size, leaf_hash(first.leaf), first.proof, head.root)
-    genesis = statement.parse(first.leaf).body
-    if not isinstance(genesis, Genesis) or genesis.origin != key.name or genesis.log_key != str(key):
-        raise Untrusted(ClientLogCode.GENESIS, f"Leaf 0 of this log is not the genesis of {key.name} with the key you trust.")
-    # Opened again, because the clock's key is known only after leaf 0 is proved.
-    checkpoint = open_checkpoint(bundle.checkpoint, key, VerifierKey.parse(genesis.clock_key))
+    for leaf in bundle.leaves:
+        if leaf.index == 0 or isinstance(statement.parse(leaf.leaf).body, Rotation):
+            verify_inclusion(leaf.index, head.size, leaf_hash(leaf.leaf), leaf.proof, head.root)
+    if not isinstance(genesis, Genesis) or genesis.origin != keys.name:
+        raise no_genesis(keys)
+    # Opened again, because these keys are known only after their leaves are proved.
+    try:
+        proven = proven_keys((leaf.index, leaf.leaf) for leaf in bundle.leaves)
+    except Malformed as error:
+        raise no_genesis(keys) from error
+    checkpoint = follow(keys, proven, head.size).open(bundle.checkpoint)
     # The log's own signature has no time (C2SP tlog-checkpoint), so without the clock an old state could pass for the present
     # one.
     if checkpoint.time is None:

@@ -6,7 +6,8 @@ extension `.contradiction.json`:
     {"contradiction": 1, "code": CODE, "key": VKEY, "subject": NAME,
      "seen": [LEAF, …],       leaves that earlier answers proved, and that this one must hold
      "shown": [LEAF, …],      leaves of this answer about the same subjects
-     "answer": NOTE}          the signed checkpoint of this answer
+     "answer": NOTE,          the signed checkpoint of this answer
+     "earlier"?: [VKEY, …]}   the log's keys before `key`, if it rotated them
 
 LEAF is `{"checkpoint": NOTE, "index": N, "leaf": B64, "proof": [B64(hash), …]}`, a statement with its inclusion proof.
 
@@ -27,10 +28,11 @@ import msgspec
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, TreatyError
 from treaty_consensus.kinds import Count, Decision, Grant, Handler, Identity, Publish, Status
-from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.merkle import HASH_SIZE, leaf_hash, verify_inclusion
-from treaty_consensus.log.note import MAX_NOTE_BYTES, VerifierKey
+from treaty_consensus.log.note import MAX_NOTE_BYTES, VerifierKey, signers_of
 from treaty_consensus.log.proof import MAX_PROOF_HASHES
+from treaty_consensus.log_keys import MAX_ROTATIONS
 from treaty_consensus.statement import MAX_LEAF, Statement
 
 from ...codes import ContradictionCode, MemoryCode
@@ -61,6 +63,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seen: Annotated[tuple[_Leaf, ...], msgspec.Meta(min_length=1)]
     shown: tuple[_Leaf, ...]
     answer: _Note
+    earlier: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ROTATIONS)] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class Contradiction:
     seen: tuple[SeenLeaf, ...]
     shown: tuple[SeenLeaf, ...]
     answer: bytes
+    earlier: tuple[VerifierKey, ...] = ()
 
     @classmethod
     def parse(cls, data: bytes) -> Contradiction:
@@ -83,7 +87,8 @@ class Contradiction:
             file = msgspec.convert(value, _File)
             key = VerifierKey.parse(file.key)
             seen, shown = (tuple(map(_read_leaf, leaves)) for leaves in (file.seen, file.shown))
-            return cls(file.code, key, file.subject, seen, shown, file.answer.encode())
+            earlier = tuple(map(VerifierKey.parse, file.earlier))
+            return cls(file.code, key, file.subject, seen, shown, file.answer.encode(), earlier)
         except (msgspec.ValidationError, TreatyError, UnicodeEncodeError) as error:
             raise Malformed(ContradictionCode.FORM, f"This is not the proof of a contradiction: {error}.") from error
 
@@ -98,6 +103,7 @@ class Contradiction:
                 "seen": [_leaf_value(leaf) for leaf in self.seen],
                 "shown": [_leaf_value(leaf) for leaf in self.shown],
                 "answer": self.answer.decode(),
+                **({"earlier": [*map(str, self.earlier)]} if self.earlier else {}),
             }
         )
 
@@ -107,14 +113,20 @@ class Contradiction:
         Raises `Malformed` or `Untrusted` if a leaf is not in the log of its checkpoint, or is not a statement.
         """
         # The key must have signed the answer too, or a forged file could accuse an honest log.
-        open_checkpoint(self.answer, self.key)
+        self._open(self.answer)
         for leaf in (*self.seen, *self.shown):
-            head = open_checkpoint(leaf.checkpoint, self.key).checkpoint
+            head = self._open(leaf.checkpoint).checkpoint
             verify_inclusion(leaf.index, head.size, leaf_hash(leaf.leaf), leaf.proof, head.root)
         return any(
             one.leaf != other.leaf and (one.index == other.index or excludes(one.statement, other.statement))
             for one, other in combinations((*self.seen, *self.shown), 2)
         )
+
+    def _open(self, note: bytes) -> SignedCheckpoint:
+        # By any of them: who signs two histories is refuted, whichever key it was.
+        signers = signers_of(note)
+        known = (key for key in (self.key, *self.earlier) if (key.name, key.id) in signers)
+        return open_checkpoint(note, next(known, self.key))
 
 
 class LeftOut(VerificationFailed):
@@ -128,9 +140,7 @@ class LeftOut(VerificationFailed):
         self.contradiction = contradiction
 
 
-def contradiction_error(
-    answer: RegistryAnswer, missing: Sequence[SeenLeaf], own: Iterable[SeenLeaf], key: VerifierKey
-) -> LeftOut:
+def contradiction_error(answer: RegistryAnswer, missing: Sequence[SeenLeaf], own: Iterable[SeenLeaf], key: LogKeys) -> LeftOut:
     """Return the error for an answer that lacks leaves that were proved before.
 
     `missing`: the leaves, at least one. `own`: the leaves of the answer. `key`: of the log. The code is `memory.behind`, without
@@ -155,7 +165,15 @@ def contradiction_error(
         f"At leaf {first.index} of this log {said(first.statement)}, as was proved before. The answer about {answer.name}, of "
         f"{answer.size} leaves, says otherwise or leaves it out.",
         "Do not use it. The registry, or a party on the path to it, hides leaves of the log from you.",
-        Contradiction(code, key, answer.name, _some(provable), _some(shown), answer.evidence.checkpoint.note),
+        Contradiction(
+            code,
+            key.newest.log,
+            answer.name,
+            _some(provable),
+            _some(shown),
+            answer.evidence.checkpoint.note,
+            tuple({term.log: None for term in key.terms if term.log != key.newest.log}),
+        ),
     )
 
 

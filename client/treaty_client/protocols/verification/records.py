@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from treaty_consensus.errors import NotFound
 from treaty_consensus.handler import HandlerPackage
 from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Publish, Status
-from treaty_consensus.log.checkpoint import SignedCheckpoint
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.protocol import Card, ProtocolUri
 from treaty_consensus.statement import Statement
 
 from ...codes import BundleCode
 from ...registries.bundle import Bundle
+from .log_keys import proven_keys
 
 if TYPE_CHECKING:
     from ..attestation import SigningIdentity
@@ -42,6 +43,11 @@ class Evidence:
     checkpoint: SignedCheckpoint
     genesis: Genesis
     statements: tuple[Logged, ...]
+
+    @property
+    def keys(self) -> LogKeys:
+        """The keys of the log, as its genesis and the rotations before the checkpoint name them."""
+        return proven_keys((logged.index, logged.statement.leaf) for logged in self.statements)
 
     def decision(self, topic: str) -> Decision | None:
         """Return the newest decision in a topic, or None."""

@@ -17,13 +17,14 @@ from treaty_consensus.codes import DecisionCode
 from treaty_consensus.errors import Refused
 from treaty_consensus.facts import LOG, Fact, IdentityFact, LogFact, TopicFact, find, identity_key, keys_of, log_of, topic_key
 from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, Parameters, Publish, Status, Withdrawal
+from treaty_consensus.rotation import Rotation
 from treaty_consensus.statement import Verified
 
 from ...codes import BundleCode
 from ...registries.bundle import Bundle
 from .records import Logged
 
-_PROVING = Genesis | Parameters | Identity | Grant | Publish | Handler | Status | Decision | Withdrawal
+_PROVING = Genesis | Parameters | Identity | Grant | Publish | Handler | Status | Decision | Withdrawal | Rotation
 
 
 def replay(bundle: Bundle) -> tuple[Logged, ...]:

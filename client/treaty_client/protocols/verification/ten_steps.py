@@ -19,9 +19,8 @@ from treaty_consensus.errors import Refused, Untrusted
 from treaty_consensus.extras import naming_extras
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.kinds import Genesis, Handler, Identity, Publish, Status
-from treaty_consensus.log.checkpoint import SignedCheckpoint
+from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_inclusion
-from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.policy import WitnessRule
 from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card
 from treaty_consensus.statement import Statement
@@ -98,7 +97,7 @@ def verify_checkpoint(
     The arguments are those of `examine`.
     """
     with taking(Step.CHECKPOINT):
-        checkpoint, genesis = open_head(bundle, registry.name.key)
+        checkpoint, genesis = open_head(bundle, registry.keys)
         if now is not None:
             check_age(checkpoint, now, max_age)
         if witnesses is not None:
@@ -248,7 +247,7 @@ def check_current(status: Status | None, subject: str) -> tuple[str, ...]:
 # (10) lock: the history is compared right after step 4, the handler after step 9
 
 
-def check_seen(answer: RegistryAnswer, own: Iterable[SeenLeaf], seen: Iterable[SeenLeaf], key: VerifierKey) -> None:
+def check_seen(answer: RegistryAnswer, own: Iterable[SeenLeaf], seen: Iterable[SeenLeaf], key: LogKeys) -> None:
     """Check that an answer holds the leaves it must hold, of those that earlier answers proved (`completeness`).
 
     `own`: the leaves of the answer. `key`: of the log. Raises `LeftOut`.
@@ -271,7 +270,7 @@ def check_lock(
         return check_status(entries, uri, evidence) if uri is not None else None
 
 
-def check_kept(verified: VerifiedProtocol, seen: Sequence[SeenLeaf], key: VerifierKey) -> list[SeenLeaf]:
+def check_kept(verified: VerifiedProtocol, seen: Sequence[SeenLeaf], key: LogKeys) -> list[SeenLeaf]:
     """Compare a protocol that was verified earlier with the leaves that were proved since; return those that are newer than it.
 
     `seen`: the leaves under the subjects of its answer. Only a newer status of protocol or handler can refuse it (step 9); a

@@ -1,0 +1,150 @@
+"""Rotate the keys of the log and its clock: prepare the next ones, log the rotation, retire the ones before.
+
+    DATA/keys/next/       made by `prepare`, copied to every node and into the backup by people, then named in the log
+    DATA/keys/retired/    where `retire` moves the keys before, after the overlap
+
+The log says which keys sign, so a crash between two steps changes nothing: a key that is here and not logged signs nothing, and
+a logged one signs from whichever folder it is in. Each step can be repeated.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from treaty_client import durable
+from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
+from treaty_consensus.log.checkpoint import LogKeys
+from treaty_consensus.log.note import KeyType, SignerKey, sign
+from treaty_consensus.rotation import Rotation, rotation_text, signers_of_rotation
+from treaty_consensus.statement import Verified
+
+from ..codes import KeysCode
+from ..keys import NEXT, Operator, load_key, load_operator
+from ..log.checkpoints import CheckpointSigner
+
+RETIRED = "retired"
+ROLES = {"log": KeyType.ED25519, "clock": KeyType.COSIGNATURE}
+
+
+@dataclass(frozen=True)
+class Rotated:
+    """The keys that sign, the leaf that named them, and the end of the overlap in POSIX seconds."""
+
+    log_key: str
+    clock_key: str
+    index: int
+    until: int
+
+
+def prepare(directory: Path, roles: Collection[str]) -> list[str]:
+    """Make the next keys of these `ROLES` in the directory of the keys; return them in public form. Durable on return.
+
+    Raises `Conflict` (`keys.prepared`), and as `load_operator`. A crash leaves nothing, or a hidden folder that is never read.
+    """
+    operator = load_operator(directory)
+    if operator.next:
+        raise Conflict(
+            KeysCode.PREPARED,
+            f"{directory / NEXT} has the keys of a rotation.",
+            fix="Log it with treaty-registry rotate. If it is logged: treaty-registry retire-keys",
+        )
+    names = {"log": operator.log_key.name, "clock": operator.clock_key.name}
+    made = {role: SignerKey(names[role], ROLES[role], secrets.token_bytes(32)) for role in roles}
+    staging = Path(tempfile.mkdtemp(prefix=f".{NEXT}-", dir=directory))  # mkdtemp makes it 0700
+    try:
+        for role, key in made.items():
+            durable.create(staging / f"{role}.key", f"{key.format()}\n".encode(), mode=0o600)
+        # In one step, and never over keys that are there: an empty folder alone is replaced.
+        staging.rename(directory / NEXT)
+    # Also on Ctrl-C: private keys must not stay behind in the hidden folder.
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    durable.sync_directory(directory)
+    return [str(key.verifier) for key in made.values()]
+
+
+class Rotations:
+    """The rotations of one log. Its methods block on the disk."""
+
+    def __init__(self, directory: Path, operator: Operator) -> None:
+        """`directory`: of the keys. `operator`: what it had at the start."""
+        self._directory, self._operator = directory, operator
+
+    def signer(self, keys: LogKeys, now: int) -> CheckpointSigner:
+        """Return the signer of a log with these keys. Raises as `Operator.signer`."""
+        with suppress(Untrusted):
+            return self._operator.signer(keys, now)
+        # They may have been copied here since the start.
+        self._operator = load_operator(self._directory)
+        return self._operator.signer(keys, now)
+
+    def secret(self, keys: LogKeys) -> bytes:
+        """Return the seed of the log's newest key, which every node has; of its own key, if this node lacks that one."""
+        return next((key.seed for key in self._operator.log_keys if key.verifier == keys.newest.log), self._operator.log_key.seed)
+
+    def draft(self, keys: LogKeys, issued: datetime, overlap: int) -> Verified | None:
+        """Return the statement that rotates to the prepared keys; None if it is logged already.
+
+        `overlap`: seconds for which the keys before sign too. Raises `NotFound` (`keys.not-prepared`), and as `load_operator`.
+        """
+        operator = self._operator = load_operator(self._directory)
+        if not operator.next:
+            raise _not_prepared("No rotation is prepared.", "Make the next keys first: treaty-registry prepare-rotation")
+        before = keys.newest
+        assert before.clock is not None, "the log names it"
+        following = {key.type: key.verifier for key in operator.next}
+        log, clock = following.get(KeyType.ED25519, before.log), following.get(KeyType.COSIGNATURE, before.clock)
+        if (log, clock) == (before.log, before.clock):
+            return None
+        until = int(issued.timestamp()) + overlap
+        held = {key.verifier: key for key in (operator.log_key, operator.clock_key, *operator.next)}
+        signers = [held[key] for key in signers_of_rotation(before, log, clock) if key in held]
+        proof = sign(rotation_text(before, log, clock, until), signers, time=int(issued.timestamp()))
+        return operator.state(Rotation(str(log), str(clock), until, proof.decode()), issued=issued)
+
+    def described(self, keys: LogKeys) -> Rotated:
+        """Return the newest rotation."""
+        term = keys.newest
+        return Rotated(str(term.log), str(term.clock), term.since - 1, term.until)
+
+    def retire(self, keys: LogKeys, now: datetime) -> list[str]:
+        """Move the keys before the newest rotation to `retired`, and the new ones to their place; return the retired files.
+
+        Raises `NotFound` (`keys.not-prepared`) without such a rotation, and `Refused` (`keys.overlap`) before its overlap ended.
+        """
+        operator, term = load_operator(self._directory), keys.newest
+        if not operator.next or not all(key.verifier in (term.log, term.clock) for key in operator.next):
+            raise _not_prepared("No rotation is to be ended.", "Log the prepared one first: treaty-registry rotate")
+        if now.timestamp() < term.until:
+            raise Refused(
+                KeysCode.OVERLAP,
+                f"The old keys sign until {datetime.fromtimestamp(term.until, UTC):%Y-%m-%d %H:%M:%S} UTC.",
+                fix="Retire them after that time. Readers who have not followed the rotation by then need the new key from you.",
+            )
+        moved = [self._replace(role) for role, type_ in ROLES.items() if any(key.type == type_ for key in operator.next)]
+        (self._directory / NEXT).rmdir()
+        durable.sync_directory(self._directory)
+        self._operator = load_operator(self._directory)
+        return [str(path) for path in moved]
+
+    def _replace(self, role: str) -> Path:
+        place = self._directory / f"{role}.key"
+        kept = self._directory / RETIRED / f"{role}-{load_key(place).verifier.id.hex()}.key"
+        kept.parent.mkdir(mode=0o700, exist_ok=True)
+        # The copy first. A crash in between leaves the old key in both places.
+        if not kept.exists():
+            durable.create(kept, place.read_bytes(), mode=0o600)
+        (self._directory / NEXT / f"{role}.key").replace(place)
+        return kept
+
+
+def _not_prepared(message: str, fix: str) -> NotFound:
+    return NotFound(KeysCode.NOT_PREPARED, message, fix=fix)
