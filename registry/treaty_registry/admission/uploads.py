@@ -88,7 +88,7 @@ class Uploads:
         for blob in named:
             if logged.get(blob.sha256):
                 raise _withdrawn(blob.sha256)
-            data = await self._blobs.whole(blob.sha256) if blob.sha256 in known | logged.keys() else None
+            data = await self._blobs.get(blob.sha256) if blob.sha256 in known | logged.keys() else None
             if data is None:
                 raise NotFound(
                     BlobCode.MISSING,

@@ -72,7 +72,7 @@ class BlobStore:
             raise _unavailable(error) from error
 
     async def whole(self, sha256: str) -> bytes | None:
-        """Return the bytes, or None when they are not here. Raises `Unavailable` (`blobs.damaged`) for bytes of another digest."""
+        """Return the bytes, or None when they are not here. Raises `Unavailable` (`blobs.damaged`) if their digest is another."""
         data = await self.get(sha256)
         # A disk may flip a bit, and another program may write to a bucket. Caches keep what is served for ever.
         if data is not None and await asyncio.to_thread(hex_digest, data) != sha256:
