@@ -26,6 +26,7 @@ class BackupCode(Code):
 
 
 class BlobsCode(Code):
+    DAMAGED = "blobs.damaged", "The stored bytes of a blob are damaged.", Unavailable
     UNAVAILABLE = "blobs.unavailable", "The blob store does not answer.", Unavailable
 
 

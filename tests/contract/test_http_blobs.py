@@ -44,6 +44,21 @@ async def test_a_blob_is_an_inert_attachment_that_never_changes(api: httpx.Async
         assert headers["etag"] == f'"{made.body.document.sha256}"'
 
 
+async def test_bytes_that_were_changed_in_the_store_are_not_served(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer
+) -> None:
+    made = publication(alice)
+    await publish(api, alice, made)
+    digest = made.body.document.sha256
+    await registry.blobs.put(digest, made.document[:-1] + b"x")
+    for path in (f"/blobs/sha256/{digest}", made.body.uri.removeprefix(f"https://{registry.origin}") + ".md"):
+        answer = await api.get(path)
+        problem(answer, 503, "blobs.damaged")
+        assert answer.headers["cache-control"] == "no-store"
+    await registry.blobs.put(digest, made.document)
+    assert (await api.get(f"/blobs/sha256/{digest}")).content == made.document
+
+
 async def test_uploads_that_do_not_fit_are_refused(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     await publish(api, alice, publication(alice))
     made = publication(alice, version="2.0")

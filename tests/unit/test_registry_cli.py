@@ -213,10 +213,10 @@ def test_tls_files_that_are_none(data: Path, port: int, tmp_path: Path) -> None:
         assert "--tls-key" in said
 
 
-@pytest.mark.parametrize("option", ["--blobs", "--head", "--tiles"])
-def test_a_path_in_the_place_of_a_store(data: Path, port: int, option: str) -> None:
+@pytest.mark.parametrize(("option", "code"), [("--blobs", "blobs"), ("--head", "head"), ("--tiles", "blobs")])
+def test_a_path_in_the_place_of_a_store(data: Path, port: int, option: str, code: str) -> None:
     said = refused(data, "--port", str(port), option, "/var/treaty")
-    assert "settings.blobs" in said and "/var/treaty" in said and "file:///" in said
+    assert f"settings.{code}" in said and "/var/treaty" in said and "file:///" in said
     assert not (data / "postgres").exists()
 
 

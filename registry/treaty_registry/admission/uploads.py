@@ -103,7 +103,7 @@ class Uploads:
     async def served(self, sha256: str) -> bytes:
         """Return the bytes of a blob that a logged statement names. Raises `NotFound`, or `Gone` when they were withdrawn."""
         # An upload without a logged statement is not served, or strangers could distribute any bytes from here.
-        data = await self._blobs.get(sha256) if await self._is_logged(sha256) else None
+        data = await self._blobs.whole(sha256) if await self._is_logged(sha256) else None
         if data is None:
             raise NotFound(RegistryBlobCode.UNKNOWN, f"No logged statement names a blob {sha256}.")
         return data

@@ -12,15 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import obstore
+import structlog
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore
 
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import BlobCode
 from treaty_consensus.errors import NotFound, Unavailable
+from treaty_consensus.kinds import MAX_ROLL
 
 from ..codes import BlobsCode
 from .objects import local_path, open_store
 from .space import BLOBS_ROOM, FreeSpace
+
+_log = structlog.get_logger(__name__)
 
 
 class BlobStore:
@@ -66,10 +71,20 @@ class BlobStore:
         except (BaseError, OSError) as error:
             raise _unavailable(error) from error
 
+    async def whole(self, sha256: str) -> bytes | None:
+        """Return the bytes, or None when they are not here. Raises `Unavailable` (`blobs.damaged`) if their digest is another."""
+        data = await self.get(sha256)
+        # A disk may flip a bit, and another program may write to a bucket. Caches keep what is served for ever.
+        if data is not None and await asyncio.to_thread(hex_digest, data) != sha256:
+            raise _damaged(sha256)
+        return data
+
     async def get(self, sha256: str) -> bytes | None:
         """Return the bytes, or None when they are not here. They are not hashed again."""
         try:
             result = await obstore.get_async(self._store, _key(sha256))
+            if result.meta["size"] > MAX_ROLL:
+                raise _damaged(sha256)
             return bytes(await result.bytes_async())
         # For a missing key obstore raises Python's FileNotFoundError, which is an OSError too.
         except FileNotFoundError:
@@ -124,6 +139,15 @@ def _sync(path: Path) -> None:
 
 def _key(sha256: str) -> str:
     return f"sha256/{sha256[:2]}/{sha256}"
+
+
+def _damaged(sha256: str) -> Unavailable:
+    _log.critical("a blob is damaged", sha256=sha256)
+    return Unavailable(
+        BlobsCode.DAMAGED,
+        f"The stored bytes of {sha256} are damaged.",
+        fix="The registry's operator has to bring them back from a backup; treaty-registry audit lists them.",
+    )
 
 
 def _unavailable(error: Exception) -> Unavailable:
