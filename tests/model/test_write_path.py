@@ -41,6 +41,8 @@ PLANTED = [
 ]
 
 
-@pytest.mark.parametrize(("defined", "error"), PLANTED if FULL else PLANTED[:4], ids=lambda value: value[-1])
+@pytest.mark.parametrize(
+    ("defined", "error"), PLANTED if FULL else PLANTED[:4], ids=lambda value: value[-1] if isinstance(value, tuple) else ""
+)
 def test_a_planted_bug_is_found(defined: tuple[str, ...], error: str, tmp_path: Path) -> None:
     assert check(MODEL, *defined, folder=tmp_path).error.startswith(error)

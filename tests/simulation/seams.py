@@ -159,6 +159,7 @@ def simulated() -> Iterator[None]:
             yield
         finally:
             gc.enable()
+            warnings.simplefilter("ignore", RuntimeWarning)  # pytest has its own filters by now
             gc.collect()
             gc.unfreeze()
             sys.unraisablehook = hook

@@ -18,7 +18,7 @@ from mutants import ROOT
 from simulation.history import run
 from simulation.seams import simulated
 
-SAMPLE = 30
+SAMPLE = 20
 ALL = 100_000
 
 

@@ -24,7 +24,7 @@ from simulation.seams import simulated
 
 BOUND = 2_000
 """Histories in which every planted bug is found."""
-SAMPLE = 4
+SAMPLE = 3
 """How many bugs are planted by default."""
 
 

@@ -238,7 +238,8 @@ class Sequencer:
     async def _renew(self) -> None:
         clock = asyncio.get_running_loop().time
         renewed, reported = clock(), ""
-        while True:
+        # Not only until it is cancelled: a transaction whose connection is lost at that moment raises its own error instead.
+        while not self._stopping:
             # Each second, so that a lost connection or a failed disk is tried again soon, also without submissions.
             await asyncio.sleep(min(self._renewal, 1))
             due = clock() - renewed >= self._renewal
