@@ -111,7 +111,8 @@ class Leader:
             with deadline(self._connection, _PATIENCE):
                 # Before the head is read: what is read after this commit is on every synchronous replica.
                 self.term = await leadership.take(self._connection)
-                edge = await self._verified_edge(self._connection, at.time)
+                edge = await self._verified_edge(self._connection)
+                await self._take_keys(self._connection, at.time)
             await self._release(edge, at)
             TAKE_OVERS.labels("led").inc()
         # Also when cancelled: a lock that this process does not know of would keep every other process out.
@@ -253,7 +254,7 @@ class Leader:
             self.head = replace(self.head, witnessed=head)
             self.unpublished.set()
 
-    async def _verified_edge(self, connection: Connection, now: int) -> TreeEdge:
+    async def _verified_edge(self, connection: Connection) -> TreeEdge:
         size, root = await tables.read_head(connection)
         edge = await tables.load_edge(connection, size)
         if edge.root() != root:
@@ -267,10 +268,12 @@ class Leader:
         # fork the log.
         if size < record.size or (await tables.load_edge(connection, record.size)).root() != record.root:
             raise behind(record, size)
+        return edge
+
+    async def _take_keys(self, connection: Connection, now: int) -> None:
         # The keys must be those that the leaves name. Otherwise two data directories were mixed up, or a rotation was missed.
         keys = await tables.read_keys(connection) or self.keys
         self.keys, self.signer = keys, self._signer_for(keys, now)
-        return edge
 
 
 def superseded() -> TreatyError:
