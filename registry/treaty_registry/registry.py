@@ -116,26 +116,28 @@ class Registry(ReadableLog):
             signer_for=self._rotations.signer,
             clock=clock,
         )
-        self.nodes: Nodes | None = None
+        self.nodes: Nodes | None = self._other_nodes(settings) if settings.node is not None else None
         """The other nodes of this registry; None for the only process."""
-        if settings.node is not None:
-            self.nodes = Nodes(
-                url=settings.node,
-                database=database,
-                pool=pool,
-                blobs=self.blobs,
-                leader=self.leader,
-                keys=lambda: self.keys,
-                secret=self._rotations.secret,
-                network=network_of(settings),
-                lead=lambda: self.sequencer.lead(),  # noqa: PLW0108 (made below)
-                learned=self._learn,
-            )
         rooms = [] if settings.database else [FreeSpace(settings.data / "postgres", "database", DATABASE_ROOM)]
         self.disks = [*rooms, *filter(None, [self.blobs.room])]
         self._readiness = Readiness(self.leader, clock, self.disks, pool, self.nodes)
         self.accept_clock = clock.accept
         self._add_writers(settings, operator)
+
+    def _other_nodes(self, settings: Settings) -> Nodes:
+        assert settings.node is not None, "the caller has looked"
+        return Nodes(
+            url=settings.node,
+            database=self._database,
+            pool=self.pool,
+            blobs=self.blobs,
+            leader=self.leader,
+            keys=lambda: self.keys,
+            secret=self._rotations.secret,
+            network=network_of(settings),
+            lead=lambda: self.sequencer.lead(),  # noqa: PLW0108 (made below)
+            learned=self._learn,
+        )
 
     def _add_writers(self, settings: Settings, operator: Operator) -> None:
         """Add the parts that write, which stand on the ones that read."""

@@ -33,7 +33,7 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import open_checkpoint
-from treaty_consensus.log.note import sign, signers_of
+from treaty_consensus.log.note import KeyType, SignerKey, sign, signers_of
 from treaty_consensus.log.witness import AddCheckpoint
 from treaty_consensus.rotation import Rotation, rotation_text
 from treaty_consensus.trusted_root import without_rotations
@@ -317,14 +317,19 @@ async def test_a_mirror_an_audit_and_a_watch_follow(place: Place, postgres: Post
             await tail.head()
             assert registries.get(ORIGIN).keys == registry.keys
         name = RegistryName(url, registry.log_key)
+        key_of_another = SignerKey(ORIGIN, KeyType.ED25519, bytes(32)).verifier
         for each in (old, name):  # in the overlap by the old name, and by the new one
             report = await audit(each, tmp_path / str(each.key.id.hex()), tmp_path, Network(), progress=lambda *_: None)
             assert report.checkpoint.time == place.time.now
         place.time.now += OVERLAP
         await moved(registry, 1)
         # It was started under the old name, and knows the rotation.
-        async with MirroredLog.open(settings, old, clock=place.time.clock) as mirror:
-            await _shows(mirror, registry)
+        for each in (old, name):
+            async with MirroredLog.open(settings, each, clock=place.time.clock) as mirror:
+                await _shows(mirror, registry)
+        with pytest.raises(Conflict, match="is a mirror of"):
+            async with MirroredLog.open(settings, RegistryName(url, key_of_another), clock=place.time.clock):
+                pass
         await audit(name, tmp_path / "anew", tmp_path, Network(), progress=lambda *_: None)
         with pytest.raises(TreatyError, match="another key"):
             await audit(old, tmp_path / "late", tmp_path, Network(), progress=lambda *_: None)

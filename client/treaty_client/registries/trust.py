@@ -25,7 +25,6 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, Untrusted
-from treaty_consensus.facts import Keys, KeysFact
 from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
 
@@ -42,11 +41,18 @@ if TYPE_CHECKING:
 MAX_FILE = 16 * 1024 * 1024
 
 
+class _Term(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    log_key: str
+    clock_key: str
+    since: int
+    until: int
+
+
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     base_url: str
     key: str
     checkpoint: str | None = None
-    terms: tuple[Keys, ...] = ()
+    terms: tuple[_Term, ...] = ()
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,15 +82,17 @@ class TrustedRegistry:
 
     name: RegistryName
     seen: bytes | None
-    terms: tuple[Keys, ...] = ()
+    terms: tuple[_Term, ...] = ()
 
     @cached_property
     def keys(self) -> LogKeys:
         """The keys by which its checkpoints are verified. Raises `Malformed` if the file was damaged."""
-        from treaty_consensus.log.checkpoint import LogKeys  # the names of registries are read without checkpoints
-        from treaty_consensus.log_keys import keys_of_log
+        from treaty_consensus.log.checkpoint import KeyTerm, LogKeys  # the names of registries are read without checkpoints
 
-        return keys_of_log(KeysFact(self.terms)) if self.terms else LogKeys.pinned(self.name.key)
+        if not self.terms:
+            return LogKeys.pinned(self.name.key)
+        pairs = [(VerifierKey.parse(term.log_key), VerifierKey.parse(term.clock_key)) for term in self.terms]
+        return LogKeys(tuple(KeyTerm(*pair, term.since, term.until) for pair, term in zip(pairs, self.terms, strict=True)))
 
     @cached_property
     def newest(self) -> SignedCheckpoint | None:
@@ -211,7 +219,7 @@ class TrustedRegistries:
             entry = entries[origin]
             # A log without a rotation is known by its key alone.
             if keys is not None and len(keys.terms) > max(1, len(entry.terms)):
-                terms = tuple(Keys(str(term.log), str(term.clock), term.since, term.until) for term in keys.terms)
+                terms = tuple(_Term(str(term.log), str(term.clock), term.since, term.until) for term in keys.terms)
                 entry = msgspec.structs.replace(entry, key=str(keys.newest.log), terms=terms)
             if note != expected:
                 entry = msgspec.structs.replace(entry, checkpoint=canonical.b64encode(note))

@@ -111,7 +111,8 @@ class Leader:
             self._clock.read(self.fence.signed if self.fence.record.size else None)
             at = self._stamp()
             with deadline(self._connection, _PATIENCE):
-                edge = await self._verified_edge(self._connection, at.time)
+                edge = await self._verified_edge(self._connection)
+                await self._take_keys(self._connection, at.time)
                 # After the head is read: everything that was visible then is on every synchronous replica when this commit is.
                 self.term = await leadership.take(self._connection)
             await self._release(edge, at)
@@ -269,7 +270,7 @@ class Leader:
             self.head = replace(self.head, witnessed=head)
             self.unpublished.set()
 
-    async def _verified_edge(self, connection: Connection, now: int) -> TreeEdge:
+    async def _verified_edge(self, connection: Connection) -> TreeEdge:
         size, root = await tables.read_head(connection)
         edge = await tables.load_edge(connection, size)
         if edge.root() != root:
@@ -284,10 +285,12 @@ class Leader:
         for known in signed:
             if size < known.size or (await tables.load_edge(connection, known.size)).root() != known.root:
                 raise behind(known, size)
+        return edge
+
+    async def _take_keys(self, connection: Connection, now: int) -> None:
         # The keys must be those that the leaves name. Otherwise two data directories were mixed up, or a rotation was missed.
         keys = await tables.read_keys(connection) or self.keys
         self.keys, self.signer = keys, self._signer_for(keys, now)
-        return edge
 
 
 def superseded() -> TreatyError:

@@ -60,7 +60,7 @@ class MirrorDirectory:
     def begin(self, upstream: RegistryName) -> str:
         """Return the URL that pages name, and mark the directory as a mirror of `upstream`.
 
-        Raises `Conflict` when a registry or the mirror of another log is in it.
+        Raises `Conflict` when a registry or the mirror of another log is in it. Another key of the same log is for `renew`.
         """
         if (self._data / "keys").exists():
             raise Conflict(
@@ -70,13 +70,29 @@ class MirrorDirectory:
         if known is None:
             self.name(upstream, upstream.base_url)
             return upstream.base_url
-        if known[0].key != upstream.key:
-            raise Conflict(
-                RegistryMirrorCode.DIRECTORY,
-                f"{self._data} is a mirror of {known[0].origin}, with the key {known[0].key}.",
-                fix="Choose an empty directory for the mirror of another log.",
-            )
+        if known[0].origin != upstream.origin:
+            raise self._other(known[0])
         return known[1]
+
+    def renew(self, upstream: RegistryName, keys: LogKeys | None) -> None:
+        """Keep the present name of the mirrored registry. Raises `Conflict` when its key is of another log.
+
+        `keys`: those of the stored leaves. After a rotation people may name the registry by its new key.
+        """
+        known = self.mark
+        assert known is not None, "`begin` made it"
+        if known[0].key == upstream.key:
+            return
+        if keys is None or not {known[0].key, upstream.key} <= {term.log for term in keys.terms}:
+            raise self._other(known[0])
+        self.name(upstream, known[1])
+
+    def _other(self, known: RegistryName) -> Conflict:
+        return Conflict(
+            RegistryMirrorCode.DIRECTORY,
+            f"{self._data} is a mirror of {known.origin}, with the key {known.key}.",
+            fix="Choose an empty directory for the mirror of another log.",
+        )
 
     @property
     def mark(self) -> tuple[RegistryName, str] | None:

@@ -120,7 +120,9 @@ class MirroredLog(ReadableLog):
             scratch = stack.enter_context(ReplayStore(settings.data))
             await tables.connect()
             # Those of the verified leaves, because a rotation may have ended the key in the mirror's name.
-            keys = _trusted(upstream.key, await read_keys(pool))
+            stored = await read_keys(pool)
+            directory.renew(upstream, stored)
+            keys = _trusted(upstream.key, stored)
             follower = Follower(keys, client, directory, tables, blobs, checker, scratch)
             shown = directory.shown(keys, tables.edge.size)
             # The first copy is complete before anything is served.

@@ -12,7 +12,7 @@ from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_in
 from treaty_consensus.rotation import Rotation
 
 from ...codes import ClientCheckpointCode
-from ...registries.bundle import Bundle
+from ...registries.bundle import Bundle, BundledLeaf
 from ...registries.trust import TrustedRegistry
 from .log_keys import follow, no_genesis, proven_keys
 from .steps import Step, VerificationFailed, taking
@@ -42,25 +42,34 @@ def open_head(bundle: Bundle, keys: LogKeys) -> tuple[SignedCheckpoint, Genesis]
     `Untrusted`.
     """
     head = keys.open(bundle.checkpoint).checkpoint
-    genesis = statement.parse(bundle.leaves[0].leaf).body
+    first = bundle.leaves[0]
     # Before the genesis is believed: it names the clock's key, and with a key of its own the server could date checkpoints
     # itself.
-    for leaf in bundle.leaves:
-        if leaf.index == 0 or isinstance(statement.parse(leaf.leaf).body, Rotation):
-            verify_inclusion(leaf.index, head.size, leaf_hash(leaf.leaf), leaf.proof, head.root)
+    verify_inclusion(0, head.size, leaf_hash(first.leaf), first.proof, head.root)
+    genesis = statement.parse(first.leaf).body
     if not isinstance(genesis, Genesis) or genesis.origin != keys.name:
         raise no_genesis(keys)
-    # Opened again, because these keys are known only after their leaves are proved.
+    rotations = _rotations(bundle, genesis.operator)
+    for leaf in rotations:
+        verify_inclusion(leaf.index, head.size, leaf_hash(leaf.leaf), leaf.proof, head.root)
     try:
-        proven = proven_keys((leaf.index, leaf.leaf) for leaf in bundle.leaves)
+        proven = proven_keys((leaf.index, leaf.leaf) for leaf in (first, *rotations))
     except Malformed as error:
         raise no_genesis(keys) from error
+    # Opened again, because these keys are known only after their leaves are proved.
     checkpoint = follow(keys, proven, head.size).open(bundle.checkpoint)
     # The log's own signature has no time (C2SP tlog-checkpoint), so without the clock an old state could pass for the present
     # one.
     if checkpoint.time is None:
         raise Untrusted(ClientCheckpointCode.NO_CLOCK, "The log's clock has not cosigned the checkpoint, so its age is unknown.")
     return checkpoint, genesis
+
+
+def _rotations(bundle: Bundle, operator: str) -> list[BundledLeaf]:
+    # An envelope names its signers in plain text, so the leaves of others need not be parsed twice.
+    named = operator.encode()
+    signed = (leaf for leaf in bundle.leaves[1:] if named in leaf.leaf)
+    return [leaf for leaf in signed if isinstance(statement.parse(leaf.leaf).body, Rotation)]
 
 
 def check_age(checkpoint: SignedCheckpoint, now: int, max_age: int) -> None:

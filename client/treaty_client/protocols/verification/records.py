@@ -10,6 +10,7 @@ from treaty_consensus.handler import HandlerPackage
 from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.protocol import Card, ProtocolUri
+from treaty_consensus.rotation import Rotation
 from treaty_consensus.statement import Statement
 
 from ...codes import BundleCode
@@ -47,7 +48,8 @@ class Evidence:
     @property
     def keys(self) -> LogKeys:
         """The keys of the log, as its genesis and the rotations before the checkpoint name them."""
-        return proven_keys((logged.index, logged.statement.leaf) for logged in self.statements)
+        named = (logged for logged in self.statements if isinstance(logged.statement.body, Genesis | Rotation))
+        return proven_keys((logged.index, logged.statement.leaf) for logged in named)
 
     def decision(self, topic: str) -> Decision | None:
         """Return the newest decision in a topic, or None."""
