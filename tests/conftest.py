@@ -21,10 +21,13 @@ from signers import Signer, domain_signer
 from treaty_handoff import Seal
 from treaty_registry.registry import Registry
 from treaty_registry.storage.embedded import embedded_postgres
+from treaty_registry.telemetry.logs import LogLines
 
 settings.register_profile("treaty", deadline=None, max_examples=examples(100))  # a busy machine is no failure
 settings.load_profile("treaty")
-structlog.configure(processors=[structlog.processors.KeyValueRenderer()])  # the default draws tracebacks, which takes a second
+# To standard error, as a server does: a test reads the answers of commands on standard output. The default draws tracebacks, which takes
+# a second.
+structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=lambda *_: LogLines())
 
 
 @pytest.fixture(scope="session")

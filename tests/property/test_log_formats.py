@@ -26,6 +26,7 @@ names = st.text(clean, min_size=1, max_size=40).filter(
 )
 texts = st.lists(st.text(clean, max_size=40), min_size=1, max_size=6).map(lambda parts: "".join(f"{part}\n" for part in parts))
 signers = st.builds(SignerKey, names, st.sampled_from(KeyType), hashes)
+any_text = signers.filter(lambda key: key.type != KeyType.ML_DSA_44)  # its signature covers the fields of a checkpoint
 checkpoints = st.builds(Checkpoint, lines, sizes, hashes, st.lists(lines, max_size=3).map(tuple))
 receipts = st.builds(
     Receipt,
@@ -120,7 +121,7 @@ def test_keys_round_trip(signer: SignerKey) -> None:
     assert VerifierKey.parse(str(signer.verifier)) == signer.verifier
 
 
-@given(texts, st.lists(signers, min_size=1, max_size=4, unique_by=lambda key: key.verifier), st.integers(0, MAX_TIME))
+@given(texts, st.lists(any_text, min_size=1, max_size=4, unique_by=lambda key: key.verifier), st.integers(0, MAX_TIME))
 @settings(deadline=None)
 def test_notes_open_with_every_key_that_signed(text: str, keys: list[SignerKey], time: int) -> None:
     note = sign(text, keys, time=time)

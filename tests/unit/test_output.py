@@ -82,3 +82,4 @@ class _Trusted:
 
     class name:  # noqa: N801
         base_url = "https://registry.example"
+        origin = "registry.example"
