@@ -178,8 +178,8 @@ class Faults:
             machine.disk.broken = machine.disk.tears = False
         for host in world.hosts.values():
             host.down = False
-        # One of several nodes may stand still for ever: the others go on without it. Not where a pooler has lost its lock too: then
-        # PostgreSQL does not tell whose open transaction has the row of the head.
+        # One of several nodes may stand still for ever: the others go on without it. Not where a pooler has lost its lock too:
+        # then no row tells whose open transaction has the row of the head.
         for process in [process for process in world.processes if process.loop.suspended]:
             lasting = world.record is not None and len(world.processes) > 1 and self._rng.random() < 0.5
             lasting = lasting and not self.swapped
