@@ -2,8 +2,8 @@
 
 Two writers send until they are acknowledged. The write of one of them comes to the step, the fault is made there and ends some
 time later. Meanwhile every answer is an acknowledgement, or a 503 with the time after which to try again. By default a fault
-that costs a restart is made before a commit is sent and after it is told, and the others at every second step;
-TREATY_DEPTH=full makes all of them at all steps.
+that costs a restart is made around the commit, and the others at every second step; TREATY_DEPTH=full makes all of them at
+all steps.
 """
 
 from __future__ import annotations
@@ -167,7 +167,9 @@ def steps_of(fault: Fault) -> list[tuple[str, str]]:
         return STEPS
     # A process that is killed before it sends its commit, and one whose commit is told and not recorded: a statement that is held
     # back before it is forwarded arrives although its sender was killed.
-    return [("append", "after"), (RECORD, "before")] if fault.dear else STEPS[FAULTS.index(fault) % 2 :: 2]
+    if fault.name.startswith("kill"):
+        return [("append", "after"), (RECORD, "before")]
+    return [("commit", "before"), ("commit", "after")] if fault.dear else STEPS[FAULTS.index(fault) % 2 :: 2]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

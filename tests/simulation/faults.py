@@ -42,6 +42,8 @@ class Faults:
         self.backups: list[Tables] = []
         self._removed: tuple[Tables, tuple[int, bytes]] | None = None
         self._split = False
+        self.swapped = False
+        """Whether a pooler has lost a lock."""
         self.recoveries = 0
         """How often the newest state came back in place of an old backup."""
 
@@ -176,9 +178,11 @@ class Faults:
             machine.disk.broken = machine.disk.tears = False
         for host in world.hosts.values():
             host.down = False
-        # One of several nodes may stand still for ever: the others go on without it.
+        # One of several nodes may stand still for ever: the others go on without it. Not where a pooler has lost its lock too:
+        # then no row tells whose open transaction has the row of the head.
         for process in [process for process in world.processes if process.loop.suspended]:
             lasting = world.record is not None and len(world.processes) > 1 and self._rng.random() < 0.5
+            lasting = lasting and not self.swapped
             process.loop.resume() if not lasting or world.still else world.leave(process)
         attend(world)
 
@@ -357,6 +361,7 @@ def loosen_durability(world: World, faults: Faults, rng: random.Random) -> None:
 def swap_session(world: World, faults: Faults, rng: random.Random) -> None:
     """A pooler in front of PostgreSQL loses the lock of a connection that lives on."""
     for session in list(advisory_holders(world.server)):
+        faults.swapped = True
         world.scheduler.note("the leader's lock is lost while its connection lives")
         session.lose_locks()
 
