@@ -15,6 +15,8 @@ _WORD = re.compile(r"\w+")
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
 _PIECE = re.compile(rf"[{_HAN}]+|[^{_HAN}]+")
 _IS_HAN = re.compile(rf"[{_HAN}]")
+_NO_NAME = re.compile(r"\d|(?=.*\d).{25}")
+"""Numbers, times, digests and keys. No reader types one, and each would be a word of the index, which a reader loads to search."""
 
 _SPLITTER = """
 var splitQuery = (query) =>
@@ -40,7 +42,7 @@ class SearchMixed(SearchEnglish):
 
     def word_filter(self, word: str) -> bool:
         """Return whether a word is indexed."""
-        return bool(_IS_HAN.match(word)) or super().word_filter(word)
+        return bool(_IS_HAN.match(word)) or (super().word_filter(word) and not _NO_NAME.match(word))
 
 
 def _words(piece: str) -> list[str]:
