@@ -100,6 +100,7 @@ class Process:
         self.connections: list[SimulatedConnection] = []
         self.loop = SimulatedLoop(world.scheduler, self, self._thread_delay)  # type: ignore[abstract]
         self.registry: Registry | None = None
+        self._recoveries = world.faults.recoveries
         self.served = 0
         """The size of the head that a reader saw last."""
         self._context: AbstractAsyncContextManager[Registry] | None = None
@@ -130,7 +131,7 @@ class Process:
             self.world.scheduler.note(f"{self.name}: did not start: {type(error).__name__}: {error}")
             known = isinstance(error, TreatyError | OSError) or "asyncpg" in type(error).__module__
             # An old backup has no leaves below the head that the process has just signed. Its next start names the cause.
-            if not known and not self.world.faults.restored:
+            if not known and not self.world.faults.restored and self.world.faults.recoveries == self._recoveries:
                 self.world.found(f"{self.name} did not start because of an internal error: {error!r}")
             self._end()
         else:
