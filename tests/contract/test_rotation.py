@@ -290,6 +290,7 @@ async def test_a_node_that_follows_learns_the_keys_and_signs_with_them(place: Pl
             async with asyncio.timeout(20):
                 while follower.keys != leader.keys:  # noqa: ASYNC110 (the node tells nobody)
                     await asyncio.sleep(0.02)
+            # Messages between nodes have a key that follows from the newest one. Without it this node cannot lead either.
             shutil.copytree(place.keys / "next", tmp_path / "other" / "keys" / "next")
             await first.aclose()
             async with asyncio.timeout(20):

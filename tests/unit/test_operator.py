@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,9 @@ from treaty_consensus import admit
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
 from treaty_consensus.facts import LogFact
+from treaty_consensus.log.checkpoint import KeyTerm, LogKeys
 from treaty_registry.keys import Operator, create_operator, load_operator
+from treaty_registry.operator.rotations import Rotations, prepare
 
 ORIGIN = "registry.example"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -111,3 +114,15 @@ def test_an_untrusted_key_never_shows_its_seed(made: Operator, tmp_path: Path) -
     with pytest.raises(Untrusted) as refused:
         load_operator(tmp_path / "keys")
     assert "PRIVATE" not in str(refused.value)
+
+
+def test_a_node_takes_the_key_of_its_messages_from_a_folder_that_was_copied_later(tmp_path: Path, made: Operator) -> None:
+    directory = tmp_path / "keys"
+    rotations = Rotations(directory, made)
+    assert rotations.secret(made.first_keys) == made.log_key.seed
+    prepare(directory, ["log"])
+    (new,) = load_operator(directory).next
+    keys = LogKeys((*made.first_keys.terms, KeyTerm(new.verifier, made.clock_key.verifier, 3, 9)))
+    assert rotations.secret(keys) == new.seed
+    shutil.rmtree(directory / "next")
+    assert Rotations(directory, made).secret(keys) == made.log_key.seed

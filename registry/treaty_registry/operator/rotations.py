@@ -18,16 +18,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from treaty_client import durable
 from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys
-from treaty_consensus.log.note import KeyType, SignerKey, sign
+from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign
 from treaty_consensus.rotation import Rotation, rotation_text, signers_of_rotation
 from treaty_consensus.statement import Verified
 
 from ..codes import KeysCode
 from ..keys import NEXT, Operator, load_key, load_operator
 from ..log.checkpoints import CheckpointSigner
+
+_log = structlog.get_logger(__name__)
 
 RETIRED = "retired"
 ROLES = {"log": KeyType.ED25519, "clock": KeyType.COSIGNATURE}
@@ -77,6 +81,7 @@ class Rotations:
     def __init__(self, directory: Path, operator: Operator) -> None:
         """`directory`: of the keys. `operator`: what it had at the start."""
         self._directory, self._operator = directory, operator
+        self._reported: VerifierKey | None = None
 
     def signer(self, keys: LogKeys, now: int) -> CheckpointSigner:
         """Return the signer of a log with these keys. Raises as `Operator.signer`."""
@@ -88,7 +93,15 @@ class Rotations:
 
     def secret(self, keys: LogKeys) -> bytes:
         """Return the seed of the log's newest key, which every node has; of its own key, if this node lacks that one."""
-        return next((key.seed for key in self._operator.log_keys if key.verifier == keys.newest.log), self._operator.log_key.seed)
+        newest = keys.newest.log
+        if all(key.verifier != newest for key in self._operator.log_keys):
+            # It may have been copied here since the start.
+            self._operator = load_operator(self._directory)
+        held = next((key for key in self._operator.log_keys if key.verifier == newest), None)
+        if held is None and self._reported != newest:
+            self._reported = newest
+            _log.error("this node lacks the newest key of the log, so no other node takes its messages", key=str(newest))
+        return (held or self._operator.log_key).seed
 
     def draft(self, keys: LogKeys, issued: datetime, overlap: int) -> Verified | None:
         """Return the statement that rotates to the prepared keys; None if it is logged already.
