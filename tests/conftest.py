@@ -25,8 +25,8 @@ from treaty_registry.telemetry.logs import LogLines
 
 settings.register_profile("treaty", deadline=None, max_examples=examples(100))  # a busy machine is no failure
 settings.load_profile("treaty")
-# To standard error, as a server does: a test reads the answers of commands on standard output. The default draws tracebacks, which takes
-# a second.
+# To standard error, as a server does: a test reads the answers of commands on standard output. The default draws tracebacks,
+# which takes a second.
 structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=lambda *_: LogLines())
 
 

@@ -16,7 +16,7 @@ _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
 _PIECE = re.compile(rf"[{_HAN}]+|[^{_HAN}]+")
 _IS_HAN = re.compile(rf"[{_HAN}]")
 _NO_NAME = re.compile(r"\d|(?=.*\d).{25}")
-"""Numbers, times, digests and keys. No reader types one, and each would be a word of the index, which a reader loads to search."""
+"""Numbers, times, digests and keys. No reader types one, and each would be a word of the index, which a search loads."""
 
 _SPLITTER = """
 var splitQuery = (query) =>
