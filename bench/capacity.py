@@ -80,7 +80,7 @@ async def measure(versions: int, folder: Path) -> dict[str, float]:
         await server.stop()
     found["backup_bytes_per_statement"] = size(folder / "backup") / versions
     found["restore_seconds"] = timed(
-        "restore", folder / "backup", "--data", folder / "again", "--last-head", folder / "registry" / "head"
+        "restore", folder / "backup", "--data", folder / "again", "--record", folder / "registry" / "head"
     )
     found["audit_seconds"] = timed("audit", "--data", folder / "again")
     return found

@@ -10,19 +10,16 @@ from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused
 
 
 class BackupCode(Code):
-    BEHIND = "backup.behind", "The log has signed leaves that the backup lacks.", Untrusted
     BLOB = "backup.blob", "A blob is missing or damaged, so it cannot be backed up.", Untrusted
     NONE = "backup.none", "The folder holds no complete backup.", NotFound
     NOT_EMPTY = "backup.not-empty", "A log is where the backup is to be restored.", Conflict
     OTHER_HISTORY = (
         "backup.other-history",
-        "Backup and database, or backup and signed head, contradict each other.",
+        "The backup contradicts the database, or its own checkpoint.",
         Conflict,
         Untrusted,
     )
     OTHER_LOG = "backup.other-log", "The folder holds the backup of another log.", Conflict
-    UNPROVEN = "backup.unproven", "Nothing shows that the backup has every leaf that the log signed.", Refused
-    WITNESS = "backup.witness", "A witness does not say which head it cosigned last.", Unavailable
 
 
 class BlobsCode(Code):
@@ -39,6 +36,13 @@ class ControlCode(Code):
     BROKEN = "control.broken", "The registry stopped before it answered.", Unavailable
     FAILED = "control.failed", "The registry could not do it; its log has the reason.", Unavailable
     NOT_RUNNING = "control.not-running", "No registry runs on the data directory.", NotFound
+
+
+class CopyCode(Code):
+    BEHIND = "copy.behind", "The log has signed leaves that the backup or the mirror lacks.", Untrusted
+    OTHER_HISTORY = "copy.other-history", "The backup or the mirror contradicts a signed head.", Untrusted
+    UNPROVEN = "copy.unproven", "Nothing shows that the backup or the mirror has every leaf that the log signed.", Refused
+    WITNESS = "copy.witness", "A witness does not say which head it cosigned last.", Unavailable
 
 
 class DatabaseCode(Code):
@@ -157,12 +161,10 @@ class RegistryMirrorCode(Code):
         NotFound,
         Untrusted,
     )
-    INCOMPLETE = "mirror.incomplete", "A head was signed that the mirror to be promoted lacks.", Untrusted
     KEYS = "mirror.keys", "The keys are not those of the mirrored log.", Conflict
     READ_ONLY = "mirror.read-only", "A mirror takes no writes; the refusal names the address of the registry.", Refused
     STOPPED = "mirror.stopped", "The log broke a rule or signed two histories; the mirror stopped.", Unavailable, Untrusted
     UNFINISHED = "mirror.unfinished", "The mirror has leaves that are not verified and stored yet.", Conflict
-    UNPROVED = "mirror.unproved", "Nothing proves that the mirror to be promoted is complete.", Conflict, Unavailable
     TRUSTED_ROOT = "mirror.trusted-root", "The trusted root is not the one that the genesis pins.", Unavailable, Untrusted
 
 

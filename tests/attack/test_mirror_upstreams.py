@@ -29,7 +29,8 @@ from treaty_consensus.log.merkle import Frontier, leaf_hash
 from treaty_consensus.log.note import sign
 from treaty_consensus.log.tiles import encode_bundle
 from treaty_registry.mirroring.mirrored_log import MirroredLog
-from treaty_registry.mirroring.promotion import Completeness, promote
+from treaty_registry.mirroring.promotion import promote
+from treaty_registry.operator.newest_head import SignedHeads
 from treaty_registry.registry import Registry
 from treaty_registry.storage.space import FreeSpace
 
@@ -40,7 +41,7 @@ async def promotion_refused(data: Path, database: str, keys: Path, size: int) ->
     """The code by which a mirror is not promoted, although people confirm that it has everything. It stays a mirror."""
     settings = replace(settings_for(data, database), origin=None)
     with pytest.raises(TreatyError) as refused:
-        await promote(settings, keys, Completeness(size=size), Network(), clock=lambda: datetime.fromtimestamp(NOW, UTC))
+        await promote(settings, keys, SignedHeads(size=size), Network(), clock=lambda: datetime.fromtimestamp(NOW, UTC))
     assert (data / "mirror.json").exists() and not (data / "keys").exists() and not (data / "head").exists()
     return refused.value.code
 
@@ -227,4 +228,4 @@ async def test_a_mirror_is_not_promoted_while_its_registry_signs_or_shows_anothe
         operator = operator_in(tmp_path / "registry")
         fork = Checkpoint(registry.origin, 2, bytes(32))
         answers["/checkpoint"] = sign(fork.format(), [operator.log_key])
-        assert await promotion_refused(data, database, keys, size) == "mirror.incomplete"
+        assert await promotion_refused(data, database, keys, size) == "copy.other-history"

@@ -125,7 +125,7 @@ async def test_its_commands_make_an_open_witnessed_and_backed_up_registry(machin
 
 
 def test_it_names_every_code_of_a_restore() -> None:
-    from treaty_registry.codes import BackupCode
+    from treaty_registry.codes import BackupCode, CopyCode
 
-    named = set(re.findall(r"`(backup\.[a-z-]+)`", GUIDE))
-    assert {BackupCode.UNPROVEN, BackupCode.BEHIND, BackupCode.OTHER_HISTORY, BackupCode.WITNESS, BackupCode.NOT_EMPTY} <= named
+    named = set(re.findall(r"`((?:backup|copy)\.[a-z-]+)`", GUIDE))
+    assert {*CopyCode, BackupCode.NOT_EMPTY} <= named

@@ -118,9 +118,9 @@ async def test_an_old_backup_forks_nothing_and_a_mirror_completes_it(data: Path)
         place.server.data.rename(lost)
 
         target = ("--data", place.server.data)
-        assert await refused("restore", old, *target) == "backup.unproven"
-        assert await refused("restore", old, *target, *place.evidence) == "backup.behind"
-        assert await refused("restore", old, *target, "--last-head", lost / "head") == "backup.behind"
+        assert await refused("restore", old, *target) == "copy.unproven"
+        assert await refused("restore", old, *target, *place.evidence) == "copy.behind"
+        assert await refused("restore", old, *target, "--record", lost / "head") == "copy.behind"
         assert not (place.server.data / "keys").exists() and not (place.server.data / "head").exists()
 
         with serving(new) as mirror:
@@ -151,18 +151,18 @@ async def test_the_newest_backup_and_the_record_bring_everything_back(data: Path
         entries = next((folder / "tile" / "entries").rglob(f"{len(before)}"))
         whole = entries.read_bytes()
         entries.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
-        assert await refused("restore", folder, *target, "--last-head", lost / "head") == "mirror.damaged"
+        assert await refused("restore", folder, *target, "--record", lost / "head") == "mirror.damaged"
         assert not (place.server.data / "keys").exists()
         entries.write_bytes(whole)
 
         # An older copy of the record, and a witness that has not seen the log, prove nothing.
-        assert await refused("restore", folder, *target, "--last-head", data / "old head") == "backup.unproven"
+        assert await refused("restore", folder, *target, "--record", data / "old head") == "copy.unproven"
         async with witness_process(data / "idle", place.witness.logs[0], name="idle.example") as idle:
             named = f"{idle.about['url']}#{idle.key}"
-            assert await refused("restore", folder, *target, "--witness", named, "--accept-size", 5) == "backup.unproven"
+            assert await refused("restore", folder, *target, "--witness", named, "--accept-size", 5) == "copy.unproven"
         assert not (place.server.data / "head").exists() and not (place.server.data / "keys").exists()
 
-        assert (await command("restore", folder, *target, "--last-head", lost / "head"))["fetched"] == 0
+        assert (await command("restore", folder, *target, "--record", lost / "head"))["fetched"] == 0
         assert await place.start() == before
         await place.write("1.4")
         await place.witnessed()
@@ -187,4 +187,4 @@ async def test_a_folder_without_a_checkpoint_is_no_backup(data: Path, keep: str)
     await command("init", "--data", made, "--origin", ORIGIN)
     await command("backup", data / "backup", "--data", made)
     (data / "backup" / "checkpoint").unlink()
-    assert await refused("restore", data / "backup", "--data", data / "new", "--last-head", made / "head") == "backup.none"
+    assert await refused("restore", data / "backup", "--data", data / "new", "--record", made / "head") == "backup.none"

@@ -114,10 +114,10 @@ async def test_a_mirror_is_killed_and_promoted(data: Path) -> None:
             assert await mirror.stop() == 0
             shutil.copytree(data / "registry" / "keys", data / "backup")
             refused = await promote(mirror, "--keys", str(data / "backup"))
-            assert refused["error"]["code"] == "mirror.unproved"  # type: ignore[index]
+            assert refused["error"]["code"] == "copy.unproven"  # type: ignore[index]
             assert (mirror.data / "mirror.json").exists() and not (mirror.data / "keys").exists()
             refused = await promote(mirror, "--keys", str(data / "backup"), "--accept-size", str(size - 1))
-            assert refused["error"]["code"] == "mirror.unproved"  # type: ignore[index]
+            assert refused["error"]["code"] == "copy.unproven"  # type: ignore[index]
             made = await promote(mirror, "--keys", str(data / "backup"), "--record", str(data / "registry" / "head"))
             assert (made["origin"], made["size"]) == (server.about["origin"], size), made
             promoted = Server(mirror.data, server.port)

@@ -96,9 +96,9 @@ async def test_a_registry_of_one_machine_becomes_nodes_by_a_backup(store: None, 
         old, new = ("--data", data / "old", "--database", one), ("--data", data / "new", "--database", shared, *STORES[:4])
         assert (await run("init", "--origin", ORIGIN, *old))["size"] == 2
         assert (await run("backup", data / "backup", *old))["size"] == 2
-        assert "error" in await run("restore", data / "backup", *new, "--last-head", HEAD)
+        assert "error" in await run("restore", data / "backup", *new, "--record", HEAD)
         assert not (data / "new").exists() and not objects()
-        done = await run("restore", data / "backup", *new, "--last-head", data / "old" / "head")
+        done = await run("restore", data / "backup", *new, "--record", data / "old" / "head")
         assert (done["size"], done["missing"]) == (2, [])
         # The record of the nodes is in the store, and a backup of theirs reads it there.
         assert not (data / "new" / "head").exists() and record_at(HEAD, ORIGIN).size == 2

@@ -13,7 +13,8 @@ from treaty_client.network.hosts import Network
 from ..data_directory import check_log, read_record, running_database
 from ..keys import load_operator
 from ..operator.backup import BackedUp, back_up
-from ..operator.restore import Restored, SignedHeads
+from ..operator.newest_head import SignedHeads
+from ..operator.restore import Restored
 from ..operator.restore import restore as restore_log
 from ..settings import WitnessName
 from ..storage.blobs import BlobStore
@@ -51,7 +52,7 @@ def restore(
     folder: Path,
     /,
     *,
-    last_head: str | None = None,
+    record: str | None = None,
     witness: tuple[str, ...] = (),
     mirror: str | None = None,
     accept_size: int | None = None,
@@ -65,7 +66,7 @@ def restore(
     ----------
     folder
         The folder of the backup.
-    last_head
+    record
         The record of the lost registry, which shows every head that was signed: its file `head`, or the URL of its `--head`.
     witness
         URL#KEY: a witness of the log, which shows the heads that it cosigned. May be repeated.
@@ -82,12 +83,12 @@ def restore(
     async def bring_back() -> Restored:
         settings = options.settings
         network = Network.parse(resolve, ca)
-        evidence = SignedHeads(last_head, tuple(map(WitnessName.parse, witness)), accept_size)
+        evidence = SignedHeads(record, tuple(map(WitnessName.parse, witness)), accept_size)
         return await restore_log(folder, settings, evidence, mirror, network)
 
     done = run(bring_back())
     lines = [f"The blob {sha256} is in no copy." for sha256 in done.missing]
-    if last_head is None:
+    if record is None:
         lines.append("A head that was signed in the last second before the loss may have reached no witness.")
     fetched = f", {done.fetched} of them from the mirror" if mirror else ""
     summary = f"{done.size} leaves of {done.origin}{fetched}; root {done.root.hex()}"

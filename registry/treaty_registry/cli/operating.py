@@ -14,11 +14,11 @@ from rich.table import Table
 from treaty_client.network.hosts import Network
 
 from ..data_directory import check_log, open_operator, read_record, running_database
-from ..mirroring.promotion import Completeness
 from ..mirroring.promotion import promote as promote_mirror
 from ..operator import maintenance
 from ..operator.control import ask
 from ..operator.decisions import Decided
+from ..operator.newest_head import SignedHeads
 from ..operator.parameters import Announced, Draft, LoggedParameters, ParametersStatus, read_draft
 from ..registry import Registry
 from ..settings import Settings, WitnessName
@@ -184,7 +184,7 @@ def promote(
     ca
         A PEM file of certificate authorities to accept for witnesses besides the public ones.
     """
-    evidence = Completeness(record, tuple(map(WitnessName.parse, witness)), accept_size)
+    evidence = SignedHeads(record, tuple(map(WitnessName.parse, witness)), accept_size)
     made = run(promote_mirror(options.settings, keys, evidence, Network.parse(resolve, ca)))
     options.show(
         {"origin": made.origin, "size": made.size, "root": made.root.hex()},

@@ -3,8 +3,7 @@
 The promoted process signs in the name of the log, so two facts must hold:
 
 - The keys are those of the log. A mirror has none; they come from a backup of the registry's `DATA/keys`.
-- Nothing was signed that this mirror lacks, or the log would get a second history. The registry's record of signed heads
-  (`DATA/head`) proves it. Without it, witnesses tell the newest head that they cosigned, or people confirm the number of leaves.
+- Nothing was signed that this mirror lacks, or the log would get a second history (`operator.newest_head`).
 
 The registry itself is asked too. One that answers with a new checkpoint is alive: two processes would sign.
 
@@ -15,47 +14,32 @@ between leaves a mirror, and the command can be repeated.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
 
-from treaty_client import durable
-from treaty_client.audit.mirror import Mirror
 from treaty_client.network.hosts import Network
-from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
+from treaty_consensus.errors import Conflict, NotFound, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, LogKeys, SignedCheckpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES
 from treaty_consensus.log.tiles import TreeEdge
-from treaty_consensus.log.witness import Quorum
 
 from ..codes import RegistryMirrorCode
-from ..data_directory import record_at, restore_record, running_database
+from ..data_directory import restore_record, running_database
 from ..keys import Operator, load_operator
 from ..log.checkpoints import RENEWAL
 from ..log.clock import Clock, SignedTime, machine_clock
 from ..log.tables import read_keys
-from ..settings import Settings, WitnessName
+from ..operator.backup import copy_keys
+from ..operator.newest_head import SignedHeads, check_newest, compare
+from ..settings import Settings
 from ..storage.postgres import connect, migrate
 from .directory import MirrorDirectory
 from .tables import MirrorTables
 
 _PATIENCE = 10.0  # seconds for a registry that should be gone
-
-
-@dataclass(frozen=True)
-class Completeness:
-    """The reasons to believe that nothing newer was signed. `record`: the path or URL of a copy of
-    the registry's `DATA/head`. `witnesses`: those
-    that cosigned the log. `size`: the number of leaves that people confirm."""
-
-    record: str | None = None
-    witnesses: Sequence[WitnessName] = ()
-    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,11 +52,11 @@ class Promoted:
 
 
 async def promote(
-    settings: Settings, keys: Path, evidence: Completeness, network: Network, *, clock: Clock = machine_clock
+    settings: Settings, keys: Path, evidence: SignedHeads, network: Network, *, clock: Clock = machine_clock
 ) -> Promoted:
     """Make the registry of the log out of a mirror, which must not run. `clock`: replaces the machine's.
 
-    Raises `Conflict`, `NotFound`, `Untrusted` or `Unavailable`; the mirror is unchanged then.
+    Raises `Conflict`, `NotFound`, `Untrusted`, and as `check_newest`; the mirror is unchanged then.
     """
     directory = MirrorDirectory(settings.data)
     with directory.held():
@@ -95,9 +79,12 @@ async def promote(
         if not {log_keys.newest.log, log_keys.newest.clock} <= held:
             raise _other_keys(keys, operator)
         head = _newest(directory, log_keys, edge)
-        seen = await _seen(evidence, mark[0].base_url, log_keys, network, clock)
-        await asyncio.to_thread(_check_newest, head.checkpoint, evidence, seen, directory.copy(log_keys))
-        await asyncio.to_thread(_sign_here, settings, keys, head)
+        copy, upstream = directory.copy(log_keys), mark[0].base_url
+        served = await _served(upstream, log_keys, network, clock)
+        if served is not None:
+            await asyncio.to_thread(compare, copy, head.checkpoint, served, upstream)
+        time = await check_newest(copy, head, evidence, settings, network)
+        await asyncio.to_thread(_sign_here, settings, keys, head, time)
         directory.release()
         return Promoted(operator.origin, head.checkpoint.size, head.checkpoint.root)
 
@@ -145,21 +132,6 @@ def _unfinished() -> Conflict:
     )
 
 
-async def _seen(
-    evidence: Completeness, upstream: str, keys: LogKeys, network: Network, clock: Clock
-) -> list[tuple[str, Checkpoint, bool]]:
-    """Return the heads that are known elsewhere, by their place, and whether the place shows that nothing newer was signed."""
-    known: list[tuple[str, Checkpoint, bool]] = []
-    if evidence.record is not None:
-        known.append((evidence.record, await asyncio.to_thread(record_at, evidence.record, keys.name), True))
-    for witness in evidence.witnesses:
-        found = await _cosigned(witness, keys, network)
-        if found is not None:
-            known.append((witness.key.name, found, True))
-    served = await _served(upstream, keys, network, clock)
-    return [*known, (upstream, served, False)] if served is not None else known
-
-
 async def _served(upstream: str, keys: LogKeys, network: Network, clock: Clock) -> Checkpoint | None:
     """Return the checkpoint that the registry's URL serves, or None. Raises `Conflict` (`mirror.alive`) when it is signed now."""
     async with network.client(timeout=_PATIENCE) as client:
@@ -179,59 +151,13 @@ async def _served(upstream: str, keys: LogKeys, network: Network, clock: Clock) 
     return signed.checkpoint
 
 
-def _check_newest(head: Checkpoint, evidence: Completeness, known: Sequence[tuple[str, Checkpoint, bool]], copy: Mirror) -> None:
-    for where, signed, _ in known:
-        if signed.size > head.size or copy.root_at(signed.size) != signed.root:
-            raise Untrusted(
-                RegistryMirrorCode.INCOMPLETE,
-                f"{where} knows a head of {signed.size} leaves, and this mirror has another history, of {head.size}.",
-                fix="Promote the mirror that has these leaves. Without them this log ends; begin a new one under a new name.",
-            )
-    # A record says that nothing else was signed. Witnesses say so only if every head was shown to them, and people take the risk.
-    if not any(shows and signed.size == head.size for _, signed, shows in known) and evidence.size != head.size:
-        raise Conflict(
-            RegistryMirrorCode.UNPROVED,
-            f"Nothing proves that the registry signed no more than the {head.size} leaves of this mirror.",
-            fix="Give its record, --record DATA/head; or its witnesses, --witness URL#KEY; or confirm the number: "
-            f"--accept-size {head.size}. If it signed more, agents will see two histories and refuse the log for good.",
-        )
-
-
-async def _cosigned(witness: WitnessName, keys: LogKeys, network: Network) -> Checkpoint | None:
-    """Return the newest head that a witness has cosigned of the log; None when it knows none."""
-    url = f"{witness.url}/{hex_digest(keys.name.encode())}/checkpoint"
-    async with network.client() as client:
-        try:
-            reply = await client.exchange(client.build_request("GET", url), limit=MAX_NOTE_BYTES)
-        except (httpx.HTTPError, OSError, Unavailable) as error:
-            raise Unavailable(
-                RegistryMirrorCode.UNPROVED, f"The witness {witness.key.name} does not answer: {type(error).__name__}."
-            ) from error
-    if reply.status == httpx.codes.NOT_FOUND:
-        return None
-    if reply.status != httpx.codes.OK:
-        raise Unavailable(RegistryMirrorCode.UNPROVED, f"The witness {witness.key.name} answers with status {reply.status}.")
-    signed = keys.open_by_any(reply.body)
-    Quorum((witness.key,), 1).check(reply.body, signed.checkpoint)
-    return signed.checkpoint
-
-
-def _sign_here(settings: Settings, keys: Path, head: SignedCheckpoint) -> None:
-    """Write the record of signed heads, then the keys. Durable on return."""
-    signed = (SignedTime(head.time).format(),) if head.time is not None else ()
+def _sign_here(settings: Settings, keys: Path, head: SignedCheckpoint, time: tuple[str, ...]) -> None:
+    """Write the record of signed heads, then the keys. Durable on return. `time`: the newest that was signed, if it is known."""
+    if not time and head.time is not None:
+        time = (SignedTime(head.time).format(),)
     # In place of the record of an attempt that was interrupted. Nothing was signed by it.
-    restore_record(settings, replace(head.checkpoint, extensions=signed))
-    staging = settings.data / ".keys"
-    shutil.rmtree(staging, ignore_errors=True)
-    shutil.copytree(keys, staging)
-    staging.chmod(0o700)
-    for path in (staging, *staging.rglob("*")):
-        if path.is_dir():
-            durable.sync_directory(path)
-        else:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+    restore_record(settings, replace(head.checkpoint, extensions=time))
+    # An attempt that was interrupted left these.
     if settings.keys.exists():
         shutil.rmtree(settings.keys)
-    staging.rename(settings.keys)
-    durable.sync_directory(settings.data)
+    copy_keys(keys, settings.keys)

@@ -1,14 +1,7 @@
 """Bring a log back from a backup (`backup`), in a way that cannot fork it.
 
-A log forks when a restored copy lacks leaves that were signed, and goes on. So before anything is written, each place that the
-operator names is asked for the newest signed head:
-
-- the record of the lost registry (`head`), which has every head that was ever signed;
-- the witnesses, which have every head that they cosigned. A head that was signed in the last second before the loss may have
-  reached no witness: only the record proves that there was none.
-
-A backup that lacks leaves of these heads is refused, or completed from a mirror of the log. If it has more leaves than each of
-them shows, none of them is the newest, and people have to confirm the number.
+Before anything is written, the backup is compared with the newest signed head (`newest_head`). A backup that lacks leaves is
+refused, or completed from a mirror of the log.
 
 The order of the writes: leaves, blobs, tables, the record of the restored head, and last the keys. Without its keys no registry
 starts, so a crash leaves a restore that is repeated.
@@ -17,52 +10,37 @@ starts, so a crash leaves a restore that is repeated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import httpx
 
 from treaty_client.audit.mirror import Mirror
 from treaty_client.network.hosts import Network
 from treaty_client.registries.api import RegistryClient
 from treaty_consensus import statement
-from treaty_consensus.canonical import hex_digest, parse_decimal
-from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Unavailable, Untrusted
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import Conflict, NotFound, TreatyError, Untrusted
 from treaty_consensus.kinds import Blob, blobs_of
-from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
-from treaty_consensus.log.merkle import MAX_SIZE, leaf_hash
+from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import VerifierKey, signers_of
 from treaty_consensus.log.tiles import TreeEdge
-from treaty_consensus.log.witness import AddCheckpoint, cosignature
 
 from ..codes import BackupCode
-from ..data_directory import read_record, record_at, restore_record, running_database
+from ..data_directory import restore_record, running_database
 from ..keys import Operator, load_operator
 from ..log import tables as log_tables
 from ..log.entry import Entry
-from ..settings import Settings, WitnessName
+from ..settings import Settings
 from ..storage.blobs import BlobStore
 from ..storage.postgres import Connection, connect, lead, migrate
 from . import maintenance
 from .backup import copy_keys
+from .newest_head import SignedHeads, check_newest
 
-_PATIENCE = 10.0  # seconds for one witness
 _PATIENCE_LEADER = 1.0  # seconds
-_MAX_ANSWER = 64 * 1024  # bytes; a witness answers with a few lines
 _STATEMENT_START = b'{"payload":'
 """The first bytes of a statement in its one spelling; other leaves are of the Sigstore services."""
-
-
-@dataclass(frozen=True)
-class SignedHeads:
-    """Where the newest signed head of the lost registry can be learnt. `head`: the path or URL of its record. `witnesses`: those
-    of its log. `size`: the number of leaves that people confirm."""
-
-    head: str | None = None
-    witnesses: Sequence[WitnessName] = ()
-    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,9 +59,9 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
 
     `mirror`: the URL of a mirror of the log, which has leaves that the backup lacks.
 
-    Raises `Conflict` (`backup.not-empty`) when a log is there; `Refused` (`backup.unproven`) without evidence; `Untrusted`
-    (`backup.behind`, `backup.other-history`) when the log must not go on from this copy; and the errors of `Mirror`. Then nothing
-    was written, but leaves of the mirror may have been added to the backup.
+    Raises `Conflict` (`backup.not-empty`) when a log is there; `Untrusted` (`backup.other-history`) when the leaves are not those
+    of the backup's checkpoint; and the errors of `check_newest` and of `Mirror`. Then nothing was written, but leaves of the
+    mirror may have been added to the backup.
     """
     if settings.keys.exists():
         raise _not_empty(f"{settings.keys} exists")
@@ -100,7 +78,7 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
         if client is not None:
             signed = await copy.update(client, lambda done, total: None)
         head = signed.checkpoint
-        time = await _check_evidence(copy, signed, evidence, settings, network)
+        time = await check_newest(copy, signed, evidence, settings, network)
         source = _BlobSource(
             BlobStore.open(settings.data / "blobs", settings.blobs), BlobStore.open(backup / "blobs", None), client
         )
@@ -121,75 +99,6 @@ def _key_of(backup: Path, operator: Operator) -> VerifierKey:
         signers = []  # `Mirror` says what is wrong
     known = (key.verifier for key in operator.log_keys)
     return next((key for key in known if (key.name, key.id) in signers), operator.log_key.verifier)
-
-
-async def _check_evidence(
-    copy: Mirror, signed: SignedCheckpoint, evidence: SignedHeads, settings: Settings, network: Network
-) -> tuple[str, ...]:
-    """Compare the copy with every signed head that the evidence shows. Returns the newest signed time, as the record has it."""
-    head, seen = signed.checkpoint, dict[str, int]()
-    time: tuple[str, ...] = ()
-    for place, record in await asyncio.to_thread(_records, evidence, settings, head.origin):
-        seen[place], time = record.size, record.extensions
-        if record.size > head.size:
-            raise _behind(head, record.size, f"By {place} the log has signed")
-        if await asyncio.to_thread(copy.root_at, record.size) != record.root:
-            raise _other_history(f"the record {place}")
-    for witness in evidence.witnesses:
-        seen[witness.key.name] = size = await _cosigned(witness, signed, network)
-        if size > head.size:
-            raise _behind(head, size, f"The witness {witness.key.name} has cosigned")
-    # A place that shows fewer leaves is an older copy, or lags behind. So it cannot show that no leaf is missing.
-    if head.size not in seen.values() and evidence.size != head.size:
-        shown = "; ".join(f"{place} shows {size}" for place, size in seen.items()) or "No place of it is named"
-        raise Refused(
-            BackupCode.UNPROVEN,
-            f"Nothing shows that the {head.size} leaves of this backup are all that the log signed. {shown}. "
-            "A log that goes on from an older copy forks.",
-            fix="Name the record of the lost registry (--last-head DATA/head), or the witnesses of the log (--witness URL#KEY). "
-            f"If neither is left, confirm the number: --accept-size {head.size}.",
-        )
-    return time
-
-
-def _records(evidence: SignedHeads, settings: Settings, origin: str) -> list[tuple[str, Checkpoint]]:
-    """Return the records that are there: the one that is named, and the one at the place of the restored log's own."""
-    found = [(evidence.head, record_at(evidence.head, origin))] if evidence.head is not None else []
-    # Outside of the data directory, it may be the lost registry's. A crash before the first leaf leaves one of an empty tree.
-    with suppress(NotFound):
-        own = read_record(settings, origin)
-        found += [(settings.head_object or str(settings.fence), own)] if own.size else []
-    return found
-
-
-async def _cosigned(witness: WitnessName, signed: SignedCheckpoint, network: Network) -> int:
-    """Return the size of the head that a witness cosigned last, at most that of `signed` if it is the same.
-
-    It is asked to cosign the head of the backup from that head's own size (C2SP tlog-witness). It answers with its own size
-    unless that head is its newest. Raises `Unavailable` (`backup.witness`), also for a witness that does not know the log.
-    """
-    size = signed.checkpoint.size
-    request = AddCheckpoint(size, (), signed.note).format()
-    try:
-        async with network.client(timeout=_PATIENCE) as client:
-            asked = client.build_request("POST", f"{witness.url}/add-checkpoint", content=request)
-            answer = await client.exchange(asked, limit=_MAX_ANSWER)
-        if answer.status == httpx.codes.OK:
-            # Its line, and not the status: a server in its place may answer anything.
-            cosignature(answer.body, signed.note, witness.key)
-            return size
-        if answer.status == httpx.codes.CONFLICT:
-            return parse_decimal(answer.body.decode("ascii", "replace").removesuffix("\n"), limit=MAX_SIZE)
-    except (httpx.HTTPError, OSError, Unavailable) as error:
-        raise _silent(witness, type(error).__name__) from error
-    except Untrusted as error:
-        raise _silent(witness, "its cosignature does not verify") from error
-    # The same size and another root: C2SP answers 409 without a size, or 422.
-    except TreatyError as error:
-        raise _other_history(f"the witness {witness.key.name}") from error
-    if answer.status == httpx.codes.UNPROCESSABLE_ENTITY:
-        raise _other_history(f"the witness {witness.key.name}")
-    raise _silent(witness, f"status {answer.status}")
 
 
 @dataclass
@@ -257,23 +166,11 @@ async def _write_leaves(writer: Connection, copy: Mirror, head: Checkpoint, sour
         # Without facts: the rebuild derives them, with the check of every rule.
         await log_tables.append(writer, before, edge, entries, {}, tiles)
     if edge.root() != head.root:
-        raise _other_history("its own checkpoint")
-
-
-def _behind(head: Checkpoint, signed: int, source: str) -> Untrusted:
-    return Untrusted(
-        BackupCode.BEHIND,
-        f"{source} {signed} leaves, and this backup has {head.size}. A log that goes on from it forks.",
-        fix="Restore a newer backup, or complete this one from a mirror of the log: --mirror URL",
-    )
-
-
-def _other_history(place: str) -> Untrusted:
-    return Untrusted(
-        BackupCode.OTHER_HISTORY,
-        f"This backup is of another history of the log than {place}.",
-        fix="Do not start it. Keep both: together they show which key signed two histories.",
-    )
+        raise Untrusted(
+            BackupCode.OTHER_HISTORY,
+            "The leaves of this backup are not those of its own checkpoint.",
+            fix="Files of it were replaced. Restore another backup.",
+        )
 
 
 def _not_empty(found: str) -> Conflict:
@@ -281,12 +178,4 @@ def _not_empty(found: str) -> Conflict:
         BackupCode.NOT_EMPTY,
         f"A log is here already: {found}.",
         fix="Restore into an empty data directory and an empty database.",
-    )
-
-
-def _silent(witness: WitnessName, reason: str) -> Unavailable:
-    return Unavailable(
-        BackupCode.WITNESS,
-        f"The witness {witness.key.name} did not say which head it cosigned last: {reason}.",
-        fix="Try again. Leave a witness out only if another one, or the record, shows the newest head.",
     )
