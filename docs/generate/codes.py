@@ -51,7 +51,7 @@ TABLES: dict[str, list[str]] = {
     "codes-document": ["document", "card"],
     "codes-egress": ["egress"],
     "codes-electorate": ["electorate", "vote"],
-    "codes-fence": ["fence", "node", "keys", "database", "settings", "embedded", "backup"],
+    "codes-fence": ["fence", "node", "keys", "database", "settings", "embedded", "backup", "copy"],
     "codes-flow": ["flow"],
     "codes-frame": ["frame"],
     "codes-handler": ["handler"],
