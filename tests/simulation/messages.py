@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from treaty_client.network.exchange import HttpReply
 from treaty_consensus.errors import TreatyError
 from treaty_registry.log.forwarding import HEADER, PATH
 
@@ -61,16 +62,20 @@ class SimulatedNetwork:
             raise httpx.ReadError("connection reset")
         yield await answer
 
-    async def post(self, url: str, *, content: bytes, headers: Mapping[str, str]) -> _Response:
+    def build_request(self, method: str, url: str, *, content: bytes, headers: Mapping[str, str]) -> httpx.Request:
+        """As the client that it stands for."""
+        return httpx.Request(method, url, content=content, headers=headers)
+
+    async def exchange(self, request: httpx.Request, *, limit: int) -> HttpReply:
         """Send statements to another node. Request and answer may be lost, late or repeated; a cut makes them wait."""
         loop: Any = asyncio.get_running_loop()
         process: Process = loop.process
         world, rng = process.world, process.world.scheduler.rng
-        peer = next((other for other in world.processes if url == other.url + PATH), None)
+        peer = next((other for other in world.processes if str(request.url) == other.url + PATH), None)
         if peer is None or peer.registry is None:
             await asyncio.sleep(rng.random() * 0.01)
             raise httpx.ConnectError("connection refused")
-        answer: asyncio.Future[_Response] = loop.create_future()
+        answer: asyncio.Future[HttpReply] = loop.create_future()
 
         async def serve() -> None:
             # As the route does. A node that is stopping answers nothing.
@@ -78,10 +83,10 @@ class SimulatedNetwork:
             if registry is None:
                 return
             try:
-                body, code = await registry.nodes.take(registry.sequencer, content, headers[HEADER])
-                made = _Response(200, {HEADER: code}, body)
+                body, code = await registry.nodes.take(registry.sequencer, request.content, request.headers[HEADER])
+                made = HttpReply(200, httpx.Headers({HEADER: code}), body, len(body) <= limit)
             except TreatyError:
-                made = _Response(503, {}, b"")
+                made = HttpReply(503, httpx.Headers(), b"", True)
             if rng.random() >= world.faults.message_losses:
                 world.scheduler.at(world.network.between(peer.machine, process.machine), loop, lambda: settle(answer, made))
 

@@ -43,7 +43,6 @@ def configure_logs(form: LogFormat = "auto", level: LogLevel = "info") -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=lambda *_: LogLines(),
-        cache_logger_on_first_use=True,
     )
     # Libraries tell ordinary events at `info`, with the URLs they ask. Their warnings are for the operator.
     logging.basicConfig(handlers=[_FromLibraries()], level=max(least, logging.WARNING), force=True)
