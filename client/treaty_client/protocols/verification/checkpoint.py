@@ -68,8 +68,14 @@ def open_head(bundle: Bundle, keys: LogKeys) -> tuple[SignedCheckpoint, Genesis]
 def _rotations(bundle: Bundle, operator: str) -> list[BundledLeaf]:
     # An envelope names its signers in plain text, so the leaves of others need not be parsed twice.
     named = operator.encode()
-    signed = (leaf for leaf in bundle.leaves[1:] if named in leaf.leaf)
-    return [leaf for leaf in signed if isinstance(statement.parse(leaf.leaf).body, Rotation)]
+    return [leaf for leaf in bundle.leaves[1:] if named in leaf.leaf and _is_rotation(leaf.leaf)]
+
+
+def _is_rotation(leaf: bytes) -> bool:
+    try:
+        return isinstance(statement.parse(leaf).body, Rotation)
+    except TreatyError:
+        return False  # step 3 says why it is no leaf of the log
 
 
 def check_age(checkpoint: SignedCheckpoint, now: int, max_age: int) -> None:
