@@ -13,7 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
+import go_programs
 import pytest
+from go_programs import needs_go
 from node_processes import WITHIN, Clients, cluster, get, leaf, post, until_size
 from object_server import ENVIRONMENT, object_server, objects
 from postgres_server import Postgres
@@ -31,10 +33,12 @@ HEAD = "s3://treaty/log/head"
 STORES = ("--blobs", "s3://treaty/blobs", "--head", HEAD, "--tiles", "s3://treaty/tiles")
 
 
-@pytest.fixture(params=["moto", "versitygw"])
+@pytest.fixture(params=["moto", pytest.param("versitygw", marks=needs_go("VersityGW, a second object store"))])
 def store(request: pytest.FixtureRequest, data: Path) -> Iterator[None]:
     (data / "store").mkdir()
-    with object_server(data / "store", request.param):
+    is_moto = request.param == "moto"
+    versitygw = None if is_moto else go_programs.build("s3", request.config.cache.mkdir("go")) / "versitygw"
+    with object_server(data / "store", versitygw):
         yield
 
 

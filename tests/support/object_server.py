@@ -1,9 +1,7 @@
-"""S3 servers on loopback: moto's for every run, and VersityGW's where its program is installed."""
+"""S3 servers on loopback: moto's, and VersityGW, the object store of `deploy/compose`."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import time
@@ -27,23 +25,23 @@ ENVIRONMENT = {
 
 
 @contextmanager
-def object_server(folder: Path, kind: str = "moto") -> Iterator[dict[str, str]]:
-    """Run a server with an empty bucket. Yields the environment of its clients, which is also set for this process."""
+def object_server(folder: Path, versitygw: Path | None = None) -> Iterator[dict[str, str]]:
+    """Run a server with an empty bucket, of this program or else of moto.
+
+    Yields the environment of its clients, which is also set for this process.
+    """
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    if kind == "versitygw":
-        program = shutil.which("versitygw") or os.environ.get("TREATY_TEST_VERSITYGW")
-        if program is None:
-            pytest.skip("versitygw is not installed: go install github.com/versity/versitygw/cmd/versitygw@latest")
+    if versitygw is not None:
         (folder / "objects").mkdir()
         keys = ["--access", ENVIRONMENT["AWS_ACCESS_KEY_ID"], "--secret", ENVIRONMENT["AWS_SECRET_ACCESS_KEY"]]
-        command = [program, "--port", f"127.0.0.1:{port}", *keys, "posix", str(folder / "objects")]
+        command = [str(versitygw), "--port", f"127.0.0.1:{port}", *keys, "posix", str(folder / "objects")]
     environment = {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
-    with (folder / f"{kind}.log").open("wb") as log, pytest.MonkeyPatch.context() as patch:
+    with (folder / "server.log").open("wb") as log, pytest.MonkeyPatch.context() as patch:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             _wait(port, process)
-            if kind == "versitygw":
+            if versitygw is not None:
                 (folder / "objects" / BUCKET).mkdir()
             else:
                 assert httpx.put(f"http://127.0.0.1:{port}/{BUCKET}", trust_env=False).status_code == 200
