@@ -47,7 +47,7 @@ async def mirrored(data: Path, database: str, registry: Registry, url: str) -> A
 @asynccontextmanager
 async def served(log: MirroredLog) -> AsyncIterator[str]:
     """Serve a mirror over a socket; yields its URL."""
-    async with serving(log, free_port()) as url:
+    async with serving(log, free_port(), period=0) as url:
         yield url
 
 
