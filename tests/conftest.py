@@ -30,6 +30,14 @@ settings.load_profile("treaty")
 structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=lambda *_: LogLines())
 
 
+@pytest.fixture(autouse=True)
+def same_log() -> Iterator[None]:
+    """A command of the registry that runs in this process sets the log of the process. The next test gets the one from above."""
+    configuration = structlog.get_config()
+    yield
+    structlog.configure(**configuration)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """The server for the whole run; it ends with it."""

@@ -40,7 +40,7 @@ def home(tmp_path: Path) -> list[str]:
 
 
 @contextmanager
-def listening(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+def listening(serve: Callable[[socket.socket], object]) -> Iterator[int]:
     """A server on this machine that hands each connection to `serve`; yields its port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -175,13 +175,15 @@ def test_an_interrupt_while_a_registry_does_not_answer_is_quiet(command: str, ho
 
 def test_an_interrupt_while_the_sandbox_works_is_quiet(home: list[str]) -> None:
     """Ctrl-C reaches the workers too. Their end is no error to show."""
-    trust(home, "http://127.0.0.1:9")
-    assert treaty("identity", "new", *home)[0] == 0
-    process = start("publish", str(ROOT / "examples" / "greeting"), *home, environment={"PYTHONUNBUFFERED": "1"})
-    assert process.stdout is not None
-    assert "built" in process.stdout.readline()
-    os.killpg(process.pid, signal.SIGINT)
-    status, _, err = finished(process)
+    # This registry never answers, so that the command cannot end by itself before a busy machine sends the signal.
+    with listening(lambda connection: bool(connection.recv(65536)) and connection.recv(1)) as port:
+        trust(home, f"http://127.0.0.1:{port}")
+        assert treaty("identity", "new", *home)[0] == 0
+        process = start("publish", str(ROOT / "examples" / "greeting"), *home, environment={"PYTHONUNBUFFERED": "1"})
+        assert process.stdout is not None
+        assert "built" in process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        status, _, err = finished(process)
     assert (status, err) == (130, "")
 
 

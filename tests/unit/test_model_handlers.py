@@ -20,12 +20,12 @@ from treaty_consensus.errors import TreatyError
 
 
 @pytest.fixture
-def server() -> Iterator[ScriptedModel]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedModel]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other tests at this time have theirs in the common one
     processes = descendants()
-    before = set(Path(tempfile.gettempdir()).glob("treaty-negotiated-*"))
     with scripted_model() as running:
         yield running
-    assert set(Path(tempfile.gettempdir()).glob("treaty-negotiated-*")) == before  # whatever happened, nothing stays
+    assert not list(tmp_path.glob("treaty-negotiated-*")), "nothing stays"
     assert gone(descendants() - processes)
 
 
