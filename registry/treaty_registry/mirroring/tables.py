@@ -21,7 +21,7 @@ from ..log.entry import Entry
 from ..log.leader import superseded
 from ..storage.postgres import Connection, deadline, lead
 
-_PATIENCE = 30.0  # seconds for one step: nobody waits for the answer, and a lost connection is made anew
+_PATIENCE = 30.0  # seconds for one step: no reader waits for the answer, and a lost connection is made anew
 _LOCK = 10.0  # seconds to wait for the lock of a process that is just ending
 
 

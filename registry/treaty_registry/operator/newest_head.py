@@ -29,6 +29,7 @@ from treaty_consensus.log.witness import AddCheckpoint, cosignature
 
 from ..codes import CopyCode
 from ..data_directory import read_record, record_at
+from ..log.fence import signed_time
 from ..settings import Settings, WitnessName
 
 _PATIENCE = 10.0  # seconds for one witness
@@ -56,9 +57,9 @@ async def check_newest(
     (`copy.unproven`) when no place shows its very head, and `Unavailable` (`copy.witness`).
     """
     head, seen = signed.checkpoint, dict[str, int]()
-    time: tuple[str, ...] = ()
-    for place, record in await asyncio.to_thread(_records, evidence, settings, head.origin):
-        seen[place], time = record.size, record.extensions
+    records = await asyncio.to_thread(_records, evidence, settings, head.origin)
+    for place, record in records:
+        seen[place] = record.size
         await asyncio.to_thread(compare, copy, head, record, place)
     for witness in evidence.witnesses:
         seen[witness.key.name] = size = await _cosigned(witness, signed, network)
@@ -74,7 +75,14 @@ async def check_newest(
             fix="Name the record of the lost registry (--record DATA/head), or the witnesses of the log (--witness URL#KEY). "
             f"If neither is left, confirm the number: --accept-size {head.size}.",
         )
-    return time
+    # Of two records the later one: a restore that was interrupted may have left the other.
+    newest = max((record for _, record in records), key=_age, default=None)
+    return newest.extensions if newest else ()
+
+
+def _age(record: Checkpoint) -> tuple[int, int]:
+    time = signed_time(record)
+    return record.size, time.time if time else -1
 
 
 def compare(copy: Mirror, head: Checkpoint, signed: Checkpoint, place: str) -> None:
