@@ -293,10 +293,12 @@ class SigstoreLeafCode(Code):
 
 
 class RotationCode(Code):
+    AUTHORITY = "rotation.authority", "The next authority is none of this log, or was named before.", Malformed, Conflict
     KEYS = "rotation.keys", "The keys are not new keys of the log and its clock.", Malformed, Conflict
-    LIMIT = "rotation.limit", "The keys of the log were rotated 64 times.", Conflict
+    LIMIT = "rotation.limit", "The keys of the log were rotated 64 times, or its authority 16 times.", Conflict
     OVERLAP = "rotation.overlap", "The keys before are not retired yet.", Conflict
     PROOF = "rotation.proof", "Not every key that comes or goes has signed the rotation.", Untrusted
+    ROOT = "rotation.root", "The trusted root that the genesis pins has another form.", Malformed
     RETIRED = "rotation.retired", "The checkpoint is signed by keys that had been retired at its time.", Untrusted
     UNTIL = "rotation.until", "The overlap ends before the rotation, or more than 366 days after it.", Refused
 

@@ -208,8 +208,9 @@ def _sentence(body: kinds.Body, author: str) -> str:
             return f"Epoch {epoch} is decided in {topic}: {result}."
         case kinds.Withdrawal(sha256=digest, reason=reason):
             return f"The operator no longer serves the bytes {short(digest)} ({reason})."
-        case Rotation(log_key=log_key, clock_key=clock_key):
-            return f"The operator rotates the keys of the log: {log_key} signs, and {clock_key} states the time."
+        case Rotation(log_key=log_key, clock_key=clock_key, authority=authority):
+            said = f"The operator rotates the keys of the log: {log_key} signs, and {clock_key} states the time."
+            return f"{said} It names the next Sigstore authority." if authority else said
         case kinds.Parameters():
             return "The operator states the constants of the elections."
     return "The log begins."

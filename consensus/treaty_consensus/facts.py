@@ -26,6 +26,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from . import canonical
+from .authority import Authority
 from .codes import LogCode
 from .did import Did, decode_multikey, did_key_id, public_key_of
 from .errors import Refused
@@ -152,6 +153,7 @@ class Keys(msgspec.Struct, frozen=True):
     clock_key: str
     since: int
     until: int
+    authority: Authority | None = None
 
 
 class KeysFact(msgspec.Struct, frozen=True, tag="keys"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from msgspec.structs import astuple
 
+from .authority import Authority
 from .codes import LogCode, RotationCode
 from .errors import Conflict, Malformed, Refused
 from .facts import KEYS, Fact, Facts, Keys, KeysFact, find
@@ -19,6 +20,7 @@ from .log.note import VerifierKey
 from .rotation import Rotation
 
 MAX_ROTATIONS = 64  # each one is in every bundle, and a reader checks its signatures
+MAX_AUTHORITIES = 16  # later ones; each is in every bundle and in the trusted root
 MAX_OVERLAP = 366 * 24 * 3600  # seconds; a key that may be stolen must not go on signing for years
 
 
@@ -45,7 +47,7 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
     `now`: the log's clock.
 
     Raises `Malformed` or `Conflict` (`rotation.keys`), `Conflict` (`rotation.limit`, `rotation.overlap`), `Refused`
-    (`rotation.until`) or `Untrusted` (`rotation.proof`).
+    (`rotation.until`), `Untrusted` (`rotation.proof`), and `Malformed` or `Conflict` (`rotation.authority`).
     """
     keys = keys_in(facts)
     before, after = keys.newest, (body.log, body.clock)
@@ -54,7 +56,7 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
     comes = [key for key in after if key not in (before.log, before.clock)]
     # A line of a note names a key by four bytes, so two keys of one log must not share them. A retired key never comes back.
     known = {(key.name, key.id) for term in keys.terms for key in (term.log, term.clock) if key}
-    if not comes or any((key.name, key.id) in known for key in comes):
+    if not (comes or body.authority) or any((key.name, key.id) in known for key in comes):
         raise Conflict(RotationCode.KEYS, "A rotation must name a key that this log has never had.")
     if len(keys.terms) > MAX_ROTATIONS:
         raise Conflict(RotationCode.LIMIT, f"The keys of a log are rotated at most {MAX_ROTATIONS} times.")
@@ -67,8 +69,20 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
         )
     if not issued <= body.until <= issued + MAX_OVERLAP:
         raise Refused(RotationCode.UNTIL, "An overlap ends at or after its rotation, and at most 366 days later.")
+    if body.authority is not None:
+        _check_authority(keys, body.authority, issued=issued, until=body.until)
     body.check_proof(before)
-    return {KEYS: KeysFact((*_fact(facts).terms, Keys(body.log_key, body.clock_key, index + 1, body.until)))}
+    term = Keys(body.log_key, body.clock_key, index + 1, body.until, body.authority)
+    return {KEYS: KeysFact((*_fact(facts).terms, term))}
+
+
+def _check_authority(keys: LogKeys, authority: Authority, *, issued: int, until: int) -> None:
+    earlier = [term.authority for term in keys.terms if term.authority]
+    if len(earlier) >= MAX_AUTHORITIES:
+        raise Conflict(RotationCode.LIMIT, f"The authority of a log is rotated at most {MAX_AUTHORITIES} times.")
+    authority.check_certificates(keys.name, issued=issued, until=until)
+    if any(part in known.public for known in earlier for part in authority.public):
+        raise Conflict(RotationCode.AUTHORITY, "A rotation must name an authority that this log has never had.")
 
 
 def _fact(facts: Facts) -> KeysFact:

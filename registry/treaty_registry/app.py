@@ -126,7 +126,7 @@ def create_app(
     values: dict[str, object] = {"openapi": document, "views": views, "pages": shown}
     if isinstance(log, Registry):
         writes = _WRITES
-        values |= {"registry": log, "services": sigstore.Services.of(log)}
+        values |= {"registry": log, "authorities": sigstore.Authorities(log)}
     else:
         writes = [_refusing(handler, log) for handler in _WRITES]
     app = Litestar(

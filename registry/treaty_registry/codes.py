@@ -258,6 +258,7 @@ class SigstoreCode(Code):
     KEYS_EXIST = "sigstore.keys-exist", "The authority has its keys already.", Conflict
     KEYS_MISSING = "sigstore.keys-missing", "A key file of the authority is absent.", NotFound
     KEYS_MODE = "sigstore.keys-mode", "Other users of the machine can read a key of the authority.", Untrusted
+    KEYS_ROTATED = "sigstore.keys-rotated", "The keys of the authority in force are not on this node.", Unavailable
     TOKEN_AUDIENCE = "sigstore.token-audience", "The identity token is for another registry.", Unauthorized
     TOKEN_BINDING = "sigstore.token-binding", "The identity token is bound to another key.", Unauthorized
     TOKEN_EXPIRED = "sigstore.token-expired", "The identity token is not valid now.", Unauthorized

@@ -4,8 +4,9 @@
     DATA/keys/clock.key       its clock's cosignature key, the same form, named ORIGIN/clock
     DATA/keys/operator.json   the operator's did:key (`treaty_client.identity`)
     DATA/keys/authority/      the Sigstore authority's keys (`sigstore_authority.keys`)
-    DATA/keys/next/           during a rotation: log.key, clock.key or both, the next ones (`operator.rotations`)
-    DATA/keys/retired/        log-HEX.key, clock-HEX.key: those before a rotation; HEX = their key id
+    DATA/keys/next/           during a rotation: log.key, clock.key, authority/, the next ones (`operator.rotations`)
+    DATA/keys/retired/        log-HEX.key, clock-HEX.key, authority-HEX/: those before a rotation; HEX: of their id
+    DATA/keys/trusted-root.json   after a rotation of the authority: the trusted root that the genesis pins
 
 The keys are made once, together: the complete directory appears in one step. All files are 0600, the directory is 0700. The log
 says which keys sign, and not these files.
@@ -41,6 +42,7 @@ from .sigstore_authority.trust import trusted_root
 
 NEXT = "next"
 """The folder of the next keys, below that of the keys."""
+PINNED_ROOT = "trusted-root.json"
 _MAX_KEY_FILE = 4096  # bytes
 
 
@@ -63,6 +65,10 @@ class Operator:
     authority: AuthorityKeys
     next: tuple[SignerKey, ...] = ()
     """The keys of a rotation that is prepared, or whose old keys are not retired yet."""
+    next_authority: AuthorityKeys | None = None
+    """The next authority in such a rotation."""
+    pinned_root: bytes | None = None
+    """The trusted root of the first authority, once that is retired."""
 
     @property
     def log_keys(self) -> list[SignerKey]:
@@ -116,7 +122,19 @@ class Operator:
 
     def trusted_root_of(self, first: VerifierKey) -> bytes:
         """Return the exact bytes that the genesis of a log pins. `first`: the log's key in its genesis."""
-        return trusted_root(self.authority, origin=self.origin, log_key=first.public)
+        return self.pinned_root or trusted_root(self.authority, origin=self.origin, log_key=first.public)
+
+    def authority_of(self, keys: LogKeys, root: bytes, now: int) -> AuthorityKeys | None:
+        """Return the authority of a log with these keys that signs at `now` (POSIX seconds); None if it is not here.
+
+        `root`: the trusted root that the genesis pins.
+        """
+        named = next((term.authority for term in reversed(keys.terms) if term.authority and now >= term.until), None)
+        held = [each for each in (self.authority, self.next_authority) if each]
+        if named is not None:
+            return next((each for each in held if each.public == named.public), None)
+        first = keys.terms[0].log.public
+        return next((each for each in held if trusted_root(each, origin=self.origin, log_key=first) == root), None)
 
     def genesis(self) -> Genesis:
         """Return the body of leaf 0."""
@@ -176,8 +194,14 @@ def load_operator(directory: Path) -> Operator:
     upcoming = tuple(load_key(path) for path in sorted((directory / NEXT).glob("*.key")))
     if any(key.name != named.name or key.type != named.type for key in upcoming for named in _of_role(key, log_key, clock_key)):
         raise Untrusted(KeysCode.MISMATCH, f"The keys in {directory / NEXT} are not those of {log_key.name}.")
-    authority = load_keys(directory / "authority")
-    return Operator(log_key, clock_key, Identity.load(directory / "operator.json"), authority, upcoming)
+    following = load_keys(directory / NEXT / "authority") if (directory / NEXT / "authority").exists() else None
+    # `Rotations.retire` moves two folders, and may have been ended between them.
+    present = following is None or (directory / "authority").exists()
+    authority = load_keys(directory / "authority") if present else following
+    assert authority is not None, "one of them is there"
+    root = directory / PINNED_ROOT
+    pinned = root.read_bytes() if root.exists() else None
+    return Operator(log_key, clock_key, Identity.load(directory / "operator.json"), authority, upcoming, following, pinned)
 
 
 def _of_role(key: SignerKey, log_key: SignerKey, clock_key: SignerKey) -> list[SignerKey]:

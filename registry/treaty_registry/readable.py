@@ -14,7 +14,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import VerifierKey
-from treaty_consensus.trusted_root import with_log_keys
+from treaty_consensus.trusted_root import with_rotations
 
 from .admission.content_checker import ContentChecker
 from .admission.contents import check_digests
@@ -73,7 +73,7 @@ class ReadableLog(ABC):
     @property
     def current_trusted_root(self) -> bytes:
         """Return the trusted root with every key of the log, as verifiers need it now."""
-        return with_log_keys(self.trusted_root, self.keys)
+        return with_rotations(self.trusted_root, self.keys)
 
     @property
     @abstractmethod

@@ -85,7 +85,6 @@ class Registry(ReadableLog):
         self.origin = operator.origin
         self.base_url = settings.reached_at(operator.origin)
         self.operator: str = operator.did
-        self.authority: AuthorityKeys = operator.authority
         keys = keys or operator.first_keys
         self.trusted_root = operator.trusted_root_of(keys.terms[0].log)
         self.proxies = settings.proxies
@@ -237,6 +236,11 @@ class Registry(ReadableLog):
     def keys(self) -> LogKeys:
         """Return the keys of the log and its clock, with those before a rotation."""
         return self.leader.keys
+
+    @property
+    def authority(self) -> AuthorityKeys:
+        """Return the Sigstore authority in force. Raises `Unavailable`, as `clock` and `Rotations.authority`."""
+        return self._rotations.authority(self.keys, self.trusted_root, int(self.clock().timestamp()))
 
     async def rotate(self, overlap: int) -> Rotated:
         """Log the prepared rotation. `overlap`: seconds for which the keys before sign too. Raises as `Rotations.draft`."""

@@ -15,7 +15,7 @@ from treaty_consensus.log.note import KeyType, SignerKey, open_note, sign
 from treaty_consensus.log.witness import AddCheckpoint
 from treaty_consensus.log_keys import MAX_OVERLAP, MAX_ROTATIONS, keys_in
 from treaty_consensus.rotation import Rotation, rotation_text
-from treaty_consensus.trusted_root import with_log_keys, without_rotations
+from treaty_consensus.trusted_root import with_rotations, without_rotations
 
 DAY = 24 * 3600
 UNTIL = NOW + 90 * DAY
@@ -191,8 +191,8 @@ def test_the_leaves_of_a_log_prove_its_keys(log: Log) -> None:
 
 def test_the_trusted_root_gets_the_new_key_and_keeps_its_pinned_part() -> None:
     root = b'{"tlogs":[{"baseUrl":"https://x","logId":{"keyId":"a"},"publicKey":{"keyDetails":"b","rawBytes":"c"}}]}'
-    assert with_log_keys(root, LogKeys((term(FIRST),))) == root
-    extended = with_log_keys(root, KNOWN)
+    assert with_rotations(root, LogKeys((term(FIRST),))) == root
+    extended = with_rotations(root, KNOWN)
     assert extended.count(b"baseUrl") == 2 and hex_digest(without_rotations(extended)) == hex_digest(root)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +28,7 @@ from urllib.parse import quote
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sigstore._internal.fulcio.client import FulcioCertificateSigningResponse, FulcioClient, FulcioSigningCert
 from sigstore.dsse import Statement
@@ -269,9 +271,40 @@ def _authenticate(bundle: Bundle, trust: Sequence[Trust]) -> tuple[SigningIdenti
                 refusal = Untrusted(AttestationCode.SIGNATURE, f"The attestation does not verify: {_reason(error)}.")
                 refusal.__cause__ = error
         else:
+            _check_in_force(trusted.root, bundle)
             assert policy.matched is not None
             return policy.matched, payload
     raise refusal
+
+
+def _check_in_force(root: bytes, bundle: Bundle) -> None:
+    """Check that the certificate's authority had not ended at any of the times of signing, as its `validFor` in the root says.
+
+    Sigstore's Python library checks this of timestamp authorities alone. Raises `Untrusted` (`attestation.signature`).
+    """
+    stamped = [each.tst_info.gen_time for each in bundle.verification_material.timestamp_verification_data.rfc3161_timestamps]
+    for authority, end in _ended_authorities(root):
+        try:
+            bundle.signing_certificate.verify_directly_issued_by(authority)
+        except (InvalidSignature, ValueError, TypeError):
+            continue
+        if any(time >= end for time in stamped):
+            raise Untrusted(
+                AttestationCode.SIGNATURE,
+                f"The attestation does not verify: the authority of its certificate ended at {end:%Y-%m-%d %H:%M:%S} UTC, "
+                "before the time of signing.",
+            )
+
+
+@lru_cache(maxsize=32)
+def _ended_authorities(root: bytes) -> list[tuple[x509.Certificate, datetime]]:
+    """Return the certificates that issue signing certificates, of the authorities in a readable root that have an end."""
+    authorities = TrustedRootMessage.from_json(root).certificate_authorities
+    return [
+        (x509.load_der_x509_certificate(authority.cert_chain.certificates[0].raw_bytes), authority.valid_for.end)
+        for authority in authorities
+        if authority.valid_for and authority.valid_for.end
+    ]
 
 
 def _parse_statement(payload: bytes) -> _Statement:

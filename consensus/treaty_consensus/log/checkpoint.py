@@ -12,13 +12,17 @@ Specification: `docs/specification/log.md`, "Checkpoint" and "Rotation of keys".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..canonical import b64decode, b64encode, parse_decimal
 from ..codes import LogCode, NoteCode, RotationCode
 from ..errors import Malformed, TreatyError, Untrusted
 from .merkle import HASH_SIZE, MAX_SIZE
 from .note import MAX_NOTE_BYTES, KeyType, VerifierKey, check_text, open_note, signers_of, text_of
+
+if TYPE_CHECKING:
+    from ..authority import Authority
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,15 @@ class KeyTerm:
 
     `clock`: None where a reader knows the log's key alone.
     `until`: the keys of the term before sign too until then (POSIX seconds).
+    `authority`: the next Sigstore authority, which takes over at `until`; None if the one before stays. Readers that keep terms
+    do not keep it, and find it in leaf `since - 1` each time, so terms are equal without it.
     """
 
     log: VerifierKey
     clock: VerifierKey | None = None
     since: int = 0
     until: int = 0
+    authority: Authority | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

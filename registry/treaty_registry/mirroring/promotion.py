@@ -76,7 +76,9 @@ async def promote(
             )
         log_keys, edge = await _stored(settings)
         held = {key.verifier for key in (operator.log_key, operator.clock_key, *operator.next)}
-        if not {log_keys.newest.log, log_keys.newest.clock} <= held:
+        authorities = [each.public for each in (operator.authority, operator.next_authority) if each]
+        named = [term.authority.public for term in log_keys.terms if term.authority]
+        if not {log_keys.newest.log, log_keys.newest.clock} <= held or not {*named[-1:]} <= {*authorities}:
             raise _other_keys(keys, operator)
         head = _newest(directory, log_keys, edge)
         copy, upstream = directory.copy(log_keys), mark[0].base_url

@@ -1,10 +1,11 @@
-"""Rotate the keys of the log and its clock: prepare the next ones, log the rotation, retire the ones before.
+"""Rotate the keys of the log, its clock and its authority: prepare the next ones, log the rotation, retire the ones before.
 
     DATA/keys/next/       made by `prepare`, copied to every node and into the backup by people, then named in the log
     DATA/keys/retired/    where `retire` moves the keys before, after the overlap
 
 The log says which keys sign, so a crash between two steps changes nothing: a key that is here and not logged signs nothing, and
-a logged one signs from whichever folder it is in. Each step can be repeated.
+a logged one signs from whichever folder it is in. Each step can be repeated. The next authority signs from the end of the overlap
+on, alone; until then it is in the trusted root only, so that a client that keeps this root has time to fetch it anew.
 """
 
 from __future__ import annotations
@@ -21,50 +22,62 @@ from pathlib import Path
 import structlog
 
 from treaty_client import durable
-from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
+from treaty_consensus.errors import Conflict, NotFound, Refused, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign
 from treaty_consensus.rotation import Rotation, rotation_text, signers_of_rotation
 from treaty_consensus.statement import Verified
 
-from ..codes import KeysCode
-from ..keys import NEXT, Operator, load_key, load_operator
+from ..codes import KeysCode, SigstoreCode
+from ..keys import NEXT, PINNED_ROOT, Operator, load_key, load_operator
 from ..log.checkpoints import CheckpointSigner
+from ..sigstore_authority.keys import AuthorityKeys, create_keys
 
 _log = structlog.get_logger(__name__)
 
 RETIRED = "retired"
 ROLES = {"log": KeyType.ED25519, "clock": KeyType.COSIGNATURE}
+AUTHORITY = "authority"
+"""The third role: the Sigstore authority."""
 
 
 @dataclass(frozen=True)
 class Rotated:
-    """The keys that sign, the leaf that named them, and the end of the overlap in POSIX seconds."""
+    """The keys that sign, the leaf that named them, and the end of the overlap in POSIX seconds.
+
+    `authority`: the SHA-256 of the next authority that the leaf names, if it names one.
+    """
 
     log_key: str
     clock_key: str
     index: int
     until: int
+    authority: str | None = None
 
 
 def prepare(directory: Path, roles: Collection[str]) -> list[str]:
-    """Make the next keys of these `ROLES` in the directory of the keys; return them in public form. Durable on return.
+    """Make the next keys of these `ROLES`, or of the `AUTHORITY`, in the directory of the keys; return them in public form.
+    Durable on return.
 
     Raises `Conflict` (`keys.prepared`), and as `load_operator`. A crash leaves nothing, or a hidden folder that is never read.
     """
     operator = load_operator(directory)
-    if operator.next:
+    if operator.next or operator.next_authority:
         raise Conflict(
             KeysCode.PREPARED,
             f"{directory / NEXT} has the keys of a rotation.",
             fix="Log it with treaty-registry rotate. If it is logged: treaty-registry retire-keys",
         )
     names = {"log": operator.log_key.name, "clock": operator.clock_key.name}
-    made = {role: SignerKey(names[role], ROLES[role], secrets.token_bytes(32)) for role in roles}
+    made = {role: SignerKey(names[role], ROLES[role], secrets.token_bytes(32)) for role in ROLES if role in roles}
+    public = [str(key.verifier) for key in made.values()]
     staging = Path(tempfile.mkdtemp(prefix=f".{NEXT}-", dir=directory))  # mkdtemp makes it 0700
     try:
         for role, key in made.items():
             durable.create(staging / f"{role}.key", f"{key.format()}\n".encode(), mode=0o600)
+        if AUTHORITY in roles:
+            authority = create_keys(staging / AUTHORITY, origin=operator.origin, now=datetime.now(UTC))
+            public.append(f"{AUTHORITY} {authority.named().digest}")
         # In one step, and never over keys that are there: an empty folder alone is replaced.
         staging.rename(directory / NEXT)
     # Also on Ctrl-C: private keys must not stay behind in the hidden folder.
@@ -72,7 +85,7 @@ def prepare(directory: Path, roles: Collection[str]) -> list[str]:
         shutil.rmtree(staging, ignore_errors=True)
         raise
     durable.sync_directory(directory)
-    return [str(key.verifier) for key in made.values()]
+    return public
 
 
 class Rotations:
@@ -103,30 +116,50 @@ class Rotations:
             _log.error("this node lacks the newest key of the log, so no other node takes its messages", key=str(newest))
         return (held or self._operator.log_key).seed
 
+    def authority(self, keys: LogKeys, root: bytes, now: int) -> AuthorityKeys:
+        """Return the authority that signs at `now`. `root`: the pinned one. Raises `Unavailable` (`sigstore.keys-rotated`)."""
+        found = self._operator.authority_of(keys, root, now)
+        if found is None:
+            # It may have been copied here since the start.
+            self._operator = load_operator(self._directory)
+            found = self._operator.authority_of(keys, root, now)
+        if found is None:
+            raise Unavailable(
+                SigstoreCode.KEYS_ROTATED,
+                "This registry's authority was rotated, and the keys of the one in force are not here.",
+                fix="Its operator must copy keys/next from the data directory where the rotation was prepared.",
+            )
+        return found
+
     def draft(self, keys: LogKeys, issued: datetime, overlap: int) -> Verified | None:
         """Return the statement that rotates to the prepared keys; None if it is logged already.
 
         `overlap`: seconds for which the keys before sign too. Raises `NotFound` (`keys.not-prepared`), and as `load_operator`.
         """
         operator = self._operator = load_operator(self._directory)
-        if not operator.next:
+        if not (operator.next or operator.next_authority):
             raise _not_prepared("No rotation is prepared.", "Make the next keys first: treaty-registry prepare-rotation")
         before = keys.newest
         assert before.clock is not None, "the log names it"
         following = {key.type: key.verifier for key in operator.next}
         log, clock = following.get(KeyType.ED25519, before.log), following.get(KeyType.COSIGNATURE, before.clock)
-        if (log, clock) == (before.log, before.clock):
+        authority = operator.next_authority if not _names(keys, operator.next_authority) else None
+        if (log, clock, authority) == (before.log, before.clock, None):
             return None
         until = int(issued.timestamp()) + overlap
+        named = authority.named() if authority else None
+        text = rotation_text(before, log, clock, until, named)
         held = {key.verifier: key for key in (operator.log_key, operator.clock_key, *operator.next)}
-        signers = [held[key] for key in signers_of_rotation(before, log, clock) if key in held]
-        proof = sign(rotation_text(before, log, clock, until), signers, time=int(issued.timestamp()))
-        return operator.state(Rotation(str(log), str(clock), until, proof.decode()), issued=issued)
+        signers = [held[key] for key in signers_of_rotation(before, log, clock, named) if key in held]
+        proof = sign(text, signers, time=int(issued.timestamp())).decode()
+        named = authority.named(text) if authority else None
+        return operator.state(Rotation(str(log), str(clock), until, proof, named), issued=issued)
 
     def described(self, keys: LogKeys) -> Rotated:
         """Return the newest rotation."""
         term = keys.newest
-        return Rotated(str(term.log), str(term.clock), term.since - 1, term.until)
+        digest = term.authority.digest if term.authority else None
+        return Rotated(str(term.log), str(term.clock), term.since - 1, term.until, digest)
 
     def retire(self, keys: LogKeys, now: datetime) -> list[str]:
         """Move the keys before the newest rotation to `retired`, and the new ones to their place; return the retired files.
@@ -134,7 +167,9 @@ class Rotations:
         Raises `NotFound` (`keys.not-prepared`) without such a rotation, and `Refused` (`keys.overlap`) before its overlap ended.
         """
         operator, term = load_operator(self._directory), keys.newest
-        if not operator.next or not all(key.verifier in (term.log, term.clock) for key in operator.next):
+        authority = operator.next_authority
+        are_logged = all(key.verifier in (term.log, term.clock) for key in operator.next) and _names(keys, authority)
+        if not (operator.next or authority) or not are_logged:
             raise _not_prepared("No rotation is to be ended.", "Log the prepared one first: treaty-registry rotate")
         if now.timestamp() < term.until:
             raise Refused(
@@ -143,6 +178,8 @@ class Rotations:
                 fix="Retire them after that time. Readers who have not followed the rotation by then need the new key from you.",
             )
         moved = [self._replace(role) for role, type_ in ROLES.items() if any(key.type == type_ for key in operator.next)]
+        if authority is not None:
+            moved.append(self._replace_authority(operator, keys))
         (self._directory / NEXT).rmdir()
         durable.sync_directory(self._directory)
         self._operator = load_operator(self._directory)
@@ -157,6 +194,25 @@ class Rotations:
             durable.create(kept, place.read_bytes(), mode=0o600)
         (self._directory / NEXT / f"{role}.key").replace(place)
         return kept
+
+    def _replace_authority(self, operator: Operator, keys: LogKeys) -> Path:
+        place, following, before = self._directory / AUTHORITY, self._directory / NEXT / AUTHORITY, operator.authority
+        if operator.pinned_root is None:
+            # First: afterwards the certificates in it are not here. A crash leaves a file with the bytes that are computed now.
+            durable.write(self._directory / PINNED_ROOT, operator.trusted_root_of(keys.terms[0].log), mode=0o600)
+        kept = self._directory / RETIRED / f"{AUTHORITY}-{before.named().digest[:8]}"
+        kept.parent.mkdir(mode=0o700, exist_ok=True)
+        # A crash between the two leaves the next one in its folder alone, where `load_operator` finds it.
+        if place.exists():
+            place.rename(kept)
+            durable.sync_directory(kept.parent)
+        following.rename(place)
+        return kept
+
+
+def _names(keys: LogKeys, authority: AuthorityKeys | None) -> bool:
+    """Whether a rotation named this authority. True without one."""
+    return authority is None or any(term.authority and term.authority.public == authority.public for term in keys.terms)
 
 
 def _not_prepared(message: str, fix: str) -> NotFound:

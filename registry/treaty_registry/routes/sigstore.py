@@ -18,6 +18,7 @@ from ..registry import Registry
 from ..serving.representation import JSON, NO_STORE, OCTETS, TEXT, Representation
 from ..serving.views import Views
 from ..sigstore_authority import ca, rekor, timestamps, trust
+from ..sigstore_authority.keys import AuthorityKeys
 from .documentation import BINARY_BODY, OBJECT_BODY, READ, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body, source
 from .responses import problem_response
@@ -31,16 +32,16 @@ NO_ISSUERS = b'{"issuers":[]}'
 
 @dataclass(frozen=True)
 class Services:
-    """The three services of one registry."""
+    """The three services of one authority."""
 
     certificates: ca.CertificateAuthority
     timestamps: timestamps.TimestampAuthority
     entries: rekor.EntryLog
 
     @classmethod
-    def of(cls, registry: Registry) -> Services:
-        """Return the services of a registry."""
-        keys, origin, append = registry.authority, registry.origin, registry.append
+    def of(cls, registry: Registry, keys: AuthorityKeys) -> Services:
+        """Return the services of a registry with the keys of its authority."""
+        origin, append = registry.origin, registry.append
         return cls(
             ca.CertificateAuthority(
                 keys,
@@ -55,6 +56,22 @@ class Services:
         )
 
 
+class Authorities:
+    """The services of a registry's authority, which a rotation of its keys replaces."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._made: tuple[AuthorityKeys, Services] | None = None
+
+    @property
+    def services(self) -> Services:
+        """Return the services of the authority in force. Raises as `Registry.authority`."""
+        keys = self._registry.authority
+        if self._made is None or self._made[0] is not keys:
+            self._made = keys, Services.of(self._registry, keys)
+        return self._made[1]
+
+
 @post(
     # sigstore-python drops the path of the authority's URL, hence the second path.
     ["/sigstore/api/v2/signingCert", "/api/v2/signingCert"],
@@ -64,7 +81,7 @@ class Services:
     responses=answers(dict[str, object], "The certificate chain, with an embedded SCT.", *WRITE),
 )
 async def signing_certificate(
-    request: HttpRequest, registry: NamedDependency[Registry], services: NamedDependency[Services]
+    request: HttpRequest, registry: NamedDependency[Registry], authorities: NamedDependency[Authorities]
 ) -> Response[bytes]:
     """Issue a signing certificate. It is in the log before it is returned."""
     if media_type(request) != JSON:
@@ -74,7 +91,7 @@ async def signing_certificate(
     # Before parsing: each certificate becomes a permanent leaf, so requests are limited by network.
     registry.charge_service(sender)
     with asking_for(sender):
-        return _reply(await services.certificates.issue(body, request.headers.get("authorization")), 200, JSON)
+        return _reply(await authorities.services.certificates.issue(body, request.headers.get("authorization")), 200, JSON)
 
 
 @post(
@@ -86,14 +103,14 @@ async def signing_certificate(
     responses=answers(bytes, "A granted TimeStampResp; a 400 holds a rejection.", *WRITE, status=201, media_type=TIMESTAMP_REPLY),
 )
 async def timestamp(
-    request: HttpRequest, registry: NamedDependency[Registry], services: NamedDependency[Services]
+    request: HttpRequest, registry: NamedDependency[Registry], authorities: NamedDependency[Authorities]
 ) -> Response[bytes]:
     """Return a timestamp of any imprint."""
     if media_type(request) != TIMESTAMP_QUERY:
         return problem_response(http_problem(415))
     body = await read_body(request, timestamps.MAX_QUERY)
     registry.charge_service(source(request, registry.proxies))
-    reply = services.timestamps.respond(body)
+    reply = authorities.services.timestamps.respond(body)
     return _reply(reply.der, 201 if reply.granted else 400, TIMESTAMP_REPLY)
 
 
@@ -104,14 +121,14 @@ async def timestamp(
     responses=answers(dict[str, object], "A TransparencyLogEntry.", *WRITE, status=201),
 )
 async def log_entry(
-    request: HttpRequest, registry: NamedDependency[Registry], services: NamedDependency[Services]
+    request: HttpRequest, registry: NamedDependency[Registry], authorities: NamedDependency[Authorities]
 ) -> Response[bytes]:
     """Log a signature. Only signatures with certificates of this registry are logged."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
     body = await read_body(request, rekor.MAX_REQUEST)
     registry.charge_service(source(request, registry.proxies))
-    return _reply(await services.entries.add(body), 201, JSON)
+    return _reply(await authorities.services.entries.add(body), 201, JSON)
 
 
 @get("/trust-config.json", summary="ClientTrustConfig for Sigstore clients", responses=answers(dict[str, object], "It.", *READ))
@@ -121,14 +138,14 @@ async def client_trust_config(views: NamedDependency[Views]) -> Representation:
     Compare the root's digest with the genesis.
     """
     registry = views.registry
-    # Not kept: a rotation of the log's key changes both of these.
+    # Not kept: a rotation changes what follows from the trusted root.
     config = trust.trust_config(registry.current_trusted_root, origin=registry.origin, base_url=registry.base_url)
     return Representation(config, JSON)
 
 
 @get("/sigstore/trusted-root.json", summary="The trusted root", responses=answers(dict[str, object], "It.", *READ))
 async def trusted_root(views: NamedDependency[Views]) -> Representation:
-    """Return the exact bytes whose SHA-256 the genesis pins, with the log's later keys added after a rotation."""
+    """Return the exact bytes whose SHA-256 the genesis pins, with the log's later keys and authorities added after a rotation."""
     return Representation(views.registry.current_trusted_root, JSON)
 
 
@@ -157,9 +174,9 @@ async def rekor_tile(path: FromPath[str], views: NamedDependency[Views]) -> Repr
     summary="The root of the certificate authority (Fulcio)",
     responses=answers(dict[str, object], "A TrustBundle.", *READ),
 )
-async def trust_bundle(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def trust_bundle(views: NamedDependency[Views]) -> Representation:
     """Return the certificate chains above signing certificates. It is part of the trusted root."""
-    return views.constant(request.url.path, trust.trust_bundle(views.registry.trusted_root))
+    return Representation(trust.trust_bundle(views.registry.current_trusted_root), JSON)
 
 
 @get(
@@ -178,8 +195,8 @@ async def configuration(request: HttpRequest, views: NamedDependency[Views]) -> 
     responses=answers(str, "PEM certificates.", *READ, media_type=PEM_CHAIN),
 )
 async def timestamp_chain(views: NamedDependency[Views]) -> Representation:
-    """Return the certificate of the timestamp authority and its root. Both are part of the trusted root."""
-    return views.constant("/sigstore/api/v1/timestamp/certchain", trust.timestamp_chain(views.registry.trusted_root), PEM_CHAIN)
+    """Return the certificate of each timestamp authority and the one above it, first to newest. The trusted root has them too."""
+    return Representation(trust.timestamp_chain(views.registry.current_trusted_root), PEM_CHAIN)
 
 
 def _reply(body: bytes, status: int, content_type: str) -> Response[bytes]:

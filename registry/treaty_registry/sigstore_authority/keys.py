@@ -7,8 +7,8 @@
     tsa.chain.pem   its certificate, then the self-signed root above it
 
 The root above the timestamp authority signs that one certificate; its key is never written anywhere. All files are 0600 in a
-directory that is 0700. They are made once, when the registry is: the trusted root that contains the certificates is pinned by the
-log's genesis statement, so keys are not replaced under a running log.
+directory that is 0700. The first ones are made when the registry is: the trusted root that contains the certificates is pinned by
+the log's genesis statement. Later ones are named by a rotation (`operator.rotations`), and no file is ever replaced.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 
 from cryptography import x509
@@ -31,13 +32,14 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from treaty_consensus.authority import CA, TSA, TSA_ROOT, Authority, extensions_of, name_of
+from treaty_consensus.canonical import b64encode
 from treaty_consensus.errors import Conflict, NotFound, Untrusted
 
 from ..codes import SigstoreCode
 
-# The genesis pins the trusted root, so a certificate cannot be renewed under a running log.
+# A certificate is not renewed: a rotation names another authority before it ends.
 LIFETIME = timedelta(days=3650)
 BACKDATED = timedelta(hours=1)
 """Certificates are valid from an earlier time on, so that a client whose clock is slow accepts a new registry."""
@@ -53,6 +55,18 @@ class AuthorityKeys:
     tsa_key: ec.EllipticCurvePrivateKey
     tsa_chain: tuple[x509.Certificate, x509.Certificate]
 
+    def named(self, text: str = "") -> Authority:
+        """Return the public parts, as a rotation names them, with proofs of its `text`."""
+        keys = (self.ca_key, self.ct_key, self.tsa_key)
+        first, second, third = (b64encode(key.sign(text.encode(), ec.ECDSA(hashes.SHA256()))) for key in keys)
+        ca, tsa, root = (b64encode(each.public_bytes(Encoding.DER)) for each in (self.ca_certificate, *self.tsa_chain))
+        return Authority(ca, b64encode(public_der(self.ct_key)), (tsa, root), (first, second, third))
+
+    @cached_property
+    def public(self) -> tuple[str, str, str, str]:
+        """The values of `Authority.public`."""
+        return self.named().public
+
 
 def create_keys(directory: Path, *, origin: str, now: datetime) -> AuthorityKeys:
     """Make the keys of the authority at `origin` (named in the certificates) and store them as `directory`.
@@ -61,9 +75,7 @@ def create_keys(directory: Path, *, origin: str, now: datetime) -> AuthorityKeys
     name starts with a dot and which is never read. Raises `Conflict` when `directory` exists already, unless it is empty.
     """
     ca_key, ct_key, tsa_key, root_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(4))
-    ca_name, tsa_name, root_name = (
-        _name(origin, role) for role in ("certificate authority", "timestamp authority", "timestamp authority root")
-    )
+    ca_name, tsa_name, root_name = (name_of(origin, role) for role in (CA, TSA, TSA_ROOT))
     root = _certificate(root_name, root_key, issuer=root_name, issuer_key=root_key, now=now, is_ca=True)
     keys = AuthorityKeys(
         ca_key=ca_key,
@@ -108,15 +120,6 @@ def public_der(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _name(origin: str, role: str) -> x509.Name:
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, origin[:64]),  # RFC 5280's upper bound
-            x509.NameAttribute(NameOID.COMMON_NAME, f"Treaty {role}"),
-        ]
-    )
-
-
 def _certificate(
     subject: x509.Name,
     key: ec.EllipticCurvePrivateKey,
@@ -129,17 +132,6 @@ def _certificate(
     """Make the certificate of a certificate authority (`is_ca`) or a timestamp authority, as RFC 5280 and RFC 3161
     §2.3 require."""
     start = now.replace(microsecond=0) - BACKDATED
-    usage = x509.KeyUsage(
-        digital_signature=not is_ca,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=is_ca,
-        crl_sign=is_ca,
-        encipher_only=False,
-        decipher_only=False,
-    )
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -148,15 +140,9 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(start + LIFETIME)
-        # path_length=0: the authority cannot make further authorities.
-        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
-    if not is_ca:
-        # RFC 3161 §2.3: exactly this usage, and critical.
-        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.TIME_STAMPING]), critical=True)
+    for extension, critical in extensions_of(key.public_key(), issuer_key.public_key(), is_ca=is_ca):
+        builder = builder.add_extension(extension, critical=critical)
     return builder.sign(issuer_key, hashes.SHA256())
 
 

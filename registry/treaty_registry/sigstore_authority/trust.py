@@ -2,7 +2,8 @@
 
 The trusted root (`application/vnd.dev.sigstore.trustedroot+json;version=0.1`) is JCS, and depends only on public values: the
 authority's certificates, the log's key and the log's origin. So its bytes never change, and the log's genesis statement pins
-their SHA-256. Its validity starts with the authority's certificate and has no end, because verifiers also check old signatures.
+their SHA-256; `treaty_consensus.trusted_root` adds what rotations name. Its validity starts with the authority's certificate and
+has no end, because verifiers also check old signatures.
 
 The trust configuration (`application/vnd.dev.sigstore.clienttrustconfig.v0.1+json`) adds a signing configuration v0.2 with the
 URLs of the services. They depend on the registry's base URL and are therefore not pinned. It names no OIDC provider, because a
@@ -71,15 +72,15 @@ def trust_config(root: bytes, *, origin: str, base_url: str) -> bytes:
 
 
 def trust_bundle(root: bytes) -> bytes:
-    """Return Fulcio's TrustBundle: the chain above every signing certificate, which the trusted root has."""
+    """Return Fulcio's TrustBundle: the chains above signing certificates, which the trusted root has."""
     authorities = canonical.loads(root, limit=MAX_TRUSTED_ROOT, name="trusted root")["certificateAuthorities"]
-    return canonical.dumps({"chains": [{"certificates": _pem_chain(authorities[0])}]})
+    return canonical.dumps({"chains": [{"certificates": _pem_chain(each)} for each in authorities]})
 
 
 def timestamp_chain(root: bytes) -> bytes:
-    """Return the certificate of the timestamp authority and the root above it, as PEM."""
+    """Return the certificate of each timestamp authority and the one above it, as PEM."""
     authorities = canonical.loads(root, limit=MAX_TRUSTED_ROOT, name="trusted root")["timestampAuthorities"]
-    return "".join(_pem_chain(authorities[0])).encode("ascii")
+    return "".join(pem for each in authorities for pem in _pem_chain(each)).encode("ascii")
 
 
 def _pem_chain(authority: dict[str, dict[str, list[dict[str, str]]]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Gone, Untrusted
 from treaty_consensus.kinds import Blob
-from treaty_consensus.trusted_root import with_log_keys
+from treaty_consensus.trusted_root import with_rotations
 
 from ...codes import BundleCode, ClientCardCode, ClientDocumentCode, SigstoreBundleCode, TrustedRootCode, WheelCode
 from ...registries.bundle import Bundle
@@ -41,13 +41,13 @@ def check_bytes(data: bytes, blob: Blob, what: str) -> None:
 
 
 def trusted_root_of(bundle: Bundle, evidence: Evidence) -> bytes:
-    """Return the Sigstore trusted root that the log's genesis pins, with the log keys of its rotations.
+    """Return the Sigstore trusted root that the log's genesis pins, with the log keys and authorities of its rotations.
 
-    Raises `Untrusted` (`trusted-root.digest`).
+    Raises `Untrusted` (`trusted-root.digest`), or `Malformed` (`rotation.root`).
     """
     digest = evidence.genesis.trusted_root
     root = bundle.blobs.get(digest)
     # A registry with another root could certify attestations by itself.
     if root is None or hex_digest(root) != digest:
         raise Untrusted(TrustedRootCode.DIGEST, "The bundle does not hold the Sigstore trusted root that the log's genesis pins.")
-    return with_log_keys(root, evidence.keys)
+    return with_rotations(root, evidence.keys)
