@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from http_api import serving
 from ports import free_port
 from postgres_server import Postgres
-from registries import Web, contents, grant, log, publication, publish, refuse, settings_for
-from signers import NOW, ORIGIN, domain_signer, key_signer
+from registries import Web, contents, publication, publish, refuse, settings_for
+from rotating_registry import ALICE, OVERLAP, Place, agent, moved
+from signers import NOW, ORIGIN
 from witnesses import witness_key
 
 from treaty_client.audit.auditor import audit
-from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
-from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
 from treaty_client.watching.tail import LogTail
@@ -37,7 +33,6 @@ from treaty_consensus.log.note import KeyType, SignerKey, sign, signers_of
 from treaty_consensus.log.witness import AddCheckpoint
 from treaty_consensus.rotation import Rotation, rotation_text
 from treaty_consensus.trusted_root import without_rotations
-from treaty_registry.app import create_app
 from treaty_registry.keys import load_operator
 from treaty_registry.log.checkpoints import CheckpointSigner
 from treaty_registry.mirroring.mirrored_log import MirroredLog
@@ -49,76 +44,10 @@ from treaty_registry.storage.postgres import connect
 from treaty_registry.witness.cosigner import Cosigner
 from treaty_registry.witness.records import Store
 
-DAY = 24 * 3600
-OVERLAP = 90 * DAY
-ALICE, WRITER = domain_signer("alice.example"), key_signer("writer")
-
-
-@dataclass
-class Time:
-    """The clock of the registry and of its readers. It moves when a test moves it."""
-
-    now: int = NOW
-
-    def clock(self) -> datetime:
-        return datetime.fromtimestamp(self.now, UTC)
-
-
-@dataclass
-class Place:
-    """A registry's data directory and database, and the time there."""
-
-    data: Path
-    database: str
-    web: Web
-    time: Time = field(default_factory=Time)
-
-    @property
-    def keys(self) -> Path:
-        return self.data / "keys"
-
-    @asynccontextmanager
-    async def open(self, data: Path | None = None) -> AsyncIterator[Registry]:
-        settings = settings_for(data or self.data, self.database)
-        async with Registry.open(settings, clock=self.time.clock, resolve=self.web.resolve) as registry:
-            yield registry
-
-    @asynccontextmanager
-    async def rotated(self) -> AsyncIterator[Registry]:
-        """A registry with a protocol, whose keys were rotated at its newest leaf."""
-        self.web.serve(ALICE)
-        async with self.open() as registry:
-            await publish(registry, ALICE, publication(ALICE))
-            prepare(self.keys, [*ROLES])
-            await registry.rotate(OVERLAP)
-            yield registry
-
 
 @pytest.fixture
 def place(tmp_path: Path, database: str, web: Web) -> Place:
     return Place(tmp_path / "registry", database, web)
-
-
-@dataclass(frozen=True)
-class InProcess(Network):
-    """A network with one host: the application of the registry."""
-
-    app: Any = None
-
-    def client(self, *, timeout: float | None = None) -> BoundedClient:
-        return BoundedClient(transport=httpx.ASGITransport(self.app))
-
-
-@asynccontextmanager
-async def agent(home: Path, registry: Registry, time: Time) -> AsyncIterator[Fetcher]:
-    network = InProcess(app=create_app(registry, period=0))
-    async with Fetcher(home, Policy(), network, clock=lambda: time.now) as fetcher:
-        yield fetcher
-
-
-async def moved(registry: Registry, number: int) -> None:
-    """A new head, signed at the present time."""
-    await log(registry, grant(WRITER, number), WRITER)
 
 
 @pytest.mark.threat(314, 316, 317)
