@@ -96,7 +96,7 @@ _WRITES: list[HTTPRouteHandler] = [
 @lru_cache(maxsize=1)
 def openapi_document() -> bytes:
     """Return the OpenAPI document, made once from the routes in a separate application."""
-    absent = {name: Provide(lambda: None, sync_to_thread=False) for name in ("views", "pages", "registry", "services")}
+    absent = {name: Provide(lambda: None, sync_to_thread=False) for name in ("views", "pages", "registry", "authorities")}
     config = OpenAPIConfig(
         title="Treaty registry",
         version="1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.protocols.fetch import Fetcher
 from treaty_registry.app import create_app
+from treaty_registry.mirroring.mirrored_log import MirroredLog
 from treaty_registry.operator.rotations import ROLES, prepare
 from treaty_registry.registry import Registry
 
@@ -86,3 +88,9 @@ async def agent(home: Path, registry: Registry, time: Time) -> AsyncIterator[Fet
 async def moved(registry: Registry, number: int) -> None:
     """A new head, signed at the present time."""
     await log(registry, grant(WRITER, number), WRITER)
+
+
+async def shows(mirror: MirroredLog, registry: Registry) -> None:
+    async with asyncio.timeout(30):
+        while mirror.head.note != registry.head.published.note:  # noqa: ASYNC110 (the follower tells nobody)
+            await asyncio.sleep(0.02)

@@ -282,7 +282,8 @@ def _check_in_force(root: bytes, bundle: Bundle) -> None:
 
     Sigstore's Python library checks this of timestamp authorities alone. Raises `Untrusted` (`attestation.signature`).
     """
-    stamped = [each.tst_info.gen_time for each in bundle.verification_material.timestamp_verification_data.rfc3161_timestamps]
+    data = bundle.verification_material.timestamp_verification_data
+    stamped = [each.tst_info.gen_time for each in data.rfc3161_timestamps] if data else []
     for authority, end in _ended_authorities(root):
         try:
             bundle.signing_certificate.verify_directly_issued_by(authority)

@@ -12,22 +12,29 @@ from rich.markup import escape
 
 from treaty_consensus.log_keys import MAX_OVERLAP
 
-from ..operator.rotations import ROLES, Rotated, prepare
+from ..operator.rotations import AUTHORITY, ROLES, Rotated, prepare
 from ..registry import Registry
 from .options import Options, ask_or, run
 
 _DAY = 24 * 3600
 
 
-def prepare_rotation(*, only: Literal["log", "clock"] | None = None, options: Options = Options()) -> None:
+def prepare_rotation(
+    *,
+    only: Literal["log", "clock", "authority"] | None = None,
+    authority: bool = False,
+    options: Options = Options(),
+) -> None:
     """Make the next keys of the log and its clock, in DATA/keys/next. They sign nothing yet.
 
     Parameters
     ----------
     only
-        Make the key of one of them alone.
+        Make the key of one of them alone, or those of the Sigstore authority.
+    authority
+        Make those of the Sigstore authority too.
     """
-    keys = prepare(options.settings.keys, [only] if only else list(ROLES))
+    keys = prepare(options.settings.keys, [only] if only else [*ROLES, *([AUTHORITY] if authority else [])])
     options.show(
         {"keys": keys, "folder": str(options.settings.keys / "next")},
         "[green]✓[/] The next keys are made. They sign nothing yet:",
@@ -43,6 +50,8 @@ def rotate(
 ) -> None:
     """Log the prepared rotation. From then on the new keys sign, and for some days the old ones too.
 
+    A new Sigstore authority is trusted from then on, and signs after these days.
+
     Parameters
     ----------
     overlap_days
@@ -54,13 +63,15 @@ def rotate(
             return await registry.rotate(overlap_days * _DAY)
 
     done = run(ask_or(options.settings, "rotate", Rotated, alone, overlap_days * _DAY))
+    until = f"{datetime.fromtimestamp(done.until, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    authority = [f"  authority: {done.authority} signs from {until} on."] if done.authority else []
     options.show(
         msgspec.to_builtins(done),
         f"[green]✓[/] The keys were rotated at leaf {done.index}.",
         f"  log: {escape(done.log_key)}",
         f"  clock: {escape(done.clock_key)}",
-        f"  The keys before sign too until {datetime.fromtimestamp(done.until, UTC):%Y-%m-%d %H:%M:%S} UTC. "
-        "Publish the new key where you published the old one.",
+        *authority,
+        f"  The keys before sign too until {until}. Publish the new key of the log where you published the old one.",
     )
 
 
