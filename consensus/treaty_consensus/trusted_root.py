@@ -2,7 +2,8 @@
 
 The genesis pins the root with the first keys. An entry that is made after a rotation is in a checkpoint of the new key, and a
 certificate is of the authority in force, so verifiers need those too. The root with them follows from the pinned one and the
-rotations alone: every reader computes the same bytes. An authority that another one follows ends at the `until` of that rotation.
+rotations alone: every reader computes the same bytes. An authority that another one follows ends with the second `until` of that
+rotation.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def log_id(key: VerifierKey) -> bytes:
 
 def _add_authorities(value: dict[str, Any], later: list[tuple[Authority, int]]) -> None:
     ctlog, ca, tsa = (value[name][0] for name in _AUTHORITY)
-    ends = [datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for _, until in later]
+    # The second of `until` counts: timestamps have whole seconds, and a rotation without an overlap is logged within one.
+    ends = [datetime.fromtimestamp(until + 1, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for _, until in later]
     value["ctlogs"], value["certificateAuthorities"], value["timestampAuthorities"] = [ctlog], [ca], [tsa]
     for authority, _ in later:
         key = canonical.b64decode(authority.ct_key, limit=MAX_TRUSTED_ROOT)

@@ -44,7 +44,7 @@ async def _pins_its_root(registry: Registry) -> None:
     assert isinstance(genesis, Genesis) and hex_digest(registry.trusted_root) == genesis.trusted_root
 
 
-@pytest.mark.threat(328)
+@pytest.mark.threat(324)
 async def test_each_step_survives_a_restart_and_the_old_authority_leaves_at_the_end(place: Place) -> None:
     async with place.open() as registry:
         first, pinned = registry.authority.public, registry.trusted_root
@@ -92,7 +92,7 @@ async def test_each_step_survives_a_restart_and_the_old_authority_leaves_at_the_
             pass
 
 
-@pytest.mark.threat(326)
+@pytest.mark.threat(322)
 async def test_a_rotation_to_an_authority_that_did_not_agree_changes_nothing(place: Place, tmp_path: Path) -> None:
     async with place.open() as registry:
         operator, before = load_operator(place.keys), registry.keys.newest
@@ -113,7 +113,7 @@ async def test_a_rotation_to_an_authority_that_did_not_agree_changes_nothing(pla
         assert registry.keys.newest == before and registry.current_trusted_root == root
 
 
-@pytest.mark.threat(328)
+@pytest.mark.threat(324)
 async def test_a_node_without_the_next_authority_certifies_nothing_after_the_overlap(place: Place, tmp_path: Path) -> None:
     async with place.open():
         copy_keys(place.keys, tmp_path / "other" / "keys")
@@ -141,7 +141,7 @@ PUBLIC = (
 )
 
 
-@pytest.mark.threat(302, 328)
+@pytest.mark.threat(302, 324)
 async def test_a_mirror_follows_and_is_promoted_after_the_rotation(place: Place, postgres: Postgres, tmp_path: Path) -> None:
     place.web.serve(ALICE)
     made, data = publication(ALICE), tmp_path / "mirror"

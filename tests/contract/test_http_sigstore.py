@@ -11,24 +11,31 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from http_api import problem, serving, unchanged
 from ports import free_port
-from registries import Web, settings_for
+from registries import Web, publication, publish, settings_for
 from signers import ORIGIN, Signer
 
 from treaty_client.protocols.attestation import Binding, Trust, attest, identity_token, verify_attestation
+from treaty_client.protocols.verification.blobs import trusted_root_of
+from treaty_client.protocols.verification.ten_steps import examine, read_bundle
+from treaty_client.registries.trust import RegistryName, TrustedRegistry
 from treaty_consensus import statement
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
-from treaty_registry.operator.rotations import ROLES, prepare
+from treaty_registry.operator.rotations import AUTHORITY, ROLES, prepare
 from treaty_registry.registry import Registry
+from treaty_registry.sigstore_authority.certificates import issue
 
 JSON = {"Content-Type": "application/json"}
 BINDING = Binding("1" * 64, f"https://{ORIGIN}/protocols/alice.example/echo/1.0", "2" * 64, "treaty_handler_echo:handler")
@@ -68,7 +75,7 @@ async def test_a_did_signs_through_the_registry(tmp_path: Path, database: str, w
 
 
 @pytest.mark.parametrize("overlap", [3600, 0], ids=["during the overlap", "after it"])
-async def test_a_did_signs_after_a_rotation_of_the_log_key(
+async def test_a_did_signs_after_a_rotation_of_the_keys_and_the_authority(
     tmp_path: Path, database: str, web: Web, alice: Signer, overlap: int
 ) -> None:
     async with _served(tmp_path, database, web) as (api, registry):
@@ -79,13 +86,61 @@ async def test_a_did_signs_after_a_rotation_of_the_log_key(
                 attest, BINDING, "echo.whl", trust_config=config, token=lambda digest: _token(alice, digest)
             )
 
-        before = await attested()
-        prepare(tmp_path / "registry" / "keys", [*ROLES])
+        made = publication(alice)
+        await publish(registry, alice, made)
+        kept = (await api.get("/sigstore/trusted-root.json")).content
+        name, before = RegistryName(str(api.base_url), registry.log_key), await attested()
+        prepare(tmp_path / "registry" / "keys", [*ROLES, AUTHORITY])
         await registry.rotate(overlap)
-        root = (await api.get("/sigstore/trusted-root.json")).content
+        # An agent offline, from a bundle of the registry; during the overlap by the key of the log that it pinned before.
+        pinned = name if overlap else replace(name, key=registry.log_key)
+        answer = (await api.get(f"{made.body.uri.removeprefix(f'https://{ORIGIN}')}.bundle")).content
+        bundle = read_bundle(answer, uri=made.body.uri)
+        evidence = examine(bundle, TrustedRegistry(pinned, None), now=None, max_age=0)
+        root = trusted_root_of(bundle, evidence)
+        assert root == (await api.get("/sigstore/trusted-root.json")).content != kept
+        after = await attested()
         trust = [Trust.registry(root, origin=ORIGIN, publisher=alice.did)]
-        for bundle in (before, await attested()):
-            verify_attestation(bundle, BINDING, publisher=alice.did, trust=trust)
+        for each in (before, after):
+            verify_attestation(each, BINDING, publisher=alice.did, trust=trust)
+        issuers = [_issuer(root, each) for each in (before, after)]
+        assert issuers == ([0, 0] if overlap else [0, 1]), "until the end of the overlap the first authority signs"
+
+
+def _issuer(root: bytes, bundle: bytes) -> int:
+    """Which authority of a trusted root issued the certificate of a bundle."""
+    raw = json.loads(bundle)["verificationMaterial"]["certificate"]["rawBytes"]
+    certificate = x509.load_der_x509_certificate(base64.b64decode(raw))
+    wanted = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+    for number, authority in enumerate(json.loads(root)["certificateAuthorities"]):
+        ca = x509.load_der_x509_certificate(base64.b64decode(authority["certChain"]["certificates"][0]["rawBytes"]))
+        if ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest == wanted:
+            return number
+    raise AssertionError("another authority")
+
+
+async def test_the_log_takes_no_signature_with_a_certificate_of_a_retired_authority(
+    tmp_path: Path, database: str, web: Web, alice: Signer
+) -> None:
+    """A thief of the first authority, who asks the registry to log what was certified with it."""
+    async with _served(tmp_path, database, web) as (api, registry):
+        stolen = registry.authority
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = issue(stolen, key.public_key(), did=alice.did, issuer="https://x", now=datetime.now(UTC))
+        raw = base64.b64encode(certificate.public_bytes(Encoding.DER)).decode()
+
+        def entry(content: bytes) -> dict[str, object]:
+            signature = base64.b64encode(key.sign(content, ec.ECDSA(hashes.SHA256()))).decode()
+            verifier = {"keyDetails": "PKIX_ECDSA_P256_SHA_256", "x509Certificate": {"rawBytes": raw}}
+            digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+            return {"hashedRekordRequestV002": {"digest": digest, "signature": {"content": signature, "verifier": verifier}}}
+
+        path = "/sigstore/api/v2/log/entries"
+        assert (await api.post(path, json=entry(b"before"))).status_code == 201
+        prepare(tmp_path / "registry" / "keys", [AUTHORITY])
+        await registry.rotate(0)
+        async with unchanged(registry):
+            problem(await api.post(path, json=entry(b"after")), 401, "sigstore.certificate-foreign")
 
 
 async def test_what_the_services_refuse_logs_nothing(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
