@@ -13,12 +13,14 @@ import made_vectors
 import pytest
 from docs.generate import ROOT, DriftError, vectors
 
+from treaty_client.protocols.verification.log_keys import proven_keys
 from treaty_client.protocols.verification.ten_steps import examine, read_bundle
 from treaty_client.protocols.verification.topic import view_topic
 from treaty_client.registries.trust import TrustedRegistry, parse_registry_name
 from treaty_consensus import canonical, did, statement
 from treaty_consensus.audit import Replay
 from treaty_consensus.log.merkle import leaf_hash
+from treaty_consensus.trusted_root import with_rotations, without_rotations
 from treaty_handoff import Seal
 
 HTTP = ROOT / "tests" / "vectors" / "http" / "requests.json"
@@ -46,6 +48,19 @@ def test_a_reader_of_the_statements_needs_nothing_else() -> None:
     for vector in found["refused"]:
         leaf = vector["leaf"].encode()
         assert made_records.refusal(lambda: statement.verify(statement.parse(leaf), keys)) == vector["code"]  # noqa: B023
+
+
+def test_a_reader_of_a_rotation_computes_the_trusted_root() -> None:
+    found = load("log/authority.json")
+    genesis, rotation = (leaf.encode() for leaf in found["leaves"])
+    keys = proven_keys([(0, genesis), (1, rotation)])
+    root = found["pinned_root"].encode()
+    assert (
+        with_rotations(root, keys) == found["trusted_root"].encode() and without_rotations(found["trusted_root"].encode()) == root
+    )
+    for vector in found["refused"]:
+        leaf = vector["leaf"].encode()
+        assert made_records.refusal(lambda: proven_keys([(0, genesis), (1, leaf)])) == vector["code"], vector["title"]  # noqa: B023
 
 
 def test_a_reader_of_the_log_recomputes_its_decisions() -> None:

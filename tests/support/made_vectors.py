@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import made_authority
 import made_records
 from made_records import ALICE, DOCUMENT, URI, refusal
 from signers import NOW, ORIGIN, Signer
@@ -191,6 +192,7 @@ def prompts() -> dict[str, Any]:
 
 MADE: dict[str, Callable[[], dict[str, Any]]] = {
     "statements/statements.json": made_records.statements,
+    "log/authority.json": made_authority.rotations,
     "protocols/names.json": made_records.names,
     "election/log.json": made_records.election,
     "identity/requests.json": requests,
