@@ -7,7 +7,6 @@ which names the log. Specification: `docs/specification/log.md`, "Rotation of ke
 
 from __future__ import annotations
 
-from datetime import UTC, datetime  # noqa: TID251 (compares times, reads no clock)
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
@@ -71,8 +70,8 @@ class Authority(Body, frozen=True):
             ca, tsa, root = self._certificates()
             profiles = ((ca, CA, ca), (tsa, TSA, root), (root, TSA_ROOT, root))
             is_ours = all(_has_profile(each, origin, role, issuer) for each, role, issuer in profiles)
-            start, end = datetime.fromtimestamp(issued, UTC), datetime.fromtimestamp(until, UTC)
-            covers = all(each.not_valid_before_utc <= start and end < each.not_valid_after_utc for each in (ca, tsa, root))
+            begins = max(each.not_valid_before_utc.timestamp() for each in (ca, tsa, root))
+            ends = min(each.not_valid_after_utc.timestamp() for each in (ca, tsa, root))
             different = len({*map(_key_bytes, (ca, tsa, root)), canonical.b64decode(self.ct_key, limit=_MAX_KEY)}) == 4
         except TreatyError:
             raise
@@ -80,7 +79,7 @@ class Authority(Body, frozen=True):
             raise _unfit("a certificate cannot be read") from error
         if not is_ours:
             raise _unfit(f"a certificate is not one of an authority of {origin}")
-        if not covers:
+        if not (begins <= issued and until < ends):
             raise _unfit("a certificate is not valid from the rotation to the end of the overlap")
         if not different:
             raise _unfit("two of its keys are the same")

@@ -8,7 +8,6 @@ rotation.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime  # noqa: TID251 (writes a time, reads no clock)
 from hashlib import sha256
 from typing import Any
 
@@ -69,7 +68,7 @@ def log_id(key: VerifierKey) -> bytes:
 def _add_authorities(value: dict[str, Any], later: list[tuple[Authority, int]]) -> None:
     ctlog, ca, tsa = (value[name][0] for name in _AUTHORITY)
     # The second of `until` counts: timestamps have whole seconds, and a rotation without an overlap is logged within one.
-    ends = [datetime.fromtimestamp(until + 1, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for _, until in later]
+    ends = [_date_time(until + 1) for _, until in later]
     value["ctlogs"], value["certificateAuthorities"], value["timestampAuthorities"] = [ctlog], [ca], [tsa]
     for authority, _ in later:
         key = canonical.b64decode(authority.ct_key, limit=MAX_TRUSTED_ROOT)
@@ -80,6 +79,19 @@ def _add_authorities(value: dict[str, Any], later: list[tuple[Authority, int]]) 
         for entry, end in zip(value[name], ends, strict=False):  # the newest has no end
             holder = entry.get("publicKey", entry)
             holder["validFor"] = {**holder["validFor"], "end": end}
+
+
+def _date_time(seconds: int) -> str:
+    """Return POSIX seconds as RFC 3339 has them. The rule of certificates keeps them below the year 10000."""
+    days, rest = divmod(seconds, 24 * 3600)
+    # Years that begin on the first of March end with the leap day. 719,468 days are from such a year 0 to 1970.
+    era, day = divmod(days + 719_468, 146_097)
+    of_era = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * of_era + of_era // 4 - of_era // 100
+    month = (5 * day + 2) // 153
+    year = 400 * era + of_era + (month >= 10)
+    date = f"{year:04}-{(month + 2) % 12 + 1:02}-{day - (153 * month + 2) // 5 + 1:02}"
+    return f"{date}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}Z"
 
 
 def _log(first: dict[str, Any], key: bytes, identifier: bytes) -> dict[str, Any]:

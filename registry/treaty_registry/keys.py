@@ -27,7 +27,7 @@ from pathlib import Path
 from treaty_client import durable
 from treaty_client.identity import Identity
 from treaty_consensus import statement
-from treaty_consensus.canonical import hex_digest
+from treaty_consensus.canonical import hex_digest, sha256
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
 from treaty_consensus.facts import keys_of
 from treaty_consensus.kinds import Body, Genesis
@@ -35,7 +35,7 @@ from treaty_consensus.log.checkpoint import KeyTerm, LogKeys
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
 from treaty_consensus.statement import Verified
 
-from .codes import KeysCode, RegistryLogCode
+from .codes import KeysCode, RegistryLogCode, SigstoreCode
 from .log.checkpoints import CheckpointSigner
 from .sigstore_authority.keys import AuthorityKeys, create_keys, load_keys
 from .sigstore_authority.trust import trusted_root
@@ -123,6 +123,19 @@ class Operator:
     def trusted_root_of(self, first: VerifierKey) -> bytes:
         """Return the exact bytes that the genesis of a log pins. `first`: the log's key in its genesis."""
         return self.pinned_root or trusted_root(self.authority, origin=self.origin, log_key=first.public)
+
+    def check_root(self, pinned: bytes | None, keys: LogKeys | None) -> None:
+        """Raise `Untrusted` (`sigstore.keys`) unless this is the operator of a log whose genesis pins the root of SHA-256 `pinned`.
+
+        `pinned`: None before leaf 0. `keys`: of the log.
+        """
+        first = (keys or self.first_keys).terms[0].log
+        if pinned is not None and sha256(self.trusted_root_of(first)) != pinned:
+            raise Untrusted(
+                SigstoreCode.KEYS,
+                "The data directory has neither the authority that the log's genesis pins, nor the trusted root of it.",
+                fix="Bring keys/trusted-root.json back from a backup; it is made when that authority is retired.",
+            )
 
     def authority_of(self, keys: LogKeys, root: bytes, now: int) -> AuthorityKeys | None:
         """Return the authority of a log with these keys that signs at `now` (POSIX seconds); None if it is not here.

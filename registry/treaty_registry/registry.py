@@ -13,11 +13,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
-from treaty_consensus.canonical import sha256
 from treaty_consensus.did import parse_did
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.principals import SuffixList
-from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable, Untrusted
+from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable
 from treaty_consensus.kinds import Decision, Identity, Parameters
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.rotation import Rotation
@@ -30,7 +29,7 @@ from .admission.intake import Intake
 from .admission.spent_tokens import SpentTokens
 from .admission.sweeping import sweep
 from .admission.uploads import Uploads
-from .codes import RegistryIdentityCode, SigstoreCode
+from .codes import RegistryIdentityCode
 from .data_directory import open_operator, open_record, running_database
 from .keys import Operator, Testimony
 from .log.changes import Changes
@@ -214,7 +213,7 @@ class Registry(ReadableLog):
             log_clock = LogClock(clock, uptime, fence.signed if fence.record.size else None)
             # Without a rotation since, the keys are those in the files; another process may have rotated them.
             keys = await read_keys(pool)
-            await asyncio.to_thread(_check_root, await pool.fetchval("select trusted_root from genesis"), operator, keys)
+            operator.check_root(await pool.fetchval("select trusted_root from genesis"), keys)
             registry = cls(settings, operator, fence, pool, database, log_clock, resolve or guarded(settings), keys)
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
@@ -246,8 +245,7 @@ class Registry(ReadableLog):
 
     async def rotate(self, overlap: int) -> Rotated:
         """Log the prepared rotation. `overlap`: seconds for which the keys before sign too. Raises as `Rotations.draft`."""
-        verified = await asyncio.to_thread(self._rotations.draft, self.keys, self.clock(), overlap)
-        if verified is not None:
+        if verified := await asyncio.to_thread(self._rotations.draft, self.keys, self.clock(), overlap):
             await self._log_own(verified)
         # On a node that follows the leaf is known as soon as its head is.
         await self._learn_keys()
@@ -400,14 +398,3 @@ class Registry(ReadableLog):
         (outcome,) = await self.sequencer.submit([Proposal(verified.statement.leaf, verified)])
         if isinstance(outcome, TreatyError):
             raise outcome
-
-
-def _check_root(pinned: bytes | None, operator: Operator, keys: LogKeys | None) -> None:
-    """Raise `Untrusted` when the keys are not those of the authority that the genesis pins. `pinned`: None before leaf 0."""
-    first = (keys or operator.first_keys).terms[0].log
-    if pinned is not None and sha256(operator.trusted_root_of(first)) != pinned:
-        raise Untrusted(
-            SigstoreCode.KEYS,
-            "The data directory has neither the authority that the log's genesis pins, nor the trusted root of it.",
-            fix="Bring keys/trusted-root.json back from a backup; it is made when that authority is retired.",
-        )

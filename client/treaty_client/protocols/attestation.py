@@ -20,25 +20,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sigstore._internal.fulcio.client import FulcioCertificateSigningResponse, FulcioClient, FulcioSigningCert
 from sigstore.dsse import Statement
 from sigstore.errors import VerificationError
-from sigstore.models import Bundle, ClientTrustConfig, TrustedRoot
+from sigstore.models import Bundle, ClientTrustConfig
 from sigstore.oidc import IdentityToken
 from sigstore.sign import SigningContext
-from sigstore.verify import Verifier
 from sigstore.verify.policy import AllOf, Identity, OIDCIssuerV2
-from sigstore_models.trustroot.v1 import TrustedRoot as TrustedRootMessage
 
 from treaty_consensus import canonical, sigstore_token
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
@@ -48,6 +41,7 @@ from treaty_consensus.sigstore_leaf import CertificateLeaf
 
 from ..codes import AttestationCode
 from ..errors import clock_difference, with_clock
+from .trust_roots import check_in_force, make_verifier, public_good_root
 
 if TYPE_CHECKING:
     from requests import Session
@@ -59,8 +53,6 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 MAX_STATEMENT = 8_192
 
 _MEDIA_TYPES = ("application/vnd.dev.sigstore.bundle.v0.3+json", "application/vnd.dev.sigstore.bundle+json;version=0.3")
-# The address only names the root inside the installed package; nothing is fetched from it.
-_PUBLIC_GOOD = "https://tuf-repo-cdn.sigstore.dev"
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ class Trust:
     @classmethod
     def public_good(cls, accepted: Sequence[SigningIdentity]) -> Trust:
         """Trust the public-good instance by the root that the installed `sigstore` package contains. Fetches nothing."""
-        return cls(_public_good_root(), tuple(accepted))
+        return cls(public_good_root(), tuple(accepted))
 
 
 @dataclass(frozen=True)
@@ -271,41 +263,10 @@ def _authenticate(bundle: Bundle, trust: Sequence[Trust]) -> tuple[SigningIdenti
                 refusal = Untrusted(AttestationCode.SIGNATURE, f"The attestation does not verify: {_reason(error)}.")
                 refusal.__cause__ = error
         else:
-            _check_in_force(trusted.root, bundle)
+            check_in_force(trusted.root, bundle)
             assert policy.matched is not None
             return policy.matched, payload
     raise refusal
-
-
-def _check_in_force(root: bytes, bundle: Bundle) -> None:
-    """Check that the certificate's authority had not ended at any of the times of signing, as its `validFor` in the root says.
-
-    Sigstore's Python library checks this of timestamp authorities alone. Raises `Untrusted` (`attestation.signature`).
-    """
-    data = bundle.verification_material.timestamp_verification_data
-    stamped = [each.tst_info.gen_time for each in data.rfc3161_timestamps] if data else []
-    for authority, end in _ended_authorities(root):
-        try:
-            bundle.signing_certificate.verify_directly_issued_by(authority)
-        except (InvalidSignature, ValueError, TypeError):
-            continue
-        if any(time >= end for time in stamped):
-            raise Untrusted(
-                AttestationCode.SIGNATURE,
-                f"The attestation does not verify: the authority of its certificate ended at {end:%Y-%m-%d %H:%M:%S} UTC, "
-                "before the time of signing.",
-            )
-
-
-@lru_cache(maxsize=32)
-def _ended_authorities(root: bytes) -> list[tuple[x509.Certificate, datetime]]:
-    """Return the certificates that issue signing certificates, of the authorities in a readable root that have an end."""
-    authorities = TrustedRootMessage.from_json(root).certificate_authorities
-    return [
-        (x509.load_der_x509_certificate(authority.cert_chain.certificates[0].raw_bytes), authority.valid_for.end)
-        for authority in authorities
-        if authority.valid_for and authority.valid_for.end
-    ]
 
 
 def _parse_statement(payload: bytes) -> _Statement:
@@ -326,20 +287,6 @@ def encode_statement(binding: Binding, filename: str) -> bytes:
             "subject": [{"digest": {"sha256": binding.wheel}, "name": filename}],
         }
     )
-
-
-@lru_cache(maxsize=32)
-def make_verifier(root: bytes) -> Verifier:
-    """Return the verifier of a root. It is cached because reading a root costs more than verifying with it."""
-    try:
-        return Verifier(trusted_root=TrustedRoot(TrustedRootMessage.from_json(root)))
-    except Exception as error:  # three libraries without a common base of errors
-        raise Untrusted(AttestationCode.ROOT, f"The Sigstore trusted root cannot be read: {_reason(error)}.") from error
-
-
-@lru_cache(maxsize=1)
-def _public_good_root() -> bytes:
-    return resources.files("sigstore._store").joinpath(quote(_PUBLIC_GOOD, safe=""), "trusted_root.json").read_bytes()
 
 
 class IdentityRefused(VerificationError):
