@@ -125,7 +125,7 @@ class Operator:
         return self.pinned_root or trusted_root(self.authority, origin=self.origin, log_key=first.public)
 
     def check_root(self, pinned: bytes | None, keys: LogKeys | None) -> None:
-        """Raise `Untrusted` (`sigstore.keys`) unless this is the operator of a log whose genesis pins the root of SHA-256 `pinned`.
+        """Raise `Untrusted` (`sigstore.keys`) unless the genesis of this operator's log pins the root with SHA-256 `pinned`.
 
         `pinned`: None before leaf 0. `keys`: of the log.
         """
@@ -142,6 +142,8 @@ class Operator:
 
         `root`: the trusted root that the genesis pins.
         """
+        if not any(term.authority for term in keys.terms):
+            return self.authority
         named = next((term.authority for term in reversed(keys.terms) if term.authority and now >= term.until), None)
         held = [each for each in (self.authority, self.next_authority) if each]
         if named is not None:

@@ -5,20 +5,30 @@ sigstore-go is run by its own example programs. cosign is not built here, becaus
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from go_programs import needs_go
+
+from treaty_consensus.authority import Authority
+from treaty_consensus.log.checkpoint import KeyTerm, LogKeys
+from treaty_consensus.log.note import KeyType, VerifierKey
+from treaty_consensus.trusted_root import with_rotations
+from treaty_registry.sigstore_authority.keys import create_keys
+from treaty_registry.sigstore_authority.trust import trusted_root
 
 _needs_sigstore_go = needs_go("sigstore-go against the trusted root, the bundles and the Sigstore services of a registry")
 
@@ -80,12 +90,12 @@ class Verification:
         }
         self._bundle = bundle
 
-    def passes(self) -> None:
+    def passes(self, **changes: object) -> None:
         """By an SCT, a log entry and a timestamp, all of which the program asks for unless it is told not to."""
-        done = self._run()
+        done = self._run(**changes)
         assert done.returncode == 0, done.stderr
-        (time,) = json.loads(done.stdout)["verifiedTimestamps"]
-        assert time["type"] == "TimestampAuthority"
+        (stamp,) = json.loads(done.stdout)["verifiedTimestamps"]
+        assert stamp["type"] == "TimestampAuthority"
 
     def fails(self, words: str, **changes: object) -> None:
         done = self._run(**changes)
@@ -134,6 +144,44 @@ def test_a_signature_of_the_stock_command_verifies(publisher: Publisher, sigstor
     verification = Verification(sigstore_go, publisher, artifact, tmp_path / "FILE.sigstore.json")
     verification.passes()
     refuses_another(verification, artifact)
+
+
+def around_a_rotation(publisher: Publisher, folder: Path, seconds: int, *, second: bool = False) -> Path:
+    """The trusted root of the registry, had it rotated its authority to another one, `seconds` from now.
+
+    `second`: had it rotated from another one to the authority that it has.
+    """
+    pinned = (publisher.folder / "root.json").read_bytes()
+    value = json.loads(pinned)
+    log_key, origin = base64.b64decode(value["tlogs"][0]["publicKey"]["rawBytes"])[-32:], publisher.issuer.split("/")[2]
+    other = create_keys(folder / f"other{seconds}{second}", origin=origin, now=datetime.now(UTC))
+    following = other.named()
+    if second:
+        pinned = trusted_root(other, origin=origin, log_key=log_key)
+        ca, tsa = (
+            [each["rawBytes"] for each in value[name][0]["certChain"]["certificates"]]
+            for name in ("certificateAuthorities", "timestampAuthorities")
+        )
+        following = Authority(ca[0], value["ctlogs"][0]["publicKey"]["rawBytes"], (tsa[0], tsa[1]), following.proofs)
+    term = KeyTerm(VerifierKey(origin, KeyType.ED25519, log_key))
+    until = int(time.time()) + seconds
+    root = with_rotations(pinned, LogKeys((term, replace(term, since=1, until=until, authority=following))))
+    path = folder / f"root{seconds}{second}.json"
+    path.write_bytes(root)
+    return path
+
+
+@_needs_sigstore_go
+def test_sigstore_go_judges_authorities_by_the_time_of_their_rotation(
+    publisher: Publisher, sigstore_go: Path, tmp_path: Path
+) -> None:
+    artifact, config = tmp_path / "FILE", publisher.folder / "trust-config.json"
+    artifact.write_bytes(b"a file")
+    publisher.run(BIN / "sigstore", "--trust-config", config, "sign", "--identity-token", publisher.token(), artifact)
+    verification = Verification(sigstore_go, publisher, artifact, tmp_path / "FILE.sigstore.json")
+    verification.passes(trustedrootJSONpath=around_a_rotation(publisher, tmp_path, 3600))
+    verification.passes(trustedrootJSONpath=around_a_rotation(publisher, tmp_path, -3600, second=True))
+    verification.fails("", trustedrootJSONpath=around_a_rotation(publisher, tmp_path, -3600))
 
 
 @_needs_sigstore_go
@@ -209,3 +257,9 @@ def test_sigstore_js_verifies(publisher: Publisher, sigstore_js: Path, tmp_path:
         assert words(signed, issuer="https://other.example") == "UNTRUSTED_SIGNER_ERROR"
     with changed(artifact):
         assert words(artifact) == "SIGNATURE_ERROR"
+    root = around_a_rotation(publisher, tmp_path, 3600)
+    assert words(artifact) == ""
+    root = around_a_rotation(publisher, tmp_path, -3600, second=True)
+    assert words(artifact) == ""
+    root = around_a_rotation(publisher, tmp_path, -3600)
+    assert words(artifact) != ""

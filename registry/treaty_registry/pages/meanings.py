@@ -144,6 +144,10 @@ _MEMBERS: Mapping[str, Mapping[str, str]] = {
         "clock_key": "The key that states the time of a checkpoint from this leaf on.",
         "until": "The keys before them sign too until this time.",
         "proof": "The agreement of the old and the new keys.",
+        "authority.ca": "The next certificate authority of the registry's Sigstore services, which signs from then on.",
+        "authority.ct_key": "Its key of the time in each signing certificate.",
+        "authority.tsa": "The next timestamp authority, and the certificate above it.",
+        "authority.proofs": "The agreement of the keys of the next authority.",
     },
 }
 _RATIOS = frozenset({"over_none", "over_incumbent"})
