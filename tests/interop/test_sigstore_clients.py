@@ -23,6 +23,7 @@ import httpx
 import pytest
 from go_programs import needs_go
 
+from treaty_consensus import canonical
 from treaty_consensus.authority import Authority
 from treaty_consensus.log.checkpoint import KeyTerm, LogKeys
 from treaty_consensus.log.note import KeyType, VerifierKey
@@ -151,8 +152,8 @@ def around_a_rotation(publisher: Publisher, folder: Path, seconds: int, *, secon
 
     `second`: had it rotated from another one to the authority that it has.
     """
-    pinned = (publisher.folder / "root.json").read_bytes()
-    value = json.loads(pinned)
+    value = json.loads((publisher.folder / "root.json").read_bytes())
+    pinned = canonical.dumps(value)
     log_key, origin = base64.b64decode(value["tlogs"][0]["publicKey"]["rawBytes"])[-32:], publisher.issuer.split("/")[2]
     other = create_keys(folder / f"other{seconds}{second}", origin=origin, now=datetime.now(UTC))
     following = other.named()

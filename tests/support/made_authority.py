@@ -44,6 +44,7 @@ def rotations() -> dict[str, Any]:
         return signed(body, OPERATOR).leaf
 
     accepted = rotation(following)
+    assert accepted.authority
     others = {
         "an authority of another log": rotation(authority_keys("second", "other.example")),
         "proofs of another text": msgspec.structs.replace(
