@@ -71,7 +71,7 @@ def rotate(
         f"  log: {escape(done.log_key)}",
         f"  clock: {escape(done.clock_key)}",
         *authority,
-        f"  The keys before sign too until {until}. Publish the new key of the log where you published the old one.",
+        f"  The keys before sign too until {until}. If the key of the log is new, publish it where you published the old one.",
     )
 
 
