@@ -82,7 +82,7 @@ async def test_each_step_survives_a_restart_and_the_old_authority_leaves_at_the_
     (place.keys / AUTHORITY).rename(place.keys / "gone")
     async with place.open() as registry:
         assert registry.authority.public == third
-        assert len(await registry.retire_keys()) == 3
+        assert len(await registry.retire_keys()) == 2, "the third had been moved"
     async with place.open() as registry:
         await _pins_its_root(registry)
         assert registry.authority.public == third and registry.current_trusted_root.count(b"certChain") == 6

@@ -179,7 +179,7 @@ class Rotations:
             )
         moved = [self._replace(role) for role, type_ in ROLES.items() if any(key.type == type_ for key in operator.next)]
         if authority is not None:
-            moved.append(self._replace_authority(operator, keys))
+            moved += self._replace_authority(operator, keys)
         (self._directory / NEXT).rmdir()
         durable.sync_directory(self._directory)
         self._operator = load_operator(self._directory)
@@ -195,18 +195,18 @@ class Rotations:
         (self._directory / NEXT / f"{role}.key").replace(place)
         return kept
 
-    def _replace_authority(self, operator: Operator, keys: LogKeys) -> Path:
-        place, following, before = self._directory / AUTHORITY, self._directory / NEXT / AUTHORITY, operator.authority
-        if operator.pinned_root is None:
-            # First: afterwards the certificates in it are not here. A crash leaves a file with the bytes that are computed now.
-            durable.write(self._directory / PINNED_ROOT, operator.trusted_root_of(keys.terms[0].log), mode=0o600)
-        kept = self._directory / RETIRED / f"{AUTHORITY}-{before.named().digest[:8]}"
-        kept.parent.mkdir(mode=0o700, exist_ok=True)
-        # A crash between the two leaves the next one in its folder alone, where `load_operator` finds it.
+    def _replace_authority(self, operator: Operator, keys: LogKeys) -> list[Path]:
+        place, kept = self._directory / AUTHORITY, []
+        # A crash between the two moves leaves the next one in its folder alone, where `load_operator` finds it.
         if place.exists():
-            place.rename(kept)
-            durable.sync_directory(kept.parent)
-        following.rename(place)
+            if operator.pinned_root is None:
+                # First: afterwards the certificates in it are not here. A crash leaves the bytes that would be computed now.
+                durable.write(self._directory / PINNED_ROOT, operator.trusted_root_of(keys.terms[0].log), mode=0o600)
+            kept = [self._directory / RETIRED / f"{AUTHORITY}-{operator.authority.named().digest[:8]}"]
+            kept[0].parent.mkdir(mode=0o700, exist_ok=True)
+            place.rename(kept[0])
+            durable.sync_directory(kept[0].parent)
+        (self._directory / NEXT / AUTHORITY).rename(place)
         return kept
 
 
