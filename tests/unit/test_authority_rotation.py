@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from admission_log import OPERATOR, Log
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from signers import NOW, ORIGIN, signed
@@ -20,7 +21,7 @@ from simulated_sigstore import Authority as Services
 
 from treaty_client.protocols.attestation import Binding, Trust, attest, verify_attestation
 from treaty_consensus import canonical, facts, kinds, statement
-from treaty_consensus.authority import Authority
+from treaty_consensus.authority import CA, Authority, extensions_of, name_of
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import KeyTerm, LogKeys
 from treaty_consensus.log.note import KeyType, SignerKey, sign
@@ -38,8 +39,12 @@ KEYS = (SignerKey(ORIGIN, KeyType.ED25519, bytes([1]) * 32), SignerKey(f"{ORIGIN
 FIRST = KeyTerm(KEYS[0].verifier, KEYS[1].verifier)
 
 
+def at(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 def made(folder: Path, name: str, origin: str = ORIGIN, now: int = NOW) -> AuthorityKeys:
-    return create_keys(folder / name, origin=origin, now=datetime.fromtimestamp(now, UTC))
+    return create_keys(folder / name, origin=origin, now=at(now))
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +128,18 @@ def test_no_other_authority_is_let_in(log: Log, following: AuthorityKeys, tmp_pa
     assert log.refuses(rotation(one_key), OPERATOR) == "rotation.authority"
     p384 = replace(following, ct_key=ec.generate_private_key(ec.SECP384R1()))
     assert log.refuses(rotation(p384), OPERATOR) in ("rotation.authority", "canonical.too-large")
+    # The right names and keys, and other rights: one that certifies nothing, and one that makes further authorities.
+    for extensions in (
+        extensions_of(following.ca_key.public_key(), following.ca_key.public_key(), is_ca=False),
+        [(x509.BasicConstraints(ca=True, path_length=None), True)],
+    ):
+        builder = x509.CertificateBuilder().subject_name(name_of(ORIGIN, CA)).issuer_name(name_of(ORIGIN, CA))
+        builder = builder.public_key(following.ca_key.public_key()).serial_number(1)
+        builder = builder.not_valid_before(at(NOW)).not_valid_after(at(NOW + 90_000))
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical=critical)
+        changed_ca = replace(following, ca_certificate=builder.sign(following.ca_key, hashes.SHA256()))
+        assert log.refuses(rotation(changed_ca), OPERATOR) == "rotation.authority"
     # Its certificates begin after the rotation, or end before the overlap does.
     assert log.refuses(rotation(made(tmp_path, "later", now=NOW + 7200)), OPERATOR) == "rotation.authority"
     ten_years = int(timedelta(days=3650).total_seconds())
@@ -168,7 +185,7 @@ def test_the_trusted_root_has_every_authority_and_its_pinned_part(tmp_path: Path
     ends = [each["validFor"].get("end") for each in value["certificateAuthorities"]]
     assert ends == [each["validFor"].get("end") for each in value["timestampAuthorities"]]
     assert ends == [each["publicKey"]["validFor"].get("end") for each in value["ctlogs"]]
-    assert len(ends) == 17 and ends[-1] is None and ends[0] == f"{datetime.fromtimestamp(NOW + 2, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    assert len(ends) == 17 and ends[-1] is None and ends[0] == f"{at(NOW + 2):%Y-%m-%dT%H:%M:%SZ}"
     for pinned in (b"{}", b"[]", b'{"tlogs":[{}]}', b'{"tlogs":3}'):
         with pytest.raises(TreatyError):
             with_rotations(pinned, LogKeys((FIRST, terms[1])))
