@@ -19,6 +19,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -124,13 +125,15 @@ class Operator:
         """Return the exact bytes that the genesis of a log pins. `first`: the log's key in its genesis."""
         return self.pinned_root or trusted_root(self.authority, origin=self.origin, log_key=first.public)
 
-    def check_root(self, pinned: bytes | None, keys: LogKeys | None) -> None:
-        """Raise `Untrusted` (`sigstore.keys`) unless the genesis of this operator's log pins the root with SHA-256 `pinned`.
+    async def check_root(self, keys: LogKeys | None, pinned: Callable[[], Awaitable[bytes]]) -> None:
+        """Raise `Untrusted` (`sigstore.keys`) unless the trusted root here is the one that the genesis of the log pins.
 
-        `pinned`: None before leaf 0. `keys`: of the log.
+        `keys`: of the log; None before leaf 0. `pinned`: returns the SHA-256 in the genesis.
         """
-        first = (keys or self.first_keys).terms[0].log
-        if pinned is not None and sha256(self.trusted_root_of(first)) != pinned:
+        # Until a rotation of the authority the first one is here, and the root is made of it.
+        if keys is None or not any(term.authority for term in keys.terms):
+            return
+        if sha256(self.trusted_root_of(keys.terms[0].log)) != await pinned():
             raise Untrusted(
                 SigstoreCode.KEYS,
                 "The data directory has neither the authority that the log's genesis pins, nor the trusted root of it.",

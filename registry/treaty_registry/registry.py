@@ -213,7 +213,7 @@ class Registry(ReadableLog):
             log_clock = LogClock(clock, uptime, fence.signed if fence.record.size else None)
             # Without a rotation since, the keys are those in the files; another process may have rotated them.
             keys = await read_keys(pool)
-            operator.check_root(await pool.fetchval("select trusted_root from genesis"), keys)
+            await operator.check_root(keys, lambda: pool.fetchval("select trusted_root from genesis"))
             registry = cls(settings, operator, fence, pool, database, log_clock, resolve or guarded(settings), keys)
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
