@@ -26,8 +26,9 @@ from treaty_consensus.log.note import sign
 from treaty_consensus.rotation import Rotation, rotation_text
 from treaty_registry.keys import load_operator
 from treaty_registry.mirroring.mirrored_log import MirroredLog
-from treaty_registry.mirroring.promotion import Completeness, promote
+from treaty_registry.mirroring.promotion import promote
 from treaty_registry.operator.backup import copy_keys
+from treaty_registry.operator.newest_head import SignedHeads
 from treaty_registry.operator.rotations import AUTHORITY, ROLES, prepare
 from treaty_registry.registry import Registry
 from treaty_registry.sigstore_authority.keys import create_keys
@@ -176,7 +177,7 @@ async def test_a_mirror_follows_and_is_promoted_after_the_rotation(place: Place,
         shutil.rmtree(first / AUTHORITY)
         create_keys(first / AUTHORITY, origin=registry.origin, now=place.time.clock())
         settings = replace(settings, origin=None)
-        evidence = Completeness(record=str(place.data / "head"))
+        evidence = SignedHeads(record=str(place.data / "head"))
         with pytest.raises(Exception, match="newest keys"):
             await promote(settings, first, evidence, Network(), clock=place.time.clock)
         assert not (data / "keys").exists()
