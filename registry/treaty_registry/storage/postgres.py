@@ -66,6 +66,8 @@ _MIGRATING = 0x7472656174790002
 _POLL = 0.05  # seconds between two tries for the leader's lock
 _CONNECT = 3.0
 """Seconds to wait for a new connection, because a suspended server accepts it and never answers."""
+_START = 10.0
+"""The same for a command or a start, which no reader waits for: a server with a busy disk may need longer."""
 _WAIT = 3.0
 """Seconds that a reader waits for one of the pool's connections."""
 _LENT = 5.0
@@ -176,7 +178,7 @@ async def connect_node(url: str) -> AsyncIterator[Connection]:
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Connection]:
     """Open one connection for migrations and maintenance, without a limit on the time of its statements. Raises `Unavailable`."""
-    connection = await _connect(url)
+    connection = await _connect(url, patience=_START)
     try:
         yield connection
     finally:
@@ -190,7 +192,8 @@ async def lead(url: str, *, patience: float) -> Connection:
     within milliseconds. Raises `Unavailable` when PostgreSQL cannot be reached or another process leads, and `Refused` when this
     PostgreSQL could lose acknowledged commits, or does not keep the lock.
     """
-    connection = await _connect(url)
+    patience_to_connect = max(_CONNECT, patience)
+    connection = await _connect(url, patience=patience_to_connect)
     try:
         with deadline(connection, patience + _CONNECT):
             # Before the lock: a process on such a server must not lead at all.
@@ -205,7 +208,7 @@ async def lead(url: str, *, patience: float) -> Connection:
                         fix="Stop the other treaty-registry that uses this database.",
                     )
                 await asyncio.sleep(_POLL)
-            await _check_lock(url)
+        await _check_lock(url, patience_to_connect)
     # Also when cancelled: an open connection would keep the lock.
     except BaseException:
         connection.terminate()
@@ -260,11 +263,11 @@ async def _missing(connection: Connection) -> list[tuple[str, str, str]]:
     return [migration for migration in found if migration[0] not in applied]
 
 
-async def _connect(url: str, settings: Mapping[str, str] = MappingProxyType({})) -> Connection:
+async def _connect(url: str, settings: Mapping[str, str] = MappingProxyType({}), *, patience: float = _CONNECT) -> Connection:
     try:
         connection: Connection = await connect_primary(
             url,
-            timeout=_CONNECT,
+            timeout=patience,
             max_cached_statement_lifetime=0,
             server_settings={**_SETTINGS, **settings},
         )
@@ -273,15 +276,19 @@ async def _connect(url: str, settings: Mapping[str, str] = MappingProxyType({}))
         raise _unreachable(error) from error
 
 
-async def _check_lock(url: str) -> None:
+async def _check_lock(url: str, patience: float) -> None:
     """Raise `Refused` (`database.no-lock`) unless the lock that this process holds keeps others out.
 
     Some databases that speak PostgreSQL's protocol have the function and not the lock. And of several hosts in the URL two may
     take writes, each with a lock of its own.
     """
-    async with connect(url) as other:
-        if not await other.fetchval("select pg_try_advisory_lock($1)", LEADER):
-            return
+    other = await _connect(url, patience=patience)
+    try:
+        with deadline(other, _CONNECT):
+            if not await other.fetchval("select pg_try_advisory_lock($1)", LEADER):
+                return
+    finally:
+        other.terminate()
     raise Refused(
         DatabaseCode.NO_LOCK,
         "The database gave the leader's lock to two connections at once.",
