@@ -126,7 +126,7 @@ class Scene:
             electorate = electorate_of(evidence, epoch, parameters)
         assert len(electorate.weights) > PRINCIPALS / 2
         with self.timed("reports that count"):
-            tally = evidence.reports.count(epoch, parameters.horizon_epochs, evidence.directory, electorate.weights).tally(TOPIC)
+            tally = evidence.reports.count(epoch, parameters.horizon_epochs, electorate.weights).tally(TOPIC)
         self._parts(electorate, tally)
         asked = Question(TOPIC, epoch, "0" * 64, parameters, kinds.Input(next(self._leaves), "0" * 64), None, TopicState())
         with self.timed("decision in the topic, and its transcript"):
@@ -139,7 +139,7 @@ class Scene:
         epoch, horizon = REPORTED - 1, self.parameters.horizon_epochs
         with self.timed("weights in the topic, implied ballots"):
             weights = electorate.in_topic(tally)
-            implied = implied_ballots(tally.pairs, electorate.vouches, {}, epoch)
+            implied = implied_ballots(tally, electorate.vouches, {}, epoch)
         with self.timed("votes: whose, how fresh, of what weight"):
             cast = votes(self.evidence.ballots[TOPIC], implied, weights, epoch, horizon)
             approvals(cast)

@@ -157,7 +157,7 @@ class Elections:
 
     def _count(self, number: int, parameters: Parameters, anchors: Sequence[str] | None) -> _Epoch:
         electorate = electorate_of(self._evidence, number, parameters, anchors)
-        reports = self._evidence.reports.count(number, parameters.horizon_epochs, electorate.directory, electorate.weights)
+        reports = self._evidence.reports.count(number, parameters.horizon_epochs, electorate.weights)
         return _Epoch(number, parameters, electorate, reports)
 
     def _topics(self, epoch: _Epoch, weights: Mapping[str, int]) -> Sequence[str]:

@@ -35,9 +35,13 @@ class Evidence:
     uris: defaultdict[str, dict[str, set[str]]] = field(default_factory=lambda: defaultdict(dict))
     inactive: set[str] = field(default_factory=set)
     ballots: dict[str, Ballots] = field(default_factory=dict)
-    reports: Reports = field(default_factory=Reports)
-    vouches: Vouches = field(default_factory=Vouches)
     directory: PrincipalDirectory = field(default_factory=PrincipalDirectory)
+    reports: Reports = field(init=False)
+    vouches: Vouches = field(init=False)
+
+    def __post_init__(self) -> None:
+        # They share its numbers of DIDs.
+        self.reports, self.vouches = Reports(self.directory), Vouches(self.directory)
 
     def observe(self, statement: Statement, index: int, epoch: int) -> None:
         """Add an admitted statement: leaf `index`, logged while `epoch` was open."""

@@ -28,6 +28,7 @@ from ..did import is_host, parse_did
 from ..errors import Malformed
 
 _NO_PRINCIPAL: Final = -1
+_NOT_LOOKED_UP: Final = -2
 
 
 class _Grant(NamedTuple):
@@ -70,8 +71,8 @@ class SuffixList:
 class PrincipalDirectory:
     """Map DIDs to principals. Mutable: pass in every grant, every identity and each change of the suffix list.
 
-    DIDs and principals have numbers, in the order of their first lookup, so that numpy can look up millions of them at once.
-    A number never changes. Answers are cached.
+    DIDs and principals have numbers, so that numpy can look up millions of them at once. A number never changes. The principal
+    of a DID is looked up when it is first asked for, and again after a change.
     """
 
     def __init__(self) -> None:
@@ -81,9 +82,11 @@ class PrincipalDirectory:
         self._grantees: dict[str, dict[str, None]] = {}  # DID → those to which it ever granted, in the order of the log
         self._tenures: dict[str, int] = {}  # only those above the first
         self._dids: dict[str, int] = {}
+        self._texts: list[str] = []
         self._names: list[str] = []
         self._principals: dict[str, int] = {}
-        self._owner = array("q")  # DID number → number of its principal, or −1
+        self._owner = array("q")  # DID number → number of its principal, −1, or −2 until it is looked up
+        self._waiting: list[int] = []  # numbers of the DIDs with −2, and perhaps of others
 
     def grant(self, namespace: str, did: str, owner: str, *, withdrawn: bool = False) -> None:
         """Record that `owner` lets `did` act for `namespace`, its own, or takes that back."""
@@ -106,33 +109,40 @@ class PrincipalDirectory:
         if digest != self._suffix_digest:
             self._suffix_digest, self._suffixes = digest, suffixes
             # Another list changes the principal of every known DID, so all of them are looked up again.
-            self._owner = array("q", map(self._find, self._dids))
+            self._look_up_again(self._texts)
 
     @property
     def suffix_digest(self) -> str | None:
         """Return the digest of the current suffix list, or None."""
         return self._suffix_digest
 
+    @property
+    def size(self) -> int:
+        """Return the number of principals that were found so far. Their numbers are smaller."""
+        return len(self._names)
+
     def number(self, did: str) -> int:
         """Return the number of a DID."""
-        number = self._dids.get(did)
-        if number is None:
-            number = self._dids[did] = len(self._dids)
-            self._owner.append(self._find(did))
+        number = self._dids.setdefault(did, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(did)
+            self._owner.append(_NOT_LOOKED_UP)
+            self._waiting.append(number)
         return number
 
     def principal_of(self, did: str) -> str | None:
         """Return the principal that `did` acts for, or None."""
-        number = self._dids.get(did)
-        owner = self._owner[self.number(did) if number is None else number]
+        owner = self._look_up(self.number(did))
         return self._names[owner] if owner >= 0 else None
 
     def owners(self, dids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the principals of these DIDs, given by number; −1 for a DID without a principal."""
+        self._look_all_up()
         return np.frombuffer(self._owner, dtype=np.int64)[dids] if len(dids) else dids
 
     def places(self, principals: Sequence[str]) -> NDArray[np.int64]:
         """Return for each principal number its place in `principals`, or −1. The last element stands for −1, "no principal"."""
+        self._look_all_up()
         place = np.full(len(self._names) + 1, -1, dtype=np.int64)
         for number, name in enumerate(principals):
             owner = self._principals.get(name)
@@ -146,8 +156,21 @@ class PrincipalDirectory:
     def _look_up_again(self, dids: Iterable[str]) -> None:
         for did in dids:
             number = self._dids.get(did)
-            if number is not None:
-                self._owner[number] = self._find(did)
+            if number is not None and self._owner[number] != _NOT_LOOKED_UP:
+                self._owner[number] = _NOT_LOOKED_UP
+                self._waiting.append(number)
+
+    def _look_all_up(self) -> None:
+        # Late: most DIDs are logged before the list is known by which they are read.
+        for number in self._waiting:
+            self._look_up(number)
+        self._waiting.clear()
+
+    def _look_up(self, number: int) -> int:
+        owner = self._owner[number]
+        if owner == _NOT_LOOKED_UP:
+            owner = self._owner[number] = self._find(self._texts[number])
+        return owner
 
     def _find(self, text: str) -> int:
         principal = self._principal(text)
