@@ -80,6 +80,7 @@ class PrincipalDirectory:
         self._suffix_digest: str | None = None
         self._grants: dict[str, dict[str, _Grant]] = {}  # DID → namespace → the newest grant, in the order of the log
         self._grantees: dict[str, dict[str, None]] = {}  # DID → those to which it ever granted, in the order of the log
+        self._registrable: dict[str, bool] = {}  # granted namespaces, by the present list
         self._tenures: dict[str, int] = {}  # only those above the first
         self._dids: dict[str, int] = {}
         self._texts: list[str] = []
@@ -108,6 +109,7 @@ class PrincipalDirectory:
         """Set the suffix list, named by its digest. With None, every DID with a domain is a principal."""
         if digest != self._suffix_digest:
             self._suffix_digest, self._suffixes = digest, suffixes
+            self._registrable.clear()
             # Another list changes the principal of every known DID, so all of them are looked up again.
             self._look_up_again(self._texts)
 
@@ -183,17 +185,26 @@ class PrincipalDirectory:
         return number
 
     def _principal(self, text: str) -> str | None:
-        did, suffixes = parse_did(text), self._suffixes
+        suffixes = self._suffixes
         if suffixes is None:
-            return did.principal(lambda _host: did.text)
-        if did.port is None and not did.path and did.host is not None and did.principal(suffixes.registrable) == did.host:
+            return parse_did(text).principal(lambda _host: text)
+        # Most DIDs have a path, and only one without a path or a port can be a root DID: the others need not be parsed.
+        did = parse_did(text) if text.count(":") == 2 else None
+        if did and did.port is None and did.host is not None and did.principal(suffixes.registrable) == did.host:
             return did.host
         # A DID with several grants acts for one principal only: the first grant in the log that is in force.
         for namespace, grant in self._grants.get(text, {}).items():
             lasts = (self._tenure(grant.owner), self._tenure(text)) == (grant.owner_tenure, grant.tenure)
-            if lasts and suffixes.is_registrable(namespace):
+            if lasts and self._is_registrable(namespace, suffixes):
                 return namespace
         return None
+
+    def _is_registrable(self, namespace: str, suffixes: SuffixList) -> bool:
+        # Kept: a domain grants to many DIDs, and a list is slow to read.
+        known = self._registrable.get(namespace)
+        if known is None:
+            known = self._registrable[namespace] = suffixes.is_registrable(namespace)
+        return known
 
 
 def _no_list() -> Malformed:
