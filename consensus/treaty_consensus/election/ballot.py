@@ -35,6 +35,7 @@ from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,6 +51,13 @@ Ranks: TypeAlias = tuple[int, ...]
 Weights: TypeAlias = NDArray[np.uint64]
 
 
+class SavedBallots(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of `Ballots`."""
+
+    rankings: list[Tiers]
+    columns: list[bytes]
+
+
 @dataclass
 class Ballots:
     """Store the newest ballot of each DID in a topic, in columns. Mutable: `cast` in the order of the leaves."""
@@ -62,6 +70,20 @@ class Ballots:
     _ranking: array[int] = field(default_factory=lambda: array("q"))
     _cast: array[int] = field(default_factory=lambda: array("q"))
     _since: array[int] = field(default_factory=lambda: array("q"))
+
+    def saved(self) -> SavedBallots:
+        """Return the contents."""
+        return SavedBallots(self.rankings, [column.tobytes() for column in self._columns()])
+
+    def restore(self, saved: SavedBallots) -> None:
+        """Take over saved contents. The store must be new."""
+        self.rankings, self._numbers = saved.rankings, {tiers: number for number, tiers in enumerate(saved.rankings)}
+        for column, data in zip(self._columns(), saved.columns, strict=True):
+            column.frombytes(data)
+        self._rows = {voter: row for row, voter in enumerate(self._voter)}
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return self._voter, self._ranking, self._cast, self._since
 
     def cast(self, did: str, tiers: Tiers, epoch: int) -> None:
         """Add an admitted ballot, logged in `epoch`. The order within a tier has no meaning."""
@@ -203,15 +225,12 @@ def implied_ballots(
         kept = tuple(document for document in newest if earlier is not None and document in earlier.favourites)
         favourites = kept or tuple(newest)
         since = earlier.since if earlier is not None and earlier.favourites == favourites else epoch
-        ballots[principal] = Implied(favourites, since, max(newest[document] for document in favourites))
+        ballots[principal] = Implied(favourites, since, max(map(newest.__getitem__, favourites)))
     return ballots
 
 
 class _Leading(NamedTuple):
-    """Hold the documents with the most counterparties of each principal, sorted by principal and document.
-
-    `epoch`: of the newest of these reports.
-    """
+    """Hold each principal's documents with the most counterparties, sorted. `epoch`: of the newest of these reports."""
 
     principal: NDArray[np.int64]
     document: NDArray[np.int64]
@@ -219,7 +238,6 @@ class _Leading(NamedTuple):
 
 
 def _leading(tally: Tally, known: Graph | None, is_withdrawn: NDArray[np.bool_]) -> _Leading:
-    """Return the leading documents of all principals. `is_withdrawn`: of each document of the tally."""
     pairs, width = tally.agreed, max(len(tally.principals), 1)
     # Of each pair the newest report. It has one that counts in each epoch, so the epochs of its documents differ.
     order = np.lexsort((-pairs.document, -pairs.epoch, pairs.second, pairs.first))

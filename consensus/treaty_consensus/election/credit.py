@@ -37,7 +37,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from ..kinds import Credit
 from .arithmetic import HALVINGS, ONE, decay, part
@@ -106,6 +109,14 @@ class _Fact:
     elected: frozenset[str] = frozenset()
 
 
+class SavedCredits(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of `Credits`, each list sorted by name."""
+
+    facts: list[tuple[_FactKey, _Fact]]
+    shared: list[tuple[tuple[str, str], int]]
+    earned: list[tuple[str, tuple[EarnedCredit, ...]]]
+
+
 @dataclass(frozen=True)
 class Credits:
     """Hold all credits that still count, and the claims that may still earn. Immutable: `close` returns the next value.
@@ -151,6 +162,17 @@ class Credits:
             earned[credit.principal].append(credit)
         counting = {principal: tuple(credits) for principal, credits in earned.items() if credits}
         return Credits(facts, ledger.shared, counting), ledger.earned
+
+    def saved(self) -> SavedCredits:
+        """Return the contents."""
+        by_name = itemgetter(0)
+        facts, shared, earned = (sorted(kept.items(), key=by_name) for kept in (self._facts, self._shared, self._earned))
+        return SavedCredits(facts, shared, earned)
+
+    @classmethod
+    def restored(cls, saved: SavedCredits) -> Credits:
+        """Return credits with saved contents."""
+        return cls(dict(saved.facts), dict(saved.shared), dict(saved.earned))
 
     def credits(self, principal: str) -> Sequence[EarnedCredit]:
         """Return the credits of a principal that still count, the oldest first."""

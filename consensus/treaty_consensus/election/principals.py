@@ -19,6 +19,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from publicsuffixlist import PublicSuffixList
@@ -37,6 +38,18 @@ class _Grant(NamedTuple):
     owner: str
     owner_tenure: int
     tenure: int
+
+
+class SavedDirectory(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of a `PrincipalDirectory` but its suffix list. All lists are in the order of the log.
+
+    `grants`: each DID with its grants, by namespace.
+    """
+
+    dids: list[str]
+    tenures: dict[str, int]
+    grants: list[tuple[str, list[tuple[str, _Grant]]]]
+    grantees: list[tuple[str, list[str]]]
 
 
 class SuffixList:
@@ -88,6 +101,19 @@ class PrincipalDirectory:
         self._principals: dict[str, int] = {}
         self._owner = array("q")  # DID number → number of its principal, −1, or −2 until it is looked up
         self._waiting: list[int] = []  # numbers of the DIDs with −2, and perhaps of others
+
+    def saved(self) -> SavedDirectory:
+        """Return the contents. The suffix list is not among them: it is read again."""
+        grants = [(did, [*made.items()]) for did, made in self._grants.items()]
+        return SavedDirectory(self._texts, self._tenures, grants, [(did, [*to]) for did, to in self._grantees.items()])
+
+    def restore(self, saved: SavedDirectory) -> None:
+        """Take over saved contents. The directory must be new."""
+        for did in saved.dids:
+            self.number(did)
+        self._tenures = saved.tenures
+        self._grants = {did: dict(made) for did, made in saved.grants}
+        self._grantees = {did: dict.fromkeys(to) for did, to in saved.grantees}
 
     def grant(self, namespace: str, did: str, owner: str, *, withdrawn: bool = False) -> None:
         """Record that `owner` lets `did` act for `namespace`, its own, or takes that back."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -175,6 +176,17 @@ class _Rows(NamedTuple):
         return _Rows(self.row[chosen], self.pair[chosen])
 
 
+class SavedReports(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of `Reports`: its names in their order, and its columns as bytes."""
+
+    keys: list[str]
+    barred: dict[str, int]
+    topics: list[str]
+    documents: list[str]
+    columns: list[bytes]
+    state: bytes
+
+
 @dataclass
 class Reports:
     """Store all reports of a log, in columns. Mutable: `add` in the order of the leaves."""
@@ -208,6 +220,20 @@ class Reports:
         self._document.append(self._documents.setdefault(report.document, len(self._documents)))
         self._epoch.append(epoch)
         self._state.append(_AGREED if report.outcome == "agreed" else 0)
+
+    def saved(self) -> SavedReports:
+        """Return the contents."""
+        columns = [column.tobytes() for column in self._columns()]
+        return SavedReports([*self._rows], self._barred_since, [*self._topics], [*self._documents], columns, bytes(self._state))
+
+    def restore(self, saved: SavedReports) -> None:
+        """Take over saved contents. The store must be new."""
+        self._rows, self._topics, self._documents = (
+            {name: number for number, name in enumerate(names)} for names in (saved.keys, saved.topics, saved.documents)
+        )
+        self._barred_since, self._state = saved.barred, bytearray(saved.state)
+        for column, data in zip(self._columns(), saved.columns, strict=True):
+            column.frombytes(data)
 
     def barred(self, epoch: int, horizon: int) -> set[str]:
         """Return the principals that weigh nothing in `epoch` because they equivocated."""
@@ -294,6 +320,9 @@ class Reports:
             *columns, (rows.pair // width).tolist(), (rows.pair % width).tolist(), strict=True
         ):
             yield AgreedReport(leaf, Pair(names[first], names[second]), topics[topic], documents[document])
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return self._leaf, self._first, self._second, self._topic, self._document, self._epoch
 
     def _column(self, name: str) -> Column:
         return np.array(getattr(self, f"_{name}"), dtype=np.int64)

@@ -18,6 +18,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from ..kinds import Reputation, Vouch
@@ -33,6 +34,14 @@ class CountedVouches(NamedTuple):
     voucher: Column
     vouched: Column
     strength: Amounts
+
+
+class SavedVouches(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of `Vouches`, its columns as bytes."""
+
+    count: int
+    columns: list[bytes]
+    withdrawn: bytes
 
 
 @dataclass
@@ -62,6 +71,20 @@ class Vouches:
         else:
             self._place[row], self._epoch[row], self._withdrawn[row] = self._count, epoch, vouch.withdrawn
         self._count += 1
+
+    def saved(self) -> SavedVouches:
+        """Return the contents."""
+        return SavedVouches(self._count, [column.tobytes() for column in self._columns()], bytes(self._withdrawn))
+
+    def restore(self, saved: SavedVouches) -> None:
+        """Take over saved contents. The store must be new."""
+        self._count, self._withdrawn = saved.count, bytearray(saved.withdrawn)
+        for column, data in zip(self._columns(), saved.columns, strict=True):
+            column.frombytes(data)
+        self._rows = {one << 32 | other: row for row, (one, other) in enumerate(zip(self._author, self._to, strict=True))}
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return self._author, self._to, self._place, self._epoch
 
     def counted(self, epoch: int, acquainted: Acquaintance, terms: Reputation, horizon: int) -> CountedVouches:
         """Return the vouches that count at the end of `epoch`."""
