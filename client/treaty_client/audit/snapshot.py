@@ -142,7 +142,7 @@ class Snapshots:
             return False
         state = msgspec.msgpack.Encoder(order="deterministic").encode(_State(saved, run.notes()))
         origin = log_of(run.replay.facts).origin
-        head = _Head(_FORMAT, _rules(), origin, saved.size, saved.root().hex(), note.decode())
+        head = _Head(_FORMAT, rules(), origin, saved.size, saved.root().hex(), note.decode())
         try:
             with durable.replacing(self._path, mode=0o600) as file:
                 self._write(file, _sections(canonical.dumps(msgspec.to_builtins(head)), state, store))
@@ -155,7 +155,7 @@ class Snapshots:
         with suppress(OSError, TreatyError, msgspec.MsgspecError, ValueError), ExitStack() as stack:
             file = stack.enter_context(self._opened())
             head = msgspec.json.decode(_section(file, _MAX_SECTION), type=_Head)
-            if (head.format, head.rules, head.origin) == (_FORMAT, _rules(), origin):
+            if (head.format, head.rules, head.origin) == (_FORMAT, rules(), origin):
                 state = msgspec.msgpack.decode(_section(file, _MAX_STATE), type=_State)
                 root = bytes.fromhex(head.root)
                 if (state.replay.size, state.replay.root()) == (head.size, root):
@@ -252,7 +252,7 @@ def _digests(file: IO[bytes]) -> Iterator[bytes]:
 
 
 @cache
-def _rules() -> str:
+def rules() -> str:
     """Return the digest of the code that replays, and of what its numbers depend on.
 
     A version that people raise would be forgotten once. The price is a replay from leaf 0 after each update.

@@ -127,6 +127,8 @@ class PrincipalDirectory:
 
     def identify(self, did: str, tenure: int) -> None:
         """Record an identity of `did`. A new tenure ends the grants by it and to it."""
+        # Here, so that numbers follow from the leaves alone, and not from when an epoch was closed.
+        self.number(did)
         if tenure != self._tenure(did):
             self._tenures[did] = tenure
             self._look_up_again((did, *self._grantees.get(did, ())))
