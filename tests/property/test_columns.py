@@ -123,8 +123,9 @@ def test_columns_weigh_and_imply_what_loops_do(seed: int, size: int, withdrawn: 
     names = tuple(sorted(DOMAINS[1:]))
     places = both.directory.places(names)
     known = graph_of(names, places[vouches.voucher], places[vouches.vouched], vouches.strength)
+    clusters = {domain: domain for domain in DOMAINS}
     electorate = Electorate(
-        both.directory, "0" * 64, weights, weights, eligible_counterparties=eligible, vouches=known, terms=both.terms
+        both.directory, "0" * 64, weights, clusters, eligible_counterparties=eligible, vouches=known, terms=both.terms
     )
     open_before: dict[str, Implied] = {}
     before: dict[str, Implied] = {}

@@ -177,7 +177,7 @@ class Logged:
         """Return in how many epochs each two principals agreed."""
         who = np.array([self.directory.number(did(name)) for name in NAMES])
         one, other = (self.directory.owners(who)[list(side)] for side in zip(*combinations(range(len(NAMES)), 2), strict=True))
-        return self.reports.acquainted().between(one, other).tolist()
+        return [int(epochs) for epochs in self.reports.acquainted().between(one, other)]
 
     def implied(self, epoch: int) -> dict[str, Implied]:
         """Return the implied ballots of the topic."""

@@ -133,11 +133,10 @@ async def audit(
         workers: Workers = Cluster(options.dask) if options.dask else ParallelVerifier()
         with ReplayStore(folder) as scratch, ExitStack() as stack:
             is_wanted = snapshots is not None and options.topic is None and not options.from_start
-            snapshot = snapshots.find(registry.origin) if snapshots and is_wanted else None
-            if snapshot and not stack.enter_context(snapshot).fits(mirror, evidence):
-                snapshot = None
-            if snapshot:
-                await asyncio.to_thread(snapshot.load, scratch)
+            snapshot = await asyncio.to_thread(snapshots.find, registry.origin) if snapshots and is_wanted else None
+            resumed = snapshot if snapshot and stack.enter_context(snapshot).fits(mirror, evidence) else None
+            if resumed is not None:
+                await asyncio.to_thread(resumed.load, scratch)
             stack.enter_context(workers)
             differences = Differences()
             replay = Replay(
@@ -147,9 +146,10 @@ async def audit(
                 anchors=options.anchors,
                 differing=differences.add,
                 each=workers.each,
-                resumed=snapshot and snapshot.replay,
+                resumed=resumed.replay if resumed else None,
             )
-            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=snapshot and snapshot.notes)
+            notes = resumed.notes if resumed else None
+            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=notes)
             begun, leaves = replay.size, signed.checkpoint.size
             worth = options.dask is not None or leaves - begun >= WORTH_PROCESSES
             async for done in replayed(run, workers if worth else None):

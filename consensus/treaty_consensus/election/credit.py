@@ -165,9 +165,9 @@ class Credits:
 
     def saved(self) -> SavedCredits:
         """Return the contents."""
-        by_name = itemgetter(0)
-        facts, shared, earned = (sorted(kept.items(), key=by_name) for kept in (self._facts, self._shared, self._earned))
-        return SavedCredits(facts, shared, earned)
+        name = itemgetter(0)
+        facts = sorted(self._facts.items(), key=name)
+        return SavedCredits(facts, sorted(self._shared.items(), key=name), sorted(self._earned.items(), key=name))
 
     @classmethod
     def restored(cls, saved: SavedCredits) -> Credits:

@@ -220,9 +220,13 @@ class PrincipalDirectory:
         did = parse_did(text) if text.count(":") == 2 else None
         if did and did.port is None and did.host is not None and did.principal(suffixes.registrable) == did.host:
             return did.host
+        grants = self._grants.get(text)
+        if not grants:
+            return None
+        tenure, tenures = self._tenure(text), self._tenures
         # A DID with several grants acts for one principal only: the first grant in the log that is in force.
-        for namespace, grant in self._grants.get(text, {}).items():
-            lasts = (self._tenure(grant.owner), self._tenure(text)) == (grant.owner_tenure, grant.tenure)
+        for namespace, grant in grants.items():
+            lasts = tenure == grant.tenure and tenures.get(grant.owner, 1) == grant.owner_tenure
             if lasts and self._is_registrable(namespace, suffixes):
                 return namespace
         return None

@@ -172,7 +172,7 @@ class _Rows(NamedTuple):
     row: Column
     pair: Column
 
-    def where(self, chosen: NDArray[np.bool_]) -> _Rows:
+    def where(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> _Rows:
         return _Rows(self.row[chosen], self.pair[chosen])
 
 

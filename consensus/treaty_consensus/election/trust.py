@@ -80,7 +80,8 @@ class Graph:
             return np.zeros(len(source), dtype=bool)
         wanted = source * len(self.principals) + target
         found = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        return (source >= 0) & (target >= 0) & (self._keys[found] == wanted)
+        holds: NDArray[np.bool_] = (source >= 0) & (target >= 0) & (self._keys[found] == wanted)
+        return holds
 
     @cached_property
     def _keys(self) -> NDArray[np.int64]:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from ..kinds import Reputation, Vouch
 from .arithmetic import HALVINGS, Amounts, decay, table
@@ -108,6 +109,7 @@ class Vouches:
         return CountedVouches(voucher[rows[counts]], vouched[rows[counts]], strength[counts])
 
 
-def _differs(column: Column) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _differs(column: Column) -> NDArray[np.bool_]:
     """Tell of each row whether it differs from the row before."""
-    return np.diff(column, prepend=-1) != 0
+    differs: NDArray[np.bool_] = np.diff(column, prepend=-1) != 0
+    return differs
