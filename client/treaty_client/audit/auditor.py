@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -131,13 +130,9 @@ async def audit(
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
         workers: Workers = Cluster(options.dask) if options.dask else ParallelVerifier()
-        with ReplayStore(folder) as scratch, ExitStack() as stack:
+        with ReplayStore(folder) as scratch, workers:
             is_wanted = snapshots is not None and options.topic is None and not options.from_start
-            snapshot = await asyncio.to_thread(snapshots.find, registry.origin) if snapshots and is_wanted else None
-            resumed = snapshot if snapshot and stack.enter_context(snapshot).fits(mirror, evidence) else None
-            if resumed is not None:
-                await asyncio.to_thread(resumed.load, scratch)
-            stack.enter_context(workers)
+            resumed = snapshots.resume(registry.origin, mirror, evidence, scratch) if snapshots and is_wanted else None
             differences = Differences()
             replay = Replay(
                 blobs.get,

@@ -150,6 +150,20 @@ class Snapshots:
             return False
         return True
 
+    def resume(self, origin: str, mirror: Mirror, evidence: Path, store: ReplayStore) -> Snapshot | None:
+        """Return the snapshot that `find` returns and that fits the mirror, with its facts and digests in an empty store.
+
+        Raises as `Snapshot.fits`.
+        """
+        found = self.find(origin)
+        if found is None:
+            return None
+        with found:
+            if not found.fits(mirror, evidence):
+                return None
+            found.load(store)
+            return found
+
     def find(self, origin: str) -> Snapshot | None:
         """Return the snapshot, or None unless it is whole, this auditor's, of this log and of these rules."""
         with suppress(OSError, TreatyError, msgspec.MsgspecError, ValueError), ExitStack() as stack:
