@@ -78,8 +78,9 @@ class Both:
             self.evidence.vouches.add(one, Vouch(other, 0, vouch.withdrawn), epoch)
         else:
             topic, document = draw.choice(["one", "two"]), draw.choice(DOCUMENTS)
-            repeated = [made for made in self.plain.reports if {made.first, made.second} == {one, other}]
-            key = draw.choice(repeated).key if repeated and draw.random() < 0.15 else f"key {leaf}"
+            key = f"key {leaf}"
+            if self.plain.reports and draw.random() < 0.15:
+                _, key, one, other, *_ = draw.choice(self.plain.reports)
             made = LoggedReport(leaf, key, one, other, topic, document, draw.random() < 0.8, epoch)
             self.plain.reports.append(made)
             body = Report(topic, "0" * 64, document, "agreed" if made.agreed else "failed", epoch, "")

@@ -211,6 +211,9 @@ class _Ledger:
         paid, firsts = dict(fact.reported), first_disjoint(self._clusters(report.pair) for report in new)
         waiting = []
         for claim in claims:
+            # Nothing is left to pay, and the claim would be dropped below.
+            if claim.pair.first in paid and claim.pair.second in paid:
+                continue
             own = self._clusters(claim.pair)
             # At most six candidates are compared (`first_disjoint`), not every report of the epoch.
             place = next((place for place, theirs in firsts if own.isdisjoint(theirs)), None)
