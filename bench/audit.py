@@ -4,6 +4,8 @@ The log is `long_log`'s, as static files behind Python's HTTP server. The comman
 mirror has its checkpoint, and replays from then on. Memory is the proportional set size (PSS) of that process and of the two that
 check signatures for it, read all the time; the largest counts.
 
+A second audit of the same log resumes the replay that the first one saved: nothing is new, so all of it is reading that state.
+
 The baseline is nothing but Ed25519: every signature of the same log over its message, by a key that is loaded already, in one
 thread of this process. The ratio is of processor time, all processes of the audit together.
 """
@@ -45,7 +47,8 @@ _PROGRAM = Path(sys.executable).with_name("treaty")
 
 class Figure(msgspec.Struct, frozen=True):
     """What is kept of a run. `seconds`: of the whole audit, by the clock; `mirror`, `replay`: the parts of it; `processor`:
-    seconds of all processors, `mirror_processor` to mirror and `replay_processor` to replay; `baseline`: for the signatures
+    seconds of all processors, `mirror_processor` to mirror and `replay_processor` to replay; `again`, `again_processor`: of the
+    second audit; `snapshot_mib`: what it read; `baseline`: for the signatures
     alone; `ratio`: the replay's to that. `peak`: MiB, all processes."""
 
     leaves: int
@@ -57,6 +60,9 @@ class Figure(msgspec.Struct, frozen=True):
     statements_a_second: float
     mirror_processor: float
     replay_processor: float
+    again: float
+    again_processor: float
+    snapshot_mib: float
     baseline: float
     ratio: float
     peak: float
@@ -88,6 +94,10 @@ def measure(folder: Path, log: Path, tell: Callable[[str], None]) -> Figure:
         name = f"http://127.0.0.1:{port}#{long_log.LOG_KEY.verifier}"
         tell("the audit")
         run = _audit(name, folder / "home")
+        tell("the audit once more")
+        again = _audit(name, folder / "home")
+        if again.said["resumed"] != run.said["size"]:
+            raise SceneFailed("the second audit did not resume the first one's replay")
     tell("the signatures alone")
     leaves = run.said["size"]
     signatures, baseline = _baseline(log, leaves)
@@ -102,6 +112,9 @@ def measure(folder: Path, log: Path, tell: Callable[[str], None]) -> Figure:
         statements_a_second=round(leaves / replay),
         mirror_processor=round(mirror_processor, 1),
         replay_processor=round(replay_processor, 1),
+        again=round(again.mirror[0] + again.replay[0], 1),
+        again_processor=round(again.mirror[1] + again.replay[1], 1),
+        snapshot_mib=round((folder / "home" / "audit" / long_log.ORIGIN / "replay").stat().st_size / 2**20, 1),
         baseline=round(baseline, 1),
         ratio=round(replay_processor / baseline, 2),
         peak=round(run.peak, 1),
@@ -207,5 +220,8 @@ def main(arguments: list[str]) -> int:
     console.print(
         f"{figure.statements_a_second:,} statements a second; {figure.replay_processor:,} s of processors to replay, "
         f"{figure.baseline:,} s for {figure.signatures:,} signatures alone: {figure.ratio} times as much"
+    )
+    console.print(
+        f"the second audit: {figure.again:,} s, {figure.again_processor:,} s of processors, from {figure.snapshot_mib:,} MiB"
     )
     return 0

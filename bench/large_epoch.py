@@ -19,6 +19,7 @@ from itertools import count, islice
 from treaty_consensus import kinds
 from treaty_consensus.election.ballot import approvals, implied_ballots, votes
 from treaty_consensus.election.ballot import count as count_votes
+from treaty_consensus.election.credit import Credits
 from treaty_consensus.election.decision import Question, TopicState, decide
 from treaty_consensus.election.defaults import open_parameters
 from treaty_consensus.election.electorate import Electorate, electorate_of
@@ -119,27 +120,30 @@ class Scene:
         epoch, parameters, evidence = REPORTED - 1, self.parameters, self.evidence
         evidence.directory.read_domains_by("0" * 64, SuffixList(SUFFIXES))
         with self.timed("principals of all DIDs, once"):
-            for domain in self.domains:
-                for did in speakers(domain):
-                    assert evidence.directory.principal_of(did) == domain
+            evidence.directory.places(())
+        assert all(evidence.directory.principal_of(did) == domain for domain in self.domains for did in speakers(domain))
         with self.timed("electorate: vouches, trust, weights, clusters"):
             electorate = electorate_of(evidence, epoch, parameters)
         assert len(electorate.weights) > PRINCIPALS / 2
         with self.timed("reports that count"):
-            tally = evidence.reports.count(epoch, parameters.horizon_epochs, evidence.directory, electorate.weights).tally(TOPIC)
+            counted = evidence.reports.count(epoch, parameters.horizon_epochs, electorate.weights)
+        tally = counted.tally(TOPIC)
         self._parts(electorate, tally)
         asked = Question(TOPIC, epoch, "0" * 64, parameters, kinds.Input(next(self._leaves), "0" * 64), None, TopicState())
         with self.timed("decision in the topic, and its transcript"):
             outcome = decide(asked, evidence, tally, electorate)
         assert dict(outcome.states)
+        with self.timed("credits for the reports"):
+            horizon = parameters.horizon_epochs
+            credits, earned = Credits().close(epoch, electorate.clusters, counted.agreed, parameters.credit, horizon, {})
         with self.timed("roll"):
-            roll(epoch, "0" * 64, electorate, {}, [])
+            roll(epoch, "0" * 64, electorate, credits.standings(epoch, horizon), earned)
 
     def _parts(self, electorate: Electorate, tally: Tally) -> None:
         epoch, horizon = REPORTED - 1, self.parameters.horizon_epochs
         with self.timed("weights in the topic, implied ballots"):
             weights = electorate.in_topic(tally)
-            implied = implied_ballots(tally.pairs, electorate.vouches, {}, epoch)
+            implied = implied_ballots(tally, electorate.vouches, {}, epoch)
         with self.timed("votes: whose, how fresh, of what weight"):
             cast = votes(self.evidence.ballots[TOPIC], implied, weights, epoch, horizon)
             approvals(cast)

@@ -15,10 +15,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property, partial
 
+from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.ballot import Ballots, Implied, approvals, approved, count, implied_ballots, votes
 from treaty_consensus.election.principals import PrincipalDirectory
-from treaty_consensus.election.report import Pair
+from treaty_consensus.election.report import Pair, Tally
 from treaty_consensus.election.rule import DocumentState, Poll, Support, advance, incumbent_of
+from treaty_consensus.election.trust import Graph, graph
 
 from .adversaries import Coalition, attacked
 from .campaigns import HORIZON
@@ -76,6 +78,11 @@ class Network:
         return known
 
     @cached_property
+    def _vouches(self) -> Graph:
+        vouches = {(one, other): ONE for one, others in self._known.items() for other in others}
+        return graph([name for pair in vouches for name in pair], vouches)
+
+    @cached_property
     def _meetings(self) -> tuple[list[Pair], list[Pair]]:
         """The pairs of two honest principals, and those with a corrupted one. A vouch that counts needs reports, too."""
         met = {Pair.of(self._names[one], self._names[other]) for one, other in self._electors.attacked.world.met.tolist()}
@@ -90,7 +97,7 @@ class Network:
         honest, mixed = self._meetings
         # Everyone reported just before the move, and has been counted for the former document for a horizon.
         reports: dict[str, dict[Pair, int]] = {FORMER: dict.fromkeys([*honest, *mixed], HORIZON - 1), NEW: {}}
-        implied = implied_ballots(reports, self._known, {}, 0)
+        implied = implied_ballots(Tally.of(reports), self._vouches, {}, 0)
         states = {FORMER: DocumentState("consensus")}
         for epoch in range(HORIZON, 2 * HORIZON):
             reports[FORMER].update(dict.fromkeys(mixed, epoch))
@@ -107,7 +114,7 @@ class Network:
             document: {pair: when for pair, when in pairs.items() if when > epoch - HORIZON}
             for document, pairs in reports.items()
         }
-        implied = implied_ballots(counted, self._known, before, epoch)
+        implied = implied_ballots(Tally.of(counted), self._vouches, before, epoch)
         cast = votes(Ballots(PrincipalDirectory()), implied, self._weights, epoch, HORIZON)
         weight = approved(approvals(cast))
         supports = {

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -49,7 +50,20 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def replacing(path: Path, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
+    """As `write`, with a file to write into for data that need not be in memory at once. An error in the block leaves `path`."""
+    with _placed(path, mode, replace=True, sync=True) as file:
+        yield file
+
+
 def _place(path: Path, data: bytes, mode: int, *, replace: bool = True, sync: bool = True) -> None:
+    with _placed(path, mode, replace=replace, sync=sync) as file:
+        file.write(data)
+
+
+@contextmanager
+def _placed(path: Path, mode: int, *, replace: bool, sync: bool) -> Iterator[IO[bytes]]:
     import tempfile  # here: most commands write nothing
 
     try:
@@ -64,7 +78,7 @@ def _place(path: Path, data: bytes, mode: int, *, replace: bool = True, sync: bo
         with os.fdopen(descriptor, "wb") as file:
             # The file is 0600 until here, so a secret is never readable by others. The umask does not change this mode.
             os.fchmod(file.fileno(), mode)
-            file.write(data)
+            yield file
             file.flush()
             if sync:
                 # Before the rename: some file systems keep a rename over a power failure without the data that were written

@@ -28,7 +28,7 @@ import msgspec
 from . import canonical, statement
 from .admit import admit
 from .codes import AuditCode, BlobCode
-from .election.closing import DueDecision, Each, Elections, EpochOutcome
+from .election.closing import DueDecision, Each, Elections, EpochOutcome, SavedElections
 from .errors import NotFound, TreatyError, Untrusted
 from .facts import Fact, Facts, LogFact, TopicFact, find, keys_of, log_of, topic_key
 from .kinds import MAX_ROLL, MAX_TRANSCRIPT, NONE, Blob, Decision, Input
@@ -57,6 +57,21 @@ class Digests(Protocol):
         ...
 
 
+class SavedReplay(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the state of a replay between two epochs, but its facts and digests.
+
+    `frontier`: the hashes of `Frontier.hashes`, which prove the root of all replayed leaves.
+    """
+
+    size: int
+    frontier: list[bytes]
+    elections: SavedElections
+
+    def root(self) -> bytes:
+        """Return the Merkle root over the replayed leaves. Raises `Malformed` (`log.frontier`)."""
+        return Frontier(self.size, self.frontier).root()
+
+
 def no_blob(sha256: str) -> bytes:
     """Raise `NotFound` (`blob.missing`): the default for a replay without blobs."""
     raise NotFound(BlobCode.MISSING, f"The blob {sha256} is needed to replay this log.")
@@ -74,8 +89,9 @@ class Replay:
         anchors: Sequence[str] | None = None,
         differing: Callable[[Untrusted], None] | None = None,
         each: Each = map,
+        resumed: SavedReplay | None = None,
     ) -> None:
-        """Start with an empty log.
+        """Start with an empty log, or where another replay was saved.
 
         `blob`: returns the bytes of a blob for its SHA-256, or raises `TreatyError`; the digest is checked. Called for suffix
         lists and, when a decision is wrong, for its roll and transcript.
@@ -85,6 +101,8 @@ class Replay:
         `differing`: called with the error of a decision that differs from the recomputed one (`audit.decision`). The replay then
         goes on from its own result, to find further differences. By default such a decision is refused.
         `each`: applies a function to many items, in their order: the counts of the topics of an epoch.
+        `resumed`: from `saved`. `facts` and `digests` then hold those of that replay. It is believed: nothing here can verify it
+        but its Merkle root.
         """
         self._blob = blob
         self._frontier = Frontier()
@@ -98,6 +116,16 @@ class Replay:
         self._recomputed: DueDecision | None = None
         self._closing_at: int | None = None
         self._logged = 0
+        if resumed is not None:
+            self._frontier = Frontier(resumed.size, resumed.frontier)
+            self._elections.restore(resumed.elections)
+
+    def saved(self) -> SavedReplay | None:
+        """Return the state after the last leaf, or None while an epoch is being closed. It must be used before the next leaf."""
+        # The outcome of a half logged closing follows from the state before it, which a later replay does not have.
+        if self.size and self._log.remaining:
+            return None
+        return SavedReplay(self.size, [*self._frontier.hashes], self._elections.saved())
 
     @property
     def size(self) -> int:

@@ -20,7 +20,8 @@ from treaty_consensus.election.ballot import (
     votes,
 )
 from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
-from treaty_consensus.election.report import Pair
+from treaty_consensus.election.report import Pair, Tally
+from treaty_consensus.election.trust import graph
 from treaty_consensus.kinds import NONE
 
 CHOICES = ("a", "b", "c", NONE)
@@ -111,7 +112,7 @@ A, B, C = Pair(ALPHA, BRAVO), Pair(ALPHA, CHARLIE), Pair(BRAVO, CHARLIE)
 
 
 def test_an_implied_ballot_names_what_most_counterparties_agreed_on() -> None:
-    implied = implied_ballots({"x": {A: 4, B: 2}, "y": {C: 5}}, None, {}, 5)
+    implied = implied_ballots(Tally.of({"x": {A: 4, B: 2}, "y": {C: 5}}), None, {}, 5)
     assert implied == {
         ALPHA: Implied(("x",), 5, 4),
         BRAVO: Implied(("x", "y"), 5, 5),
@@ -121,35 +122,35 @@ def test_an_implied_ballot_names_what_most_counterparties_agreed_on() -> None:
 
 def test_the_newest_report_of_each_pair_counts_alone() -> None:
     reports = {"x": {A: 4, B: 2}, "y": {A: 5}, "z": {B: 3, C: 1}}
-    implied = implied_ballots(reports, None, {}, 5)
+    implied = implied_ballots(Tally.of(reports), None, {}, 5)
     assert implied[BRAVO] == Implied(("y", "z"), 5, 5), "it moved from x to y with alpha"
     assert implied[CHARLIE] == Implied(("z",), 5, 3)
 
 
 def test_a_withdrawn_document_is_named_by_those_alone_who_speak_no_other() -> None:
     reports = {"x": {A: 4, B: 4}, "y": {C: 1}}
-    implied = implied_ballots(reports, None, {}, 5, {"x"})
+    implied = implied_ballots(Tally.of(reports), None, {}, 5, {"x"})
     assert implied == {ALPHA: Implied(("x",), 5, 4), BRAVO: Implied(("y",), 5, 1), CHARLIE: Implied(("y",), 5, 1)}
 
 
 def test_only_counterparties_that_are_known_imply_anything() -> None:
     reports = {"x": {A: 4}, "y": {B: 5, A: 1}}
-    assert implied_ballots(reports, {ALPHA: {BRAVO}}, {}, 5) == {ALPHA: Implied(("x",), 5, 4)}
+    assert implied_ballots(Tally.of(reports), graph([ALPHA, BRAVO], {(ALPHA, BRAVO): 1}), {}, 5) == {ALPHA: Implied(("x",), 5, 4)}
 
 
 def test_an_implied_ballot_ripens_while_it_stays_the_same() -> None:
-    first = implied_ballots({"x": {A: 0}}, None, {}, 0)
-    later = implied_ballots({"x": {A: 3}, "y": {B: 3}}, None, first, 3)
+    first = implied_ballots(Tally.of({"x": {A: 0}}), None, {}, 0)
+    later = implied_ballots(Tally.of({"x": {A: 3}, "y": {B: 3}}), None, first, 3)
     assert (later[BRAVO].since, later[CHARLIE].since) == (0, 3)
 
 
 def test_an_implied_ballot_is_loyal_until_another_document_has_more_counterparties() -> None:
-    first = implied_ballots({"x": {A: 0}}, None, {}, 0)
-    as_many = implied_ballots({"x": {A: 0}, "y": {B: 1}}, None, first, 1)
+    first = implied_ballots(Tally.of({"x": {A: 0}}), None, {}, 0)
+    as_many = implied_ballots(Tally.of({"x": {A: 0}, "y": {B: 1}}), None, first, 1)
     assert as_many[ALPHA] == Implied(("x",), 0, 0)
-    more = implied_ballots({"x": {A: 0}, "y": {A: 2, B: 1}}, None, as_many, 2)
+    more = implied_ballots(Tally.of({"x": {A: 0}, "y": {A: 2, B: 1}}), None, as_many, 2)
     assert more[ALPHA] == Implied(("y",), 2, 2)
-    again = implied_ballots({"x": {A: 3}, "y": {A: 2, B: 1}}, None, more, 3)
+    again = implied_ballots(Tally.of({"x": {A: 3}, "y": {A: 2, B: 1}}), None, more, 3)
     assert again[ALPHA] == Implied(("y",), 2, 1)
 
 

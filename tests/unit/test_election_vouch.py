@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from plain_counting import edges_of
 from simulated_log import ANCHORS, SUFFIX_LIST, SUFFIXES
 
-from treaty_consensus.did import did_key
+from treaty_consensus.did import did_key, parse_did
 from treaty_consensus.election.arithmetic import ONE, decay
 from treaty_consensus.election.defaults import open_parameters
 from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
-from treaty_consensus.election.report import Pair
+from treaty_consensus.election.report import Acquaintance, Pair, Reports
+from treaty_consensus.election.trust import graph_of
 from treaty_consensus.election.vouch import Vouches
-from treaty_consensus.kinds import Reputation, Vouch
+from treaty_consensus.kinds import Report, Reputation, Vouch
 
 A, B, C = "alpha.example", "bravo.example", "charlie.example"
 HORIZON = 4
@@ -29,17 +31,30 @@ class Log:
     """Vouches, one after the other; who is named by a domain speaks with its root DID."""
 
     def __init__(self) -> None:
-        self.vouches = Vouches()
         self.directory = PrincipalDirectory()
+        self.vouches = Vouches(self.directory)
+        self.dids: list[str] = []
         self.directory.read_domains_by(SUFFIX_LIST.sha256, SuffixList(SUFFIXES))
 
     def vouch(self, author: str, to: str, *, epoch: int = 0, withdrawn: bool = False) -> None:
         author, to = (name if name.startswith("did:") else f"did:wba:{name}" for name in (author, to))
+        self.dids += [author, to]
         self.vouches.add(author, Vouch(to, 0, withdrawn), epoch)
 
     def edges(self, epoch: int = 0, friends: dict[Pair, int] | None = None, **changes: int) -> dict[tuple[str, str], int]:
-        known = FRIENDS if friends is None else friends
-        return self.vouches.edges(epoch, self.directory, known, terms(**changes), HORIZON)
+        acquainted = self._acquaintance(FRIENDS if friends is None else friends)
+        counted = self.vouches.counted(epoch, acquainted, terms(**changes), HORIZON)
+        names = tuple(sorted({name for did in self.dids if (name := self.directory.principal_of(did))}))
+        places = self.directory.places(names)
+        return edges_of(graph_of(names, places[counted.voucher], places[counted.vouched], counted.strength))
+
+    def _acquaintance(self, friends: dict[Pair, int]) -> Acquaintance:
+        reports = Reports(self.directory)
+        for pair, epochs in friends.items():
+            authors = tuple(parse_did(f"did:wba:{name}") for name in pair)
+            for epoch in range(epochs):
+                reports.add(f"{pair} {epoch}", Report("topic", "0" * 64, "1" * 64, "agreed", epoch, ""), authors, epoch, epoch)
+        return reports.acquainted()
 
 
 def test_a_vouch_counts_between_principals_that_are_acquainted() -> None:

@@ -1,6 +1,7 @@
 """Audit a registry: mirror its log, replay every rule, recompute every decision. It needs the registry's URL and its key.
 
-Every replay begins at leaf 0. A state stored by an earlier audit would be faster, but nothing in the log could verify it.
+A replay that held is saved (`snapshot`), and the next one begins where it ended. An audit with other anchors, or of a topic,
+begins at leaf 0: it shows results of earlier epochs.
 
 An audit can recompute the decisions with other trust anchors. They are read from a file of UTF-8 lines, at most 64 KiB: one
 registrable domain a line, in lower-case A-labels; empty lines and comments after `#` are ignored. 1 to 512 domains, each once.
@@ -33,6 +34,7 @@ from .mirror import Mirror
 from .parallel_verification import ParallelVerifier, Workers
 from .replay import WORTH_PROCESSES, AuditedDecision, AuditedReplay, replayed
 from .replay_store import ReplayStore
+from .snapshot import Snapshots
 
 Progress = Callable[[str, int, int], None]
 """Gets the phase (`mirror`, `replay`), the number of leaves that are done, and of all."""
@@ -48,7 +50,7 @@ class AuditReport:
     `checkpoint`: of exactly the audited leaves; `checkpoint.time` is the clock's, in Unix seconds, if it cosigned. `leaves`:
     their number by type. `witnesses`: the number of reports and ballots with a checkpoint that agrees with the log. `newest`: the
     newest decision of the requested topic, recomputed, with its transcript and roll. `known`: the given anchors of which the log
-    has an identity. `is_open`: whether any electorate was open.
+    has an identity. `is_open`: whether any electorate was open. `resumed`: the number of leaves that an earlier audit replayed.
     """
 
     origin: str
@@ -59,6 +61,7 @@ class AuditReport:
     newest: DueDecision | None
     known: tuple[str, ...]
     is_open: bool
+    resumed: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,13 @@ class AuditOptions:
 
     `anchors`: the anchors from which trust starts instead; decisions are then recomputed with them and not compared. `topic`: the
     topic whose newest decision is reported in full. `dask`: the address of a Dask scheduler, whose workers verify and count; None
-    uses processes of this machine.
+    uses processes of this machine. `from_start`: replay from leaf 0, whatever an earlier audit saved.
     """
 
     anchors: Sequence[str] | None = None
     topic: str | None = None
     dask: str | None = None
+    from_start: bool = False
 
 
 @dataclass
@@ -106,10 +110,12 @@ async def audit(
     progress: Progress,
     options: AuditOptions = AuditOptions(),
     keys: LogKeys | None = None,
+    own_key: Path | None = None,
 ) -> AuditReport:
     """Audit a log into `folder`, which later audits continue. A proof of two histories is written into `evidence`.
 
     `keys`: all keys of the log that the reader knows, if they are more than the one in `registry`.
+    `own_key`: the file of the auditor's key for snapshots, outside of `folder`; None saves none, and begins at leaf 0.
 
     Raises `Untrusted` (`mirror.*`, `audit.*`) at the first check that fails, or, for decisions that differ from their
     recomputation, one error with all of them at the end. Raises `Unavailable` if the registry does not answer or the
@@ -118,11 +124,15 @@ async def audit(
     """
     trusted = keys or LogKeys.pinned(registry.key)
     mirror = Mirror(folder, trusted, evidence)
+    # Other anchors change results of all epochs, so nothing of such a replay is another one's.
+    snapshots = Snapshots(folder, own_key) if own_key is not None and options.anchors is None else None
     async with RegistryClient(registry.base_url, network) as client:
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
         workers: Workers = Cluster(options.dask) if options.dask else ParallelVerifier()
         with ReplayStore(folder) as scratch, workers:
+            is_wanted = snapshots is not None and options.topic is None and not options.from_start
+            resumed = snapshots.resume(registry.origin, mirror, evidence, scratch) if snapshots and is_wanted else None
             differences = Differences()
             replay = Replay(
                 blobs.get,
@@ -131,20 +141,26 @@ async def audit(
                 anchors=options.anchors,
                 differing=differences.add,
                 each=workers.each,
+                resumed=resumed.replay if resumed else None,
             )
-            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic)
-            worth = options.dask is not None or signed.checkpoint.size >= WORTH_PROCESSES
+            notes = resumed.notes if resumed else None
+            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=notes)
+            begun, leaves = replay.size, signed.checkpoint.size
+            worth = options.dask is not None or leaves - begun >= WORTH_PROCESSES
             async for done in replayed(run, workers if worth else None):
-                progress("replay", done, signed.checkpoint.size)
+                progress("replay", done, leaves)
             known = _known(replay.facts, options.anchors or ())
-    # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror and
-    # replay.
-    replay.check_checkpoint(signed.checkpoint)
-    differences.check()
-    # Opened again: the clock's key, and later keys of the log, are known only after the replay.
-    signed = run.check_keys().open(signed.note)
+            # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror
+            # and replay.
+            replay.check_checkpoint(signed.checkpoint)
+            differences.check()
+            # Opened again: the clock's key, and later keys of the log, are known only after the replay.
+            signed = run.check_keys().open(signed.note)
+            if snapshots:
+                # The work from the start replaces what is there, which it did not use.
+                await asyncio.to_thread(snapshots.save, run, signed.note, scratch, before=begun)
     decisions = tuple(run.decisions)
-    return AuditReport(registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open)
+    return AuditReport(registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open, begun)
 
 
 @dataclass(frozen=True)

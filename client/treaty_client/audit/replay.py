@@ -15,6 +15,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
+
 from treaty_consensus.audit import Replay
 from treaty_consensus.election.closing import DueDecision
 from treaty_consensus.errors import TreatyError, Untrusted
@@ -60,12 +62,22 @@ class AuditedDecision:
         return (self.body.states, self.body.consensus) != (self.recomputed.states, self.recomputed.consensus)
 
 
+class Notes(msgspec.Struct, frozen=True, array_like=True):
+    """Hold what an audit notes of the replayed leaves."""
+
+    leaves: dict[str, int]
+    decisions: list[AuditedDecision]
+    witnesses: int
+    is_open: bool
+
+
 @dataclass
 class AuditedReplay:
     """A replay of a mirrored log, with what an audit notes of it. Not safe for concurrent use.
 
     `trusted`: the keys of the log that the reader knows. `evidence`: the folder for proofs that the log signed two histories.
     `topic`: the topic whose newest decision is kept.
+    `resumed`: the notes of the leaves that `replay` begins with, when it was resumed.
     `taken`: called with each leaf that every check let pass, in order, in the thread that replays: its index, its bytes, parsed.
     """
 
@@ -75,6 +87,7 @@ class AuditedReplay:
     evidence: Path
     topic: str | None = None
     taken: Callable[[int, bytes, Taken], None] = lambda _index, _leaf, _taken: None
+    resumed: Notes | None = None
     leaves: Counter[str] = field(default_factory=Counter)
     decisions: list[AuditedDecision] = field(default_factory=list)
     witnesses: int = 0
@@ -87,6 +100,15 @@ class AuditedReplay:
         self._open = lru_cache(_KEPT_NOTES)(self._open_seen)  # cached: many authors saw the same checkpoint
         self._old_root = lru_cache(_KEPT_NOTES)(self.mirror.root_at)
         self._remember_root()
+        if self.resumed is not None:
+            self.leaves.update(self.resumed.leaves)
+            self.decisions += self.resumed.decisions
+            self.witnesses, self.is_open = self.resumed.witnesses, self.resumed.is_open
+            self._learn_keys()
+
+    def notes(self) -> Notes:
+        """Return what was noted so far."""
+        return Notes(dict(self.leaves), self.decisions, self.witnesses, self.is_open)
 
     def take(self, leaves: list[bytes], checked: Checked | None = None) -> int:
         """Replay more leaves; return the number of all replayed leaves. `checked`: their results ahead, or None.

@@ -1,7 +1,7 @@
 """Keep the facts and digests of a replay on disk, so that its memory does not grow with the log.
 
 The store is one SQLite database in an unlinked file: it is opened in the folder and deleted at once, so the system frees it when
-the process ends. It is never read again, so it is written without journal, syncs or commits.
+the process ends. It is never opened again, so it is written without journal, syncs or commits. `snapshot` copies its contents.
 
     facts(key text, fact blob)        the facts of admission, as `facts.encode` writes them
     digests(digest blob)              32 bytes each
@@ -48,6 +48,21 @@ class ReplayStore:
         self.facts = DiskFacts(self._database, recent)
         self.digests = DiskDigests(self._database, recent)
 
+    def all_facts(self) -> Iterator[tuple[bytes, bytes]]:
+        """Return keys and encoded facts, sorted by key. Nothing may be written meanwhile."""
+        self.facts.flush()
+        return ((key.encode(), fact) for key, fact in self._database.execute("select key, fact from facts order by key"))
+
+    def all_digests(self) -> Iterator[bytes]:
+        """Return all digests, sorted. Nothing may be written meanwhile."""
+        self.digests.flush()
+        return (digest for (digest,) in self._database.execute("select digest from digests order by digest"))
+
+    def restore(self, facts: Iterator[tuple[str, bytes]], digests: Iterator[bytes]) -> None:
+        """Take over the contents of another store. This one must be empty."""
+        self._database.executemany("insert into facts values (?, ?)", facts)
+        self._database.executemany("insert into digests values (?)", ((digest,) for digest in digests))
+
     def __enter__(self) -> ReplayStore:
         return self
 
@@ -86,11 +101,11 @@ class DiskFacts(MutableMapping[str, Fact]):
 
     def __iter__(self) -> Iterator[str]:
         # SQL sees only written facts.
-        self._write()
+        self.flush()
         return (key for (key,) in self._database.execute("select key from facts order by key"))
 
     def __len__(self) -> int:
-        self._write()
+        self.flush()
         (number,) = self._database.execute("select count(*) from facts").fetchone()
         return int(number)
 
@@ -105,11 +120,12 @@ class DiskFacts(MutableMapping[str, Fact]):
     def _remember(self, key: str, fact: Fact | None) -> None:
         # Written in batches, because single writes would dominate the time of a replay.
         if len(self._recent) >= self._limit:
-            self._write()
+            self.flush()
             self._recent.clear()
         self._recent[key] = fact
 
-    def _write(self) -> None:
+    def flush(self) -> None:
+        """Write the facts that are in memory alone."""
         # Sorted, because rows in the order of the index are written to fewer pages.
         changed = [(key, self._recent[key]) for key in sorted(self._changed)]
         kept = ((key, encode(fact)) for key, fact in changed if fact is not None)
@@ -136,5 +152,9 @@ class DiskDigests:
         """Add a digest."""
         self._recent.add(bytes.fromhex(digest))
         if len(self._recent) >= self._limit:
-            self._database.executemany("insert or ignore into digests values (?)", ((raw,) for raw in sorted(self._recent)))
-            self._recent.clear()
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the digests that are in memory alone."""
+        self._database.executemany("insert or ignore into digests values (?)", ((raw,) for raw in sorted(self._recent)))
+        self._recent.clear()

@@ -35,11 +35,12 @@ def audit(
     anchors: Path | None = None,
     topic: str | None = None,
     dask: str | None = None,
+    from_start: bool = False,
     options: Options = Options(),
 ) -> None:
     """Mirror a registry's log, check every signature and rule, and recompute every decision to the byte.
 
-    Needs only the log's URL and key. A later audit continues the mirror below HOME/audit.
+    Needs only the log's URL and key. A later audit continues the mirror below HOME/audit, and the replay where it ended.
 
     Parameters
     ----------
@@ -52,17 +53,22 @@ def audit(
         Explain the newest decision in this topic, as it was recomputed. The exit status is 6 while there is none.
     dask
         The address of a Dask scheduler (tcp://HOST:8786), whose workers verify signatures and count topics. They must be yours.
+    from_start
+        Replay the log from its first leaf, not from where your last audit ended. Audits with --anchors or --topic always do.
     """
     name = parse_registry_name(registry) if registry else options.trusted().name
     # A port's colon is replaced in file names, because some file systems do not allow it.
     folder = options.home / "audit" / name.origin.replace(":", "_")
-    requested = AuditOptions(read_anchors(anchors) if anchors else None, topic, dask)
+    requested = AuditOptions(read_anchors(anchors) if anchors else None, topic, dask, from_start)
     registries = TrustedRegistries(options.home)
     trusted = registries.all().get(name.origin)
     keys = trusted.keys if trusted and trusted.name.key == name.key else None
     with _Bars(options) as bars:
         evidence, network = registries.evidence, options.network
-        report = run(audit_log(name, folder, evidence, network, progress=bars.show, options=requested, keys=keys))
+        # Beside the mirrors, which anyone may hand on with their snapshots: without this key these count nowhere else.
+        own_key = options.home / "audit.key"
+        progress = bars.show
+        report = run(audit_log(name, folder, evidence, network, progress=progress, options=requested, keys=keys, own_key=own_key))
     options.output.result(_value(report, requested), *_lines(report, requested))
     if topic is not None and report.newest is None:
         # The log holds, so this is no failed audit.
@@ -108,6 +114,7 @@ def _value(report: AuditReport, requested: AuditOptions) -> dict[str, object]:
         "size": head.size,
         "root": head.root.hex(),
         "time": report.checkpoint.time,
+        "resumed": report.resumed,
         "leaves": dict(report.leaves),
         "witnesses": report.witnesses,
         "decisions": [_decision(decision, requested) for decision in report.decisions],
@@ -139,6 +146,8 @@ def _lines(report: AuditReport, requested: AuditOptions) -> Iterator[RenderableT
         dt.datetime.fromtimestamp(time, dt.UTC).isoformat(sep=" ", timespec="seconds") if time is not None else "never cosigned"
     )
     yield f"[green]✓[/] [bold]{escape(report.origin)}[/] holds: {head.size} leaves, root {short(head.root.hex())} ({when})"
+    if report.resumed:
+        yield f"  {report.resumed} of them were replayed by your earlier audits"
     yield "  " + ", ".join(f"{count} {kind}" for kind, count in sorted(report.leaves.items()))
     compared = "recomputed to the same bytes" if requested.anchors is None else "recomputed with your anchors, and not compared"
     yield f"  {len(report.decisions)} decisions {compared}; {report.witnesses} reports and ballots carry checkpoints that agree"

@@ -35,7 +35,7 @@ class BundleCode(Code, origin=Origin.REGISTRY):
 class ClientAuditCode(Code, origin=Origin.REGISTRY):
     CLUSTER = "audit.cluster", "The Dask cluster of the audit failed.", Unavailable, Origin.CALLER
     DISK = "audit.disk", "The disk failed during the audit.", Unavailable, Origin.CALLER
-    FORK = "audit.fork", "A statement carries a checkpoint of another history of this log.", Untrusted
+    FORK = "audit.fork", "A statement or an earlier audit has a checkpoint of another history of this log.", Untrusted
     GENESIS = "audit.genesis", "The genesis of the log names another key than the trusted one.", Untrusted
     PROCESS = "audit.process", "A process of the audit was killed.", Unavailable, Origin.CALLER
 

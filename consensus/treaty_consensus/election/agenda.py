@@ -56,8 +56,8 @@ def can_have_candidates(evidence: Evidence, counted: CountedReports, parameters:
         topic
         for topic, tally in counted.tallies.items()
         if any(
-            len(pairs) >= parameters.candidate_pairs and document in evidence.published.get(topic, ())
-            for document, pairs in tally.pairs.items()
+            pairs >= parameters.candidate_pairs and document in evidence.published.get(topic, ())
+            for document, pairs in tally.agreed_pairs.items()
         )
     }
 
@@ -77,8 +77,8 @@ def eligible_weights(
     places = directory.places(names)
     participants: defaultdict[str, set[str]] = defaultdict(set)
     for topic, tally in counted.tallies.items():
-        principals = {principal for document in tally.pairs for principal in tally.principals(document)}
-        participants[topic] |= principals & eligible
+        reporters = np.unique(tally.reporters[1]).tolist()
+        participants[topic] |= {tally.principals[place] for place in reporters} & eligible
     horizon = parameters.horizon_epochs if electorate.terms else None
     for topic, ballots in evidence.ballots.items():
         if places[directory.owners(ballots.column("voter"))].max(initial=-1) < 0:

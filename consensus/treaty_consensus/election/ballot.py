@@ -31,21 +31,31 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ..kinds import NONE
 from .arithmetic import ONE, conviction, decay, parts, table
 from .principals import PrincipalDirectory
-from .report import Pair
+from .report import Tally
+from .trust import Graph
 
 Tiers: TypeAlias = tuple[tuple[str, ...], ...]
 # The rank of each choice in a ballot; smaller is better, equal is tied.
 Ranks: TypeAlias = tuple[int, ...]
 Weights: TypeAlias = NDArray[np.uint64]
+
+
+class SavedBallots(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of `Ballots`."""
+
+    rankings: list[Tiers]
+    columns: list[bytes]
 
 
 @dataclass
@@ -60,6 +70,20 @@ class Ballots:
     _ranking: array[int] = field(default_factory=lambda: array("q"))
     _cast: array[int] = field(default_factory=lambda: array("q"))
     _since: array[int] = field(default_factory=lambda: array("q"))
+
+    def saved(self) -> SavedBallots:
+        """Return the contents."""
+        return SavedBallots(self.rankings, [column.tobytes() for column in self._columns()])
+
+    def restore(self, saved: SavedBallots) -> None:
+        """Take over saved contents. The store must be new."""
+        self.rankings, self._numbers = saved.rankings, {tiers: number for number, tiers in enumerate(saved.rankings)}
+        for column, data in zip(self._columns(), saved.columns, strict=True):
+            column.frombytes(data)
+        self._rows = {voter: row for row, voter in enumerate(self._voter)}
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return self._voter, self._ranking, self._cast, self._since
 
     def cast(self, did: str, tiers: Tiers, epoch: int) -> None:
         """Add an admitted ballot, logged in `epoch`. The order within a tier has no meaning."""
@@ -178,42 +202,68 @@ class Count:
 
 
 def implied_ballots(
-    pairs: Mapping[str, Mapping[Pair, int]],
-    known: Mapping[str, AbstractSet[str]] | None,
+    tally: Tally,
+    known: Graph | None,
     before: Mapping[str, Implied],
     epoch: int,
     withdrawn: AbstractSet[str] = frozenset(),
 ) -> dict[str, Implied]:
     """Return the implied ballot of every principal with reports.
 
-    `pairs`: document → the pairs that agreed on it → the epoch of their newest report.
-    `known`: principal → the counterparties that count for it; None where all count.
+    `tally`: the reports that count.
+    `known`: the vouches for the counterparties that count; None where all count.
     `before`: the implied ballots at the end of the previous epoch.
     `withdrawn`: the documents that all their publishers deprecated or took back.
     """
-    newest: dict[Pair, tuple[int, str]] = {}
-    for document, epochs in pairs.items():
-        for pair, when in epochs.items():
-            # A pair has one report that counts in each epoch, so the epochs of its documents differ.
-            newest[pair] = max(newest.get(pair, (when, document)), (when, document))
-    met: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for pair, (when, document) in newest.items():
-        for principal, other in (pair, pair[::-1]):
-            if known is None or other in known.get(principal, ()):
-                met[principal][document].append(when)
-    ballots = {}
-    for principal, named in met.items():
-        # Who still speaks a withdrawn document, and nothing else, keeps it: a publisher alone ends no consensus.
-        documents = {document: epochs for document, epochs in named.items() if document not in withdrawn} or named
-        most = max(map(len, documents.values()))
-        leading = tuple(sorted(document for document, epochs in documents.items() if len(epochs) == most))
+    led = _leading(tally, known, np.array([document in withdrawn for document in tally.documents], dtype=bool))
+    ballots: dict[str, Implied] = {}
+    rows = zip(led.principal.tolist(), led.document.tolist(), led.epoch.tolist(), strict=True)
+    for place, named in groupby(rows, key=itemgetter(0)):
+        principal, newest = tally.principals[place], {tally.documents[document]: when for _, document, when in named}
         earlier = before.get(principal)
         # A tie keeps the earlier choice, so that equal reports do not change a ballot and restart its conviction.
-        kept = tuple(document for document in leading if earlier is not None and document in earlier.favourites)
-        favourites = kept or leading
+        kept = tuple(document for document in newest if earlier is not None and document in earlier.favourites)
+        favourites = kept or tuple(newest)
         since = earlier.since if earlier is not None and earlier.favourites == favourites else epoch
-        ballots[principal] = Implied(favourites, since, max(max(documents[document]) for document in favourites))
+        ballots[principal] = Implied(favourites, since, max(map(newest.__getitem__, favourites)))
     return ballots
+
+
+class _Leading(NamedTuple):
+    """Hold each principal's documents with the most counterparties, sorted. `epoch`: of the newest of these reports."""
+
+    principal: NDArray[np.int64]
+    document: NDArray[np.int64]
+    epoch: NDArray[np.int64]
+
+
+def _leading(tally: Tally, known: Graph | None, is_withdrawn: NDArray[np.bool_]) -> _Leading:
+    pairs, width = tally.agreed, max(len(tally.principals), 1)
+    # Of each pair the newest report. It has one that counts in each epoch, so the epochs of its documents differ.
+    order = np.lexsort((-pairs.document, -pairs.epoch, pairs.second, pairs.first))
+    pair = (pairs.first * width + pairs.second)[order]
+    newest = order[np.flatnonzero(np.diff(pair, prepend=-1))]
+    first, second, document, epoch = (column[newest] for column in (pairs.first, pairs.second, pairs.document, pairs.epoch))
+    principal, other = np.concatenate([first, second]), np.concatenate([second, first])
+    document, epoch = np.tile(document, 2), np.tile(epoch, 2)
+    if known is not None:
+        places = known.places(tally.principals)
+        counts = known.has(places[principal], places[other])
+        principal, document, epoch = principal[counts], document[counts], epoch[counts]
+    # One row for each document of a principal: the number of its counterparties, and their newest epoch.
+    order = np.lexsort((-epoch, document, principal))
+    principal, document, epoch = principal[order], document[order], epoch[order]
+    starts = np.flatnonzero((np.diff(principal, prepend=-1) != 0) | (np.diff(document, prepend=-1) != 0))
+    size = np.diff(starts, append=len(principal))
+    principal, document, epoch = principal[starts], document[starts], epoch[starts]
+    # Who still speaks a withdrawn document, and nothing else, keeps it: a publisher alone ends no consensus.
+    has_other = np.zeros(width, dtype=bool)
+    has_other[principal[~is_withdrawn[document]]] = True
+    size = np.where(is_withdrawn[document] & has_other[principal], 0, size)
+    most = np.zeros(width, dtype=np.int64)
+    np.maximum.at(most, principal, size)
+    leads = size == most[principal]
+    return _Leading(principal[leads], document[leads], epoch[leads])
 
 
 def approvals(votes: Votes) -> list[Approval]:

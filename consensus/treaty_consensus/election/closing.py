@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+import msgspec
+
 from .. import canonical
 from ..codes import DecisionCode
 from ..errors import Refused
@@ -18,10 +20,10 @@ from ..facts import LogFact
 from ..kinds import Blob, Decision, Input, Parameters
 from ..statement import Statement
 from .agenda import can_have_candidates, counted_topics, eligible_weights, stand_in
-from .credit import Credits, EarnedCredit
+from .credit import Credits, EarnedCredit, SavedCredits
 from .decision import Outcome, Question, TopicState, decide
 from .electorate import Electorate, electorate_of
-from .evidence import Evidence
+from .evidence import Evidence, SavedEvidence
 from .principals import SuffixList
 from .report import CountedReports
 from .roll import roll
@@ -94,6 +96,15 @@ class _Counting:
         return decide(question, self.evidence, self.epoch.reports.tally(question.topic), self.epoch.electorate)
 
 
+class SavedElections(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of `Elections` between two epochs."""
+
+    evidence: SavedEvidence
+    parameters: dict[str, Parameters]
+    topics: dict[str, TopicState]
+    credits: SavedCredits
+
+
 class Elections:
     """Run the elections of a log, epoch by epoch. Mutable: `observe` in the order of the leaves."""
 
@@ -111,6 +122,15 @@ class Elections:
         self._parameters: dict[str, Parameters] = {}
         self._topic_states: dict[str, TopicState] = {}
         self._credits = Credits()
+
+    def saved(self) -> SavedElections:
+        """Return the contents."""
+        return SavedElections(self._evidence.saved(), self._parameters, self._topic_states, self._credits.saved())
+
+    def restore(self, saved: SavedElections) -> None:
+        """Take over saved contents. The elections must be new."""
+        self._evidence, self._credits = Evidence.restored(saved.evidence), Credits.restored(saved.credits)
+        self._parameters, self._topic_states = saved.parameters, saved.topics
 
     def observe(self, statement: Statement, index: int, epoch: int) -> None:
         """Add an admitted statement that is not a decision: leaf `index`, logged while `epoch` was open."""
@@ -157,7 +177,7 @@ class Elections:
 
     def _count(self, number: int, parameters: Parameters, anchors: Sequence[str] | None) -> _Epoch:
         electorate = electorate_of(self._evidence, number, parameters, anchors)
-        reports = self._evidence.reports.count(number, parameters.horizon_epochs, electorate.directory, electorate.weights)
+        reports = self._evidence.reports.count(number, parameters.horizon_epochs, electorate.weights)
         return _Epoch(number, parameters, electorate, reports)
 
     def _topics(self, epoch: _Epoch, weights: Mapping[str, int]) -> Sequence[str]:

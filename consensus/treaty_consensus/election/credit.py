@@ -37,7 +37,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from ..kinds import Credit
 from .arithmetic import HALVINGS, ONE, decay, part
@@ -106,6 +109,14 @@ class _Fact:
     elected: frozenset[str] = frozenset()
 
 
+class SavedCredits(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of `Credits`, each list sorted by name."""
+
+    facts: list[tuple[_FactKey, _Fact]]
+    shared: list[tuple[tuple[str, str], int]]
+    earned: list[tuple[str, tuple[EarnedCredit, ...]]]
+
+
 @dataclass(frozen=True)
 class Credits:
     """Hold all credits that still count, and the claims that may still earn. Immutable: `close` returns the next value.
@@ -152,6 +163,17 @@ class Credits:
         counting = {principal: tuple(credits) for principal, credits in earned.items() if credits}
         return Credits(facts, ledger.shared, counting), ledger.earned
 
+    def saved(self) -> SavedCredits:
+        """Return the contents."""
+        name = itemgetter(0)
+        facts = sorted(self._facts.items(), key=name)
+        return SavedCredits(facts, sorted(self._shared.items(), key=name), sorted(self._earned.items(), key=name))
+
+    @classmethod
+    def restored(cls, saved: SavedCredits) -> Credits:
+        """Return credits with saved contents."""
+        return cls(dict(saved.facts), dict(saved.shared), dict(saved.earned))
+
     def credits(self, principal: str) -> Sequence[EarnedCredit]:
         """Return the credits of a principal that still count, the oldest first."""
         return self._earned.get(principal, ())
@@ -189,6 +211,9 @@ class _Ledger:
         paid, firsts = dict(fact.reported), first_disjoint(self._clusters(report.pair) for report in new)
         waiting = []
         for claim in claims:
+            # Nothing is left to pay, and the claim would be dropped below.
+            if claim.pair.first in paid and claim.pair.second in paid:
+                continue
             own = self._clusters(claim.pair)
             # At most six candidates are compared (`first_disjoint`), not every report of the epoch.
             place = next((place for place, theirs in firsts if own.isdisjoint(theirs)), None)

@@ -10,8 +10,8 @@ There are at most `MAX_VOTERS` voters in `voices`, those with the largest `count
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -22,7 +22,7 @@ from ..kinds import Blob, Decision, Input, Parameters, State
 from .ballot import Ballots, Implied, Votes, approvals, approved, count, implied_ballots, votes
 from .electorate import Electorate, digest_of
 from .evidence import Evidence
-from .report import Pair, Tally
+from .report import Tally
 from .rule import (
     DocumentState,
     Poll,
@@ -137,7 +137,7 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     weights = electorate.in_topic(tally)
     # Computed for all principals with reports, also for voters: a ballot that fades later is replaced by the implied one.
     withdrawn = evidence.withdrawn(topic)
-    implied = implied_ballots(tally.pairs, electorate.vouches, question.before.implied, epoch, withdrawn)
+    implied = implied_ballots(tally, electorate.vouches, question.before.implied, epoch, withdrawn)
     # A topic with reports but without ballots is decided by implied ballots alone.
     ballots = evidence.ballots.get(topic) or Ballots(directory)
     cast = votes(ballots, implied, weights, epoch, horizon if parameters.reputation else None)
@@ -146,7 +146,7 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     supports = _supports(evidence.published.get(topic, {}), tally, approved(approving), weights, electorate)
     eligible = in_order(eligible_of(supports, before, cast.total, parameters), supports, approving, parameters.max_candidates)
     contenders = field_of(eligible, supports, incumbent_of(before), parameters)
-    warned = frozenset(d for d in contenders if _is_warned_of(tally.failed.get(d, frozenset()), electorate, parameters))
+    warned = frozenset(d for d in contenders if _is_warned_of(d, tally, electorate, parameters))
     poll = Poll(parameters, count(cast, contenders, electorate.clusters), before, warned)
     after = advance(poll)
     transcript = canonical.dumps(
@@ -181,23 +181,32 @@ def _supports(
     electorate: Electorate,
 ) -> dict[str, Support]:
     """Return document → its evidence from reports and votes, for every document that is known in the topic."""
-    supports = {}
-    for document in sorted(published.keys() | tally.pairs.keys()):
-        principals = tally.principals(document)
-        supports[document] = Support(
-            published.get(document),
-            len(tally.pairs.get(document, ())),
-            len({electorate.clusters[principal] for principal in principals}),
-            sum(weights.get(principal, 0) for principal in principals),
-            approved.get(document, 0),
+    names, (document, member) = tally.principals, tally.reporters
+    cluster = sorted({electorate.clusters[name] for name in names})
+    belongs = np.array([bisect_left(cluster, electorate.clusters[name]) for name in names], dtype=np.int64)
+    together = np.unique(document * max(len(cluster), 1) + belongs[member]) // max(len(cluster), 1)
+    clusters = np.bincount(together, minlength=len(tally.documents)).tolist()
+    weighed = np.array([weights.get(name, 0) for name in names], dtype=np.uint64)
+    sums = np.zeros(len(tally.documents), dtype=np.uint64)
+    np.add.at(sums, document, weighed[member])
+    said = {name: number for number, name in enumerate(tally.documents) if name in tally.agreed_pairs}
+    return {
+        name: Support(
+            published.get(name),
+            tally.agreed_pairs.get(name, 0),
+            clusters[said[name]] if name in said else 0,
+            int(sums[said[name]]) if name in said else 0,
+            approved.get(name, 0),
         )
-    return supports
+        for name in sorted(published.keys() | said.keys())
+    }
 
 
-def _is_warned_of(failed: AbstractSet[Pair], electorate: Electorate, parameters: Parameters) -> bool:
+def _is_warned_of(document: str, tally: Tally, electorate: Electorate, parameters: Parameters) -> bool:
     """Tell whether as many pairs failed with a document in this epoch as a candidate needs."""
-    clusters = {electorate.clusters[principal] for pair in failed for principal in pair}
-    return len(failed) >= parameters.candidate_pairs and len(clusters) >= parameters.candidate_clusters
+    first, second = tally.failures(document)
+    clusters = {electorate.clusters[tally.principals[place]] for place in (*first.tolist(), *second.tolist())}
+    return len(first) >= parameters.candidate_pairs and len(clusters) >= parameters.candidate_clusters
 
 
 def _head(question: Question, electorate: Electorate, weights: Mapping[str, int]) -> Json:
@@ -238,11 +247,15 @@ def _voters(cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> 
     """List the principals whose ballots count most."""
     counts = cast.by_principal()
     # `~` sorts descending; the row number breaks ties by the name of the principal.
-    heaviest = np.lexsort((np.arange(len(counts)), ~counts))[:MAX_VOTERS].tolist()
+    heaviest = np.lexsort((np.arange(len(counts)), ~counts))[:MAX_VOTERS]
     explicit = len(cast.weight) - cast.implied
     entries: list[Json] = []
-    for number in heaviest:
-        rows = np.flatnonzero(cast.principal == number)
+    # One pass over all ballots, not one for each voter.
+    is_listed = np.zeros(len(counts), dtype=bool)
+    is_listed[heaviest] = True
+    listed = np.flatnonzero(is_listed[cast.principal])
+    for number in heaviest.tolist():
+        rows = listed[cast.principal[listed] == number]
         if not len(rows) or not counts[number]:
             continue
         principal, freshest = cast.principals[number], int(rows[np.argmin(cast.age[rows])])

@@ -14,7 +14,6 @@ Specification: `docs/specification/election.md`, sections 1 and 2.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from .evidence import Evidence
 from .principals import PrincipalDirectory
 from .report import Tally
 from .reputation import base_weight, bounded_trust, eligible_counterparties, in_topic
-from .trust import graph, seed
+from .trust import Graph, graph_of, seed
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Electorate:
     `ages`: principal → age in epochs.
     `cap`: the trust that gives full weight.
     `eligible_counterparties`: the principals that count as counterparties in a topic.
-    `vouches`: principal → the principals that it vouches for.
+    `vouches`: those that count.
     """
 
     directory: PrincipalDirectory
@@ -57,7 +56,7 @@ class Electorate:
     ages: Mapping[str, int] = field(default_factory=dict)
     cap: int = 0
     eligible_counterparties: AbstractSet[str] = frozenset()
-    vouches: Mapping[str, AbstractSet[str]] | None = None
+    vouches: Graph | None = None
     terms: Reputation | None = None
 
     @property
@@ -79,16 +78,13 @@ class Electorate:
         """Return principal → weight in a topic with these reports. Principals without weight there are left out."""
         if self.terms is None:
             return self.weights
-        enough, counterparties = self.terms.counterparties, self.eligible_counterparties
-        met: defaultdict[str, set[str]] = defaultdict(set)
-        for pairs in tally.pairs.values():
-            for one, other in pairs:
-                # More counterparties than `enough` change nothing, so the sets stay small.
-                if other in counterparties and len(met[one]) < enough:
-                    met[one].add(other)
-                if one in counterparties and len(met[other]) < enough:
-                    met[other].add(one)
-        weights = {principal: in_topic(self.weights[principal], len(others), enough) for principal, others in sorted(met.items())}
+        enough, names, pairs = self.terms.counterparties, tally.principals, tally.agreed
+        # Each pair once: it may have agreed on several documents.
+        keys = np.unique(pairs.first * len(names) + pairs.second)
+        one, other = keys // max(len(names), 1), keys % max(len(names), 1)
+        counts = np.array([name in self.eligible_counterparties for name in names], dtype=bool)
+        met = np.bincount(one[counts[other]], minlength=len(names)) + np.bincount(other[counts[one]], minlength=len(names))
+        weights = {name: in_topic(self.weights[name], number, enough) for name, number in zip(names, met.tolist(), strict=True)}
         return {principal: weight for principal, weight in weights.items() if weight}
 
 
@@ -102,18 +98,13 @@ def electorate_of(evidence: Evidence, epoch: int, parameters: Parameters, anchor
     # Binds the decision to the identities that it counted, without listing them.
     identities_root = digest_of(sorted(evidence.identities.items()))
     ages = _ages(evidence, epoch)
-    barred = evidence.reports.barred(epoch, horizon, directory)
+    barred = evidence.reports.barred(epoch, horizon)
     terms = parameters.reputation
     if terms is None:
         weights = {principal: ONE for principal in ages if principal not in barred}
         return Electorate(directory, identities_root, weights, {principal: principal for principal in weights})
     chosen = terms.anchors if anchors is None else anchors
-    edges = evidence.vouches.edges(epoch, directory, evidence.reports.acquainted(directory), terms, horizon)
-    known: defaultdict[str, set[str]] = defaultdict(set)
-    for one, other in edges:
-        known[one].add(other)
-    # A principal without a logged identity has no age, so it can neither lend nor receive trust.
-    vouched = graph(ages, {(one, other): strength for (one, other), strength in edges.items() if one in ages and other in ages})
+    vouched = _vouches(evidence, epoch, tuple(ages), terms, horizon)
     trusted, flows, trust_cap = bounded_trust(
         vouched,
         seed(vouched, chosen),
@@ -141,9 +132,19 @@ def electorate_of(evidence: Evidence, epoch: int, parameters: Parameters, anchor
         ages,
         trust_cap,
         frozenset(principal for principal, counted in zip(vouched.principals, counts.tolist(), strict=True) if counted),
-        known,
+        vouched,
         terms,
     )
+
+
+def _vouches(evidence: Evidence, epoch: int, principals: tuple[str, ...], terms: Reputation, horizon: int) -> Graph:
+    """Return the vouches that count between these principals, those with a logged identity.
+
+    A principal without one has no age, so it can neither lend nor receive trust.
+    """
+    counted = evidence.vouches.counted(epoch, evidence.reports.acquainted(), terms, horizon)
+    places = evidence.directory.places(principals)
+    return graph_of(principals, places[counted.voucher], places[counted.vouched], counted.strength)
 
 
 def _ages(evidence: Evidence, epoch: int) -> dict[str, int]:

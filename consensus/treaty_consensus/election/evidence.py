@@ -9,13 +9,29 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ..facts import report_key
 from ..kinds import Ballot, Grant, Identity, Publish, Report, Status, Vouch
 from ..statement import Statement
-from .ballot import Ballots
-from .principals import PrincipalDirectory
-from .report import Reports
-from .vouch import Vouches
+from .ballot import Ballots, SavedBallots
+from .principals import PrincipalDirectory, SavedDirectory
+from .report import Reports, SavedReports
+from .vouch import SavedVouches, Vouches
+
+
+class SavedEvidence(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of `Evidence`."""
+
+    identities: dict[str, str]
+    appeared: dict[str, int]
+    published: dict[str, dict[str, int]]
+    uris: dict[str, dict[str, set[str]]]
+    inactive: set[str]
+    directory: SavedDirectory
+    ballots: dict[str, SavedBallots]
+    reports: SavedReports
+    vouches: SavedVouches
 
 
 @dataclass
@@ -35,9 +51,34 @@ class Evidence:
     uris: defaultdict[str, dict[str, set[str]]] = field(default_factory=lambda: defaultdict(dict))
     inactive: set[str] = field(default_factory=set)
     ballots: dict[str, Ballots] = field(default_factory=dict)
-    reports: Reports = field(default_factory=Reports)
-    vouches: Vouches = field(default_factory=Vouches)
     directory: PrincipalDirectory = field(default_factory=PrincipalDirectory)
+    reports: Reports = field(init=False)
+    vouches: Vouches = field(init=False)
+
+    def __post_init__(self) -> None:
+        # They share its numbers of DIDs.
+        self.reports, self.vouches = Reports(self.directory), Vouches(self.directory)
+
+    def saved(self) -> SavedEvidence:
+        """Return the contents."""
+        ballots = {topic: cast.saved() for topic, cast in self.ballots.items()}
+        own = self.identities, self.appeared, self.published, self.uris, self.inactive, self.directory.saved()
+        return SavedEvidence(*own, ballots, self.reports.saved(), self.vouches.saved())
+
+    @classmethod
+    def restored(cls, saved: SavedEvidence) -> Evidence:
+        """Return evidence with saved contents."""
+        made = cls(saved.identities, saved.appeared, inactive=saved.inactive)
+        made.published.update(saved.published)
+        made.uris.update(saved.uris)
+        # First: the others have its numbers.
+        made.directory.restore(saved.directory)
+        for topic, cast in saved.ballots.items():
+            made.ballots[topic] = Ballots(made.directory)
+            made.ballots[topic].restore(cast)
+        made.reports.restore(saved.reports)
+        made.vouches.restore(saved.vouches)
+        return made
 
     def observe(self, statement: Statement, index: int, epoch: int) -> None:
         """Add an admitted statement: leaf `index`, logged while `epoch` was open."""

@@ -19,6 +19,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from publicsuffixlist import PublicSuffixList
@@ -28,6 +29,7 @@ from ..did import is_host, parse_did
 from ..errors import Malformed
 
 _NO_PRINCIPAL: Final = -1
+_NOT_LOOKED_UP: Final = -2
 
 
 class _Grant(NamedTuple):
@@ -36,6 +38,18 @@ class _Grant(NamedTuple):
     owner: str
     owner_tenure: int
     tenure: int
+
+
+class SavedDirectory(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of a `PrincipalDirectory` but its suffix list. All lists are in the order of the log.
+
+    `grants`: each DID with its grants, by namespace.
+    """
+
+    dids: list[str]
+    tenures: dict[str, int]
+    grants: list[tuple[str, list[tuple[str, _Grant]]]]
+    grantees: list[tuple[str, list[str]]]
 
 
 class SuffixList:
@@ -70,8 +84,8 @@ class SuffixList:
 class PrincipalDirectory:
     """Map DIDs to principals. Mutable: pass in every grant, every identity and each change of the suffix list.
 
-    DIDs and principals have numbers, in the order of their first lookup, so that numpy can look up millions of them at once.
-    A number never changes. Answers are cached.
+    DIDs and principals have numbers, so that numpy can look up millions of them at once. A number never changes. The principal
+    of a DID is looked up when it is first asked for, and again after a change.
     """
 
     def __init__(self) -> None:
@@ -79,11 +93,27 @@ class PrincipalDirectory:
         self._suffix_digest: str | None = None
         self._grants: dict[str, dict[str, _Grant]] = {}  # DID → namespace → the newest grant, in the order of the log
         self._grantees: dict[str, dict[str, None]] = {}  # DID → those to which it ever granted, in the order of the log
+        self._registrable: dict[str, bool] = {}  # granted namespaces, by the present list
         self._tenures: dict[str, int] = {}  # only those above the first
         self._dids: dict[str, int] = {}
+        self._texts: list[str] = []
         self._names: list[str] = []
         self._principals: dict[str, int] = {}
-        self._owner = array("q")  # DID number → number of its principal, or −1
+        self._owner = array("q")  # DID number → number of its principal, −1, or −2 until it is looked up
+        self._waiting: list[int] = []  # numbers of the DIDs with −2, and perhaps of others
+
+    def saved(self) -> SavedDirectory:
+        """Return the contents. The suffix list is not among them: it is read again."""
+        grants = [(did, [*made.items()]) for did, made in self._grants.items()]
+        return SavedDirectory(self._texts, self._tenures, grants, [(did, [*to]) for did, to in self._grantees.items()])
+
+    def restore(self, saved: SavedDirectory) -> None:
+        """Take over saved contents. The directory must be new."""
+        for did in saved.dids:
+            self.number(did)
+        self._tenures = saved.tenures
+        self._grants = {did: dict(made) for did, made in saved.grants}
+        self._grantees = {did: dict.fromkeys(to) for did, to in saved.grantees}
 
     def grant(self, namespace: str, did: str, owner: str, *, withdrawn: bool = False) -> None:
         """Record that `owner` lets `did` act for `namespace`, its own, or takes that back."""
@@ -97,6 +127,8 @@ class PrincipalDirectory:
 
     def identify(self, did: str, tenure: int) -> None:
         """Record an identity of `did`. A new tenure ends the grants by it and to it."""
+        # Here, so that numbers follow from the leaves alone, and not from when an epoch was closed.
+        self.number(did)
         if tenure != self._tenure(did):
             self._tenures[did] = tenure
             self._look_up_again((did, *self._grantees.get(did, ())))
@@ -105,34 +137,42 @@ class PrincipalDirectory:
         """Set the suffix list, named by its digest. With None, every DID with a domain is a principal."""
         if digest != self._suffix_digest:
             self._suffix_digest, self._suffixes = digest, suffixes
+            self._registrable.clear()
             # Another list changes the principal of every known DID, so all of them are looked up again.
-            self._owner = array("q", map(self._find, self._dids))
+            self._look_up_again(self._texts)
 
     @property
     def suffix_digest(self) -> str | None:
         """Return the digest of the current suffix list, or None."""
         return self._suffix_digest
 
+    @property
+    def size(self) -> int:
+        """Return the number of principals that were found so far. Their numbers are smaller."""
+        return len(self._names)
+
     def number(self, did: str) -> int:
         """Return the number of a DID."""
-        number = self._dids.get(did)
-        if number is None:
-            number = self._dids[did] = len(self._dids)
-            self._owner.append(self._find(did))
+        number = self._dids.setdefault(did, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(did)
+            self._owner.append(_NOT_LOOKED_UP)
+            self._waiting.append(number)
         return number
 
     def principal_of(self, did: str) -> str | None:
         """Return the principal that `did` acts for, or None."""
-        number = self._dids.get(did)
-        owner = self._owner[self.number(did) if number is None else number]
+        owner = self._look_up(self.number(did))
         return self._names[owner] if owner >= 0 else None
 
     def owners(self, dids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the principals of these DIDs, given by number; −1 for a DID without a principal."""
+        self._look_all_up()
         return np.frombuffer(self._owner, dtype=np.int64)[dids] if len(dids) else dids
 
     def places(self, principals: Sequence[str]) -> NDArray[np.int64]:
         """Return for each principal number its place in `principals`, or −1. The last element stands for −1, "no principal"."""
+        self._look_all_up()
         place = np.full(len(self._names) + 1, -1, dtype=np.int64)
         for number, name in enumerate(principals):
             owner = self._principals.get(name)
@@ -146,8 +186,21 @@ class PrincipalDirectory:
     def _look_up_again(self, dids: Iterable[str]) -> None:
         for did in dids:
             number = self._dids.get(did)
-            if number is not None:
-                self._owner[number] = self._find(did)
+            if number is not None and self._owner[number] != _NOT_LOOKED_UP:
+                self._owner[number] = _NOT_LOOKED_UP
+                self._waiting.append(number)
+
+    def _look_all_up(self) -> None:
+        # Late: most DIDs are logged before the list is known by which they are read.
+        for number in self._waiting:
+            self._look_up(number)
+        self._waiting.clear()
+
+    def _look_up(self, number: int) -> int:
+        owner = self._owner[number]
+        if owner == _NOT_LOOKED_UP:
+            owner = self._owner[number] = self._find(self._texts[number])
+        return owner
 
     def _find(self, text: str) -> int:
         principal = self._principal(text)
@@ -160,17 +213,30 @@ class PrincipalDirectory:
         return number
 
     def _principal(self, text: str) -> str | None:
-        did, suffixes = parse_did(text), self._suffixes
+        suffixes = self._suffixes
         if suffixes is None:
-            return did.principal(lambda _host: did.text)
-        if did.port is None and not did.path and did.host is not None and did.principal(suffixes.registrable) == did.host:
+            return parse_did(text).principal(lambda _host: text)
+        # Most DIDs have a path, and only one without a path or a port can be a root DID: the others need not be parsed.
+        did = parse_did(text) if text.count(":") == 2 else None
+        if did and did.port is None and did.host is not None and did.principal(suffixes.registrable) == did.host:
             return did.host
+        grants = self._grants.get(text)
+        if not grants:
+            return None
+        tenure, tenures = self._tenure(text), self._tenures
         # A DID with several grants acts for one principal only: the first grant in the log that is in force.
-        for namespace, grant in self._grants.get(text, {}).items():
-            lasts = (self._tenure(grant.owner), self._tenure(text)) == (grant.owner_tenure, grant.tenure)
-            if lasts and suffixes.is_registrable(namespace):
+        for namespace, grant in grants.items():
+            lasts = tenure == grant.tenure and tenures.get(grant.owner, 1) == grant.owner_tenure
+            if lasts and self._is_registrable(namespace, suffixes):
                 return namespace
         return None
+
+    def _is_registrable(self, namespace: str, suffixes: SuffixList) -> bool:
+        # Kept: a domain grants to many DIDs, and a list is slow to read.
+        known = self._registrable.get(namespace)
+        if known is None:
+            known = self._registrable[namespace] = suffixes.is_registrable(namespace)
+        return known
 
 
 def _no_list() -> Malformed:

@@ -12,20 +12,29 @@ second report.
 Two principals are *acquainted* in each epoch with an agreed report of theirs that is not void, in any topic and with any
 weight.
 
-Specification: `docs/specification/election.md`, section 1.
+Specification: `docs/specification/election.md`, section 1. Reports are stored in columns as they are logged, and counted
+together at the end of an epoch. All comparisons are of integers, so every platform selects the same reports.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ..did import Did
 from ..kinds import Report
 from .principals import PrincipalDirectory
+
+Column: TypeAlias = NDArray[np.int64]
+_EMPTY: Column = np.zeros(0, dtype=np.int64)
+_AGREED, _VOID = 1, 2
 
 
 class Pair(NamedTuple):
@@ -40,24 +49,76 @@ class Pair(NamedTuple):
         return cls(one, other) if one < other else cls(other, one)
 
 
-@dataclass(frozen=True)
+class PairColumns(NamedTuple):
+    """Hold pairs that reported documents, one row a document and pair, in no order.
+
+    `document`: a place in `Tally.documents`. `first`, `second`: places in `Tally.principals`, the first one smaller.
+    `epoch`: of the pair's newest report.
+    """
+
+    document: Column = _EMPTY
+    first: Column = _EMPTY
+    second: Column = _EMPTY
+    epoch: Column = _EMPTY
+
+    def of(self, document: int) -> tuple[Column, Column]:
+        """Return both principals of each pair that reported a document."""
+        rows = self.document == document
+        return self.first[rows], self.second[rows]
+
+
+_NO_PAIRS = PairColumns()
+
+
+@dataclass(frozen=True, eq=False)
 class Tally:
     """Hold the reports that count in a topic.
 
-    `pairs`: document → pair that agreed on it → the epoch of the pair's newest report.
-    `failed`: document → the pairs that failed with it in the current epoch.
+    `principals`, `documents`: the names in them, sorted; the columns point there.
+    `agreed`: the pairs that agreed on a document.
+    `failed`: the pairs that failed with a document in the current epoch.
     """
 
-    pairs: Mapping[str, Mapping[Pair, int]]
-    failed: Mapping[str, AbstractSet[Pair]] = field(default_factory=dict)
+    principals: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
+    agreed: PairColumns = _NO_PAIRS
+    failed: PairColumns = _NO_PAIRS
 
-    def principals(self, document: str) -> set[str]:
-        """Return the principals that reported a document."""
-        return {principal for pair in self.pairs.get(document, ()) for principal in pair}
+    @classmethod
+    def of(cls, pairs: Mapping[str, Mapping[Pair, int]]) -> Tally:
+        """Build a tally without failures from document → pair that agreed on it → the epoch of the pair's newest report."""
+        principals = sorted({name for epochs in pairs.values() for pair in epochs for name in pair})
+        place, documents = {name: number for number, name in enumerate(principals)}, sorted(pairs)
+        rows = [
+            (number, place[pair.first], place[pair.second], epoch)
+            for number, document in enumerate(documents)
+            for pair, epoch in pairs[document].items()
+        ]
+        table = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+        return cls(tuple(principals), tuple(documents), PairColumns(*table.T))
+
+    @cached_property
+    def agreed_pairs(self) -> dict[str, int]:
+        """Return document → the number of pairs that agreed on it, where there are any."""
+        counts = np.bincount(self.agreed.document, minlength=len(self.documents)).tolist()
+        return {document: count for document, count in zip(self.documents, counts, strict=True) if count}
+
+    @cached_property
+    def reporters(self) -> tuple[Column, Column]:
+        """Return each document that was agreed on with each of its principals, as two columns, sorted."""
+        agreed, width = self.agreed, max(len(self.principals), 1)
+        keys = np.unique(np.concatenate([agreed.document * width + agreed.first, agreed.document * width + agreed.second]))
+        return keys // width, keys % width
+
+    def failures(self, document: str) -> tuple[Column, Column]:
+        """Return both principals of each pair that failed with a document, as places."""
+        if not len(self.failed.document) or document not in self.documents:
+            return _EMPTY, _EMPTY
+        return self.failed.of(self.documents.index(document))
 
     def has_news(self, epoch: int) -> bool:
         """Tell whether a report of the current `epoch` counts."""
-        return bool(self.failed) or any(epoch in epochs.values() for epochs in self.pairs.values())
+        return bool(len(self.failed.document)) or bool((self.agreed.epoch == epoch).any())
 
 
 class AgreedReport(NamedTuple):
@@ -82,111 +143,219 @@ class CountedReports:
 
     def tally(self, topic: str) -> Tally:
         """Return the tally of one topic; empty where nothing counts."""
-        return self.tallies.get(topic, Tally({}))
+        return self.tallies.get(topic, Tally())
 
 
-class _Entry(NamedTuple):
-    leaf: int
-    key: str
-    first: str
-    second: str
-    document: str
-    agreed: bool
+@dataclass(frozen=True)
+class Acquaintance:
+    """Hold the pairs that are acquainted, by the numbers of their principals in the directory.
+
+    `key`: smaller number · `width` + larger number, sorted. `epochs`: the number of epochs of each.
+    """
+
+    width: int
+    key: Column
+    epochs: Column
+
+    def between(self, one: Column, other: Column) -> Column:
+        """Return in how many epochs the two principals of each row agreed."""
+        if not len(self.key):
+            return np.zeros(len(one), dtype=np.int64)
+        wanted = np.minimum(one, other) * self.width + np.maximum(one, other)
+        found = np.minimum(np.searchsorted(self.key, wanted), len(self.key) - 1)
+        return np.where(self.key[found] == wanted, self.epochs[found], 0)
+
+
+class _Rows(NamedTuple):
+    """Hold some reports between two principals, in the order of the log. `pair`: one number for both principals."""
+
+    row: Column
+    pair: Column
+
+    def where(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> _Rows:
+        return _Rows(self.row[chosen], self.pair[chosen])
+
+
+class SavedReports(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the contents of `Reports`: its names in their order, and its columns as bytes."""
+
+    keys: list[str]
+    barred: dict[str, int]
+    topics: list[str]
+    documents: list[str]
+    columns: list[bytes]
+    state: bytes
 
 
 @dataclass
 class Reports:
-    """Store all reports of a log. Mutable: `add` in the order of the leaves."""
+    """Store all reports of a log, in columns. Mutable: `add` in the order of the leaves."""
 
-    _entries: defaultdict[str, defaultdict[int, list[_Entry]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
-    _seen: set[str] = field(default_factory=set)
-    _void: set[str] = field(default_factory=set)
+    directory: PrincipalDirectory
+    _rows: dict[str, int] = field(default_factory=dict)
     _barred_since: dict[str, int] = field(default_factory=dict)
-    _together: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    _stale: set[tuple[str, str]] = field(default_factory=set)
+    _topics: dict[str, int] = field(default_factory=dict)
+    _documents: dict[str, int] = field(default_factory=dict)
+    _leaf: array[int] = field(default_factory=lambda: array("q"))
+    _first: array[int] = field(default_factory=lambda: array("q"))
+    _second: array[int] = field(default_factory=lambda: array("q"))
+    _topic: array[int] = field(default_factory=lambda: array("q"))
+    _document: array[int] = field(default_factory=lambda: array("q"))
+    _epoch: array[int] = field(default_factory=lambda: array("q"))
+    _state: bytearray = field(default_factory=bytearray)
 
     def add(self, key: str, report: Report, authors: tuple[Did, ...], index: int, epoch: int) -> None:
         """Add an admitted report: leaf `index`, logged in `epoch`, under `key`."""
-        first, second = sorted(did.text for did in authors)
-        # The first report stays in its list: `_void` hides it from every count.
-        if key in self._seen:
-            self._void.add(key)
-            self._barred_since.update({first: epoch, second: epoch})
-            # Its bits may include the report that is void now. They are rebuilt once an epoch, not for every equivocation.
-            self._stale.add((first, second))
+        one, other = (did.text for did in authors)
+        known = self._rows.setdefault(key, len(self._state))
+        # The first report stays in its row: the mark hides it from every count.
+        if known != len(self._state):
+            self._state[known] |= _VOID
+            self._barred_since.update({one: epoch, other: epoch})
             return
-        self._seen.add(key)
-        agreed = report.outcome == "agreed"
-        self._entries[report.topic][epoch].append(_Entry(index, key, first, second, report.document, agreed))
-        # Failures build no acquaintance: anyone can fail with anyone.
-        if agreed:
-            # One bit an epoch: several reports in an epoch count once, and a principal's DIDs merge by a bitwise or.
-            self._together[first, second] |= 1 << epoch
+        self._leaf.append(index)
+        self._first.append(self.directory.number(one))
+        self._second.append(self.directory.number(other))
+        self._topic.append(self._topics.setdefault(report.topic, len(self._topics)))
+        self._document.append(self._documents.setdefault(report.document, len(self._documents)))
+        self._epoch.append(epoch)
+        self._state.append(_AGREED if report.outcome == "agreed" else 0)
 
-    def barred(self, epoch: int, horizon: int, directory: PrincipalDirectory) -> set[str]:
+    def saved(self) -> SavedReports:
+        """Return the contents."""
+        columns = [column.tobytes() for column in self._columns()]
+        return SavedReports([*self._rows], self._barred_since, [*self._topics], [*self._documents], columns, bytes(self._state))
+
+    def restore(self, saved: SavedReports) -> None:
+        """Take over saved contents. The store must be new."""
+        self._rows, self._topics, self._documents = (
+            {name: number for number, name in enumerate(names)} for names in (saved.keys, saved.topics, saved.documents)
+        )
+        self._barred_since, self._state = saved.barred, bytearray(saved.state)
+        for column, data in zip(self._columns(), saved.columns, strict=True):
+            column.frombytes(data)
+
+    def barred(self, epoch: int, horizon: int) -> set[str]:
         """Return the principals that weigh nothing in `epoch` because they equivocated."""
         dids = [did for did, since in self._barred_since.items() if since <= epoch < since + horizon]
-        return {principal for did in dids if (principal := directory.principal_of(did))}
+        return {principal for did in dids if (principal := self.directory.principal_of(did))}
 
-    def acquainted(self, directory: PrincipalDirectory) -> dict[Pair, int]:
-        """Return pair → the number of epochs in which the two principals agreed."""
-        self._forget_void()
-        epochs: defaultdict[Pair, int] = defaultdict(int)
-        for (first, second), bits in self._together.items():
-            one, other = directory.principal_of(first), directory.principal_of(second)
-            if one and other and one != other:
-                epochs[Pair.of(one, other)] |= bits
-        return {pair: bits.bit_count() for pair, bits in epochs.items()}
+    def acquainted(self) -> Acquaintance:
+        """Return the number of epochs in which each two principals agreed."""
+        # Failures build no acquaintance: anyone can fail with anyone.
+        owners = self.directory.owners
+        rows = np.flatnonzero(self._states() == _AGREED)
+        one, other = owners(self._column("first")[rows]), owners(self._column("second")[rows])
+        width = self.directory.size
+        counts = (one >= 0) & (other >= 0) & (one != other)
+        pair = (np.minimum(one, other) * width + np.maximum(one, other))[counts]
+        epoch = self._column("epoch")[rows[counts]]
+        # Several reports in an epoch count once.
+        order = np.lexsort((epoch, pair))
+        pair, epoch = pair[order], epoch[order]
+        distinct = _starts(pair, epoch)
+        key, epochs = np.unique(pair[distinct], return_counts=True)
+        return Acquaintance(width, key, epochs)
 
-    def count(self, epoch: int, horizon: int, directory: PrincipalDirectory, weights: Mapping[str, int]) -> CountedReports:
+    def count(self, epoch: int, horizon: int, weights: Mapping[str, int]) -> CountedReports:
         """Return the reports that count at the end of `epoch`, in all topics.
 
         `weights`: principal → weight; a report counts only between principals with weight.
         """
-        tallies, agreed = {}, []
-        for topic, epochs in self._entries.items():
-            pairs: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
-            failed: defaultdict[str, set[Pair]] = defaultdict(set)
-            # In ascending order, so the newest epoch of a pair overwrites the earlier ones.
-            for past in sorted(past for past in epochs if epoch - horizon < past <= epoch):
-                for entry, pair in self._counting(epochs[past], directory, weights, agreed=True):
-                    pairs[entry.document][pair] = past
-                    if past == epoch:
-                        agreed.append(AgreedReport(entry.leaf, pair, topic, entry.document))
-            for entry, pair in self._counting(epochs.get(epoch, ()), directory, weights, agreed=False):
-                failed[entry.document].add(pair)
-            if pairs or failed:
-                tallies[topic] = Tally(dict(pairs), dict(failed))
-        return CountedReports(tallies, sorted(agreed))
+        names = sorted(name for name, weight in weights.items() if weight)
+        logged, states = self._column("epoch"), self._states()
+        recent = (epoch - horizon < logged) & (logged <= epoch) & (states & _VOID == 0)
+        rows = self._between(np.flatnonzero(recent), names)
+        is_agreed = states[rows.row] == _AGREED
+        agreed = self._first_of_each(rows.where(is_agreed))
+        failed = self._first_of_each(rows.where(~is_agreed & (logged[rows.row] == epoch)))
+        newest = agreed.where(logged[agreed.row] == epoch)
+        newest = newest.where(np.argsort(self._column("leaf")[newest.row], kind="stable"))
+        return CountedReports(dict(self._tallies(agreed, failed, names)), [*self._agreed(newest, names)])
 
-    def _forget_void(self) -> None:
-        """Rebuild the epochs of the DIDs that equivocated, without the void reports."""
-        if not self._stale:
-            return
-        self._together.update(dict.fromkeys(self._stale, 0))
-        for epochs in self._entries.values():
-            for epoch, entries in epochs.items():
-                for entry in entries:
-                    if entry.agreed and entry.key not in self._void and (entry.first, entry.second) in self._stale:
-                        self._together[entry.first, entry.second] |= 1 << epoch
-        self._stale.clear()
+    def _between(self, rows: Column, names: Sequence[str]) -> _Rows:
+        """Return those reports that are between two different principals of `names`."""
+        places = self.directory.places(names)
+        one = places[self.directory.owners(self._column("first")[rows])]
+        other = places[self.directory.owners(self._column("second")[rows])]
+        # Reports within one principal, or with one without weight, cost nothing to produce.
+        counts = (one >= 0) & (other >= 0) & (one != other)
+        pair = np.minimum(one, other) * len(names) + np.maximum(one, other)
+        return _Rows(rows[counts], pair[counts])
 
-    def _counting(
-        self, entries: Iterable[_Entry], directory: PrincipalDirectory, weights: Mapping[str, int], *, agreed: bool
-    ) -> Iterator[tuple[_Entry, Pair]]:
-        """Yield the first report of each pair with the given outcome."""
-        counted: set[Pair] = set()
-        for entry in entries:
-            # Void reports are skipped before the rule of one report a pair: they must not displace a valid one.
-            if entry.agreed != agreed or entry.key in self._void:
-                continue
-            one, other = directory.principal_of(entry.first), directory.principal_of(entry.second)
-            # Reports within one principal, or with one without weight, cost nothing to produce.
-            if one is None or other is None or one == other or not (weights.get(one) and weights.get(other)):
-                continue
-            pair = Pair.of(one, other)
-            if pair not in counted:
-                counted.add(pair)
-                yield entry, pair
+    def _first_of_each(self, rows: _Rows) -> _Rows:
+        """Return the first report in the log of each pair, topic and epoch."""
+        topic, epoch = self._column("topic")[rows.row], self._column("epoch")[rows.row]
+        # `lexsort` is stable, so equal rows keep the order of the log.
+        order = np.lexsort((rows.pair, epoch, topic))
+        return rows.where(order[_starts(topic[order], epoch[order], rows.pair[order])])
+
+    def _tallies(self, agreed: _Rows, failed: _Rows, names: Sequence[str]) -> Iterator[tuple[str, Tally]]:
+        topics, documents = [*self._topics], [*self._documents]
+        both = self._by_topic(self._newest(agreed)), self._by_topic(self._newest(failed))
+        for topic in sorted(both[0].keys() | both[1].keys()):
+            yield topics[topic], _tally([part.get(topic) for part in both], names, documents)
+
+    def _newest(self, rows: _Rows) -> tuple[Column, PairColumns]:
+        """Return topics, and the newest report of each pair on each document there. Principals are the places in a pair."""
+        topic, document, epoch = (self._column(name)[rows.row] for name in ("topic", "document", "epoch"))
+        # The newest epoch of a pair and document comes first.
+        order = np.lexsort((-epoch, rows.pair, document, topic))
+        kept = order[_starts(topic[order], document[order], rows.pair[order])]
+        return topic[kept], PairColumns(document[kept], rows.pair[kept], rows.pair[kept], epoch[kept])
+
+    def _by_topic(self, rows: tuple[Column, PairColumns]) -> dict[int, PairColumns]:
+        topic, columns = rows
+        starts = np.flatnonzero(_starts(topic)).tolist()
+        ends = [*starts[1:], len(topic)]
+        return {
+            number: PairColumns(*(column[start:end] for column in columns))
+            for number, start, end in zip(topic[starts].tolist(), starts, ends, strict=False)
+        }
+
+    def _agreed(self, rows: _Rows, names: Sequence[str]) -> Iterator[AgreedReport]:
+        topics, documents, width = [*self._topics], [*self._documents], max(len(names), 1)
+        columns = (self._column(name)[rows.row].tolist() for name in ("leaf", "topic", "document"))
+        for leaf, topic, document, first, second in zip(
+            *columns, (rows.pair // width).tolist(), (rows.pair % width).tolist(), strict=True
+        ):
+            yield AgreedReport(leaf, Pair(names[first], names[second]), topics[topic], documents[document])
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return self._leaf, self._first, self._second, self._topic, self._document, self._epoch
+
+    def _column(self, name: str) -> Column:
+        return np.array(getattr(self, f"_{name}"), dtype=np.int64)
+
+    def _states(self) -> NDArray[np.uint8]:
+        return np.array(self._state, dtype=np.uint8)
+
+
+def _tally(parts: Sequence[PairColumns | None], names: Sequence[str], documents: Sequence[str]) -> Tally:
+    """Return the tally of one topic, whose principals and documents get places of their own.
+
+    So the work on a topic grows with its reports, not with the electorate.
+    """
+    agreed, failed = (part or _NO_PAIRS for part in parts)
+    width = max(len(names), 1)
+    pairs = np.concatenate([agreed.first, failed.first])
+    members, ends = np.unique(np.concatenate([pairs // width, pairs % width]), return_inverse=True)
+    used, alike = np.unique(np.concatenate([agreed.document, failed.document]), return_inverse=True)
+    said = [documents[number] for number in used.tolist()]
+    place = np.empty(len(said), dtype=np.int64)
+    place[np.array(sorted(range(len(said)), key=said.__getitem__), dtype=np.int64)] = np.arange(len(said))
+    one, other, split = ends[: len(pairs)], ends[len(pairs) :], len(agreed.first)
+    return Tally(
+        tuple(names[number] for number in members.tolist()),
+        tuple(sorted(said)),
+        PairColumns(place[alike[:split]], one[:split], other[:split], agreed.epoch),
+        PairColumns(place[alike[split:]], one[split:], other[split:], failed.epoch),
+    )
+
+
+def _starts(*columns: Column) -> NDArray[np.bool_]:
+    """Tell of each row of sorted columns whether it differs from the row before."""
+    differs = np.ones(len(columns[0]), dtype=bool)
+    if len(differs):
+        differs[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return differs

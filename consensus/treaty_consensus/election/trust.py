@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -63,6 +64,40 @@ class Graph:
     source: NDArray[np.int64]
     target: NDArray[np.int64]
     strength: Amounts
+
+    @cached_property
+    def place(self) -> Mapping[str, int]:
+        """Return principal → its number."""
+        return {name: number for number, name in enumerate(self.principals)}
+
+    def places(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return the numbers of principals; −1 for one that is not in the graph."""
+        return np.array([self.place.get(name, -1) for name in names], dtype=np.int64)
+
+    def has(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Tell for each two numbers whether an edge leads from the first to the second."""
+        if not len(self._keys):
+            return np.zeros(len(source), dtype=bool)
+        wanted = source * len(self.principals) + target
+        found = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        holds: NDArray[np.bool_] = (source >= 0) & (target >= 0) & (self._keys[found] == wanted)
+        return holds
+
+    @cached_property
+    def _keys(self) -> NDArray[np.int64]:
+        # Sorted, as the edges are.
+        return self.source * len(self.principals) + self.target
+
+
+def graph_of(principals: tuple[str, ...], source: NDArray[np.int64], target: NDArray[np.int64], strength: Amounts) -> Graph:
+    """Build a graph of distinct edges, in any order, between these `principals`, which are sorted. −1 stands for a principal that
+    is not among them; its edges are left out.
+    """
+    inside = (source >= 0) & (target >= 0)
+    source, target, strength = source[inside], target[inside], strength[inside]
+    # `provenance` breaks ties by the order of the edges.
+    order = np.lexsort((target, source))
+    return Graph(principals, source[order], target[order], strength[order])
 
 
 def graph(principals: Iterable[str], vouches: Mapping[tuple[str, str], int]) -> Graph:

@@ -3,6 +3,8 @@
     DATA/mirror.json      {"base_url": URL, "upstream": BASE_URL#VKEY}: the registry that is mirrored, and the URL that pages name
     DATA/log/             the verified copy of the log, as static files (`treaty_client.audit.mirror`)
     DATA/checkpoint       the signed note that is served, as it was received
+    DATA/replay           the state of the replay of its first leaves (`treaty_client.audit.snapshot`)
+    DATA/replay.key       the key by which that file counts here alone
     DATA/trusted-root     the trusted root that the genesis pins
     DATA/evidence/        proofs that the log signed two histories. While there is one, the mirror follows no further
     DATA/blobs/, DATA/postgres/    as in the data directory of a registry
@@ -20,6 +22,7 @@ import msgspec
 
 from treaty_client import durable
 from treaty_client.audit.mirror import Mirror
+from treaty_client.audit.snapshot import Snapshots
 from treaty_client.registries.trust import RegistryName, parse_registry_name
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, TreatyError
@@ -44,6 +47,7 @@ class MirrorDirectory:
     def __init__(self, data: Path) -> None:
         self._data = data
         self.log = data / "log"
+        self.snapshots = Snapshots(data, data / "replay.key")
         self.evidence = data / "evidence"
 
     @contextmanager

@@ -7,8 +7,9 @@ A step asks for the newest checkpoint and does the following, in this order:
 3. Copy the blobs that they name, then commit leaves, facts and derived rows together, a bundle of leaves at a time.
 4. Store the note, and show it to readers.
 
-A crash between two of them is repaired by the next start, which replays the log from leaf 0 of its copy; readers are served
-meanwhile. Nothing is shown before it passed all checks.
+A crash between two of them is repaired by the next start, which replays the log from the state that was saved last
+(`treaty_client.audit.snapshot`) or else from leaf 0 of its copy; readers are served meanwhile. Nothing is shown before it passed
+all checks.
 
 Errors of the network, the disk or the database are tried again, after 1, 2, 4, … 30 seconds. A log that broke a rule, or signed
 two histories, is not followed any further: this needs a decision of people. Readers keep what was verified.
@@ -25,6 +26,7 @@ import structlog
 from treaty_client.audit.parallel_verification import ParallelVerifier
 from treaty_client.audit.replay import WORTH_PROCESSES, AuditedReplay, Taken, replayed
 from treaty_client.audit.replay_store import ReplayStore
+from treaty_client.audit.snapshot import Snapshot, Snapshots
 from treaty_client.codes import ClientAuditCode, MirrorCode
 from treaty_client.registries.api import RegistryClient
 from treaty_consensus import statement
@@ -71,9 +73,11 @@ class Follower:
         blobs: BlobStore,
         checker: ContentChecker,
         scratch: ReplayStore,
+        snapshots: Snapshots,
+        resumed: Snapshot | None = None,
     ) -> None:
         """`keys`: the trusted ones, with the rotations that this mirror has verified. `checker`: reads foreign blobs in processes
-        with limits. `scratch`: an empty store."""
+        with limits. `scratch`: an empty store, or the one of `resumed`, whose leaves are all in the tables."""
         self._client = client
         self._directory = directory
         self._tables = tables
@@ -82,8 +86,14 @@ class Follower:
         self._copier = BlobCopier(client, blobs)
         self._mirror = directory.copy(keys)
         self._facts = RecordedFacts(scratch.facts)
-        replay = Replay(self._copier.reader(), facts=self._facts, digests=scratch.digests)
-        self._run = AuditedReplay(keys, self._mirror, replay, directory.evidence, taken=self._take)
+        self.resumed = resumed.size if resumed else 0
+        """The number of leaves that this start did not replay again."""
+        self._scratch, self._snapshots, self._saved = scratch, snapshots, self.resumed
+        replay = Replay(
+            self._copier.reader(), facts=self._facts, digests=scratch.digests, resumed=resumed.replay if resumed else None
+        )
+        notes = resumed.notes if resumed else None
+        self._run = AuditedReplay(keys, self._mirror, replay, directory.evidence, resumed=notes, taken=self._take)
         self._taken: deque[tuple[int, bytes, Taken]] = deque()
         """Leaves that were replayed and are not committed yet."""
         self.room = FreeSpace(directory.log.parent, "mirror", _ROOM)
@@ -151,6 +161,15 @@ class Follower:
                     await self._commit()
         await self._commit()
         self._run.decisions.clear()  # they would grow with the log
+        await self._save(signed)
+
+    async def _save(self, signed: SignedCheckpoint) -> None:
+        """Save the replay for the next start, now that all of its leaves are stored."""
+        replay, checkpoint = self._run.replay, signed.checkpoint
+        if (replay.size, replay.root()) != (checkpoint.size, checkpoint.root):
+            return
+        if await asyncio.to_thread(self._snapshots.save, self._run, signed.note, self._scratch, before=self._saved):
+            self._saved = replay.size
 
     async def _copied(self, note: bytes) -> SignedCheckpoint:
         """Copy the entries of a checkpoint; return the checkpoint of the copy, which may be a larger one."""

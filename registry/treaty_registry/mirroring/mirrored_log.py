@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from treaty_client.audit.replay_store import ReplayStore
+from treaty_client.audit.snapshot import Snapshot, Snapshots
 from treaty_client.base_url import parse_base_url
 from treaty_client.network.hosts import Address, Network
 from treaty_client.registries.api import RegistryClient
@@ -123,7 +124,9 @@ class MirroredLog(ReadableLog):
             stored = await read_keys(pool)
             directory.renew(upstream, stored)
             keys = _trusted(upstream.key, stored)
-            follower = Follower(keys, client, directory, tables, blobs, checker, scratch)
+            snapshots = directory.snapshots
+            snapshot = await _snapshot(snapshots, directory, tables, keys, scratch)
+            follower = Follower(keys, client, directory, tables, blobs, checker, scratch, snapshots, snapshot)
             shown = directory.shown(keys, tables.edge.size)
             # The first copy is complete before anything is served.
             if shown is None:
@@ -140,6 +143,11 @@ class MirroredLog(ReadableLog):
     def keys(self) -> LogKeys:
         """Return the keys of the log, with those of the rotations that were verified."""
         return self._follower.keys
+
+    @property
+    def resumed(self) -> int:
+        """Return the number of leaves that an earlier start replayed, and this one did not."""
+        return self._follower.resumed
 
     @property
     def head(self) -> Head:
@@ -194,6 +202,31 @@ class MirroredLog(ReadableLog):
                 f"The newest checkpoint that this mirror has verified is {int(age)} seconds old.{why}",
                 fix="Readers are served; agents refuse it once it is too old for their policies.",
             )
+
+
+async def _snapshot(
+    snapshots: Snapshots, directory: MirrorDirectory, tables: MirrorTables, keys: LogKeys, scratch: ReplayStore
+) -> Snapshot | None:
+    """Return the saved replay of the first leaves of the copy and of the tables, and fill `scratch` from it; None without one."""
+    mark = directory.mark
+    assert mark is not None, "`begin` made it"
+    found = await asyncio.to_thread(snapshots.find, mark[0].origin)
+    if found is None:
+        return None
+    with found:
+        # The tables take no leaf before their edge.
+        if found.size > tables.edge.size or (await tables.edge_at(found.size)).root() != found.root:
+            return None
+        try:
+            fits = await asyncio.to_thread(found.fits, directory.copy(keys), directory.evidence)
+        except Untrusted as error:
+            # Readers are served all the same. A proof, if there is one, stops the follower.
+            _log.critical("a saved replay is not of this log", code=error.code, error=error.message)
+            return None
+        if not fits:
+            return None
+        await asyncio.to_thread(found.load, scratch)
+        return found
 
 
 async def _begin(follower: Follower) -> None:
