@@ -4,7 +4,7 @@ The baseline is pgbench, on the same PostgreSQL with the same settings and table
 and a transaction of its own, the two rows that a vote adds: its leaf, and the fact that the voter's next one is judged by.
 Everything runs on all processors, the load generators included.
 
-Where there is Go, Tessera's POSIX log is a second baseline (`tessera/main.go`, built in a temporary folder, pinned by `go.sum`): entries
+Where there is Go, Tessera's POSIX log is a second baseline (`tessera/main.go`, pinned by its `go.sum`): entries
 of the size of a vote, by as many writers in one process, without HTTP. It signs checkpoints, and verifies and judges no entry.
 """
 
