@@ -189,7 +189,7 @@ async def test_the_direct_route_answers_as_the_framework_does(
     # A slash at the end is another spelling of the path, which only the framework's router reads.
     direct, routed = "/statements", "/statements/"
     leaf, plain = alice.statement(ballot(registry, 0)).leaf, "application/json"
-    requests_ = [
+    requests_: list[tuple[bytes, dict[str, str] | list[tuple[str, str]]]] = [
         (b"", {}),
         (leaf, {}),
         (leaf, {"Content-Type": "text/plain"}),

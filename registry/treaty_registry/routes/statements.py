@@ -20,7 +20,7 @@ from ..log.entry import Logged
 from ..pages.pages import Pages
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
 from ..registry import Registry
-from ..serving.fast_path import Answer, refused
+from ..serving.fast_path import DirectAnswer, refused
 from ..serving.representation import JSON, NO_STORE, TEXT, Representation
 from ..serving.views import Views
 from .documentation import ENVELOPE, LINES_BODY, READ, WRITE, answers, operation
@@ -73,7 +73,7 @@ class DirectSubmission:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def __call__(self, headers: Iterable[tuple[bytes, bytes]], receive: Receive, source: str | None) -> Answer:
+    async def __call__(self, headers: Iterable[tuple[bytes, bytes]], receive: Receive, source: str | None) -> DirectAnswer:
         """See `serving.fast_path.DirectRoute`."""
         content_type, length = b"", b"0"
         # From the end, so that the first of several values counts, as in the framework.
@@ -103,7 +103,7 @@ async def proof(statement: FromPath[str], views: NamedDependency[Views]) -> Repr
     return await views.receipt(parse_digest(statement))
 
 
-async def _submit(registry: Registry, content_type: str, length: str, receive: Receive, source: str | None) -> Answer:
+async def _submit(registry: Registry, content_type: str, length: str, receive: Receive, source: str | None) -> DirectAnswer:
     match essence(content_type):
         case "application/json":
             return await _submit_one(registry, await receive_body(receive, length, MAX_LEAF), source)
@@ -112,15 +112,15 @@ async def _submit(registry: Registry, content_type: str, length: str, receive: R
     return refused(http_problem(415, f"Statements come as {JSON}, or as {NDJSON}, one a line."))
 
 
-async def _submit_one(registry: Registry, leaf: bytes, source: str | None) -> Answer:
+async def _submit_one(registry: Registry, leaf: bytes, source: str | None) -> DirectAnswer:
     (outcome,) = await registry.submit([leaf], source=source)
     if isinstance(outcome, TreatyError):
         return refused(problem_of(outcome))
     headers = {"Content-Type": TEXT, "Location": f"/proofs/{outcome.id}", "Cache-Control": NO_STORE}
-    return Answer(201 if outcome.new else 200, headers, outcome.receipt)
+    return DirectAnswer(201 if outcome.new else 200, headers, outcome.receipt)
 
 
-async def _submit_batch(registry: Registry, body: bytes, source: str | None) -> Answer:
+async def _submit_batch(registry: Registry, body: bytes, source: str | None) -> DirectAnswer:
     lines = body.removesuffix(b"\n").split(b"\n")
     if len(lines) > MAX_BATCH:
         raise TooLarge(
@@ -131,7 +131,7 @@ async def _submit_batch(registry: Registry, body: bytes, source: str | None) -> 
         raise Malformed(StatementsCode.EMPTY_LINE, "Every line of a batch is a statement.")
     outcomes = await registry.submit(lines, source=source)
     encoded = b"".join(msgspec.json.encode(_line(outcome)) + b"\n" for outcome in outcomes)
-    return Answer(200, {"Content-Type": NDJSON, "Cache-Control": NO_STORE}, encoded)
+    return DirectAnswer(200, {"Content-Type": NDJSON, "Cache-Control": NO_STORE}, encoded)
 
 
 def _line(outcome: Logged | TreatyError) -> Line:

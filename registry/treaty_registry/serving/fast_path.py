@@ -39,7 +39,7 @@ Refusal: TypeAlias = tuple[bytes, Mapping[str, str]]
 """The body and the headers of a refusal."""
 
 
-class Answer(NamedTuple):
+class DirectAnswer(NamedTuple):
     """A whole answer: its status, its headers without `Content-Length`, and its body."""
 
     status: int
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 class DirectRoute(Protocol):
     """A route that needs nothing of the framework."""
 
-    async def __call__(self, headers: Iterable[tuple[bytes, bytes]], receive: Receive, source: str | None) -> Answer:
+    async def __call__(self, headers: Iterable[tuple[bytes, bytes]], receive: Receive, source: str | None) -> DirectAnswer:
         """Return the answer to a request from the IP address `source`. An exception is answered as the framework answers it."""
 
 
@@ -83,7 +83,7 @@ class FastPath:
         self._proxies = views.registry.proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. A lifespan scope goes to the inner application."""
+        """DirectAnswer one request. A lifespan scope goes to the inner application."""
         kind: str = scope["type"]
         if kind != "http":
             await self._app(scope, receive, send)
@@ -167,7 +167,7 @@ class FastPath:
         """Send a refusal: to a browser that reads as a page, to all others as JSON."""
         if method in _READS and prefers_html(accept):
             body, head = self._pages.problem(problem)
-            await _send_answer(Answer(problem.status, {**head, **dict(problem.headers)}, body), send)
+            await _send_answer(DirectAnswer(problem.status, {**head, **dict(problem.headers)}, body), send)
         else:
             await _send_answer(refused(problem), send)
 
@@ -180,7 +180,7 @@ class FastPath:
         return self._proxies.client(peer[0] if peer else None, forwarded)
 
     async def _say_methods(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer OPTIONS.
+        """DirectAnswer OPTIONS.
 
         The framework names the methods of a path only when it refuses one. So it is sent a method that no route has, and its
         refusal is turned into the answer.
@@ -224,12 +224,12 @@ class FastPath:
         return None
 
 
-def refused(problem: Problem) -> Answer:
+def refused(problem: Problem) -> DirectAnswer:
     """Return a refusal as JSON."""
-    return Answer(problem.status, {**JSON_HEADERS, **dict(problem.headers)}, problem.body)
+    return DirectAnswer(problem.status, {**JSON_HEADERS, **dict(problem.headers)}, problem.body)
 
 
-async def _send_answer(answer: Answer, send: Send) -> None:
+async def _send_answer(answer: DirectAnswer, send: Send) -> None:
     fields = {"Content-Length": str(len(answer.body)), **answer.headers}
     headers = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields.items()]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
