@@ -83,7 +83,7 @@ class FastPath:
         self._proxies = views.registry.proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """DirectAnswer one request. A lifespan scope goes to the inner application."""
+        """Answer one request. A lifespan scope goes to the inner application."""
         kind: str = scope["type"]
         if kind != "http":
             await self._app(scope, receive, send)
