@@ -109,7 +109,7 @@ class Registry(ReadableLog):
         self._rotations = Rotations(settings.keys, operator)
         self.leader = Leader(
             lead=self._take_lead,
-            apply=projection.apply,
+            apply=lambda *commit: projection.apply(*commit),  # noqa: PLW0108 (looked up at each commit, for faults in tests)
             addition=projection.addition,
             written=lambda entries: self.changes.record(entries),  # noqa: PLW0108 (it is replaced)
             fence=fence,

@@ -180,7 +180,7 @@ class FastPath:
         return self._proxies.client(peer[0] if peer else None, forwarded)
 
     async def _say_methods(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """DirectAnswer OPTIONS.
+        """Answer OPTIONS.
 
         The framework names the methods of a path only when it refuses one. So it is sent a method that no route has, and its
         refusal is turned into the answer.
