@@ -44,11 +44,13 @@ class Load:
 
 
 class Outcome(NamedTuple):
-    """How many requests were answered in how many seconds, and how many seconds of processor time this process took for it."""
+    """How many requests were answered in how many seconds, and how many seconds of processor time this process took for it.
+    `slow`: the seconds within which 99 of 100 requests were answered."""
 
     requests: int
     seconds: float
     processor: float
+    slow: float = 0.0
 
     @property
     def sample(self) -> Sample:
@@ -116,7 +118,8 @@ async def _run(load: Load) -> Outcome:
         except TimeoutError:
             if load.seconds is None:
                 raise LoadFailed(f"port {load.port} did not answer everything within {_PATIENCE} s") from None
-        return Outcome(work.answered, time.perf_counter() - begun, time.process_time() - spent)
+        seconds, processor = time.perf_counter() - begun, time.process_time() - spent
+        return Outcome(work.answered, seconds, processor, work.slow)
     finally:
         for transport in transports:
             transport.abort()
@@ -127,10 +130,20 @@ class _Work:
 
     def __init__(self, load: Load, finished: asyncio.Future[None]) -> None:
         self.finished = finished
-        self.answered = 0
+        self.waits: list[float] = []
         self._requests = iter(load.requests) if load.seconds is None else itertools.cycle(load.requests)
         self._status = b"HTTP/1.1 %d " % load.status
         self._sending = load.connections
+
+    @property
+    def answered(self) -> int:
+        """How many whole answers came."""
+        return len(self.waits)
+
+    @property
+    def slow(self) -> float:
+        """The seconds within which 99 of 100 answers came."""
+        return sorted(self.waits)[len(self.waits) * 99 // 100] if self.waits else 0.0
 
     def take(self) -> bytes | None:
         """The next request; None when there is none, which the caller says once."""
@@ -141,11 +154,11 @@ class _Work:
                 self.finished.set_result(None)
         return request
 
-    def count(self, answer: bytes) -> None:
-        """A whole answer came."""
+    def count(self, answer: bytes, wait: float) -> None:
+        """A whole answer came, so many seconds after its request was sent."""
         if not answer.startswith(self._status):
             self.fail(f"unexpected answer: {answer[:300]!r}")
-        self.answered += 1
+        self.waits.append(wait)
 
     def fail(self, why: str) -> None:
         """The measurement is worth nothing."""
@@ -160,6 +173,7 @@ class _Connection(asyncio.Protocol):
         self._work = work
         self._received = b""
         self._waiting = False
+        self._sent = 0.0
         self._transport: asyncio.Transport | None = None
 
     def send_next(self) -> None:
@@ -168,6 +182,7 @@ class _Connection(asyncio.Protocol):
         request = self._work.take()
         self._waiting = request is not None
         if request is not None:
+            self._sent = time.perf_counter()
             self._transport.write(request)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -184,7 +199,7 @@ class _Connection(asyncio.Protocol):
                 self._work.fail(f"an answer without a length: {received[:300]!r}")
             elif len(received) == end + 4 + int(length[1]):
                 self._received = b""
-                self._work.count(received)
+                self._work.count(received, time.perf_counter() - self._sent)
                 self.send_next()
                 return
         self._received = received

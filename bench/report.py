@@ -105,7 +105,7 @@ def markdown(lines: Sequence[Line]) -> str:
     rows = [f"| {' | '.join(heads)} |", f"|{'|'.join(marks)}|"]
     for line in lines:
         cells = [f"`{line.name}`", line.what, line.against, *_cells(line)]
-        cells[6:6] = [f"{each:.3f}" for each in line.cpu] if counted else []
+        cells[6:6] = [f"{each:.3f}" if each else "" for each in line.cpu] if counted else []
         verdict = ("met" if line.met else "**missed**") if line.bar else ""
         rows.append(f"| {' | '.join((*cells, verdict))} |")
     machines: dict[str, list[Any]] = {}

@@ -3,6 +3,9 @@
 The baseline is pgbench, on the same PostgreSQL with the same settings and tables: 16 clients that each insert, in one statement
 and a transaction of its own, the two rows that a vote adds: its leaf, and the fact that the voter's next one is judged by.
 Everything runs on all processors, the load generators included.
+
+Where there is Go, Tessera's POSIX log is a second baseline (`tessera/main.go`, pinned by its `go.sum`): entries
+of the size of a vote, by as many writers in one process, without HTTP. It signs checkpoints, and verifies and judges no entry.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import asyncio
 import importlib.util
 import itertools
 import re
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -22,20 +27,29 @@ from treaty_consensus.statement import Statement
 from treaty_registry.storage.postgres import connect, migrate
 
 from .contest import Group, Meter, Row, Sample
-from .http_load import Load, LoadGenerator, load_generator, post
+from .http_load import Load, LoadGenerator, Outcome, load_generator, post
 from .publishing import TOPIC, Author, author, hashes, introduce, make_voters
-from .servers import SceneFailed, registry, workspace
+from .servers import Registry, SceneFailed, processor_seconds, registry, workspace
 
 WRITERS = 16
 VOTES = 1_024
 BATCH = 64
 PGBENCH_SECONDS = 1
+_GO = shutil.which("go") is not None
 
 _AGAINST = "pgbench, the same rows, 16 clients"
-ROWS = (
-    Row("vote", "signed, durable, logged vote over HTTP, 16 writers", _AGAINST, "1/s", "vote", "insert", 0.25),
-    Row("batch", "signed, durable, logged votes, 64 a request, 16 writers", _AGAINST, "1/s", "batch", "insert", 0.7),
+_TESSERA = "Tessera's POSIX log, entries of that size, 16 writers"
+_BESIDE_TESSERA = (
+    Row("vote tessera", "the same, one a request", _TESSERA + ", one at a time", "1/s", "vote", "entry", 0),
+    Row("batch tessera", "the same, 64 a request", _TESSERA + ", 64 at a time", "1/s", "batch", "entries", 2),
 )
+ROWS = (
+    Row("vote", "signed, durable, logged vote over HTTP, 16 writers", _AGAINST, "1/s", "vote", "insert", 0.16),
+    Row("batch", "signed, durable, logged votes, 64 a request, 16 writers", _AGAINST, "1/s", "batch", "insert", 0.4),
+    Row("receipt", "the slowest hundredth of receipts, one vote a request, 16 writers", "50 ms", "ms", "receipt", "patience", 1),
+    *_BESIDE_TESSERA,
+)
+"""All rows. Those beside Tessera are measured where there is Go."""
 
 # Colons would be pgbench's variables: the texts have other characters in their places.
 _INSERT = """
@@ -86,18 +100,82 @@ async def scene() -> AsyncIterator[Mapping[str, Meter]]:
             await writer.publish(version)
         generator = stack.enter_context(load_generator())
         topics = (f"commerce/round-{number:06}" for number in itertools.count())  # of a new one, so that each vote adds a fact
-        pgbench = await _pgbench(folder, served.data / "postgres", len((await writer.votes(1, hashes(), next(topics)))[0].leaf))
+        size = len((await writer.votes(1, hashes(), next(topics)))[0].leaf)
+        pgbench = await _pgbench(folder, served.data / "postgres", size)
+        tessera = await _tessera(folder, size) if _GO else None
 
-        async def vote() -> Sample:
+        async def votes() -> Outcome:
             leaves = [vote.leaf for vote in await writer.votes(VOTES, hashes(), next(topics))]
             load = Load(served.port, tuple(post("/statements", leaf, "application/json") for leaf in leaves), WRITERS, status=201)
-            return (await generator.drive(load)).sample
+            return await generator.drive(load)
+
+        async def vote() -> Sample:
+            begun = processor_seconds(served.process)
+            outcome = await votes()
+            return outcome.sample._replace(cpu=_milliseconds(begun, served, VOTES))
 
         async def batch() -> Sample:
-            return await _batches(generator, writer, next(topics))
+            begun = processor_seconds(served.process)
+            sample = await _batches(generator, writer, next(topics))
+            return sample._replace(cpu=_milliseconds(begun, served, 4 * VOTES))
+
+        async def receipt() -> Sample:
+            outcome = await votes()
+            return Sample(outcome.slow * 1000, outcome.sample.load)
+
+        async def patience() -> Sample:
+            return Sample(50)
 
         await _warm_up(writer, topics)
-        yield {"vote": vote, "batch": batch, "insert": pgbench.insert}
+        meters: dict[str, Meter] = {
+            "vote": vote,
+            "batch": batch,
+            "insert": pgbench.insert,
+            "receipt": receipt,
+            "patience": patience,
+        }
+        if tessera is not None:
+            meters |= {"entry": partial(tessera.append, VOTES, 1), "entries": partial(tessera.append, 4 * VOTES, BATCH)}
+        yield meters
+
+
+def _milliseconds(begun: float, served: Registry, votes: int) -> float:
+    """Processor time of the registry's own process for one vote, without PostgreSQL's."""
+    return (processor_seconds(served.process) - begun) * 1000 / votes
+
+
+@dataclass(frozen=True)
+class Tessera:
+    """`program`: of `tessera/main.go`. `size`: bytes of an entry. `folder`: where the logs are made."""
+
+    program: Path
+    size: int
+    folder: Path
+
+    async def append(self, number: int, together: int) -> Sample:
+        """The rate of durable entries in a new log, by writers that append so many at once. Raises `SceneFailed`."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        numbers = {"size": self.size, "entries": number, "writers": WRITERS, "together": together}
+        arguments = [f"-{name}={value}" for name, value in (*numbers.items(), ("folder", folder))]
+        output = await _run(str(self.program), *arguments)
+        shutil.rmtree(folder)
+        return Sample(float(output.splitlines()[-1]))
+
+
+async def _tessera(folder: Path, size: int) -> Tessera:
+    source, program = Path(__file__).parent / "tessera", folder / "tessera"
+    await _run("go", "build", "-C", str(source), "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", str(program), ".")
+    return Tessera(program, size, folder)
+
+
+async def _run(*command: str) -> str:
+    """Run a program to its end and return its standard output. Raises `SceneFailed`."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    output, errors = await process.communicate()
+    if process.returncode:
+        raise SceneFailed(f"{command[0]} failed: {errors.decode()[-1000:]}")
+    return output.decode()
 
 
 async def _warm_up(writer: Author, topics: Iterator[str]) -> None:
@@ -140,4 +218,4 @@ async def _pgbench(folder: Path, socket: Path, size: int) -> Pgbench:
     return Pgbench(Path(spec.origin).parent / "pginstall18" / "bin" / "pgbench", socket, script)
 
 
-GROUP = Group("voting", ROWS, scene, turns=2)
+GROUP = Group("voting", ROWS if _GO else tuple(row for row in ROWS if row not in _BESIDE_TESSERA), scene, turns=2)

@@ -34,7 +34,7 @@ from .routes import (
 from .routes.responses import on_exception
 from .serving.bodies import MAX_BODY
 from .serving.cache import ResponseCache
-from .serving.fast_path import FastPath
+from .serving.fast_path import DirectRoute, FastPath
 from .serving.views import PERIOD, Views
 from .telemetry.middleware import Observed
 
@@ -124,8 +124,10 @@ def create_app(
     shown = Pages(views, site)
     document = openapi_document()  # at the start, because it takes half a second and many clients may request it at once
     values: dict[str, object] = {"openapi": document, "views": views, "pages": shown}
+    posts: dict[str, DirectRoute] = {}
     if isinstance(log, Registry):
         writes = _WRITES
+        posts = {path: statements.DirectSubmission(log) for path in statements.submit.paths}
         values |= {"registry": log, "authorities": sigstore.Authorities(log)}
     else:
         writes = [_refusing(handler, log) for handler in _WRITES]
@@ -137,7 +139,7 @@ def create_app(
         request_max_body_size=MAX_BODY,
         logging_config=None,
     )
-    return Observed(FastPath(app, views, shown))
+    return Observed(FastPath(app, views, shown, posts))
 
 
 def _refusing(handler: HTTPRouteHandler, log: ReadableLog) -> HTTPRouteHandler:

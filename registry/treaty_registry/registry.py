@@ -109,7 +109,9 @@ class Registry(ReadableLog):
         self._rotations = Rotations(settings.keys, operator)
         self.leader = Leader(
             lead=self._take_lead,
-            apply=self._project,
+            apply=lambda *commit: projection.apply(*commit),  # noqa: PLW0108 (looked up at each commit, for faults in tests)
+            addition=projection.addition,
+            written=lambda entries: self.changes.record(entries),  # noqa: PLW0108 (it is replaced)
             fence=fence,
             keys=keys,
             signer_for=self._rotations.signer,
@@ -370,10 +372,6 @@ class Registry(ReadableLog):
         self.changes = Changes()
         self._identities.forget()
         return await lead(self._database, patience=patience)
-
-    async def _project(self, connection: Connection, entries: Sequence[Entry]) -> None:
-        await projection.apply(connection, entries)
-        self.changes.record(entries)
 
     async def _learn(self, entries: Sequence[Entry] | None) -> None:
         """Take in the leaves of a head that another node released. None: any leaf may be among them."""

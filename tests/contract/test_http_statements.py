@@ -183,6 +183,48 @@ async def test_a_body_that_does_not_arrive_is_not_waited_for(
         problem(response, 408, "http.timeout")
 
 
+async def test_the_direct_route_answers_as_the_framework_does(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A slash at the end is another spelling of the path, which only the framework's router reads.
+    direct, routed = "/statements", "/statements/"
+    leaf, plain = alice.statement(ballot(registry, 0)).leaf, "application/json"
+    requests_: list[tuple[bytes, dict[str, str] | list[tuple[str, str]]]] = [
+        (b"", {}),
+        (leaf, {}),
+        (leaf, {"Content-Type": "text/plain"}),
+        (b"[]", {"Content-Type": plain}),
+        (leaf, {"Content-Type": "Application/JSON ;charset=utf-8"}),
+        (leaf[:-1], {"Content-Type": plain}),
+        (b" " * (MAX_LEAF + 1), {"Content-Type": plain}),
+        (bob.statement(ballot(registry, 7)).leaf, {"Content-Type": plain}),
+        (b"{}\n" * 257, NDJSON),
+        (b"{}\n\n", NDJSON),
+        (leaf + b"\n{}\n", NDJSON),
+        (b"[]", [("Content-Type", plain), ("Content-Type", "text/plain")]),
+        (b"[]", [("Content-Type", "text/plain"), ("Content-Type", plain)]),
+    ]
+    new = [await api.post(path, content=each.statement(ballot(registry, 0)).leaf, headers={"Content-Type": plain})
+           for path, each in ((direct, alice), (routed, bob))]  # fmt: skip
+    assert [response.status_code for response in new] == [201, 201]
+    assert _shape(new[0]).keys() == _shape(new[1]).keys()
+    for content, headers in requests_:
+        answers = [await api.post(path, content=content, headers=headers) for path in (direct, routed)]
+        first, second = ((answer.status_code, _shape(answer), answer.content) for answer in answers)
+        assert first == second, (content[:40], headers)
+    monkeypatch.setattr(registry.intake.admission, "charge", _fail)
+    for answer in [await api.post(path, content=leaf, headers={"Content-Type": plain}) for path in (direct, routed)]:
+        problem(answer, 500, "http.internal")
+
+
+def _shape(response: httpx.Response) -> dict[str, str]:
+    return {name: value for name, value in response.headers.items() if name not in ("x-request-id", "date")}
+
+
+def _fail(*_: object) -> bool:
+    raise RuntimeError("a fault")
+
+
 async def _chunks(size: int) -> AsyncIterator[bytes]:
     while size > 0:
         yield b" " * min(size, 65_536)

@@ -14,7 +14,7 @@ from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
 from treaty_consensus.statement import Statement, parse
 from treaty_registry import projection
 from treaty_registry.keys import Operator
-from treaty_registry.log.entry import Entry
+from treaty_registry.log.entry import Entry, Logged
 from treaty_registry.registry import Registry
 from treaty_registry.storage.postgres import migrations
 
@@ -68,6 +68,10 @@ async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, 
         for agent in (alice, bob, carol):
             await say(api, agent, ballot(registry, epoch, document))
         assert await registry.decide()
+    # Several ballots of one voter in one commit, which is one statement.
+    twice = [alice.statement(ballot(registry, seq, document)).leaf for seq in (2, 3)]
+    logged = await registry.submit([*twice, bob.statement(ballot(registry, 2, document)).leaf])
+    assert all(isinstance(outcome, Logged) for outcome in logged)
     rolls = await registry.pool.fetch("select roll from rolls order by epoch")
     assert len(rolls) == 2
     for digest in (second.body.card.sha256, rolls[0]["roll"].hex()):

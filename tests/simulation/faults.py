@@ -28,6 +28,11 @@ _NOTICE = 12.0
 """Seconds after which an end at the latest learns that its connection is broken."""
 
 
+def _commits(sql: str) -> bool:
+    """Whether a statement ends a transaction: that of several statements, or its own with new leaves."""
+    return sql.startswith("COMMIT") or "ended_ballots as" in sql
+
+
 class Faults:
     """Draws and makes the faults of one history."""
 
@@ -58,12 +63,12 @@ class Faults:
         return self._fault(process, connection, sql, "after")
 
     def _fault(self, process: Process, connection: SimulatedConnection, sql: str, when: str) -> bool:
-        if self._split and when == "after" and sql.startswith("COMMIT") and not self.healed:
+        if self._split and when == "after" and _commits(sql) and not self.healed:
             self._split = False
             self._divide(process)
             return False
         # A commit is a step of its own and the one that matters, so it fails more often.
-        rate = self._rate * (5 if sql.startswith("COMMIT") else 1)
+        rate = self._rate * (5 if _commits(sql) else 1)
         if self.healed or not process.alive or self._rng.random() >= rate:
             return False
         kind = self._rng.choice(self._steps)

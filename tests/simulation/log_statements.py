@@ -41,12 +41,25 @@ with moved as (
   insert into facts (key, fact)
   select row.* from moved, unnest($11::text[], $12::bytea[]) as row
   on conflict (key) do update set fact = excluded.fact
-)
+){also}
 select exists (select from moved)
 """
+_BALLOTS = """,
+ended_ballots as (
+  update ballots b set ended = newer.index
+  from moved, unnest($13::text[], $14::text[], $15::bigint[]) as newer (topic, did, index)
+  where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null
+), new_ballots as (
+  insert into ballots
+  select row.* from moved, unnest($16::text[], $17::text[], $18::bigint[], $19::bytea[], $20::text[], $21::bigint[]) as row
+), new_authors as (
+  insert into authors
+  select row.* from moved, unnest($22::text[], $23::bigint[], $24::text[]) as row
+)"""
+_IF_HEAD, _IN_ANY_CASE = "size = $1 and root = $2", "$1::bigint is not null and $2::bytea is not null"
 
 
-@means(_APPEND.format(condition="size = $1 and root = $2"))
+@means(*(_APPEND.format(condition=_IF_HEAD, also=also) for also in ("", _BALLOTS)))
 def append(view: View, size: int, root: bytes, *values: Any) -> list[Row]:
     head = view.get("head", True)
     if (head["size"], head["root"]) != (size, root):  # type: ignore[index]
@@ -56,7 +69,7 @@ def append(view: View, size: int, root: bytes, *values: Any) -> list[Row]:
     return append_anyway(view, size, root, *values)
 
 
-@means(_APPEND.format(condition="$1::bigint is not null and $2::bytea is not null"))  # a planted bug
+@means(*(_APPEND.format(condition=_IN_ANY_CASE, also=also) for also in ("", _BALLOTS)))  # a planted bug
 def append_anyway(view: View, _size: int, _root: bytes, new_size: int, new_root: bytes, *columns: list[Any]) -> list[Row]:
     view.lock("head")
     view.put("head", {"single": True, "size": new_size, "root": new_root})
@@ -66,6 +79,10 @@ def append_anyway(view: View, _size: int, _root: bytes, new_size: int, new_root:
         view.insert("tiles", *row)
     for key, fact in zipped(*columns[6:8]):
         view.put("facts", {"key": key, "fact": fact})
+    if len(columns) > 8:
+        end_ballots(view, *columns[8:11])
+        ballots(view, *columns[11:17])
+        authors(view, *columns[17:20])
     return one(True)
 
 

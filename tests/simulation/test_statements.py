@@ -28,7 +28,7 @@ _VALUES: dict[str, list[Any]] = {
 _OPTIONAL = {
     "insert into grants": (4,),
     "insert into ballots": (5,),
-    "with moved": (6,),
+    "with moved": (6, 20),
     "insert into protocols": (9, 18),
     "insert into handlers": (9, 10),
     "insert into statuses": (3, 5),
@@ -94,7 +94,8 @@ def _arguments(sql: str, types: list[str], tables: Tables, rng: random.Random) -
             made.append(rng.sample(values, count))
     for begin, columns in _OPTIONAL.items():
         for column in columns if sql.startswith(begin) else ():
-            made[column] = [None if rng.random() < 0.4 else value for value in made[column]]
+            if column < len(made):  # the statement that appends leaves may have further parts
+                made[column] = [None if rng.random() < 0.4 else value for value in made[column]]
     if sql.startswith("with moved") and rng.random() < 0.6:
         head = tables.rows["head"][True,]
         made[:2] = head["size"], head["root"]

@@ -9,7 +9,7 @@ from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import MAX_SIZE, inclusion_nodes, inclusion_proof, leaf_hash
 from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, SignerKey, sign
-from treaty_consensus.log.proof import MAX_EXTRA_BYTES, Receipt
+from treaty_consensus.log.proof import MAX_EXTRA_BYTES, Receipt, ReceiptWriter
 from treaty_consensus.log.tiles import TreeEdge, node_hashes
 
 LOG = SignerKey("log.example", KeyType.ED25519, bytes(range(32)))
@@ -24,6 +24,12 @@ NOTE = sign(HEAD.format(), [LOG, CLOCK], time=NOW)
 def receipt(index: int, extra: bytes | None = None) -> Receipt:
     hashes = node_hashes(inclusion_nodes(index, EDGE.size), EDGE.size, TILES)
     return Receipt(index, tuple(inclusion_proof(index, EDGE.size, hashes)), NOTE, extra)
+
+
+def test_a_writer_of_many_receipts_writes_the_same_bytes() -> None:
+    writer, receipts = ReceiptWriter(NOTE), [receipt(index) for index in range(len(ENTRIES))]
+    assert [writer.write(each.index, each.hashes) for each in receipts] == [each.format() for each in receipts]
+    assert writer.write(0, []) == Receipt(0, (), NOTE).format()
 
 
 @pytest.mark.parametrize("index", range(len(ENTRIES)))

@@ -62,6 +62,32 @@ def test_no_address_stays(address: ipaddress.IPv4Address | ipaddress.IPv6Address
     assert str(address) not in redacted(form.format(address))
 
 
+_PARTS = [
+    "whsec",
+    "eyJhbGciOi",
+    "bearer",
+    "password",
+    "PRIVATE",
+    "KEY",
+    "-----BEGIN",
+    "did",
+    "wba",
+    "2001",
+    "db8",
+    "127",
+    "token",
+    "-",
+    "a",
+    "0",
+]
+
+
+@given(st.lists(st.sampled_from(_PARTS), min_size=1, max_size=12), st.sampled_from(["", "-", "_", ".", ":", "=", "+", " ", "\n"]))
+def test_a_word_is_redacted_as_it_is_within_a_text(parts: list[str], between: str) -> None:
+    word = between.join(parts)
+    assert redacted(word) == redacted(f"({word}\t)")[1:-3]
+
+
 def test_values_of_all_shapes_are_redacted_and_bounded() -> None:
     value = {
         "did:wba:a.example": ["192.0.2.7", {"deep": ("did:wba:a.example",)}],

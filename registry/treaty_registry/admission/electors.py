@@ -43,13 +43,9 @@ class Electors:
 
     async def check(self, signed: Statement) -> None:
         """Raise `Refused` (`electorate.*`) for a ballot, a report or a vouch that can never count."""
-        match signed.body:
-            case Ballot() | Report():
-                parties = signed.authors
-            case Vouch(to=to):
-                parties = (*signed.authors, parse_did(to))
-            case _:
-                return
+        parties = _parties(signed)
+        if not parties:
+            return
         principals = [await self._principal(did) for did in parties]
         found = [principal for principal in principals if principal is not None]
         kind = type(signed.body).__name__.lower()
@@ -66,16 +62,35 @@ class Electors:
                 ElectorateCode.ONE_PRINCIPAL, f"Both sides of this {kind} are the principal {found[0]}, so it could never count."
             )
 
+    def has_at_hand(self, signed: Statement) -> bool:
+        """Whether `check` needs no query for this statement."""
+        return self._suffixes is None or all(_root(did, self._suffixes) for did in _parties(signed))
+
     async def _principal(self, did: Did) -> str | None:
         suffixes = self._suffixes
         if suffixes is None:
             return did.principal(lambda _host: did.text)
-        host = did.host
-        if host is not None and did.port is None and not did.path and did.principal(suffixes.registrable) == host:
-            return host
+        if root := _root(did, suffixes):
+            return root
         namespaces = [row["namespace"] for row in await self._pool.fetch(_GRANTS, did.text, _MOST_GRANTS)]
         # The first grant in force of a registrable domain counts, as in the election, so a later grant moves no vote.
         found = next((namespace for namespace in namespaces if suffixes.is_registrable(namespace)), None)
         if found is None and len(namespaces) == _MOST_GRANTS:
             return did.text  # at the limit a grant may be missing: accept, or many grants could block a DID
         return found
+
+
+def _parties(signed: Statement) -> tuple[Did, ...]:
+    """Return the DIDs whose principals a statement counts for; none for a type that counts for no principal."""
+    match signed.body:
+        case Ballot() | Report():
+            return signed.authors
+        case Vouch(to=to):
+            return (*signed.authors, parse_did(to))
+    return ()
+
+
+def _root(did: Did, suffixes: SuffixList) -> str | None:
+    """Return the registrable domain of a root DID, which is its principal without a grant; None for another DID."""
+    host = did.host
+    return host if host and did.port is None and not did.path and did.principal(suffixes.registrable) == host else None

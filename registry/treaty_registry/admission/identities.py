@@ -81,6 +81,10 @@ class Identities:
                 self._remember(key, loaded)
         return _keys(did, self._known.get(key))
 
+    def has_at_hand(self, did: Did) -> bool:
+        """Whether `keys` needs no query for this DID."""
+        return did.method == "key" or identity_key(did.text) in self._known
+
     async def learn(self, did: Did) -> dict[str, bytes]:
         """Fetch the document of `did`, log it if it is new, and return the keys of `did` now.
 

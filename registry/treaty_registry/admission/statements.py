@@ -15,9 +15,10 @@ nothing, except that step 5 may have logged the author's identity.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from treaty_client.network.turns import asking_for
 from treaty_consensus import canonical, statement
@@ -46,8 +47,8 @@ from .verifier import Verifier
 
 _OWN = "::"
 """The IP address that stands for this process: the unspecified address, which no sender has."""
-_PARSED_AT_ONCE = 16 * 1024
-"""Bytes of leaves that are parsed on the event loop. Larger batches go to a thread, so that they do not delay other requests."""
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -106,18 +107,18 @@ class Admission:
     async def examine(self, leaves: Sequence[bytes], source: str | None, *, reserved: bool) -> list[Examined]:
         """Examine leaves from the IP address `source`; one result per leaf, in order. `reserved`: the result of `charge` for
         them."""
-        if sum(map(len, leaves)) > _PARSED_AT_ONCE:
-            parsed = await asyncio.to_thread(_parse_all, leaves)
-        else:
-            parsed = _parse_all(leaves)
+        parsed = await self._verifier.parse(leaves)
+        signed = [item for item in parsed if isinstance(item, Statement)]
         with asking_for(source):
-            if len(parsed) == 1:  # the common case needs no further task
-                return [await self._examine(parsed[0], source, reserved)]
-            done = await asyncio.gather(*(self._examine(item, source, reserved) for item in parsed), return_exceptions=True)
-        for outcome in done:  # raise after all have ended, because their turn ends with this call
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return [outcome for outcome in done if isinstance(outcome, Examined)]
+            known = await _each(partial(self._keys, reserved=reserved), signed, self._has_keys_at_hand)
+            work = [(item, keys) for item, keys in zip(signed, known, strict=True) if isinstance(keys, Mapping)]
+            verified = iter(await self._verifier.verify(work))
+            # A refusal, the result of the verification, or None: a key is not known yet.
+            checked = [
+                (item, next(verified) if isinstance(keys, Mapping) else keys) for item, keys in zip(signed, known, strict=True)
+            ]
+            examined = iter(await _each(partial(self._conclude, source=source), checked, self._has_no_wait))
+        return [Examined(None, item) if isinstance(item, TreatyError) else next(examined) for item in parsed]
 
     async def take_upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
         """Store an upload that the signed statement `leaf` names. Returns False when it was stored already.
@@ -153,23 +154,43 @@ class Admission:
         with asking_for(source):
             return await self._identities.testimony(did, key_id)
 
-    async def _examine(self, parsed: Statement | TreatyError, source: str | None, reserved: bool) -> Examined:
-        if isinstance(parsed, TreatyError):
-            return Examined(None, parsed)
+    async def _keys(self, signed: Statement, reserved: bool) -> Mapping[str, bytes] | TreatyError | None:
+        """Return the keys to verify a statement with; None when one of them is not known; or the reason to verify nothing."""
         try:
             if reserved:
-                self._quota.take_reserved(*(did.text for did in parsed.authors))
+                self._quota.take_reserved(*(did.text for did in signed.authors))
             # A statement that can never count is refused before its signature is verified, and before its author's
             # host is asked.
-            await self._electors.check(parsed)
-            verified, handler = await self._admit(parsed, source)
-            return Examined(parsed, verified, handler)
+            await self._electors.check(signed)
+            return await self._known_keys(signed)
         except TreatyError as error:
-            return Examined(parsed, error)
+            return error
 
-    async def _admit(self, signed: Statement, source: str | None) -> tuple[Verified, HandlerFacts | None]:
+    def _has_keys_at_hand(self, signed: Statement) -> bool:
+        return self._electors.has_at_hand(signed) and all(map(self._identities.has_at_hand, signed.authors))
+
+    async def _conclude(self, checked: tuple[Statement, Verified | Exception | None], source: str | None) -> Examined:
+        signed, outcome = checked
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            if outcome is not None:
+                self._charge_authors(signed, source)
+            verified, handler = await self._admit(signed, outcome, source)
+            return Examined(signed, verified, handler)
+        except TreatyError as error:
+            return Examined(signed, error)
+
+    def _has_no_wait(self, checked: tuple[Statement, Verified | Exception | None]) -> bool:
+        signed, outcome = checked
+        if isinstance(outcome, Verified):
+            return not blobs_of(signed.body) and self._seen_checkpoints.knows(signed.body)
+        return outcome is not None
+
+    async def _admit(
+        self, signed: Statement, verified: Verified | None, source: str | None
+    ) -> tuple[Verified, HandlerFacts | None]:
         # Known authors are verified first: a forgery must not cause any of the work below.
-        verified = await self._verify_as_known(signed, source)
         check_operator(signed, self._operator)
         await self._seen_checkpoints.check(signed.body)
         match signed.body:
@@ -189,10 +210,11 @@ class Admission:
                 return verified, None
 
     async def _authenticate(self, signed: Statement, source: str | None) -> Verified:
-        return await self._verify_as_known(signed, source) or await self._verify_after_learning(signed, source)
+        keys = await self._known_keys(signed)
+        return await (self._verify_after_learning(signed, source) if keys is None else self._verify(signed, keys, source))
 
-    async def _verify_as_known(self, signed: Statement, source: str | None) -> Verified | None:
-        """Verify a statement under the logged keys; None when a key is not logged. Raises `Unauthorized`, `Refused`."""
+    async def _known_keys(self, signed: Statement) -> Mapping[str, bytes] | None:
+        """Return the logged keys of a statement's authors; None when one that signed is not logged. Raises `Refused`."""
         # Otherwise a statement of another log could be replayed here.
         if signed.log != self._origin:
             raise Refused(StatementCode.OTHER_LOG, f"This statement is for the log {signed.log}, not for {self._origin}.")
@@ -200,7 +222,7 @@ class Admission:
         for did in signed.authors:
             keys |= await self._identities.keys(did)
         # If any key is unknown, verify once after learning. So each author is charged once for a statement.
-        return await self._verify(signed, keys, source) if keys.keys() >= set(signed.by) else None
+        return keys if keys.keys() >= set(signed.by) else None
 
     async def _verify_after_learning(self, signed: Statement, source: str | None) -> Verified:
         keys: dict[str, bytes] = {}
@@ -215,11 +237,16 @@ class Admission:
         return await self._verify(signed, keys, source)
 
     async def _verify(self, signed: Statement, keys: Mapping[str, bytes], source: str | None) -> Verified:
-        verified = await self._verifier.verify(signed, keys)
+        (outcome,) = await self._verifier.verify([(signed, keys)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        self._charge_authors(signed, source)
+        return outcome
+
+    def _charge_authors(self, signed: Statement, source: str | None) -> None:
         # After the verification, so that a forger cannot use up the quota of the authors that it names.
         for did in signed.authors:
             self._quota.take_of(did, source)
-        return verified
 
     async def _check_own(self, body: Body) -> None:
         """Check the blobs of a statement that the operator signed."""
@@ -245,12 +272,20 @@ def check_anchors(parameters: Parameters, contents: Mapping[str, bytes]) -> None
             raise Refused(ParametersCode.ANCHORS, f"The anchor {anchor} is not a registrable domain by its suffix list.")
 
 
-def _parse_all(leaves: Sequence[bytes]) -> list[Statement | TreatyError]:
-    return [_parse(leaf) for leaf in leaves]
+async def _each(
+    work: Callable[[_Item], Awaitable[_Result]], items: Sequence[_Item], needs_no_wait: Callable[[_Item], bool]
+) -> list[_Result]:
+    """Return the results of `work` for all items, in their order. Items that have to wait do so at the same time.
 
-
-def _parse(leaf: bytes) -> Statement | TreatyError:
-    try:
-        return statement.parse(leaf)
-    except TreatyError as error:
-        return error
+    A task costs more than all the work for an item that waits for nothing, so such items have none.
+    """
+    if len(items) == 1:
+        return [await work(items[0])]
+    waiting = [place for place, item in enumerate(items) if not needs_no_wait(item)]
+    done = await asyncio.gather(*(work(items[place]) for place in waiting), return_exceptions=True)
+    results: dict[int, _Result] = {}
+    for place, outcome in zip(waiting, done, strict=True):  # raise after all have ended, because their turn ends with this call
+        if isinstance(outcome, BaseException):
+            raise outcome
+        results[place] = outcome
+    return [results[place] if place in results else await work(item) for place, item in enumerate(items)]

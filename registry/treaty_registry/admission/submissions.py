@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from treaty_client import tracing
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.log.proof import Receipt
+from treaty_consensus.log.proof import ReceiptWriter
 from treaty_consensus.statement import Statement, Verified
 
 from ..log.entry import Logged
@@ -98,11 +98,17 @@ class Submissions:
         known = [outcome.index for outcome in outcomes if isinstance(outcome, LogPosition) and outcome.proof is None]
         receipts = await self._reader.receipts({*known, *logged.values()}, head) if known or logged else {}
         answers: list[Logged | TreatyError] = []
+        writers: dict[bytes, ReceiptWriter] = {}  # by checkpoint: most positions of a request are of one commit
         for signed, outcome in zip(statements, outcomes, strict=True):
             if isinstance(outcome, LogPosition):
                 assert signed is not None
                 note_statement(signed.id)
-                receipt = _receipt(outcome) if outcome.proof is not None else receipts[outcome.index]
+                if outcome.proof is None:
+                    receipt = receipts[outcome.index]
+                else:
+                    note = outcome.signed.note
+                    writer = writers.get(note) or writers.setdefault(note, ReceiptWriter(note))
+                    receipt = writer.write(outcome.index, outcome.proof)
                 answers.append(Logged(signed.id, outcome.index, outcome.proof is not None, receipt))
             elif signed is not None and signed.id in logged:
                 index = logged[signed.id]
@@ -114,8 +120,3 @@ class Submissions:
             else:
                 answers.append(outcome)
         return answers
-
-
-def _receipt(position: LogPosition) -> bytes:
-    assert position.proof is not None
-    return Receipt(position.index, tuple(position.proof), position.signed.note).format()

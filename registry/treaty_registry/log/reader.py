@@ -12,7 +12,7 @@ from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import NotFound
 from treaty_consensus.log import merkle
 from treaty_consensus.log.merkle import Node
-from treaty_consensus.log.proof import Receipt
+from treaty_consensus.log.proof import ReceiptWriter
 from treaty_consensus.log.tiles import (
     TILE_WIDTH,
     Bundle,
@@ -81,7 +81,8 @@ class LogReader:
     async def receipts(self, indexes: Iterable[int], head: Head) -> dict[int, bytes]:
         """Return the receipts (C2SP tlog-proof) of the leaves at `indexes`. Raises `NotFound` when one is not below the head."""
         proofs = await self.inclusion(indexes, head)
-        return {index: Receipt(index, tuple(proof), head.note).format() for index, proof in proofs.items()}
+        writer = ReceiptWriter(head.note)
+        return {index: writer.write(index, proof) for index, proof in proofs.items()}
 
     async def tile(self, path: str, head: Head) -> bytes | None:
         """Return a hash tile or entry bundle by its path (C2SP tlog-tiles), or None when the log is not large enough yet.

@@ -37,14 +37,18 @@ class SeenCheckpoints:
         self._head = head
         self._consistent: OrderedDict[str, None] = OrderedDict()
 
+    def knows(self, body: Body) -> bool:
+        """Whether a body carries no checkpoint, or one that was found to be of this log's history."""
+        # Only consistent checkpoints are remembered, so each sighting of a fork is checked and logged.
+        return not isinstance(body, Ballot | Report) or body.seen_checkpoint in self._consistent
+
     async def check(self, body: Body) -> None:
         """Check the checkpoint that a body carries, if its type carries one.
 
         Raises `Malformed` or `TooLarge` when it is not a checkpoint, and `Untrusted` when this log's key did not sign it or it
         does not belong to this log's history.
         """
-        # Only consistent checkpoints are remembered, so each sighting of a fork is checked and logged.
-        if not isinstance(body, Ballot | Report) or body.seen_checkpoint in self._consistent:
+        if self.knows(body) or not isinstance(body, Ballot | Report):
             return
         # By any key that the log had: it only has to be of this history. During an overlap it may name the earlier key alone.
         signed = self._keys().open_by_any(body.seen_checkpoint.encode())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.facts import KEYS, Fact, KeysFact, decode, encode
@@ -41,9 +42,8 @@ with moved as (
   insert into facts (key, fact)
   select row.* from moved, unnest($11::text[], $12::bytea[]) as row
   on conflict (key) do update set fact = excluded.fact
-)
-select exists (select from moved)
-"""
+)"""
+_MOVED = "\nselect exists (select from moved)\n"
 
 # In the transaction of the leaf: a blob is pending or served at any moment, never neither.
 _NAME_BLOBS = """
@@ -54,6 +54,18 @@ with named as (
 )
 delete from pending_blobs where sha256 = any($1::bytea[])
 """
+
+
+@dataclass(frozen=True)
+class Addition:
+    """The rows of other tables that are written by the statement of `append`.
+
+    `sql`: further parts of its `with`, which read `moved`, so that they write nothing if the head was not moved. Their parameters
+    begin at $13. `columns`: the values of these parameters.
+    """
+
+    sql: str
+    columns: tuple[list[object], ...]
 
 
 async def look_up(
@@ -95,21 +107,24 @@ async def append(
     entries: Sequence[Entry],
     facts: Mapping[str, Fact],
     tiles: Mapping[Tile, bytes],
+    addition: Addition | None = None,
 ) -> bool:
-    """Within a transaction: move the head from `before` to `after`, and write the leaves, full tiles and facts between them.
+    """Move the head from `before` to `after`, and write the leaves, full tiles and facts between them. Within a transaction, or
+    with an `addition` that makes all writes of these entries one statement, which is a transaction of its own.
 
     Returns False when the head is not `before`: another leader writes this log, and nothing was written here.
     """
     # Partial tiles are not stored: they change with each leaf, and `load_edge` computes them.
     full = {tile: hashes for tile, hashes in tiles.items() if tile.width == TILE_WIDTH}
     moved = await connection.fetchval(
-        _APPEND,
+        _APPEND + (f",\n{addition.sql}" if addition else "") + _MOVED,
         *(before.size, before.root(), after.size, after.root()),
         [entry.index for entry in entries],
         [entry.leaf for entry in entries],
         [bytes.fromhex(entry.statement.id) if entry.statement else None for entry in entries],
         *([tile.level for tile in full], [tile.index for tile in full], list(full.values())),
         *(list(facts), [encode(fact) for fact in facts.values()]),
+        *(addition.columns if addition else ()),
     )
     if moved:
         await _apply_blobs(connection, entries)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from treaty_consensus.kinds import Body
+from treaty_consensus.kinds import Ballot, Body
 
 from ..log.entry import Entry
+from ..log.tables import Addition
 from ..storage.postgres import AnyConnection
 from . import agents, authority, catalogue, election, records, rolls, speakers, vouches
 
@@ -35,3 +36,9 @@ async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     await agents.write_authors(connection, statements)
     # Last, because records are made from all other tables.
     await records.write(connection, statements)
+
+
+def addition(entries: Sequence[Entry]) -> Addition | None:
+    """Return the same changes as `apply` makes, if one statement can make them: when all entries are ballots. None otherwise."""
+    alike = all(entry.statement is not None and isinstance(entry.statement.body, Ballot) for entry in entries)
+    return agents.with_ballots(entries) if alike else None

@@ -11,6 +11,7 @@ import msgspec
 from treaty_consensus.kinds import Ballot, Body, Report
 
 from ..log.entry import Entry
+from ..log.tables import Addition
 from .columns import insert, statement_id, statement_of
 
 if TYPE_CHECKING:
@@ -19,15 +20,60 @@ if TYPE_CHECKING:
 
 async def write_authors(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     """Write who signed `entries`."""
-    # A set: two keys of one DID may sign a statement.
-    rows = sorted({(did.text, entry.index, statement_of(entry).type) for entry in entries for did in statement_of(entry).authors})
+    rows = _authors(entries)
     await insert(connection, "insert into authors select * from unnest($1::text[], $2::bigint[], $3::text[])", rows)
 
 
+def with_ballots(entries: Sequence[Entry]) -> Addition:
+    """Return the writes of entries that are ballots, to be made in the statement that appends them.
+
+    Most leaves are ballots, and their sequencer waits for each statement.
+    """
+    ended, rows = _ballot_rows(entries)
+    return Addition(
+        _WITH_BALLOTS, tuple([list(column) for table in (ended, rows, _authors(entries)) for column in zip(*table, strict=True)])
+    )
+
+
+def _authors(entries: Sequence[Entry]) -> list[tuple[str, int, str]]:
+    # A set: two keys of one DID may sign a statement.
+    return sorted({(did.text, entry.index, statement_of(entry).type) for entry in entries for did in statement_of(entry).authors})
+
+
+# All parts see the rows from before the statement, so a ballot of this statement is ended by its own row alone (`_ballot_rows`).
+_WITH_BALLOTS = """ended_ballots as (
+  update ballots b set ended = newer.index
+  from moved, unnest($13::text[], $14::text[], $15::bigint[]) as newer (topic, did, index)
+  where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null
+), new_ballots as (
+  insert into ballots
+  select row.* from moved, unnest($16::text[], $17::text[], $18::bigint[], $19::bytea[], $20::text[], $21::bigint[]) as row
+), new_authors as (
+  insert into authors
+  select row.* from moved, unnest($22::text[], $23::bigint[], $24::text[]) as row
+)"""
+
+
 async def _ballots(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    ended, rows = _ballot_rows(entries)
+    await insert(
+        connection,
+        "update ballots b set ended = newer.index from unnest($1::text[], $2::text[], $3::bigint[]) as newer (topic, did, index) "
+        "where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null",
+        ended,
+    )
+    await insert(
+        connection,
+        "insert into ballots select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bigint[])",
+        rows,
+    )
+
+
+def _ballot_rows(entries: Sequence[Entry]) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+    """Return the topic and DID of each standing ballot that ends, with the leaf that ends it, and the rows of the ballots."""
     first: dict[tuple[str, str], int] = {}
     following: dict[tuple[str, str], int] = {}
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for entry in reversed(entries):
         body, did = cast(Ballot, statement_of(entry).body), statement_of(entry).author.text
         key = body.topic, did
@@ -35,17 +81,7 @@ async def _ballots(connection: AnyConnection, entries: Sequence[Entry]) -> None:
         tiers = msgspec.json.encode(body.tiers).decode()
         rows.append((body.topic, did, entry.index, statement_id(entry), tiers, ended))
         first[key] = following[key] = entry.index
-    await insert(
-        connection,
-        "update ballots b set ended = newer.index from unnest($1::text[], $2::text[], $3::bigint[]) as newer (topic, did, index) "
-        "where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null",
-        [(*key, index) for key, index in first.items()],
-    )
-    await insert(
-        connection,
-        "insert into ballots select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bigint[])",
-        rows,
-    )
+    return [(*key, index) for key, index in first.items()], rows
 
 
 async def _reports(connection: AnyConnection, entries: Sequence[Entry]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 from litestar import Request
@@ -17,6 +17,9 @@ from ..codes import HttpCode
 from ..networks import TrustedProxies
 from ..serving.negotiation import Form, preferred_form, prefers_html, split_form
 
+if TYPE_CHECKING:
+    from litestar.types import Receive
+
 BODY_SECONDS = 30
 """Seconds for a body to arrive, because it holds memory until then."""
 
@@ -24,13 +27,20 @@ HttpRequest: TypeAlias = Request[Any, Any, State]
 
 
 async def read_body(request: HttpRequest, limit: int) -> bytes:
+    """Return the body, as `receive_body` does."""
+    return await receive_body(request.receive, request.headers.get("content-length", "0"), limit)
+
+
+async def receive_body(receive: Receive, announced: str, limit: int) -> bytes:
     """Return the body, which has at most `limit` bytes and must arrive within `BODY_SECONDS`.
+
+    `announced`: the value of `Content-Length`, "0" without one.
 
     Raises `TooLarge` as soon as it is known to be larger, `Malformed` when it breaks off, and a 408 when it is late.
     """
     try:
         # An announced length over the limit is refused before any byte is read.
-        parse_decimal(request.headers.get("content-length", "0"), limit=limit)
+        parse_decimal(announced, limit=limit)
     except Malformed as error:
         raise _too_large(limit) from error
     received = bytearray()
@@ -38,7 +48,7 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             more = True
             while more:
-                message = await request.receive()
+                message = await receive()
                 if message["type"] != "http.request":  # also when a chunked body is not encoded in chunks
                     raise Malformed(HttpCode.BODY, "The body of the request broke off, or is not encoded as its head says.")
                 received += message.get("body", b"")
@@ -53,7 +63,12 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
 
 def media_type(request: HttpRequest) -> str:
     """Return the media type of the body, without parameters."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return essence(request.headers.get("content-type", ""))
+
+
+def essence(content_type: str) -> str:
+    """Return the media type in a `Content-Type`, without parameters."""
+    return content_type.partition(";")[0].strip().lower()
 
 
 def source(request: HttpRequest, proxies: TrustedProxies) -> str | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 import msgspec
-from litestar import MediaType, Response, get, post
+from litestar import Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
@@ -17,11 +20,14 @@ from ..log.entry import Logged
 from ..pages.pages import Pages
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
 from ..registry import Registry
+from ..serving.fast_path import DirectAnswer, refused
 from ..serving.representation import JSON, NO_STORE, TEXT, Representation
 from ..serving.views import Views
 from .documentation import ENVELOPE, LINES_BODY, READ, WRITE, answers, operation
-from .requests import HttpRequest, is_for_people, media_type, read_body, source
-from .responses import problem_response
+from .requests import HttpRequest, essence, is_for_people, receive_body, source
+
+if TYPE_CHECKING:
+    from litestar.types import Receive
 
 NDJSON = "application/x-ndjson"
 # As many as one commit takes (`sequencer.MAX_BATCH`).
@@ -56,12 +62,27 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     ),
 )
 async def submit(request: HttpRequest, registry: NamedDependency[Registry]) -> Response[bytes]:
-    match media_type(request):
-        case "application/json":
-            return await _submit_one(request, registry, await read_body(request, MAX_LEAF))
-        case "application/x-ndjson":
-            return await _submit_batch(request, registry, await read_body(request, MAX_BATCH_BYTES))
-    return problem_response(http_problem(415, f"Statements come as {JSON}, or as {NDJSON}, one a line."))
+    sent = request.headers.get("content-type", ""), request.headers.get("content-length", "0")
+    answer = await _submit(registry, *sent, request.receive, source(request, registry.proxies))
+    return Response(answer.body, status_code=answer.status, headers=answer.headers)
+
+
+class DirectSubmission:
+    """Does the same as the route `submit`, without the framework, which would take a third of the time of a statement."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def __call__(self, headers: Iterable[tuple[bytes, bytes]], receive: Receive, source: str | None) -> DirectAnswer:
+        """See `serving.fast_path.DirectRoute`."""
+        content_type, length = b"", b"0"
+        # From the end, so that the first of several values counts, as in the framework.
+        for name, value in reversed([*headers]):
+            if name == b"content-type":
+                content_type = value
+            elif name == b"content-length":
+                length = value
+        return await _submit(self._registry, content_type.decode("latin-1"), length.decode("latin-1"), receive, source)
 
 
 @get("/statements/{statement:str}", summary="A statement as it was signed", responses=answers(Envelope, "The leaf.", 404, *READ))
@@ -82,15 +103,24 @@ async def proof(statement: FromPath[str], views: NamedDependency[Views]) -> Repr
     return await views.receipt(parse_digest(statement))
 
 
-async def _submit_one(request: HttpRequest, registry: Registry, leaf: bytes) -> Response[bytes]:
-    (outcome,) = await registry.submit([leaf], source=source(request, registry.proxies))
+async def _submit(registry: Registry, content_type: str, length: str, receive: Receive, source: str | None) -> DirectAnswer:
+    match essence(content_type):
+        case "application/json":
+            return await _submit_one(registry, await receive_body(receive, length, MAX_LEAF), source)
+        case "application/x-ndjson":
+            return await _submit_batch(registry, await receive_body(receive, length, MAX_BATCH_BYTES), source)
+    return refused(http_problem(415, f"Statements come as {JSON}, or as {NDJSON}, one a line."))
+
+
+async def _submit_one(registry: Registry, leaf: bytes, source: str | None) -> DirectAnswer:
+    (outcome,) = await registry.submit([leaf], source=source)
     if isinstance(outcome, TreatyError):
-        return problem_response(problem_of(outcome))
-    headers = {"Location": f"/proofs/{outcome.id}", "Cache-Control": NO_STORE}
-    return Response(outcome.receipt, status_code=201 if outcome.new else 200, media_type=MediaType.TEXT, headers=headers)
+        return refused(problem_of(outcome))
+    headers = {"Content-Type": TEXT, "Location": f"/proofs/{outcome.id}", "Cache-Control": NO_STORE}
+    return DirectAnswer(201 if outcome.new else 200, headers, outcome.receipt)
 
 
-async def _submit_batch(request: HttpRequest, registry: Registry, body: bytes) -> Response[bytes]:
+async def _submit_batch(registry: Registry, body: bytes, source: str | None) -> DirectAnswer:
     lines = body.removesuffix(b"\n").split(b"\n")
     if len(lines) > MAX_BATCH:
         raise TooLarge(
@@ -99,9 +129,9 @@ async def _submit_batch(request: HttpRequest, registry: Registry, body: bytes) -
     # An empty line would shift the results against the lines of the client.
     if not all(lines):
         raise Malformed(StatementsCode.EMPTY_LINE, "Every line of a batch is a statement.")
-    outcomes = await registry.submit(lines, source=source(request, registry.proxies))
+    outcomes = await registry.submit(lines, source=source)
     encoded = b"".join(msgspec.json.encode(_line(outcome)) + b"\n" for outcome in outcomes)
-    return Response(encoded, status_code=200, media_type=NDJSON, headers={"Cache-Control": NO_STORE})
+    return DirectAnswer(200, {"Content-Type": NDJSON, "Cache-Control": NO_STORE}, encoded)
 
 
 def _line(outcome: Logged | TreatyError) -> Line:

@@ -8,9 +8,9 @@ in `Allow`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
 
 from litestar.enums import HttpMethod
 
@@ -39,6 +39,21 @@ Refusal: TypeAlias = tuple[bytes, Mapping[str, str]]
 """The body and the headers of a refusal."""
 
 
+class DirectAnswer(NamedTuple):
+    """A whole answer: its status, its headers without `Content-Length`, and its body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class DirectRoute(Protocol):
+    """A route that needs nothing of the framework."""
+
+    async def __call__(self, headers: Iterable[tuple[bytes, bytes]], receive: Receive, source: str | None) -> DirectAnswer:
+        """Return the answer to a request from the IP address `source`. An exception is answered as the framework answers it."""
+
+
 class PageSource(Protocol):
     """Makes the pages that browsers ask for most."""
 
@@ -55,8 +70,10 @@ class PageSource(Protocol):
 class FastPath:
     """An ASGI application in front of another one."""
 
-    def __init__(self, app: ASGIApp, views: Views, pages: PageSource) -> None:
+    def __init__(self, app: ASGIApp, views: Views, pages: PageSource, posts: Mapping[str, DirectRoute] | None = None) -> None:
+        """`posts`: the routes that answer POST at these very paths. Another spelling of a path goes to `app`."""
         self._app = app
+        self._posts = posts or {}
         self._pages = pages
         self._views = views
         self._memory = views.memory
@@ -131,19 +148,28 @@ class FastPath:
         # An unknown length reserves the largest body. More than 19 digits are no length, and converting them costs
         # time.
         size = min(int(length), MAX_BODY) if length.isdigit() and len(length) < 20 else MAX_BODY
+        direct = self._posts.get(scope["path"]) if scope["method"] == "POST" else None  # type: ignore[typeddict-item]
+        if direct is not None:
+            try:
+                with self._bodies.take(source, size):
+                    answer = await direct(scope["headers"], receive, source)
+            except Exception as error:
+                answer = refused(problem_of(error))
+            await _send_answer(answer, send)
+            return
         try:
             with self._bodies.take(source, size):
                 await self._app(scope, receive, send)
         except Unavailable as error:
-            problem = problem_of(error)
-            await _send_problem(problem, problem.body, JSON_HEADERS, send)
+            await _send_answer(refused(problem_of(error)), send)
 
     async def _refuse(self, problem: Problem, method: str, accept: bytes, send: Send) -> None:
         """Send a refusal: to a browser that reads as a page, to all others as JSON."""
         if method in _READS and prefers_html(accept):
-            await _send_problem(problem, *self._pages.problem(problem), send)
+            body, head = self._pages.problem(problem)
+            await _send_answer(DirectAnswer(problem.status, {**head, **dict(problem.headers)}, body), send)
         else:
-            await _send_problem(problem, problem.body, JSON_HEADERS, send)
+            await _send_answer(refused(problem), send)
 
     def _sender(self, scope: Scope) -> str | None:
         peer = scope["client"]
@@ -198,11 +224,16 @@ class FastPath:
         return None
 
 
-async def _send_problem(problem: Problem, body: bytes, head: Mapping[str, str], send: Send) -> None:
-    fields = {"Content-Length": str(len(body)), **head, **dict(problem.headers)}
+def refused(problem: Problem) -> DirectAnswer:
+    """Return a refusal as JSON."""
+    return DirectAnswer(problem.status, {**JSON_HEADERS, **dict(problem.headers)}, problem.body)
+
+
+async def _send_answer(answer: DirectAnswer, send: Send) -> None:
+    fields = {"Content-Length": str(len(answer.body)), **answer.headers}
     headers = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields.items()]
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
 
 async def _send_methods(allow: bytes, send: Send) -> None:

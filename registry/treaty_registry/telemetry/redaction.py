@@ -41,12 +41,18 @@ _SECRETS = (
 )
 _ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(?![\w])")
 
+_WORD = re.compile(r"[0-9A-Za-z-]{1,128}")
+"""One word, such as an id or a method. Each pattern above needs a space or another character, so none finds anything in it."""
+
 
 def redacted(text: str) -> str:
     """Return a text without private keys, tokens, passwords, DIDs and IP addresses.
 
     Other control characters than line ends are escaped.
     """
+    # Nearly all texts of a request's line. The patterns take a tenth of all the work for a statement.
+    if _WORD.fullmatch(text):
+        return text
     # The cap first, because the patterns read the whole text.
     text = text[-MAX_TEXT:]
     for pattern, instead in _SECRETS:
