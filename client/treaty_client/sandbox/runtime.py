@@ -19,6 +19,7 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event
 
+from ..afterwards import Afterwards
 from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, Worker
@@ -48,12 +49,14 @@ class SandboxRuntime:
         isolation: Isolation = "bubblewrap",
         passivation: Passivation | None = None,
         limits: SandboxLimits | None = None,
+        afterwards: Afterwards | None = None,
     ) -> None:
-        """Start nothing. `passivation`: the limits of workers and of idle sessions. `limits`: of a worker."""
+        """Start nothing. `passivation`: the limits of workers and of idle sessions. `limits`: of a worker. `afterwards`: writes
+        compiled code; without it a first start waits for that."""
         # One ready worker: two that start together would both delay the first session.
         self.passivation, self.limits = passivation or Passivation(), limits or SandboxLimits()
         self._pool = SandboxPool(size=1, isolation=isolation, limits=self.limits)
-        self._code = CodeCache(home / "code")
+        self._code = CodeCache(home / "code", afterwards)
         self._spares: OrderedDict[_Key, asyncio.Task[_Sandboxed]] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
         self._workers = WorkerPool(
