@@ -127,13 +127,10 @@ class SandboxRuntime:
 
     async def _start(self, package: HandlerPackage, key: _Key, *, pause: float = 0, seed: str | None = None) -> _Sandboxed:
         await asyncio.sleep(pause)
-        worker = await self._load(package, key)
-        try:
-            return _Sandboxed(worker, await worker.open(key.role, seed=seed), partial(self._load, package, key))
-        except BaseException:
-            # A spare that is dismissed while it opens leaves no process.
-            await worker.close()
-            raise
+        worker, session = await self._pool.open_code(
+            package, key.role, local=key.local, peer=key.peer, seed=seed, code_cache=self._code
+        )
+        return _Sandboxed(worker, session, partial(self._load, package, key))
 
     def _take_spare(self, key: _Key) -> _Sandboxed | None:
         spare = self._spares.pop(key, None)
