@@ -21,9 +21,8 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
-
-import msgspec
 
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import TreatyError
@@ -41,14 +40,14 @@ from ..registries.api import RegistryClient
 from ..registries.sources import Sources
 from ..registries.trust import TrustedRegistries
 from .answers import Answers, answering
+from .keeping import Keeper
 from .log_head import LogHead
 from .resolution import check_claim, resolve
-from .store import LockedProtocol, LockedVersion, Lockfile, Store, line_of
+from .store import Lockfile, Store, line_of
 from .topic_cache import TopicCache
 from .topics import Candidates, Topics
-from .verification.pins import lock_entry
 from .verification.records import Evidence, ProvenProtocol, VerifiedProtocol
-from .verification.steps import Step, taking
+from .verification.steps import Step, outcome, taking
 from .verification.ten_steps import (
     check_handler,
     check_host_keys,
@@ -57,8 +56,12 @@ from .verification.ten_steps import (
     read_bundle,
     verify_bundle,
     verify_handler,
+    verify_signer,
 )
 from .verification.topic import TopicView
+
+if TYPE_CHECKING:
+    from .verification.ten_steps import Signed
 
 Progress = Callable[[Step, str], None]
 """Called after each step that holds, with a sentence for a person."""
@@ -94,6 +97,7 @@ class Fetcher:
         self._afterwards = afterwards
         self._store = Store(home)
         self._lockfile = Lockfile(home, afterwards.settle) if afterwards else Lockfile(home)
+        self._keeper = Keeper(self.registries, self._store, self._lockfile)
         self._network = network or Network()
         self._clock = clock
         self._http = self._network.client(timeout=timeout)
@@ -161,7 +165,7 @@ class Fetcher:
             verified = await self._verify(uri, name, expected, progress, compare=later is not None)
             # After all steps: code that a step refused is never in the lock.
             if later is None:
-                await asyncio.to_thread(self._keep, uri, verified, accept_change)
+                await asyncio.to_thread(self._keeper.keep, uri, verified, accept_change)
             else:
                 later.add(partial(self._keep_later, uri, verified))
             progress(Step.LOCK, f"kept, and {verified.publisher} recorded in treaty.lock")
@@ -245,20 +249,29 @@ class Fetcher:
         if self.policy.resolve_publishers:
             await self._check_own_host(proven.handler.publisher, answer.evidence)
         _narrate(proven, self.policy.witnesses, progress)
+        # Step 8 needs no wheel, so it is taken beside the download. Its outcome is looked at after step 7, as without it.
+        signing = asyncio.ensure_future(asyncio.to_thread(outcome, partial(verify_signer, proven, self.policy)))
         # The wheel is fetched only now, because steps 1 to 6 need no code and may refuse it.
         wheel = await self._wheel(self.client(uri.origin), proven.handler.body.wheel)
-        verified = await asyncio.to_thread(self._verify_handler, uri, proven, wheel, answer.data, compare)
+        signed = await signing
+        verified = await asyncio.to_thread(self._verify_handler, uri, proven, wheel, signed, answer.data, compare)
         progress(Step.WHEEL, f"{verified.package.filename}, {len(wheel)} bytes, keeps the rules")
         progress(Step.ATTESTATION, f"signed by {verified.signer.identity}, for this URI, hash and entry point")
         progress(Step.STATUS, " ".join(verified.warnings) or "neither yanked, revoked nor withdrawn")
         return verified
 
     def _verify_handler(
-        self, uri: ProtocolUri, proven: ProvenProtocol, wheel: bytes, bundle: bytes, compare: bool
+        self,
+        uri: ProtocolUri,
+        proven: ProvenProtocol,
+        wheel: bytes,
+        signed: Signed,
+        bundle: bytes,
+        compare: bool,
     ) -> VerifiedProtocol:
-        verified = verify_handler(proven, wheel, self.policy, bundle=bundle)
+        verified = verify_handler(proven, wheel, self.policy, bundle=bundle, signed=signed)
         if compare:
-            self._check_lock(uri, verified, self._lockfile.read().get(line_of(uri)))
+            self._keeper.compare(uri, verified)
         return verified
 
     async def _check_own_host(self, publisher: str, evidence: Evidence) -> None:
@@ -330,14 +343,10 @@ class Fetcher:
         check_handler(verified, uri, locked)
         return verified
 
-    def _check_lock(self, uri: ProtocolUri, verified: VerifiedProtocol, locked: LockedProtocol | None) -> None:
-        with taking(Step.LOCK):
-            check_handler(verified, uri, locked, self.registries.memory.about(uri.origin, {f"protocol/{uri}"}))
-
     def _keep_later(self, uri: ProtocolUri, verified: VerifiedProtocol) -> None:
         """Take the last part of step 10 for a handler that is in use already."""
         try:
-            self._keep(uri, verified, accept_change=False)
+            self._keeper.keep(uri, verified, accept_change=False)
         except TreatyError as error:
             # Another process pinned something else meanwhile. From now on `holds` is false, and sessions end.
             self._verified.pop(verified.uri, None)
@@ -345,43 +354,6 @@ class Fetcher:
         except OSError as error:
             # The handler was verified and stays in use. It is not pinned, as before its first fetch.
             _log.warning("%s cannot be recorded in treaty.lock: %s", verified.uri, error)
-
-    def _keep(self, uri: ProtocolUri, verified: VerifiedProtocol, accept_change: bool) -> None:
-        """Take the last part of step 10: compare the handler with treaty.lock, store the bytes, and record them in the lock."""
-        line, found = line_of(uri), lock_entry(verified)
-        with taking(Step.LOCK), self._lockfile.changing() as entries:
-            locked = entries.get(line)
-            if not accept_change:
-                self._check_lock(uri, verified, locked)
-            same = locked is not None and (locked.publisher, locked.tenure, locked.signer) == (
-                found.publisher,
-                found.tenure,
-                found.signer,
-            )
-            versions = dict(locked.versions) if locked is not None else {}
-            if not same:  # documents stay pinned; the handlers were the old publisher's
-                versions = {
-                    other: msgspec.structs.replace(kept, handler=None, handler_status=None) for other, kept in versions.items()
-                }
-            replaced = versions.get(uri.version)
-            # Blobs before the lock entry that names them: a crash in between leaves only unused blobs.
-            self._store.put(verified.wheel)
-            versions[uri.version] = LockedVersion(
-                bundle=self._store.put(verified.bundle),
-                document=verified.hash,
-                entry_point=str(verified.package.entry_point),
-                filename=verified.package.filename,
-                wheel=verified.package.digest,
-                published=verified.evidence.published(verified.uri).index,
-                handler=verified.handler_index,
-                status=replaced.status if replaced is not None else None,
-                handler_status=replaced.handler_status
-                if replaced is not None and same and replaced.wheel == verified.package.digest
-                else None,
-            )
-            entries[line] = msgspec.structs.replace(found, versions=versions)
-        if replaced is not None and replaced.bundle != versions[uri.version].bundle:
-            self._store.discard(replaced.bundle)  # after the lock is written: a crash before leaves an unused blob
 
     def _is_fresh(self, verified: VerifiedProtocol) -> bool:
         return verified.age(self._now()) <= self.policy.max_age
