@@ -28,6 +28,8 @@ IMPORTS = {
     "another form": PROBE + FORGE + "os.write(0, framing.encode_frame('batch', 7))\n" + HANG,
     "too few": PROBE + FORGE + "os.write(0, framing.encode_frame('batch'))\n" + HANG,
     "of another kind": PROBE + FORGE + "os.write(0, framing.encode_frame('effects', []))\n" + HANG,
+    "one of another kind": PROBE + FORGE + "os.write(0, framing.encode_frame('batch', ('done',), ('effects', [])))\n" + HANG,
+    "one of no kind": PROBE + FORGE + "os.write(0, framing.encode_frame('batch', ('done',), 7))\n" + HANG,
     "no frame": PROBE + FORGE + "os.write(0, b'\\0\\0\\0\\1\\xc0')\n" + HANG,
     "too long": PROBE + FORGE + "os.write(0, b'\\x7f\\xff\\xff\\xff')\n" + HANG,
 }
