@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,14 @@ DIGEST = "ab" * 32
 async def test_writes_are_made_in_their_order_in_another_thread_and_errors_stop_nothing() -> None:
     afterwards, made = Afterwards(), list[tuple[int, bool]]()
 
+    def note(number: int) -> None:
+        made.append((number, threading.current_thread() is threading.main_thread()))
+
     def fail() -> None:
         raise OSError("the disk is full")
 
     for number in range(3):
-        afterwards.add(lambda number=number: made.append((number, threading.current_thread() is threading.main_thread())))
+        afterwards.add(partial(note, number))
         afterwards.add(fail)
     assert made == []
     await afterwards.aclose()

@@ -271,7 +271,7 @@ class SessionOpener:
             return
         if pinned and found != pinned:
             await self._judge(ChangedPeer(name.key, pinned, found, opened.session.peer_is_proved))
-        if found != pinned:
+        if found != (pinned or self._pins.get_known(name.key)):
             self._pins.pin_later(name.key, found, self._context.afterwards)
 
     async def _judge(self, changed: ChangedPeer) -> None:
