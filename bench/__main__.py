@@ -8,7 +8,7 @@ does, `python -m bench floods` what ten thousand hostile connections do to every
 search and its page cost, `python -m bench pages` what each page costs against the JSON of the same resource,
 `python -m bench speaking` how fast three protocols are spoken, `python -m bench installing` how large each extra is,
 `python -m bench overload` what more load than a registry can take does, `python -m bench soak` what hours of mixed traffic do,
-`python -m bench witness` what a witness of 40,000 logs does.
+`python -m bench witness` what a witness of 40,000 logs does, `python -m bench workers` what a new session's sandbox costs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from . import (
     soak,
     speaking,
     witness,
+    workers,
 )
 from .contest import Group, Result, Row, hold, meters_of
 from .handshaking import GROUP as HANDSHAKING
@@ -67,6 +68,7 @@ PARTS = {
         soak,
         speaking,
         witness,
+        workers,
     )
 }
 """Measurements with results of their own, by the first word of the command line."""

@@ -50,8 +50,8 @@ _GETS = "plain keep-alive GETs of the same bytes"
 _ECHO = "one WebSocket echo, with its connection"
 ROWS = (
     Row("cold", "cold handshake: resolve, download, ten checks, sandbox, first reply", _GETS, "ms", "cold", "gets", 8),
-    Row("warm", "warm handshake: cached handler, sandbox, first reply", _GETS, "ms", "warm", "gets", 2.5),
-    Row("0-rtt", "0-RTT handshake: sandbox, first reply", _ECHO, "ms", "0-rtt", "echo", 1.5),
+    Row("warm", "warm handshake: cached handler, sandbox, first reply", _GETS, "ms", "warm", "gets", 3),
+    Row("0-rtt", "0-RTT handshake: sandbox, first reply", _ECHO, "ms", "0-rtt", "echo", 3),
     Row(
         "cold declarative",
         "cold handshake without code: resolve, download, ten checks, first reply",

@@ -165,3 +165,11 @@ def test_a_template_without_room_for_a_process_says_so_and_goes_on() -> None:
         assert forking.poll() is None
         ours.close()
         assert forking.wait(30) == 0
+
+
+@pytest.mark.threat(57)
+async def test_workers_share_no_state_of_a_module_that_has_one() -> None:
+    async with SandboxPool(size=0) as pool:
+        for _ in range(2):
+            known = await (await hire(pool)).run("import sys; value = [name in sys.modules for name in ('pkgutil', 'random')]")
+            assert known == [True, False]

@@ -12,18 +12,26 @@ import pytest
 from signers import Signer
 from simulated_registry import ALICE, SimulatedNetwork, SimulatedRegistry, uri_of
 
+from treaty_client.afterwards import Afterwards
 from treaty_client.policy import Policy
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
 
 
 def fetcher(
-    registry: SimulatedRegistry, home: Path, *, publishers: tuple[Signer, ...] = (ALICE,), down: bool = False, **policy: Any
+    registry: SimulatedRegistry,
+    home: Path,
+    *,
+    publishers: tuple[Signer, ...] = (ALICE,),
+    down: bool = False,
+    afterwards: Afterwards | None = None,
+    **policy: Any,
 ) -> Fetcher:
     """An agent's fetcher: it trusts the registry, names ALICE, and shares the registry's clock."""
     registry.trusted_in(home)
     chosen = Policy([publisher.did for publisher in publishers], **policy)
-    return Fetcher(home, chosen, SimulatedNetwork(registry, down=down), clock=lambda: registry.now)
+    network = SimulatedNetwork(registry, down=down)
+    return Fetcher(home, chosen, network, clock=lambda: registry.now, afterwards=afterwards)
 
 
 def kept_in(home: Path) -> dict[str, bytes]:
@@ -65,7 +73,16 @@ async def refused_at(
     step: int, registry: SimulatedRegistry, home: Path, name: str = uri_of(), **options: Any
 ) -> VerificationFailed:
     """Fetch from a lying registry. It must be refused at `step`, and leave the home as it was. From step 5 on, what the first
-    four proved is known, unless it contradicts what was known before."""
+    four proved is known, unless it contradicts what was known before. A fetcher that stores afterwards refuses it too."""
+    requests = list(registry.requests)
+    failure = await _refused_at(step, registry, home, name, **options)
+    later = await _refused_at(step, registry, home, name, afterwards=Afterwards(), **options)
+    assert later.code == failure.code
+    registry.requests[len(requests) :] = registry.requests[len(requests) :][: (len(registry.requests) - len(requests)) // 2]
+    return failure
+
+
+async def _refused_at(step: int, registry: SimulatedRegistry, home: Path, name: str, **options: Any) -> VerificationFailed:
     registry.trusted_in(home)
     before, known = kept_in(home), known_in(home)
     async with fetcher(registry, home, **options) as agent:

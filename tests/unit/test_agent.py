@@ -43,6 +43,7 @@ LONG_WAY = [">hello", "<hello", "<meta", ">meta", ">application", "<application"
 
 def agreements(someone: Party) -> list[dict[str, Any]]:
     """What somebody remembers."""
+    someone.agent.context.afterwards.settle()
     path = someone.home / "agreements.json"
     return json.loads(path.read_bytes())["agreements"] if path.exists() else []
 
@@ -147,6 +148,7 @@ def test_000_56_the_agreement_survives_the_process(tmp_path: Path) -> None:
     async def main() -> None:
         seller, first = shop(tmp_path), buyer(tmp_path)
         await buy(seller, first)
+        await first.agent.context.afterwards.aclose()
         second = buyer(tmp_path)
         second.protocols.store = first.protocols.store
         assert (await buy(seller, second))[2]

@@ -131,6 +131,7 @@ async def test_who_insists_on_encryption_speaks_to_nobody_in_plain(
     assert "secure.required" in refusal.value.code + refusal.value.message
     assert customer.runtime.opened == []
     assert all(handler.closed for handler in seller.runtime.opened)
+    customer.agent.context.afterwards.settle()
     assert not (customer.home / "agreements.json").exists()
 
 

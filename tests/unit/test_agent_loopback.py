@@ -111,6 +111,7 @@ async def test_a_tampered_wheel_is_refused_at_step_7_before_anything_runs(tmp_pa
             async with customer.connect(url, topic=TOPIC):
                 raise AssertionError("a session with a tampered handler")
         assert refusal.value.step == 7
+        customer.context.afterwards.settle()
         assert not (tmp_path / CUSTOMER / "agreements.json").exists()
         registry.tamper = lambda path, body: body
         async with customer.connect(url, topic=TOPIC) as session:

@@ -104,6 +104,7 @@ async def fails(shop: Party, buyer: Party, **how: Any) -> TreatyError:
         await buy(shop, buyer, **how)
     for someone in (shop, buyer):
         assert not (someone.home / "negotiated").exists()
+        someone.agent.context.afterwards.settle()
         assert not (someone.home / "agreements.json").exists()
         assert all(handler.closed for handler in someone.runtime.opened)
     return failure.value

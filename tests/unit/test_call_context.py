@@ -305,6 +305,7 @@ def test_early_data_have_contexts_when_the_peer_was_known_to_read_them(tmp_path:
                 await session.call("getProductInfo", productId="P12345")
                 assert session.resumed == is_resumed
             assert contexts(tap) == [">traced", "<plain"]
+        customer.agent.context.afterwards.settle()
         (agreement,) = json.loads((customer.home / "agreements.json").read_bytes())["agreements"]
         assert agreement["is_reader"] is True
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 from treaty_consensus.errors import Refused
 from treaty_consensus.extras import naming_extras
 
+from ..afterwards import Afterwards
 from ..codes import AgentCode, LocalCode
 from ..config import AgentConfig, effective
 from ..identity import Identity
@@ -83,15 +84,16 @@ def assemble(
             "Code of a negotiator runs only in a sandbox: no publisher vouches for it.",
             fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
         )
-    agreements = AgreementCache(home)
+    afterwards = Afterwards()
+    agreements = AgreementCache(home, afterwards)
     if isinstance(registry, LocalProtocols):
         origin, policy = registry.origin, replace(policy, report=False, publish=False)
-        ports = ports or _local_ports(registry, home, config, network, agreements)
+        ports = ports or _local_ports(registry, home, config, network, agreements, afterwards)
     else:
         name = parse_registry_name(registry)
         TrustedRegistries(home).add(name)
         origin = name.origin
-        ports = ports or _registry_ports(identity, home, config, network, origin, agreements, timeouts.registry)
+        ports = ports or _registry_ports(identity, home, config, network, origin, agreements, afterwards, timeouts.registry)
     context = AgentContext(
         identity=identity,
         registry=origin,
@@ -106,6 +108,7 @@ def assemble(
         negotiated=NegotiatedProtocols(home),
         worker_wait=config.workers.wait,
         approvals=Approvals(home),
+        afterwards=afterwards,
         negotiators=negotiators,
         on_escalation=on_escalation,
         on_event=on_event,
@@ -122,14 +125,15 @@ def _registry_ports(
     network: Network,
     origin: str,
     agreements: AgreementCache,
+    afterwards: Afterwards,
     timeout: float,
 ) -> Ports:
     """Return the ports of an agent whose protocols come from registries. `origin`: where it publishes and reports.
     `timeout`: seconds for an exchange with a registry."""
-    fetcher = Fetcher(home, config.policy, network, timeout=timeout)
+    fetcher = Fetcher(home, config.policy, network, timeout=timeout, afterwards=afterwards)
     return Ports(
         protocols=fetcher,
-        runtime=_sandbox(home, config),
+        runtime=_sandbox(home, config, afterwards),
         log_of=partial(RegistryLog, fetcher, EgressGuard(network)),
         publisher=RegistryPublisher(identity, fetcher, origin, network),
         resolver=_resolver(config, network, agreements),
@@ -138,12 +142,17 @@ def _registry_ports(
 
 
 def _local_ports(
-    protocols: LocalProtocols, home: Path, config: AgentConfig, network: Network, agreements: AgreementCache
+    protocols: LocalProtocols,
+    home: Path,
+    config: AgentConfig,
+    network: Network,
+    agreements: AgreementCache,
+    afterwards: Afterwards,
 ) -> Ports:
     """Return the ports of an agent whose protocols are files of its owner."""
     return Ports(
         protocols=protocols,
-        runtime=_sandbox(home, config),
+        runtime=_sandbox(home, config, afterwards),
         log_of=_no_log,
         publisher=protocols,
         resolver=_resolver(config, network, agreements),
@@ -151,8 +160,9 @@ def _local_ports(
     )
 
 
-def _sandbox(home: Path, config: AgentConfig) -> Runtime:
-    return recorded(SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox), config.recordings)
+def _sandbox(home: Path, config: AgentConfig, afterwards: Afterwards) -> Runtime:
+    runtime = SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox, afterwards)
+    return recorded(runtime, config.recordings)
 
 
 def _resolver(config: AgentConfig, network: Network, agreements: AgreementCache) -> DidResolver:

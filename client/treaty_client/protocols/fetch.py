@@ -4,20 +4,25 @@ A first fetch takes two requests: the bundle and the wheel. With the wheel in th
 proof is younger than the policy's `max_age`, it takes none: the stored bytes are verified again, once a process, and compared
 with all leaves of that registry that were seen since. Only step 10 stores code to run: blobs first, treaty.lock last. So a crash
 leaves unused blobs, and never a lock entry without its bytes. Proven leaves are remembered earlier (`answers`).
+
+An agent takes the comparison of step 10 before it uses a handler, and stores bytes and entry a moment later (`afterwards`), under
+the lock and after the same comparison. A crash in between leaves the lock of before, as if the fetch had not begun: nothing that
+ran was recorded, and the next fetch compares with what the lock had. If another process pinned something else meanwhile, the
+protocol holds no longer (`holds`), and its sessions end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import time
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
-
-import msgspec
 
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import TreatyError
@@ -26,6 +31,7 @@ from treaty_consensus.log.policy import WitnessRule
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
+from ..afterwards import Afterwards
 from ..network.did_documents import DidResolver, fetch_did_document
 from ..network.egress import EgressGuard
 from ..network.hosts import Network
@@ -34,14 +40,14 @@ from ..registries.api import RegistryClient
 from ..registries.sources import Sources
 from ..registries.trust import TrustedRegistries
 from .answers import Answers, answering
+from .keeping import Keeper
 from .log_head import LogHead
 from .resolution import check_claim, resolve
-from .store import LockedVersion, Lockfile, Store, line_of
+from .store import Lockfile, Store, line_of
 from .topic_cache import TopicCache
 from .topics import Candidates, Topics
-from .verification.pins import lock_entry
 from .verification.records import Evidence, ProvenProtocol, VerifiedProtocol
-from .verification.steps import Step, taking
+from .verification.steps import Step, outcome, taking
 from .verification.ten_steps import (
     check_handler,
     check_host_keys,
@@ -50,11 +56,16 @@ from .verification.ten_steps import (
     read_bundle,
     verify_bundle,
     verify_handler,
+    verify_signer,
 )
 from .verification.topic import TopicView
 
+if TYPE_CHECKING:
+    from .verification.ten_steps import Signed
+
 Progress = Callable[[Step, str], None]
 """Called after each step that holds, with a sentence for a person."""
+_log = logging.getLogger(__name__)
 
 
 def _silent(step: Step, said: str) -> None:
@@ -76,12 +87,17 @@ class Fetcher:
         clock: Callable[[], float] = time.time,
         resolver: DidResolver | None = None,
         timeout: float | None = None,
+        afterwards: Afterwards | None = None,
     ) -> None:
         """Create the fetcher. `resolver`: for documents of publishers, if the policy asks for them; by default over `network`.
-        `timeout`: seconds for an exchange with a registry; default the network's."""
+        `timeout`: seconds for an exchange with a registry; default the network's. `afterwards`: stores what was fetched; without
+        it a fetch ends when all is durable."""
         self.policy = policy
         self.registries = TrustedRegistries(home)
-        self._store, self._lockfile = Store(home), Lockfile(home)
+        self._afterwards = afterwards
+        self._store = Store(home)
+        self._lockfile = Lockfile(home, afterwards.settle) if afterwards else Lockfile(home)
+        self._keeper = Keeper(self.registries, self._store, self._lockfile)
         self._network = network or Network()
         self._clock = clock
         self._http = self._network.client(timeout=timeout)
@@ -107,6 +123,8 @@ class Fetcher:
         await self._topics.aclose()
         # The client first, so that a late answer does not open the memory again.
         await self._http.aclose()
+        if self._afterwards is not None:  # before the memory is closed, with which they compare
+            await self._afterwards.aclose()
         self.registries.memory.close()
 
     def client(self, origin: str) -> RegistryClient:
@@ -143,9 +161,13 @@ class Fetcher:
                 progress(Step.STATUS, f"verified {known.age(self._now())} s ago, which the policy allows")
                 return known
             # CPU-bound and disk work runs in threads, so that the event loop stays responsive.
-            verified = await self._verify(uri, name, expected, progress)
+            later = None if accept_change else self._afterwards
+            verified = await self._verify(uri, name, expected, progress, compare=later is not None)
             # After all steps: code that a step refused is never in the lock.
-            await asyncio.to_thread(self._keep, uri, verified, accept_change)
+            if later is None:
+                await asyncio.to_thread(self._keeper.keep, uri, verified, accept_change)
+            else:
+                later.add(partial(self._keep_later, uri, verified))
             progress(Step.LOCK, f"kept, and {verified.publisher} recorded in treaty.lock")
             self._verified[verified.uri] = verified
             return verified
@@ -216,8 +238,10 @@ class Fetcher:
         known = [self._known(uri) for uri in uris if self.policy.admits_registry(uri.origin)]
         return [verified.uri for verified in known if verified is not None and verified.topic == topic]
 
-    async def _verify(self, uri: ProtocolUri, name: str, expected: str | None, progress: Progress) -> VerifiedProtocol:
-        """Take steps 1 to 9, and the part of step 10 about the log."""
+    async def _verify(
+        self, uri: ProtocolUri, name: str, expected: str | None, progress: Progress, *, compare: bool
+    ) -> VerifiedProtocol:
+        """Take steps 1 to 9, and the part of step 10 about the log. `compare`: that about treaty.lock too."""
         answer = await self._answers.protocol(uri)
         proven = await asyncio.to_thread(choose_handler, answer.bundle, uri, answer.evidence, self.policy, expected_hash=expected)
         if expected is None and name != str(uri):
@@ -225,12 +249,29 @@ class Fetcher:
         if self.policy.resolve_publishers:
             await self._check_own_host(proven.handler.publisher, answer.evidence)
         _narrate(proven, self.policy.witnesses, progress)
+        # Step 8 needs no wheel, so it is taken beside the download. Its outcome is looked at after step 7, as without it.
+        signing = asyncio.ensure_future(asyncio.to_thread(outcome, partial(verify_signer, proven, self.policy)))
         # The wheel is fetched only now, because steps 1 to 6 need no code and may refuse it.
         wheel = await self._wheel(self.client(uri.origin), proven.handler.body.wheel)
-        verified = await asyncio.to_thread(verify_handler, proven, wheel, self.policy, bundle=answer.data)
+        signed = await signing
+        verified = await asyncio.to_thread(self._verify_handler, uri, proven, wheel, signed, answer.data, compare)
         progress(Step.WHEEL, f"{verified.package.filename}, {len(wheel)} bytes, keeps the rules")
         progress(Step.ATTESTATION, f"signed by {verified.signer.identity}, for this URI, hash and entry point")
         progress(Step.STATUS, " ".join(verified.warnings) or "neither yanked, revoked nor withdrawn")
+        return verified
+
+    def _verify_handler(
+        self,
+        uri: ProtocolUri,
+        proven: ProvenProtocol,
+        wheel: bytes,
+        signed: Signed,
+        bundle: bytes,
+        compare: bool,
+    ) -> VerifiedProtocol:
+        verified = verify_handler(proven, wheel, self.policy, bundle=bundle, signed=signed)
+        if compare:
+            self._keeper.compare(uri, verified)
         return verified
 
     async def _check_own_host(self, publisher: str, evidence: Evidence) -> None:
@@ -302,42 +343,17 @@ class Fetcher:
         check_handler(verified, uri, locked)
         return verified
 
-    def _keep(self, uri: ProtocolUri, verified: VerifiedProtocol, accept_change: bool) -> None:
-        """Take the last part of step 10: compare the handler with treaty.lock, store the bytes, and record them in the lock."""
-        line, found = line_of(uri), lock_entry(verified)
-        with taking(Step.LOCK), self._lockfile.changing() as entries:
-            locked = entries.get(line)
-            if not accept_change:
-                check_handler(verified, uri, locked, self.registries.memory.about(uri.origin, {f"protocol/{uri}"}))
-            same = locked is not None and (locked.publisher, locked.tenure, locked.signer) == (
-                found.publisher,
-                found.tenure,
-                found.signer,
-            )
-            versions = dict(locked.versions) if locked is not None else {}
-            if not same:  # documents stay pinned; the handlers were the old publisher's
-                versions = {
-                    other: msgspec.structs.replace(kept, handler=None, handler_status=None) for other, kept in versions.items()
-                }
-            replaced = versions.get(uri.version)
-            # Blobs before the lock entry that names them: a crash in between leaves only unused blobs.
-            self._store.put(verified.wheel)
-            versions[uri.version] = LockedVersion(
-                bundle=self._store.put(verified.bundle),
-                document=verified.hash,
-                entry_point=str(verified.package.entry_point),
-                filename=verified.package.filename,
-                wheel=verified.package.digest,
-                published=verified.evidence.published(verified.uri).index,
-                handler=verified.handler_index,
-                status=replaced.status if replaced is not None else None,
-                handler_status=replaced.handler_status
-                if replaced is not None and same and replaced.wheel == verified.package.digest
-                else None,
-            )
-            entries[line] = msgspec.structs.replace(found, versions=versions)
-        if replaced is not None and replaced.bundle != versions[uri.version].bundle:
-            self._store.discard(replaced.bundle)  # after the lock is written: a crash before leaves an unused blob
+    def _keep_later(self, uri: ProtocolUri, verified: VerifiedProtocol) -> None:
+        """Take the last part of step 10 for a handler that is in use already."""
+        try:
+            self._keeper.keep(uri, verified, accept_change=False)
+        except TreatyError as error:
+            # Another process pinned something else meanwhile. From now on `holds` is false, and sessions end.
+            self._verified.pop(verified.uri, None)
+            _log.error("%s does not hold any more: %s (%s)", verified.uri, error, error.code)
+        except OSError as error:
+            # The handler was verified and stays in use. It is not pinned, as before its first fetch.
+            _log.warning("%s cannot be recorded in treaty.lock: %s", verified.uri, error)
 
     def _is_fresh(self, verified: VerifiedProtocol) -> bool:
         return verified.age(self._now()) <= self.policy.max_age

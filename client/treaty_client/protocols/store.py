@@ -15,7 +15,7 @@ HOME/treaty.lock.lock.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -126,12 +126,18 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Lockfile:
     """HOME/treaty.lock."""
 
-    def __init__(self, home: Path) -> None:
-        self._path = home / "treaty.lock"
+    def __init__(self, home: Path, settle: Callable[[], None] = lambda: None) -> None:
+        """`settle`: makes the changes of this process that are still owed to the file."""
+        self._path, self._settle = home / "treaty.lock", settle
         self._lock = home / "treaty.lock.lock"
 
     def read(self) -> dict[str, LockedProtocol]:
         """Return all entries by `line_of`. Raises `Malformed` if the file is invalid."""
+        # First: a check against an entry that is only owed would pass.
+        self._settle()
+        return self._read()
+
+    def _read(self) -> dict[str, LockedProtocol]:
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -149,9 +155,11 @@ class Lockfile:
         """Yield the entries, to be changed in place; one process at a time. They are written durably if the block ends without an
         error.
         """
+        # Before the lock is held: an owed change needs it too.
+        self._settle()
         # Read under the lock, so that no change by another process is lost.
         with durable.exclusive(self._lock):
-            before = self.read()
+            before = self._read()
             after = dict(before)
             yield after
             # An unchanged lock keeps its bytes, which are under version control.

@@ -15,11 +15,12 @@ processes cannot accept two sides of a fork. Writers take HOME/registries.lock.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -118,6 +119,14 @@ def parse_registry_name(text: str) -> RegistryName:
     return RegistryName(base_url, key)
 
 
+class _Reading(NamedTuple):
+    """What was read of registries.json. `version`: of the file. `trusted`: the entries that were needed so far."""
+
+    version: tuple[int, int, int]
+    entries: dict[str, _Entry]
+    trusted: dict[str, TrustedRegistry]
+
+
 class TrustedRegistries:
     """HOME/registries.json. Safe among threads and processes; readers never wait."""
 
@@ -128,6 +137,8 @@ class TrustedRegistries:
         """The folder for proofs against them."""
         self.home = home
         """The folder of registries.json, and of treaty.lock."""
+        # Every session asks, and parsing takes a tenth of a millisecond. Each write makes a new file.
+        self._last = _Reading((0, 0, 0), {}, {})
 
     @cached_property
     def memory(self) -> SeenLeaves:
@@ -143,18 +154,25 @@ class TrustedRegistries:
 
     def all(self) -> Mapping[str, TrustedRegistry]:
         """Return all trusted registries, by origin. Raises `Malformed` if the file is invalid."""
-        return {origin: _trusted(origin, entry) for origin, entry in self._read().items()}
+        known = self._reading()
+        for origin, entry in known.entries.items():
+            if origin not in known.trusted:
+                known.trusted[origin] = _trusted(origin, entry)
+        return dict(known.trusted)
 
     def get(self, origin: str) -> TrustedRegistry:
         """Return the registry of that origin. Raises `Untrusted` (`registry.not-trusted`)."""
-        entry = self._read().get(origin)
+        known = self._reading()
+        entry = known.entries.get(origin)
         if entry is None:
             raise Untrusted(
                 ClientRegistryCode.NOT_TRUSTED,
                 f"The registry {origin} is not among those you trust.",
                 fix="Add it with its key: treaty trust add URL#KEY",
             )
-        return _trusted(origin, entry)
+        if origin not in known.trusted:
+            known.trusted[origin] = _trusted(origin, entry)
+        return known.trusted[origin]
 
     def choose(self, origin: str = "") -> TrustedRegistry:
         """Return the registry of that origin; without one, the only registry. Raises `NotFound` (`registry.none`), `Refused`
@@ -212,10 +230,9 @@ class TrustedRegistries:
         """
         with durable.exclusive(self._lock):
             # Compare and swap: the caller proved consistency with `expected`, not with a note that came in between.
-            registry = self.get(origin)
+            entries, registry = self._read(), self.get(origin)
             if registry.seen != expected:
                 return False
-            entries = self._read()
             entry = entries[origin]
             # A log without a rotation is known by its key alone.
             if keys is not None and len(keys.terms) > max(1, len(entry.terms)):
@@ -228,12 +245,24 @@ class TrustedRegistries:
             return True
 
     def _read(self) -> dict[str, _Entry]:
+        """Read the file, for a change of it. The caller holds the lock."""
+        self._last = _Reading((0, 0, 0), {}, {})
+        return self._reading().entries
+
+    def _reading(self) -> _Reading:
+        """Return the present content of the file."""
         try:
-            data = self._path.read_bytes()
+            if _version(self._path.stat()) == self._last.version:
+                return self._last
+            with self._path.open("rb") as file:
+                # Of the file that is read: another one may have replaced it since.
+                version, data = _version(os.fstat(file.fileno())), file.read()
         except FileNotFoundError:
-            return {}
+            return _Reading((0, 0, 0), {}, {})
         try:
-            return msgspec.convert(canonical.parse_json(data, limit=MAX_FILE, name="registries.json"), _File).registries
+            value = canonical.parse_json(data, limit=MAX_FILE, name="registries.json")
+            self._last = _Reading(version, msgspec.convert(value, _File).registries, {})
+            return self._last
         except msgspec.ValidationError as error:
             raise Malformed(ClientRegistryCode.FILE, f"{self._path} is not a list of registries: {error}.") from error
 
@@ -251,3 +280,7 @@ def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
     if entry.terms and entry.terms[-1].log_key != entry.key:
         raise Malformed(ClientRegistryCode.FILE, f"registries.json lists another key of {origin} than its newest one.")
     return TrustedRegistry(name, seen, entry.terms)
+
+
+def _version(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -61,8 +61,8 @@ class SandboxLimits:
     """The limits of one worker.
 
     `memory`: bytes of address space. `reply`: bytes of one reply. `cpu`: seconds of processor time over the worker's life. The
-    others are seconds of wall time: `start` for the start of the sandbox, `load` for compiling or importing a package, `event`
-    for one event or other request.
+    others are seconds of wall time: `start` for the start of the sandbox, `load` for compiling a package, or importing it and
+    opening its first session, `event` for one event or other request.
     """
 
     memory: int = 256 * 1024 * 1024

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,6 +28,13 @@ _T = TypeVar("_T")
 # A handler chooses number and length of these texts. The host prints at most so much of them.
 _MAX_ISSUES = 100
 _MAX_ISSUE_TEXT = 500
+
+
+class SessionOpening(NamedTuple):
+    """A session to be opened: the request to the worker, and the session once the worker has answered `done`."""
+
+    request: tuple[object, ...]
+    opened: Callable[[], HandlerSession]
 
 
 class Worker:
@@ -70,12 +77,19 @@ class Worker:
         `parameters`: the agreed JSON values; `local`, `peer` and `seed` are added here. `seed`: 32 hex digits; random unless a
         transcript needs a fixed one. Raises `Refused` (`session.role`) and the errors of `HandlerSession.handle`.
         """
+        opening = self.opening(role, parameters, seed=seed)
+        async with self._turn:
+            await self._exchange("done", *opening.request)
+        return opening.opened()
+
+    def opening(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> SessionOpening:
+        """Return the request that `open` makes, for a caller that makes it. Raises `Refused` (`session.role`) and `Malformed`
+        (`session.parameters`)."""
         known = find_role(self.package, role)
         full = session_parameters(self.local, "" if known.is_shared else self.peers[0], parameters or {}, seed)
-        rules = SessionRules(known, self._operations, self.peers)
-        async with self._turn:
-            number = await self._open(role, full, b"")
-        return HandlerSession(self, number, rules, full)
+        number = next(self._numbers)
+        session = HandlerSession(self, number, SessionRules(known, self._operations, self.peers), full)
+        return SessionOpening(("open", number, role, full, b""), lambda: session)
 
     async def encode(self, message: Value) -> bytes:
         """Return the wire form of a message. Raises `Malformed` (`handler.rejected`) and as `HandlerSession.handle`."""
@@ -118,15 +132,16 @@ class Worker:
         try:
             return msgspec.msgpack.decode(fields[0], type=expected)
         except (IndexError, msgspec.DecodeError, RecursionError) as error:
-            raise self._offence() from error
+            raise self.offence() from error
 
     async def _exchange(self, kind: str, *request: object) -> list[msgspec.Raw]:
         reply = await self._process.request(*request, seconds=self._seconds)
         if reply.kind != kind:
-            raise self._offence()
+            raise self.offence()
         return reply.fields
 
-    def _offence(self) -> Refused:
+    def offence(self) -> Refused:
+        """End the process for a reply of another kind than its request has, and return the error."""
         offence = Refused(ClientHandlerCode.REPLY, "The handler's reply is not of the kind that its request has.")
         self._process.kill(offence)
         return offence
@@ -205,7 +220,7 @@ class HandlerSession:
                 # All effects are checked before the first one is returned: a refused event happens as a whole or not at all.
                 return self._rules.leave(event, framing.decode_effects(fields))
             except ValueError as error:
-                raise worker._offence() from error
+                raise worker.offence() from error
             except TreatyError as error:
                 # The handler's state assumes that its effects happened. They did not, so the session cannot go on.
                 worker._process.kill(error)
@@ -219,13 +234,11 @@ class HandlerSession:
         then the worker is dead.
         """
         async with self._awake() as worker:
+            # With its snapshot the worker forgets the session.
             snapshot = await worker._ask("bytes", bytes, "snapshot", self._number, MAX_SNAPSHOT)
             # The worker got the limit, but a handler can write to the pipe itself.
             if len(snapshot) > MAX_SNAPSHOT:
-                raise worker._offence()
-            # The snapshot is complete here. If the worker dies now, the error ends the session although nothing was lost: the
-            # caller sees a dead worker.
-            await worker._exchange("done", "close", self._number)
+                raise worker.offence()
             self._worker = None
         return snapshot
 

@@ -28,7 +28,7 @@ from treaty_consensus.handler import VECTORS, HandlerPackage
 from ..codes import ClientHandlerCode, SandboxCode
 from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
-from .handler_session import Worker
+from .handler_session import HandlerSession, SessionOpening, Worker
 from .in_process import DeclarativePackage, LocalWorker
 from .operation_schemas import Operations
 from .process import WorkerProcess
@@ -100,18 +100,48 @@ class SandboxPool:
         self, package: HandlerPackage, *, local: str, peers: Sequence[str], code_cache: CodeCache | None = None
     ) -> Worker:
         """Return a worker process that has imported the package, as `load` does for a package with code."""
+        return (await self._load(package, local, peers, code_cache))[0]
+
+    async def open_code(
+        self,
+        package: HandlerPackage,
+        role: str,
+        *,
+        local: str,
+        peer: str,
+        seed: str | None = None,
+        code_cache: CodeCache | None = None,
+    ) -> tuple[Worker, HandlerSession]:
+        """Return a worker process with its first session. It imports the package and opens the session at one request. Raises the
+        errors of `load` and of `Worker.open`; then the process is ended."""
+
+        def opening(worker: Worker) -> SessionOpening:
+            return worker.opening(role, seed=seed)
+
+        worker, opened = await self._load(package, local, [peer], code_cache, opening)
+        assert opened is not None
+        return worker, opened
+
+    async def _load(
+        self,
+        package: HandlerPackage,
+        local: str,
+        peers: Sequence[str],
+        code_cache: CodeCache | None,
+        opening: Callable[[Worker], SessionOpening] | None = None,
+    ) -> tuple[Worker, HandlerSession | None]:
         operations = self._operations(package)
         cached = code_cache.get(package.digest) if code_cache is not None else None
         if code_cache is not None and cached is not None:
             try:
-                return await self._import(package, cached, operations, local, peers)
+                return await self._import(package, cached, operations, local, peers, None, opening)
             except TreatyError as error:
                 # The cached bytes may be damaged or of another interpreter. Retry once with newly compiled code: if that
                 # fails too, the handler is at fault and not the cache.
                 if error.code not in (ClientHandlerCode.CODE, SandboxCode.DIED):
                     raise
                 code_cache.discard(package.digest)
-        return await self._import(package, None, operations, local, peers, code_cache)
+        return await self._import(package, None, operations, local, peers, code_cache, opening)
 
     async def close(self) -> None:
         """End every worker, ready or loaded, and wait until the processes are gone."""
@@ -149,10 +179,15 @@ class SandboxPool:
         operations: Operations,
         local: str,
         peers: Sequence[str],
-        code_cache: CodeCache | None = None,
-    ) -> Worker:
+        code_cache: CodeCache | None,
+        opening: Callable[[Worker], SessionOpening] | None,
+    ) -> tuple[Worker, HandlerSession | None]:
         process = await self._take()
+        worker = Worker(process, package, operations, self._limits, local, peers, self._forget)
         try:
+            opened = opening(worker) if opening is not None else None
+            # A request of its own. With the next one in the same batch, the handler's code would run before this reply is sent,
+            # could replace it, and so leave something for later sessions in the cache.
             if code is None:
                 code = await _compile(process, package, self._limits)
                 if code_cache is not None:
@@ -166,7 +201,10 @@ class SandboxPool:
                 if not path.endswith(".py") and not path.startswith(vectors)
             }
             entry = package.entry_point
-            await process.request("load", code, data, entry.module, entry.attribute, seconds=self._limits.load)
+            load = ("load", code, data, entry.module, entry.attribute)
+            replies = await process.batch(load, *([opened.request] if opened else []), seconds=self._limits.load)
+            if any(reply.kind != "done" for reply in replies):
+                raise worker.offence()
         # The caller has no worker yet, so nothing else would end this process, not even after a cancellation.
         except BaseException:
             await process.close()
@@ -174,10 +212,9 @@ class SandboxPool:
         finally:
             # Wait a moment: a starting process would compete for the processor with the first messages of the new session.
             asyncio.get_running_loop().call_later(_REFILL_SECONDS, self._refill)
-        worker = Worker(process, package, operations, self._limits, local, peers, self._forget)
         self._workers.add(worker)
         self.started += 1
-        return worker
+        return worker, opened.opened() if opened else None
 
     def _forget(self, worker: Worker) -> None:
         if worker in self._workers:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
@@ -96,6 +96,27 @@ class WorkerProcess:
         except BaseException:
             self.kill()
             raise
+        return self._succeeded(reply)
+
+    async def batch(self, *requests: Sequence[object], seconds: float) -> list[framing.WorkerMessage]:
+        """Send several requests at once and return their replies. The worker stops at the first that fails, whose error is
+        raised as by `request`. `seconds`: the deadline for all of them."""
+        reply = await self.request("batch", *requests, seconds=seconds)
+        try:
+            if reply.kind != "batch":
+                raise ValueError("another kind")
+            replies = [framing.decode_payload(field) for field in reply.fields]
+            succeeded = [self._succeeded(one) for one in replies]
+            if len(succeeded) != len(requests):
+                raise ValueError("another number")
+        except ValueError as error:
+            offence = Refused(ClientHandlerCode.REPLY, "The handler's reply does not answer the requests that were sent at once.")
+            self.kill(offence)
+            raise offence from error
+        return succeeded
+
+    def _succeeded(self, reply: framing.WorkerMessage) -> framing.WorkerMessage:
+        """Return a reply that reports no failure. Raises the error of one that does; the worker ends after most of them."""
         if reply.kind == "failed":
             failure = _failure(reply)
             if failure.code not in (ClientHandlerCode.REJECTED, SessionCode.SNAPSHOT):

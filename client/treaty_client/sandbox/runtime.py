@@ -19,6 +19,7 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event
 
+from ..afterwards import Afterwards
 from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, Worker
@@ -48,12 +49,14 @@ class SandboxRuntime:
         isolation: Isolation = "bubblewrap",
         passivation: Passivation | None = None,
         limits: SandboxLimits | None = None,
+        afterwards: Afterwards | None = None,
     ) -> None:
-        """Start nothing. `passivation`: the limits of workers and of idle sessions. `limits`: of a worker."""
+        """Start nothing. `passivation`: the limits of workers and of idle sessions. `limits`: of a worker. `afterwards`: writes
+        compiled code; without it a first start waits for that."""
         # One ready worker: two that start together would both delay the first session.
         self.passivation, self.limits = passivation or Passivation(), limits or SandboxLimits()
         self._pool = SandboxPool(size=1, isolation=isolation, limits=self.limits)
-        self._code = CodeCache(home / "code")
+        self._code = CodeCache(home / "code", afterwards)
         self._spares: OrderedDict[_Key, asyncio.Task[_Sandboxed]] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
         self._workers = WorkerPool(
@@ -124,13 +127,10 @@ class SandboxRuntime:
 
     async def _start(self, package: HandlerPackage, key: _Key, *, pause: float = 0, seed: str | None = None) -> _Sandboxed:
         await asyncio.sleep(pause)
-        worker = await self._load(package, key)
-        try:
-            return _Sandboxed(worker, await worker.open(key.role, seed=seed), partial(self._load, package, key))
-        except BaseException:
-            # A spare that is dismissed while it opens leaves no process.
-            await worker.close()
-            raise
+        worker, session = await self._pool.open_code(
+            package, key.role, local=key.local, peer=key.peer, seed=seed, code_cache=self._code
+        )
+        return _Sandboxed(worker, session, partial(self._load, package, key))
 
     def _take_spare(self, key: _Key) -> _Sandboxed | None:
         spare = self._spares.pop(key, None)

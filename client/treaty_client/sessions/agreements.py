@@ -41,6 +41,7 @@ from treaty_consensus.kinds import Digest
 from treaty_handler.values import decode_json
 
 from .. import durable
+from ..afterwards import Afterwards
 from ..anp.flow_profile.actions import Agreed, Shortcut
 from ..codes import NegotiatedCode, NegotiationCode
 from ..negotiators.negotiator import Implementation
@@ -86,9 +87,10 @@ class _Agreements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AgreementCache:
     """Read and write HOME/agreements.json."""
 
-    def __init__(self, home: Path) -> None:
-        """Read nothing yet; the first use reads the file."""
-        self._path = home / "agreements.json"
+    def __init__(self, home: Path, afterwards: Afterwards | None = None) -> None:
+        """Read nothing yet; the first use reads the file. `afterwards`: makes the writes; without it each change is written at
+        once."""
+        self._path, self._afterwards, self._owes = home / "agreements.json", afterwards, False
         self._known: dict[tuple[str, str], AgreementRecord] | None = None
 
     def get(self, peer: str, topic: str) -> AgreementRecord | None:
@@ -126,8 +128,23 @@ class AgreementCache:
 
     def _write(self, entries: list[AgreementRecord]) -> None:
         self._known = {(entry.peer, entry.topic): entry for entry in entries}
-        # A session does not wait for the disk: after a power failure the next handshake is only longer.
-        durable.write_unsynced(self._path, canonical.dumps(msgspec.to_builtins(_Agreements(tuple(entries)))), mode=0o600)
+        if self._afterwards is None:
+            self._save()
+        elif not self._owes:  # one write has all changes until it begins
+            self._owes = True
+            self._afterwards.add(self._save)
+
+    def _save(self) -> None:
+        # First: a change during the write owes another one.
+        self._owes = False
+        entries = tuple((self._known or {}).values())
+        try:
+            # A session does not wait for the disk: after a crash or a power failure the next handshake is only longer.
+            durable.write_unsynced(self._path, canonical.dumps(msgspec.to_builtins(_Agreements(entries))), mode=0o600)
+        except OSError as error:
+            if self._afterwards is None:
+                raise
+            _log.warning("An agreement cannot be written: %s", error)
 
 
 class FlowRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

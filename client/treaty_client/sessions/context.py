@@ -18,6 +18,7 @@ from treaty_consensus.handler import Role
 from treaty_consensus.protocol import parse_protocol_uri
 
 from .. import durable
+from ..afterwards import Afterwards
 from ..anp.flow_profile.registry import ProtocolRegistry
 from ..anp.hello_profile.hello import UNAVAILABLE
 from ..anp.hello_profile.machine import Limits, Provided
@@ -57,6 +58,7 @@ _log = logging.getLogger(__name__)
 class AgentContext:
     """The shared data of one agent.
 
+    `afterwards`: the writes that no session waits for.
     `registry`: the origin where negotiated protocols are published and reported.
     `worker_wait`: seconds that an event may wait for a worker, beside the time of its handler.
     `services`: by protocol URI.
@@ -85,6 +87,7 @@ class AgentContext:
     reporter: Reporter
     negotiated: NegotiatedProtocols
     approvals: Approvals
+    afterwards: Afterwards
     worker_wait: float = 0.0
     negotiators: Negotiators | None = None
     on_escalation: OnEscalation | None = None
@@ -254,6 +257,7 @@ class AgentContext:
             await self.negotiators.aclose()
         await self.ports.runtime.close()
         await self.ports.protocols.aclose()
+        await self.afterwards.aclose()
         for service in (*self.services.values(), Service(self.offers.functions)):
             service.functions.close()
 

@@ -146,7 +146,8 @@ class SessionOpener:
             self._context.spawn(opening.result().end())
 
     async def _open(self, name: PeerName, request: SessionRequest) -> OpenSession:
-        pinned = "" if request.peer else await asyncio.to_thread(self._pins.get, name.key)
+        known = "" if request.peer else self._pins.get_known(name.key)
+        pinned = await asyncio.to_thread(self._pins.get, name.key) if known is None else known
         # Now, beside the handshake: the report of a short session must not wait for a registry.
         self._context.prepare_report(peer=request.peer or pinned)
         if self._context.policy.report:
@@ -270,10 +271,8 @@ class SessionOpener:
             return
         if pinned and found != pinned:
             await self._judge(ChangedPeer(name.key, pinned, found, opened.session.peer_is_proved))
-        try:
-            await asyncio.to_thread(self._pins.pin, name.key, found)
-        except OSError as error:
-            _log.warning("The DID of %s cannot be written: %s", name.text, error)
+        if found != (pinned or self._pins.get_known(name.key)):
+            self._pins.pin_later(name.key, found, self._context.afterwards)
 
     async def _judge(self, changed: ChangedPeer) -> None:
         """Ask the application about a changed peer. Raises `Refused` (`peer.changed`) unless it accepts."""

@@ -5,6 +5,9 @@
 The name is the one that the application used: a URL, a domain or a DID. The first DID that answers there is kept. Another one is
 refused later, unless the application accepts it. A plain Hello only claims its DID, so the pin notices a moved name or another
 operator, and an impostor only with end-to-end encryption.
+
+A pin counts in this process at once, and is on the disk, durably, a moment later (`afterwards`). After a crash in between the
+name has the pin that it had before, or none, as at a first contact.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, TreatyError
 
 from .. import durable
+from ..afterwards import Afterwards
 from ..codes import PeerCode
 
 MAX_PEERS = 4096
@@ -42,10 +46,27 @@ class PeerPins:
         self._path = home / "peers.json"
         self._lock = home / "peers.json.lock"
         self._read_last: tuple[tuple[int, int, int], dict[str, str]] = ((0, 0, 0), {})
+        self._owed: dict[str, str] = {}
+
+    def get_known(self, name: str) -> str | None:
+        """Return what `get` returns, or None if that would have to parse the file. Takes some microseconds."""
+        if name in self._owed:
+            return self._owed[name]
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return ""
+        return self._read_last[1].get(name, "") if _version(status) == self._read_last[0] else None
 
     def get(self, name: str) -> str:
         """Return the DID that is pinned to a name, or "". Raises `Malformed` (`peer.file`) for a damaged file."""
-        return self._read().get(name, "")
+        pins = self._read()  # first, so that a damaged file is never passed over
+        return self._owed.get(name) or pins.get(name, "")
+
+    def pin_later(self, name: str, did: str, afterwards: Afterwards) -> None:
+        """Pin a DID to a name for this process, and owe the pin to the disk. Raises nothing."""
+        self._owed[name] = did
+        afterwards.add(lambda: self._pay(name, did))
 
     def pin(self, name: str, did: str) -> None:
         """Pin a DID to a name, in place of another one. Raises `Malformed` (`peer.file`)."""
@@ -58,11 +79,16 @@ class PeerPins:
             newest = [_Pin(name, did), *(_Pin(*pin) for pin in pins.items())][:MAX_PEERS]
             durable.write(self._path, canonical.dumps(msgspec.to_builtins(_Pins(tuple(newest)))), mode=0o600)
 
+    def _pay(self, name: str, did: str) -> None:
+        self.pin(name, did)
+        # Only now, and unless it was pinned again meanwhile: until the file has the pin, `get` finds it here.
+        if self._owed.get(name) == did:
+            del self._owed[name]
+
     def _read(self) -> dict[str, str]:
         try:
             with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                version = (status.st_ino, status.st_mtime_ns, status.st_size)
+                version = _version(os.fstat(file.fileno()))
                 # Every session asks, and thousands of pins take milliseconds to parse. Each write makes a new file.
                 if version != self._read_last[0]:
                     value = canonical.parse_json(file.read(MAX_FILE + 1), limit=MAX_FILE, name="peers.json")
@@ -75,3 +101,7 @@ class PeerPins:
             raise Malformed(
                 PeerCode.FILE, f"{self._path} is damaged.", fix="Move the file away; the peers are then known anew."
             ) from error
+
+
+def _version(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import NoReturn, TypeVar
 
 from treaty_consensus.errors import Origin, TreatyError, Untrusted
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -96,3 +99,17 @@ def taking(step: Step) -> Iterator[None]:
         raise
     except TreatyError as error:
         raise VerificationFailed(step, error.code, error.message, error.fix) from error
+
+
+def outcome(work: Callable[[], _T]) -> Callable[[], _T]:
+    """Do the work, and return a function that returns or raises what it did."""
+    try:
+        result = work()
+    except TreatyError as error:
+        failure = error  # the name `error` is deleted at the end of the clause
+
+        def fail() -> NoReturn:
+            raise failure
+
+        return fail
+    return lambda: result

@@ -10,7 +10,7 @@ Every function of a step raises `VerificationFailed` with the number of that ste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from treaty_consensus.codes import HandlerCode
@@ -45,6 +45,8 @@ from .steps import Step, taking
 
 if TYPE_CHECKING:
     from ..attestation import SigningIdentity
+
+    Signed = Callable[[], tuple[SigningIdentity, bytes, bytes]]
 
 _NEGATIVE = {"yanked": ClientStatusCode.YANKED, "revoked": ClientStatusCode.REVOKED}
 
@@ -360,13 +362,15 @@ def prove_document(bundle: Bundle, uri: ProtocolUri, evidence: Evidence) -> byte
     return document
 
 
-def verify_handler(proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bundle: bytes) -> VerifiedProtocol:
-    """Take steps 7 to 9. `bundle`: the bytes that `proven` was read from. CPU-bound, some milliseconds; call it in a thread."""
+def verify_handler(
+    proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bundle: bytes, signed: Signed | None = None
+) -> VerifiedProtocol:
+    """Take steps 7 to 9. `bundle`: the bytes that `proven` was read from. `signed`: the outcome of `verify_signer`, if it was
+    called before; it needs no wheel. CPU-bound, some milliseconds; call it in a thread."""
     offered = proven.handler
-    # The wheel is read in this process: a publisher of the policy signed its digest, and reading takes linear time within the
-    # caps. A separate process would take about as long to start, in every first handshake.
+    # In this process: a publisher of the policy signed the wheel's digest, and reading takes linear time within the caps.
     package = verify_wheel(offered.body, wheel)
-    signer, attestation, trusted_root = verify_signer(proven, policy)
+    signer, attestation, trusted_root = signed() if signed is not None else verify_signer(proven, policy)
     warnings = (
         *check_current(proven.status, str(proven.uri)),
         *check_current(offered.status, f"The handler {offered.body.filename}"),

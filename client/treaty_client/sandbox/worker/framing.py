@@ -9,7 +9,8 @@
     ["load", bytes, {path: data}, module, attribute] ["done"]
     ["open", session, role, parameters, snapshot]    ["done"]
     ["event", session, tag, fields]                  ["effects", [[tag, fields], …]]
-    ["snapshot", session, limit]                     ["bytes", bytes]
+    ["snapshot", session, limit]                     ["bytes", bytes], and the session is closed
+    ["batch", request, …]                            ["batch", reply, …], up to the first that failed
     ["close", session]                               ["done"]
     ["encode", message]                              ["bytes", bytes]
     ["decode", bytes]                                ["value", message]
@@ -112,7 +113,7 @@ def encode_frame(*parts: object) -> bytes:
     return len(payload).to_bytes(HEADER, "big") + payload
 
 
-def decode_payload(payload: bytes) -> WorkerMessage:
+def decode_payload(payload: bytes | msgspec.Raw) -> WorkerMessage:
     """Split a payload. Raises `ValueError` if it is not an array that begins with a text, or is nested too deeply."""
     try:
         first, *fields = _frame.decode(payload)

@@ -1,0 +1,143 @@
+"""Writes that no session waits for: when they are made, and what a crash or another process in between leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fetching import fetcher
+from simulated_registry import ALICE, BOB, uri_of, with_echo
+
+from treaty_client.afterwards import Afterwards
+from treaty_client.protocols.store import Lockfile
+from treaty_client.protocols.verification.steps import VerificationFailed
+from treaty_client.sandbox import CodeCache
+from treaty_client.sessions.peer_pins import PeerPins
+from treaty_consensus import kinds
+
+LINE = uri_of().rpartition("/")[0]
+DIGEST = "ab" * 32
+
+
+async def test_writes_are_made_in_their_order_in_another_thread_and_errors_stop_nothing() -> None:
+    afterwards, made = Afterwards(), list[tuple[int, bool]]()
+
+    def note(number: int) -> None:
+        made.append((number, threading.current_thread() is threading.main_thread()))
+
+    def fail() -> None:
+        raise OSError("the disk is full")
+
+    for number in range(3):
+        afterwards.add(partial(note, number))
+        afterwards.add(fail)
+    assert made == []
+    await afterwards.aclose()
+    assert made == [(0, False), (1, False), (2, False)]
+
+
+async def test_a_write_may_settle_and_add_without_waiting_for_itself() -> None:
+    afterwards, made, done = Afterwards(), list[str](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def second() -> None:
+        made.append("second")
+        loop.call_soon_threadsafe(done.set)
+
+    def first() -> None:
+        loop.call_soon_threadsafe(afterwards.add, second)
+        afterwards.settle()
+        made.append("first")
+
+    afterwards.add(first)
+    async with asyncio.timeout(10):
+        await done.wait()
+    assert made == ["first", "second"]
+
+
+async def test_a_fetch_uses_the_handler_before_the_lock_is_written_and_its_readers_see_the_entry(tmp_path: Path) -> None:
+    afterwards = Afterwards()
+    async with fetcher(with_echo(), tmp_path, afterwards=afterwards) as agent:
+        verified = await agent.fetch(uri_of())
+        assert not (tmp_path / "treaty.lock").exists()  # a crash here leaves the lock of before
+        assert agent.cached(verified.hash) is verified
+        assert Lockfile(tmp_path, afterwards.settle).read()[LINE].publisher == ALICE.did
+    assert Lockfile(tmp_path).read()[LINE].publisher == ALICE.did
+
+
+@pytest.mark.threat(30)
+async def test_a_second_fetch_is_compared_with_the_lock_that_is_owed(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path, publishers=(ALICE, BOB), afterwards=Afterwards()) as agent:
+        await agent.fetch(uri_of())
+        registry.publish("2.0")
+        registry.attach("2.0", signer=BOB)
+        with pytest.raises(VerificationFailed) as refusal:
+            await agent.fetch(uri_of("2.0"))
+        assert (refusal.value.step, refusal.value.code) == (10, "lock.publisher")
+    assert list(Lockfile(tmp_path).read()[LINE].versions) == ["1.0"]
+
+
+@pytest.mark.threat(30)
+async def test_what_another_process_pinned_in_between_ends_the_use_of_the_handler(tmp_path: Path) -> None:
+    registry, afterwards = with_echo(), Afterwards()
+    async with fetcher(registry, tmp_path, afterwards=afterwards) as agent:
+        await agent.fetch(uri_of())
+        assert agent.holds(uri_of())
+        afterwards.settle()
+        lock = json.loads((tmp_path / "treaty.lock").read_text())
+        lock["protocols"][LINE]["tenure"] = 2
+        await agent.fetch(uri_of(), fresh=True)
+        (tmp_path / "treaty.lock").write_text(json.dumps(lock))
+        afterwards.settle()
+        assert not agent.holds(uri_of())
+        assert json.loads((tmp_path / "treaty.lock").read_text()) == lock
+
+
+async def test_a_handler_that_was_taken_back_in_between_is_not_locked(tmp_path: Path) -> None:
+    registry, afterwards = with_echo(), Afterwards()
+    async with fetcher(registry, tmp_path, afterwards=afterwards) as agent:
+        await agent.fetch(uri_of())
+        registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
+        with pytest.raises(VerificationFailed) as refusal:
+            await agent.fetch(uri_of(), fresh=True)
+        assert refusal.value.step == 9
+        assert not agent.holds(uri_of())
+
+
+async def test_a_pin_counts_before_it_is_written(tmp_path: Path) -> None:
+    afterwards, pins = Afterwards(), PeerPins(tmp_path)
+    assert pins.get_known("wss://shop.example") == pins.get("wss://shop.example") == ""
+    pins.pin_later("wss://shop.example", "did:wba:shop.example", afterwards)
+    assert not (tmp_path / "peers.json").exists()
+    assert pins.get_known("wss://shop.example") == pins.get("wss://shop.example") == "did:wba:shop.example"
+    pins.pin_later("wss://shop.example", "did:wba:other.example", afterwards)
+    await afterwards.aclose()
+    assert pins.get("wss://shop.example") == PeerPins(tmp_path).get("wss://shop.example") == "did:wba:other.example"
+
+
+async def test_a_pin_of_another_process_is_seen_although_the_file_was_read_before(tmp_path: Path) -> None:
+    pins = PeerPins(tmp_path)
+    PeerPins(tmp_path).pin("wss://shop.example", "did:wba:shop.example")
+    assert pins.get_known("wss://shop.example") is None  # the file has to be read
+    assert pins.get("wss://shop.example") == pins.get_known("wss://shop.example") == "did:wba:shop.example"
+    PeerPins(tmp_path).pin("wss://shop.example", "did:wba:other.example")
+    assert pins.get_known("wss://shop.example") is None
+
+
+async def test_code_is_used_before_it_is_written_and_discarded_code_is_not_written(tmp_path: Path) -> None:
+    afterwards = Afterwards()
+    cache = CodeCache(tmp_path / "code", afterwards)
+    cache.put(DIGEST, b"code")
+    assert cache.get(DIGEST) == b"code"
+    assert CodeCache(tmp_path / "code").get(DIGEST) is None
+    cache.discard(DIGEST)
+    await afterwards.aclose()
+    assert cache.get(DIGEST) is None
+    cache.put(DIGEST, b"other")
+    await afterwards.aclose()
+    assert CodeCache(tmp_path / "code").get(DIGEST) == b"other"
