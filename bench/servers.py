@@ -102,13 +102,14 @@ async def registry(
     *,
     prepare: Callable[[Path, str], Awaitable[None]] | None = None,
     quota: float = 100_000,
+    port: int | None = None,
 ) -> AsyncIterator[Registry]:
     """A registry with a new log and the embedded PostgreSQL below `folder`, both on `processors`; by default with quotas out of
     the way.
 
-    `prepare`: is given the data directory and the origin before the server starts.
+    `prepare`: is given the data directory and the origin before the server starts. `port`: of a log that is there already.
     """
-    port, data, log = free_port(), folder / "registry", folder / "registry.log"
+    port, data, log = port or free_port(), folder / "registry", folder / "registry.log"
     if prepare is not None:
         await prepare(data, f"{port}.localhost")
     command = [str(_BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port), "--quota", str(quota), "--json"]

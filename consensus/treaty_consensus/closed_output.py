@@ -11,6 +11,7 @@ import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 STATUS = 128 + 13
 """The exit status: that of a process which SIGPIPE has ended."""
@@ -53,7 +54,7 @@ def _is_closed(descriptor: int) -> bool:
     """Whether the reader of a pipe or socket has gone, or its failed output was replaced already."""
     poll = select.poll()
     poll.register(descriptor, 0)
-    return bool(poll.poll(0)) or os.path.samestat(os.fstat(descriptor), os.stat(os.devnull))
+    return bool(poll.poll(0)) or os.path.samestat(os.fstat(descriptor), Path(os.devnull).stat())
 
 
 def _end() -> None:

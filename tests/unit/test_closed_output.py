@@ -19,7 +19,9 @@ def into_closed_pipe(program: str, *arguments: str) -> tuple[int, str]:
     reader, writer = os.pipe()
     os.close(reader)
     code = f"import sys; sys.argv[0] = 'treaty'; {program}; main()"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
     os.close(writer)
     return done.returncode, done.stderr
 

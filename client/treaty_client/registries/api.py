@@ -34,7 +34,7 @@ from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
 from .replies import Grants, LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, TopicPage, Vouches
 from .sources import PATIENCE, Sources
-from .unreachable import uncertain, unanswered, unreachable
+from .unreachable import unanswered, uncertain, unreachable
 
 # Each route has its own cap: an answer is held in memory as a whole, and a registry may lie about its size.
 MAX_JSON = 4 * 1024 * 1024

@@ -84,8 +84,8 @@ def uncertain(error: RegistryUnavailable, ids: Sequence[str]) -> RegistryUnavail
     return RegistryUnavailable(
         ClientRegistryCode.UNCERTAIN,
         f"{error.message} The {f'{len(ids)} statements' if many else 'statement'} may be logged or not.",
-        fix=f"Send the same {'statements' if many else 'statement'} again: one that is logged gets its receipt, and is not logged "
-        f"twice. To look only: GET /proofs/{ids[0]}",
+        fix=f"Send the same {'statements' if many else 'statement'} again: one that is logged gets its receipt, and is "
+        f"not logged twice. To look only: GET /proofs/{ids[0]}",
     )
 
 
