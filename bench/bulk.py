@@ -1,13 +1,13 @@
 """Fill a registry with many protocols and leaves, for measurements of growth.
 
 Statements are real and signed, with few keys. They go through the sequencer of a registry that is open in this process, in large
-batches: every rule, table, tile and checkpoint is the product's own. Only admission is left out, because the statements
-are made here: signatures are not verified again, and blobs are written to the store without upload, sync and check.
+batches: every rule, table, tile and checkpoint is the product's own. Only admission is left out, because the statements are made
+here: signatures are not verified again, and blobs are written to the store without upload, sync and check.
 
 A protocol has a document and a card of its own. Its words are drawn from a vocabulary in which word N is N times as rare as the
-first; every card has the word `protocol`. There is a topic for every `TOPIC_SHARE` protocols, and each protocol comes in two
-versions. Of the other leaves nine of ten are ballots about protocols of these topics, the rest are grants and statuses.
-The seed is fixed.
+first; every card has the word `protocol`. One protocol of eight is in the same topic, and there is another topic for every
+`TOPIC_SHARE` protocols. Each protocol comes in two versions. Of the other leaves nine of ten are ballots in these topics, the
+rest are grants and statuses. The seed is fixed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from treaty_registry.settings import Settings
 from .publishing import Voter, acquaint, make_voters, resolving
 
 TOPIC_SHARE = 50
-"""Protocols of a topic."""
+"""Protocols for each topic."""
+CROWDED = "bulk/crowded"
 AUTHORS, VOTERS = 64, 256
 VOCABULARY = 20_000
 _WORDS = 6  # of a title and a summary each
@@ -78,10 +79,11 @@ def _weights() -> Sequence[float]:
 class Bulk:
     """What a registry is filled with, from the first protocol on. `fill` may be called several times, with growing numbers."""
 
-    def __init__(self, data: Path, origin: str) -> None:
-        self._data, self._origin = data, origin
+    def __init__(self, data: Path, origin: str, database: str | None = None, voters: int = VOTERS) -> None:
+        """Fill the registry in the directory `data`. `database`: the URL of its PostgreSQL, if it is not the embedded one."""
+        self._data, self._origin, self._database = data, origin, database
         self.authors = [Identity.create() for _ in range(AUTHORS)]
-        self.voters: list[Voter] = make_voters(VOTERS)
+        self.voters: list[Voter] = make_voters(voters)
         self.protocols = self.leaves = 0
         self._numbers = itertools.count()
         self._random = random.Random(7)
@@ -92,12 +94,12 @@ class Bulk:
         words = drawn.choices(range(VOCABULARY), cum_weights=_weights(), k=2 * _WORDS)
         namespace = self.authors[number // 2 % AUTHORS].parsed.namespace
         path = f"/protocols/{namespace}/p-{number // 2}/{1 + number % 2}.0"
-        topic = f"bulk/t-{number // 2 // (TOPIC_SHARE // 2)}"
+        topic = CROWDED if number // 2 % 8 == 7 else f"bulk/t-{number // TOPIC_SHARE}"
         return Small(path, topic, tuple(map(word, words)), hex_digest(_document(path)))
 
     async def fill(self, protocols: int, leaves: int, tell: Callable[[int], None] = lambda _: None) -> None:
         """Grow the registry to so many protocols and leaves of the bulk. The registry must not run. `tell` gets the leaves."""
-        settings = Settings(self._data, origin=self._origin)
+        settings = Settings(self._data, origin=self._origin, database=self._database)
         async with Registry.open(settings, resolve=resolving(self.voters)) as opened:
             if not self.leaves:
                 await acquaint(opened, self.voters)

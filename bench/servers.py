@@ -129,11 +129,11 @@ async def raw_asgi(folder: Path, answers: Answers, processors: frozenset[int] | 
         yield port
 
 
-async def record(client: httpx.AsyncClient, targets: Sequence[str]) -> Answers:
+async def record(client: httpx.AsyncClient, targets: Sequence[str], accept: str = "*/*") -> Answers:
     """What a server answers to GETs of these targets. Raises `SceneFailed` unless all are 200."""
     answers: Answers = {}
     for target in targets:
-        response = await client.get(target)
+        response = await client.get(target, headers={"Accept": accept})
         if response.status_code != 200:
             raise SceneFailed(f"{target}: {response.status_code} {response.text[:300]}")
         headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _OF_THE_SERVER]
