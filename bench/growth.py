@@ -5,10 +5,10 @@ of request is made some hundred times, one at a time and no answer twice, so tha
 processor time of the server and PostgreSQL with all their processes, by /proc, less the time that they take without requests. So
 other work of the machine changes it little. A result grows *too fast* if it is more than twice as dear as at a tenth of the size.
 
-`--sizes 1000 10000 100000` by default; `--leaves`: leaves for each protocol. Filling takes 0.6 ms for a leaf on an idle processor,
-and 7 KiB of disk. A million protocols with ten leaves each take two hours and 60 GB, 8 GB of which are the small files of documents
-and cards. `--data FOLDER`: a folder on another disk. `growth.json` keeps the figures, `growth.md` the table, `growth.svg` the
-curves.
+`--sizes 1000 10000 100000` by default; `--leaves`: leaves for each protocol. Filling takes 0.6 ms for a leaf on an idle processor
+and 7 KiB of disk. A million protocols with ten leaves each take two hours and 60 GB, 8 GB of which are the small files of
+documents and cards. `--data FOLDER`: a folder on another disk. `growth.json` keeps the figures, `growth.md` the table,
+`growth.svg` the curves.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -172,8 +173,8 @@ class _Requests:
         name = f"new-{self._bulk.protocols}-{place}"
         document, card = f"# {name}\n\nA new one.\n".encode(), Card(name, "A new protocol.", ("new",), "Apache-2.0").encode()
         uri = f"https://{self._served.origin}/protocols/{author.parsed.namespace}/{name}/1.0"
-        blobs = [Blob(hex_digest(data), len(data)) for data in (document, card)]
-        body = Publish(uri, f"bulk/t-{place % 20}", *blobs, "negotiated")
+        named = Blob(hex_digest(document), len(document)), Blob(hex_digest(card), len(card))
+        body = Publish(uri, f"bulk/t-{place % 20}", named[0], named[1], "negotiated")
         return author.statement(body, log=self._served.origin, issued=int(time.time())), (document, card)
 
     async def _votes(self, number: int) -> list[Statement]:
@@ -210,7 +211,7 @@ async def measure(sizes: Sequence[int], leaves: int, home: Path, tell: Callable[
     bulk = Bulk(home / "registry", f"{port}.localhost")
     for size in sorted(sizes):
         begun = time.monotonic()
-        await bulk.fill(size, size * leaves, lambda filled, size=size: tell(f"{size:,} protocols: {filled:,} leaves"))
+        await bulk.fill(size, size * leaves, partial(_tell_filled, tell, size))
         filled = time.monotonic() - begun
         tell(f"{size:,} protocols: measuring")
         async with AsyncExitStack() as stack:
@@ -226,6 +227,10 @@ async def measure(sizes: Sequence[int], leaves: int, home: Path, tell: Callable[
             blobs = sum(file.stat().st_size for file in (served.data / "blobs").rglob("*") if file.is_file())
             megabytes = round(database / 2**20, 1), round(blobs / 2**20, 1), meter.memory()
         yield Size(bulk.protocols, bulk.leaves, cpu, *megabytes, round(filled, 1))
+
+
+def _tell_filled(tell: Callable[[str], None], size: int, filled: int) -> None:
+    tell(f"{size:,} protocols: {filled:,} leaves")
 
 
 def too_fast(sizes: Sequence[Size]) -> list[str]:

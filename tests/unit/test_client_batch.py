@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 
 import httpx
 import pytest
@@ -18,7 +18,7 @@ from treaty_client.testing import virtual_time
 from treaty_consensus.kinds import Grant
 from treaty_consensus.statement import Statement
 
-Answer = Callable[[httpx.Request], Awaitable[httpx.Response]]
+Answer = Callable[[httpx.Request], Coroutine[None, None, httpx.Response]]
 
 
 def statements(number: int) -> list[Statement]:
