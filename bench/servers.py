@@ -133,7 +133,7 @@ async def record(client: httpx.AsyncClient, targets: Sequence[str], accept: str 
     """What a server answers to GETs of these targets. Raises `SceneFailed` unless all are 200."""
     answers: Answers = {}
     for target in targets:
-        response = await client.get(target, headers={"Accept": accept})
+        response = await client.get(target, headers={"Accept": accept, "Accept-Encoding": "identity"})
         if response.status_code != 200:
             raise SceneFailed(f"{target}: {response.status_code} {response.text[:300]}")
         headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _OF_THE_SERVER]
