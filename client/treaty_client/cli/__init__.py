@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from treaty_consensus import __version__
-from treaty_consensus.closed_output import ending_quietly
+
+from ..closed_output import ending_quietly
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,8 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from treaty_client.closed_output import ending_quietly
 from treaty_consensus import __version__
-from treaty_consensus.closed_output import ending_quietly
 from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.extras import naming_extras
