@@ -4,7 +4,8 @@
 A2A, `python -m bench sessions` what ten thousand live sessions do, `python -m bench burst` what hundreds of sessions do that are
 opened at once,
 `python -m bench election` what the election of a whole network does, `python -m bench audit` what auditing a million statements
-does, `python -m bench floods` what ten thousand hostile connections do to everybody else, `python -m bench searching` what a
+does, `python -m bench growth` what everything costs as a registry
+grows, `python -m bench floods` what ten thousand hostile connections do to everybody else, `python -m bench searching` what a
 search and its page cost, `python -m bench pages` what each page costs against the JSON of the same resource,
 `python -m bench speaking` how fast three protocols are spoken, `python -m bench installing` how large each extra is,
 `python -m bench overload` what more load than a registry can take does, `python -m bench soak` what hours of mixed traffic do,
@@ -29,6 +30,7 @@ from . import (
     calling,
     election,
     floods,
+    growth,
     installing,
     nodes,
     overload,
@@ -59,6 +61,7 @@ PARTS = {
         calling,
         election,
         floods,
+        growth,
         installing,
         nodes,
         overload,

@@ -27,6 +27,7 @@ from treaty_consensus.kinds import NONE, Ballot, Blob, Grant, Publish
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
 from treaty_registry.operator.control import ask
+from treaty_registry.outbound import Resolve
 from treaty_registry.registry import Registry as RunningRegistry
 from treaty_registry.settings import Settings
 
@@ -51,16 +52,26 @@ def make_voters(number: int) -> list[Voter]:
 
 async def introduce(voters: Sequence[Voter], data: Path, origin: str) -> None:
     """Make the log `origin` in the empty directory `data`, and have it know the DIDs of these voters."""
+    async with RunningRegistry.open(Settings(data, origin=origin), resolve=resolving(voters)) as opened:
+        await acquaint(opened, voters)
+
+
+def resolving(voters: Sequence[Voter]) -> Resolve:
+    """Return the look-up of these voters' documents."""
     documents = {voter.identity.did: dumps(voter.identity.did_document()) for voter in voters}
 
     async def resolve(did: Did) -> DidDocument:
         return read_did_document(did, documents[did.text])
 
-    async with RunningRegistry.open(Settings(data, origin=origin), resolve=resolve) as opened:
-        dids = list(documents)
-        # A few at a time: a look-up waits three seconds for a connection to the database, and then fails.
-        for first in range(0, len(dids), 64):
-            await asyncio.gather(*map(opened.authentication_keys, dids[first : first + 64]))
+    return resolve
+
+
+async def acquaint(opened: RunningRegistry, voters: Sequence[Voter]) -> None:
+    """Have the log of a registry know the DIDs of these voters."""
+    dids = [voter.identity.did for voter in voters]
+    # A few at a time: a look-up waits three seconds for a connection to the database, and then fails.
+    for first in range(0, len(dids), 64):
+        await asyncio.gather(*map(opened.authentication_keys, dids[first : first + 64]))
 
 
 @dataclass(frozen=True)

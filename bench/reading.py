@@ -25,6 +25,8 @@ RECORDS = 4_096
 _LEAVES, _GROWN = 10, 1.0  # leaves a second, for so many seconds
 _GROWING = ("record", "bundle", "search", "topic")
 
+_HTML = "text/html"
+
 _AGAINST = "raw ASGI application, same server, same bytes"
 ROWS = tuple(
     Row(name, what, _AGAINST, "1/s", name, f"raw {name}", bar)
@@ -38,6 +40,7 @@ ROWS = tuple(
         ("growing bundle", "bundle while the log grows by ten leaves a second", 0.60),
         ("growing search", "search page while the log grows by ten leaves a second", 0.60),
         ("growing topic", "topic while the log grows by ten leaves a second", 0.60),
+        ("growing page", "page of a version while the log grows by ten leaves a second", 0.60),
     )
 )
 
@@ -55,6 +58,8 @@ async def scene() -> AsyncIterator[Mapping[str, Meter]]:
         targets = await _fill(writer, client)
         paths = [f"{path}.json" for path in await writer.publish_many(RECORDS)]
         answers = await record(client, [*targets.values(), *paths])
+        page = targets["record"].removesuffix(".json")
+        answers |= await record(client, [page], _HTML)
         raw = await stack.enter_async_context(raw_asgi(folder, answers, processors.server))
         generator = stack.enter_context(load_generator(processors.load))
         meters: dict[str, Meter] = {}
@@ -64,6 +69,8 @@ async def scene() -> AsyncIterator[Mapping[str, Meter]]:
         for name in _GROWING:
             meters[f"growing {name}"] = growing(generator, served.port, targets[name], writer)
             meters[f"raw growing {name}"] = steady(generator, raw, targets[name], seconds=_GROWN)
+        meters["growing page"] = growing(generator, served.port, page, writer, _HTML)
+        meters["raw growing page"] = steady(generator, raw, page, accept=_HTML, seconds=_GROWN)
         meters["record"] = sweep(generator, served.port, paths, writer)
         meters["raw record"] = sweep(generator, raw, paths, writer)
         yield meters
@@ -98,9 +105,9 @@ def steady(generator: LoadGenerator, port: int, target: str, *, accept: str = "*
     return read
 
 
-def growing(generator: LoadGenerator, port: int, target: str, writer: Author) -> Meter:
+def growing(generator: LoadGenerator, port: int, target: str, writer: Author, accept: str = "*/*") -> Meter:
     """The same, while the log grows by `_LEAVES` a second."""
-    load = Load(port, (get(target, {"Accept": "*/*"}),), CONNECTIONS, _GROWN)
+    load = Load(port, (get(target, {"Accept": accept}),), CONNECTIONS, _GROWN)
 
     async def read() -> Sample:
         votes = await writer.votes(int(_GROWN * _LEAVES), hashes())

@@ -102,13 +102,14 @@ async def registry(
     *,
     prepare: Callable[[Path, str], Awaitable[None]] | None = None,
     quota: float = 100_000,
+    port: int | None = None,
 ) -> AsyncIterator[Registry]:
     """A registry with a new log and the embedded PostgreSQL below `folder`, both on `processors`; by default with quotas out of
     the way.
 
-    `prepare`: is given the data directory and the origin before the server starts.
+    `prepare`: is given the data directory and the origin before the server starts. `port`: of a log that is there already.
     """
-    port, data, log = free_port(), folder / "registry", folder / "registry.log"
+    port, data, log = port or free_port(), folder / "registry", folder / "registry.log"
     if prepare is not None:
         await prepare(data, f"{port}.localhost")
     command = [str(_BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port), "--quota", str(quota), "--json"]
@@ -128,11 +129,11 @@ async def raw_asgi(folder: Path, answers: Answers, processors: frozenset[int] | 
         yield port
 
 
-async def record(client: httpx.AsyncClient, targets: Sequence[str]) -> Answers:
+async def record(client: httpx.AsyncClient, targets: Sequence[str], accept: str = "*/*") -> Answers:
     """What a server answers to GETs of these targets. Raises `SceneFailed` unless all are 200."""
     answers: Answers = {}
     for target in targets:
-        response = await client.get(target)
+        response = await client.get(target, headers={"Accept": accept, "Accept-Encoding": "identity"})
         if response.status_code != 200:
             raise SceneFailed(f"{target}: {response.status_code} {response.text[:300]}")
         headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _OF_THE_SERVER]

@@ -59,6 +59,21 @@ async def test_when_strangers_fill_the_room_for_uploads_a_did_is_still_learned(r
     await log(registry, kinds.Grant("alice.example", STRANGER.did), ALICE)
 
 
+@pytest.mark.threat(82)
+async def test_uploads_count_before_their_sum_is_read_again(
+    registry: Registry, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (publication(STRANGER, name) for name in ("first", "second"))
+    monkeypatch.setattr("treaty_registry.admission.uploads._SUM_SECONDS", 3600)
+    room = len(first.document) + len(first.card)
+    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", room)
+    await upload(registry, STRANGER, first)
+    with pytest.raises(Unavailable) as error:
+        await upload(registry, STRANGER, second)
+    assert error.value.code == "quota.uploads"
+    assert await registry.pool.fetchval("select sum(size) from pending_blobs") == room
+
+
 class SlowStore:
     """A store that takes a while over each deletion, as one far away does."""
 

@@ -232,6 +232,7 @@ CAPS = {
         ("A page looks at {} protocols", retrieval.MAX_WALK),
         ("newest first by PEP 440, at most {} |", queries.MAX_VERSIONS),
         ("topics by name, {} a page", topics.MAX_TOPICS),
+        ("each with its oldest {} versions", topics.MAX_URIS),
         ("and the newest; {} a page", standing.MAX_SPEAKERS),
         ("of the {} newest, those of more standing first", standing.MAX_RANKED),
         ("the reason; newest first, {} a page", standing.MAX_CREDITS),

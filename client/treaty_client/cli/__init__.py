@@ -11,10 +11,17 @@ from collections.abc import Sequence
 
 from treaty_consensus import __version__
 
+from ..closed_output import ending_quietly
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command, and exit with its status."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
+    with ending_quietly():
+        _run(tokens)
+
+
+def _run(tokens: list[str]) -> None:
     if tokens == ["--version"]:
         print(__version__)  # before the commands are imported, which takes ten times as long
         return
@@ -28,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             app(tokens, exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         sys.exit(130)  # 128 + SIGINT, as shells report it
+    except BrokenPipeError:
+        raise  # of standard output, or a fault: what reaches this place from a network is an error of its own
     except Exception as error:
         from .failures import failure_of, status_of  # here, because most commands succeed
 

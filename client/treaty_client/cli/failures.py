@@ -9,6 +9,7 @@
     6     not yet: nothing is wrong, and the same command will succeed later
     7     found: `treaty watch` has told something unexpected
     130   interrupted by Ctrl-C
+    141   the reader of standard output has gone, as in `treaty … | head`
 
 docs/guides/command-line.md has the same table.
 """

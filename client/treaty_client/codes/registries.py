@@ -93,6 +93,7 @@ class ClientPublishCode(Code, origin=Origin.CALLER):
 class ClientRegistryCode(Code, origin=Origin.REGISTRY):
     ANSWER = "registry.answer", "The answer is not one of this route.", Malformed, TooLarge
     BATCH = "registry.batch", "The batch is over its caps.", TooLarge, Origin.CALLER
+    BROKEN = "registry.broken", "The connection to the registry broke before its answer was complete.", Unavailable
     DNS = "registry.dns", "No name server knows the host of the registry.", Unavailable
     FILE = "registry.file", "The list of trusted registries is malformed.", Malformed, Origin.CALLER
     KEY = "registry.key", "The key of a registry is not the Ed25519 key of its log.", Malformed, Origin.CALLER
@@ -105,6 +106,7 @@ class ClientRegistryCode(Code, origin=Origin.REGISTRY):
     SOURCES = "registry.sources", "Neither the registry nor a mirror of the policy answers.", Unavailable
     STATUS = "registry.status", "The registry answered with an error status and no problem."
     TLS = "registry.tls", "The certificate of the registry does not hold, or TLS fails.", Unavailable
+    UNCERTAIN = "registry.uncertain", "Statements were sent, and no answer came: they may be logged or not.", Unavailable
     UNREACHABLE = "registry.unreachable", "The registry cannot be reached.", Unavailable
     URL = "registry.url", "The text is not the URL of a registry.", Malformed, Origin.CALLER
 

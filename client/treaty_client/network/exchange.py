@@ -41,6 +41,8 @@ MAX_AT_ONCE = 32
 # Chunks of honest servers have at least a few hundred bytes; the first 4096 allow for slow generators.
 _PIECES, _PIECE = 4096, 64
 
+_WORK = "treaty_work"  # the extension of a request that has its `work`
+
 
 class HttpReply(NamedTuple):
     """An answer. `whole`: whether `body` is complete; a body over the limit is cut."""
@@ -65,14 +67,16 @@ class BoundedClient(httpx.AsyncClient):
         self._seconds, self._least_rate = timeout, least_rate
         self._lanes: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()  # one lives while it is used
 
-    async def exchange(self, request: httpx.Request, *, limit: int) -> HttpReply:
-        """Send a request and read the answer, at most `limit` bytes of its body.
+    async def exchange(self, request: httpx.Request, *, limit: int, work: float = 0.0) -> HttpReply:
+        """Send a request and read the answer, at most `limit` bytes of its body. `work`: more seconds, for a request that
+        the host needs long to fulfil.
 
         Raises `Unavailable` (`network.deadline`), `Malformed` (`network.pieces`) and `httpx.HTTPError`.
         """
         body, pieces, begun = bytearray(), 0, asyncio.get_running_loop().time()
         # Without query and user name: both may hold secrets.
         url = request.url.copy_with(query=None, fragment=None, userinfo=b"")
+        request.extensions = {**request.extensions, _WORK: work}
         try:
             response = await self.send(request, stream=True)
         except (httpx.HTTPError, OSError, TreatyError) as error:
@@ -96,7 +100,8 @@ class BoundedClient(httpx.AsyncClient):
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         """Send as httpx does, within the deadline. Later reads of a streamed answer have the same deadline."""
-        deadline, half_open = _Deadline(request, self._seconds, self._least_rate), _HalfOpen()
+        seconds = self._seconds + request.extensions.get(_WORK, 0.0)
+        deadline, half_open = _Deadline(request, seconds, self._least_rate), _HalfOpen()
         request.extensions = {**request.extensions, "trace": half_open.trace}
         lane = self._lanes.setdefault(request.url.netloc, asyncio.Semaphore(MAX_AT_ONCE))
         # The wait for a lane counts, so that a host that never answers cannot hold its callers for ever.

@@ -34,10 +34,12 @@ from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
 from .replies import Grants, LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, TopicPage, Vouches
 from .sources import PATIENCE, Sources
-from .unreachable import unanswered, unreachable
+from .unreachable import unanswered, uncertain, unreachable
 
 # Each route has its own cap: an answer is held in memory as a whole, and a registry may lie about its size.
 MAX_JSON = 4 * 1024 * 1024
+_PER_STATEMENT = 0.5
+"""Seconds in which a slow registry, with many other senders, examines and logs one statement of a batch."""
 # The registry's own bounds of a batch (http.md).
 MAX_BATCH = 256
 MAX_BATCH_BYTES = 2 * 1024 * 1024
@@ -139,24 +141,30 @@ class RegistryClient:
         return await self._send("GET", f"/proofs/{statement_id}", limit=MAX_RECEIPT_BYTES)
 
     async def submit(self, statement: Statement) -> bytes:
-        """Log a statement and return its receipt. Safe to repeat: a statement that is logged already gets its first receipt."""
-        headers = {"Content-Type": "application/json"}
-        return await self._send("POST", "/statements", limit=MAX_RECEIPT_BYTES, content=statement.leaf, headers=headers)
+        """Log a statement and return its receipt. Safe to repeat: a statement that is logged already gets its first receipt.
+        Raises `RegistryUnavailable` (`registry.uncertain`) when no answer came: it may be logged."""
+        return await self._log([statement], "application/json", statement.leaf, MAX_RECEIPT_BYTES)
 
     async def submit_batch(self, statements: Sequence[Statement]) -> list[bytes | TreatyError]:
-        """Log up to 256 statements in one request; return for each its receipt or the error that refused it."""
+        """Log up to 256 statements in one request; return for each its receipt or the error that refused it. The time to answer
+        grows with their number. Safe to repeat, and raises, as `submit`."""
         content = b"".join(statement.leaf + b"\n" for statement in statements)
         # Refused here, because the registry would refuse it after the upload.
         if len(statements) > MAX_BATCH or len(content) > MAX_BATCH_BYTES:
             raise TooLarge(ClientRegistryCode.BATCH, f"A batch has at most {MAX_BATCH} statements and {MAX_BATCH_BYTES} bytes.")
-        headers = {"Content-Type": "application/x-ndjson"}
-        limit = MAX_BATCH * 4096 + MAX_BATCH_BYTES
-        reply = await self._send("POST", "/statements", limit=limit, content=content, headers=headers)
+        reply = await self._log(statements, "application/x-ndjson", content, MAX_BATCH * 4096 + MAX_BATCH_BYTES)
         outcomes = [parse_reply(line, _Outcome) for line in reply.splitlines()]
         # Outcomes are matched by position, so a missing one would give another statement's receipt.
         if len(outcomes) != len(statements):
             raise _bad_answer("it lacks the outcome of a statement")
         return [refusal_of(o.status, o.problem) if o.problem else o.receipt.encode() for o in outcomes]
+
+    async def _log(self, statements: Sequence[Statement], kind: str, content: bytes, limit: int) -> bytes:
+        try:
+            work, headers = _PER_STATEMENT * len(statements), {"Content-Type": kind}
+            return await self._send("POST", "/statements", limit=limit, content=content, headers=headers, work=work)
+        except RegistryUnavailable as error:
+            raise uncertain(error, [statement.id for statement in statements]) from error
 
     # Blobs
 
@@ -288,10 +296,11 @@ class RegistryClient:
         params: Mapping[str, str] | None = None,
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        work: float = 0.0,
     ) -> bytes:
         """Return the body of a successful answer, at most `limit` bytes. Reads fall back to the mirrors."""
         if method != "GET" or not self._sources.has_mirrors:
-            return await self._exchange(self.base_url, method, path, limit, params, content, headers)
+            return await self._exchange(self.base_url, method, path, limit, params, content, headers, work)
         failed: list[tuple[str, TreatyError]] = []
         order = self._sources.order()
         for url in order:
@@ -325,6 +334,7 @@ class RegistryClient:
         params: Mapping[str, str] | None,
         content: bytes | None,
         headers: Mapping[str, str] | None,
+        work: float = 0.0,
     ) -> bytes:
         # Named by its kind alone: a path may hold a DID.
         with tracing.span(f"{method} registry", "client", http_request_method=method):
@@ -332,7 +342,7 @@ class RegistryClient:
                 told = {**(headers or {}), **tracing.headers()}
                 request = self._client.build_request(method, base_url + path, params=params, content=content, headers=told)
                 # A refusal may be larger than the answer of the route, so read up to the larger limit.
-                reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM))
+                reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM), work=work)
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
                 raise unreachable(base_url, error) from error
             except Unavailable as error:  # the deadline of the exchange

@@ -7,18 +7,23 @@ import ssl
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
+import httpx
+
 from treaty_consensus.errors import NotFound, TreatyError
 
-from ..codes import ClientRegistryCode
+from ..codes import ClientRegistryCode, NetworkCode
 from ..errors import RegistryUnavailable
 
+_BROKEN = (httpx.ReadError, httpx.WriteError, httpx.ReadTimeout, httpx.WriteTimeout, httpx.RemoteProtocolError)
+# A status without a reason may be of a proxy that did not wait.
+_UNANSWERED = (NetworkCode.DEADLINE, ClientRegistryCode.BROKEN, ClientRegistryCode.STATUS)
 # HTTP libraries wrap an error of the system in a few of their own.
 _MAX_CAUSES = 32
 
 
 def unreachable(base_url: str, error: BaseException) -> RegistryUnavailable:
     """Return the error for a failed exchange with the registry at `base_url`: `registry.tls`, `registry.dns`,
-    `registry.refused`, else `registry.unreachable`.
+    `registry.refused`, `registry.broken`, else `registry.unreachable`.
     """
     host = urlsplit(base_url).hostname or base_url
     for cause in _causes(error):
@@ -42,6 +47,13 @@ def unreachable(base_url: str, error: BaseException) -> RegistryUnavailable:
                     f"{base_url} refuses the connection: no program listens there.",
                     fix="Check the port. If the registry is yours, start it.",
                 )
+    # The registry was reached, so its address is right.
+    if isinstance(error, _BROKEN):
+        return RegistryUnavailable(
+            ClientRegistryCode.BROKEN,
+            f"The connection to {base_url} broke before the answer was complete: {type(error).__name__}.",
+            fix="Try again.",
+        )
     return RegistryUnavailable(
         ClientRegistryCode.UNREACHABLE,
         f"The registry at {base_url} could not be reached: {type(error).__name__}.",
@@ -61,6 +73,20 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         # One attempt for each address of a host.
         waiting += cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
         waiting += filter(None, (cause.__cause__, cause.__context__))
+
+
+def uncertain(error: RegistryUnavailable, ids: Sequence[str]) -> RegistryUnavailable:
+    """Return the error for statements with these ids that were sent, and whose answer did not come; `error` if they were not
+    sent, or if it is an answer."""
+    if error.code not in _UNANSWERED:
+        return error
+    many = len(ids) > 1
+    return RegistryUnavailable(
+        ClientRegistryCode.UNCERTAIN,
+        f"{error.message} The {f'{len(ids)} statements' if many else 'statement'} may be logged or not.",
+        fix=f"Send the same {'statements' if many else 'statement'} again: one that is logged gets its receipt, and is "
+        f"not logged twice. To look only: GET /proofs/{ids[0]}",
+    )
 
 
 def unanswered(failed: Sequence[tuple[str, TreatyError]]) -> TreatyError:

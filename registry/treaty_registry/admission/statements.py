@@ -198,8 +198,11 @@ class Admission:
                 # Before the contents: one query against a parse of megabytes.
                 if isinstance(body, Publish) and body.base is not None:
                     await check_base(self._pool, body.base)
+                named = blobs_of(body)
+                # Before the checker's queue, where few statements are at a time: a whole batch shares one query here.
+                await self._uploads.check(named)
                 with self._queue.aside(source):  # do not hold a place here while waiting in the checker's queue
-                    handler = await self._checker.check(body, partial(self._uploads.present, blobs_of(body)), source or _OWN)
+                    handler = await self._checker.check(body, partial(self._uploads.contents, named), source or _OWN)
                 # An unknown author comes last. Learning it makes the registry contact a host that a stranger names.
                 return verified or await self._verify_after_learning(signed, source), handler
             case body:

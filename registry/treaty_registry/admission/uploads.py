@@ -7,15 +7,16 @@ commit of a statement that names it deletes that row and inserts a row in `blobs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from treaty_consensus.codes import BlobCode
 from treaty_consensus.errors import Gone, NotFound, Refused, Unavailable
 from treaty_consensus.kinds import Blob
 
+from ..catalogue.lookup import Lookup
 from ..codes import QuotaCode, RegistryBlobCode
 from ..storage.blobs import BlobStore
-from ..storage.postgres import Pool
+from ..storage.postgres import AnyConnection, Pool
 
 LIFETIME = 3600
 """Seconds after which an upload without a statement expires."""
@@ -24,6 +25,7 @@ MARGIN = 120
 MAX_WAITING = 1024**3
 """Bytes of all pending uploads together."""
 
+_SUM_SECONDS = 2.0  # for which a sum of the pending uploads is used; this process adds its own to it
 _AT_ONCE = 32  # expired uploads deleted in one transaction
 
 # PostgreSQL sets xmax to 0 in a new row, and not in a row that was updated because it existed.
@@ -32,8 +34,12 @@ insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + make_i
 on conflict (sha256) do update set expires = excluded.expires
 returning xmax = 0
 """
-_WAITING = """
-select sha256 from pending_blobs where sha256 = any($1::bytea[]) and expires > now() + make_interval(secs => $2)
+# One statement, which sees one moment: a commit moves a row from one table to the other.
+_PRESENT = """
+select sha256, false as withdrawn from pending_blobs
+where sha256 = any($1::bytea[]) and expires > now() + make_interval(secs => $2)
+union all
+select sha256, withdrawn is not null from blobs where sha256 = any($1::bytea[])
 """
 # `skip locked`: several processes may expire uploads at once, and need not wait for each other.
 _EXPIRED = """
@@ -41,7 +47,6 @@ delete from pending_blobs where sha256 in
   (select sha256 from pending_blobs where expires < now() order by expires limit $1 for update skip locked)
 returning sha256
 """
-_LOGGED = "select sha256, withdrawn is not null as withdrawn from blobs where sha256 = any($1::bytea[])"
 
 
 class Uploads:
@@ -51,6 +56,9 @@ class Uploads:
         self._pool = pool
         self._blobs = blobs
         self._lifetime = lifetime
+        # The statements of a batch ask at about the same time, so one query serves them all.
+        self._present = Lookup(pool, self._read_present)
+        self._waiting = _Waiting(pool)
 
     async def hold(self, sha256: str, data: bytes) -> bool:
         """Store bytes that a statement will name; `sha256` is their digest. They are durable on return. False when they were
@@ -61,7 +69,7 @@ class Uploads:
         if await self._is_logged(sha256):
             return False
         # Uploads at the same time may each pass this check. The turns bound how far they exceed the limit.
-        if await self._pool.fetchval("select coalesce(sum(size), 0) from pending_blobs") + len(data) > MAX_WAITING:
+        if await self._waiting.bytes() + len(data) > MAX_WAITING:
             raise Unavailable(QuotaCode.UPLOADS, "Too many uploads wait for their statements.", fix="Send again in an hour.")
         return await self._store(sha256, data)
 
@@ -74,27 +82,32 @@ class Uploads:
             await self._store(sha256, data)
 
     async def present(self, named: Sequence[Blob]) -> dict[str, bytes]:
-        """Return the bytes of all these blobs.
+        """Return the bytes of all these blobs. Raises as `check` and `contents`."""
+        await self.check(named)
+        return await self.contents(named)
+
+    async def check(self, named: Sequence[Blob]) -> None:
+        """Check that all these blobs were uploaded. Reads no bytes.
 
         An upload that expires within `MARGIN` seconds counts as expired, because it must last until the statement is logged.
         This call does not extend the expiry, because the statement may still be refused. Raises `NotFound` when a blob was not
-        uploaded, `Gone` when it was withdrawn, and `Refused` when its size differs from the named size.
+        uploaded, and `Gone` when it was withdrawn.
         """
-        digests = [bytes.fromhex(blob.sha256) for blob in named]
-        # In this order: if a commit moves a row between the two queries, the second query finds it.
-        known = {row["sha256"].hex() for row in await self._pool.fetch(_WAITING, digests, min(MARGIN, self._lifetime / 2))}
-        logged = {row["sha256"].hex(): row["withdrawn"] for row in await self._pool.fetch(_LOGGED, digests)}
+        states = await asyncio.gather(*(self._present.get(blob.sha256) for blob in named))
+        for blob, withdrawn in zip(named, states, strict=True):
+            if withdrawn:
+                raise _withdrawn(blob.sha256)
+            if withdrawn is None:
+                raise _missing(blob)
+
+    async def contents(self, named: Sequence[Blob]) -> dict[str, bytes]:
+        """Return the bytes of blobs that `check` has found. Raises `NotFound` when the bytes of one are not here, and `Refused`
+        when its size differs from the named size."""
         contents = {}
         for blob in named:
-            if logged.get(blob.sha256):
-                raise _withdrawn(blob.sha256)
-            data = await self._blobs.get(blob.sha256) if blob.sha256 in known | logged.keys() else None
+            data = await self._blobs.get(blob.sha256)
             if data is None:
-                raise NotFound(
-                    BlobCode.MISSING,
-                    f"The statement names the blob {blob.sha256}, which is not here.",
-                    fix=f"Upload it first: PUT /blobs/sha256/{blob.sha256}",
-                )
+                raise _missing(blob)
             if len(data) != blob.size:
                 raise Refused(RegistryBlobCode.SIZE, f"The blob {blob.sha256} has {len(data)} bytes, not {blob.size}.")
             contents[blob.sha256] = data
@@ -126,10 +139,21 @@ class Uploads:
             if len(digests) < _AT_ONCE:
                 return deleted
 
+    async def _read_present(self, connection: AnyConnection, digests: list[str]) -> Mapping[str, bool]:
+        """Return for each of these digests that is here whether its bytes were withdrawn."""
+        rows = await connection.fetch(_PRESENT, [*map(bytes.fromhex, digests)], min(MARGIN, self._lifetime / 2))
+        found: dict[str, bool] = {}
+        for row in rows:
+            # Withdrawn bytes may be uploaded again by a sender that raced the withdrawal.
+            digest = row["sha256"].hex()
+            found[digest] = row["withdrawn"] or found.get(digest, False)
+        return found
+
     async def _store(self, sha256: str, data: bytes) -> bool:
         # The row first. A crash after it leaves a row without bytes, which counts as missing and expires. Bytes
         # without a row would never be deleted.
         new = await self._pool.fetchval(_WAIT, bytes.fromhex(sha256), len(data), self._lifetime)
+        self._waiting.add(len(data))
         await self._blobs.put(sha256, data)
         return bool(new)
 
@@ -138,6 +162,35 @@ class Uploads:
         if row is not None and row["withdrawn"] is not None:
             raise _withdrawn(sha256)
         return row is not None
+
+
+class _Waiting:
+    """The bytes of all pending uploads, read at most once in `_SUM_SECONDS`: a sum over all of them for each upload would make
+    many uploads dear. For one event loop."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._sum, self._until = 0, 0.0
+
+    async def bytes(self) -> int:
+        """Return their number."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._until:
+            self._sum = await self._pool.fetchval("select coalesce(sum(size), 0) from pending_blobs")
+            self._until = now + _SUM_SECONDS
+        return self._sum
+
+    def add(self, size: int) -> None:
+        """Count an upload since the sum was read."""
+        self._sum += size
+
+
+def _missing(blob: Blob) -> NotFound:
+    return NotFound(
+        BlobCode.MISSING,
+        f"The statement names the blob {blob.sha256}, which is not here.",
+        fix=f"Upload it first: PUT /blobs/sha256/{blob.sha256}",
+    )
 
 
 def _withdrawn(sha256: str) -> Gone:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from treaty_client.closed_output import ending_quietly
 from treaty_consensus import __version__
 from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import TreatyError, Unavailable
@@ -20,6 +21,11 @@ from treaty_consensus.extras import naming_extras
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its status."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
+    with ending_quietly():
+        _run(tokens)
+
+
+def _run(tokens: list[str]) -> None:
     if tokens == ["--version"]:
         print(__version__)  # before the commands are imported, which takes thirty times as long
         return
@@ -37,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(app(tokens) or 0)
     except TreatyError as error:
         _fail(error, tokens)
+    except BrokenPipeError:
+        raise  # of standard output; see `closed_output`
     # A missing file or a missing right is the operator's to mend, so it gets a code and no traceback.
     except OSError as error:
         failure = Unavailable(SystemCode.FILE, f"{error.strerror or error}: {error.filename or 'a system call'}.")

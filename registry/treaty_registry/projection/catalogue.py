@@ -36,6 +36,10 @@ with added as (insert into postings {_FOUND_UNDER} returning word)
 insert into words select word, count(*) from added group by word
 on conflict (word) do update set uses = words.uses + excluded.uses
 """  # noqa: S608 (constants)
+_COUNT = """
+insert into topics select topic, count(*) from unnest($1::text[]) as published (topic) group by topic
+on conflict (topic) do update set protocols = topics.protocols + excluded.protocols
+"""
 _UNPOST = f"""
 with found as ({_FOUND_UNDER}), removed as (
   delete from postings p using found
@@ -64,6 +68,7 @@ async def _protocols(connection: AnyConnection, entries: Sequence[Entry]) -> Non
         await asyncio.gather(*map(_protocol_row, entries)),
     )
     await connection.execute(_POST, [entry.index for entry in entries])
+    await connection.execute(_COUNT, [cast(Publish, statement_of(entry).body).topic for entry in entries])
 
 
 async def _protocol_row(entry: Entry) -> tuple[object, ...]:

@@ -42,12 +42,14 @@ if TYPE_CHECKING:
 # Any agent can publish, so each list is bounded: topics by pages, the others by their newest.
 MAX_TOPICS = 500
 MAX_NEWEST = 100
+MAX_URIS = 100
+"""URIs of one candidate, the oldest ones: any agent can publish a known document again."""
 MAX_VOUCHES = 1024
 MAX_GRANTS = 1024
 
 _TOPICS = """
 select t.topic, t.protocols, d.consensus, d.epoch
-from (select topic, count(*) as protocols from protocols where topic > $1 group by topic order by topic limit $2) t
+from (select topic, protocols from topics where topic > $1 order by topic limit $2) t
 left join lateral (select consensus, epoch from decisions where topic = t.topic order by index desc limit 1) d on true
 order by t.topic
 """
@@ -57,12 +59,17 @@ with chosen as (
   union
   select document from (select document from protocols where topic = $1 order by index desc limit $2) newest
 )
-select d.document, d.uris, d.states, d.title, e.state, coalesce(t.agreed, 0) as reports
-from (select document, array_agg(uri order by index) as uris, array_agg(p.state order by index) as states,
-             min(index) as index, (array_agg(title order by index))[1] as title
-      from chosen join protocols p using (document) where p.topic = $1 group by document) d
-left join elections e on (e.topic, e.document) = ($1, d.document)
-left join tallies t on (t.topic, t.document) = ($1, d.document)
+select c.document, d.uris, d.states, d.title, e.state, coalesce(t.agreed, 0) as reports
+from chosen c
+cross join lateral (
+  select array_agg(uri order by index) as uris, array_agg(state order by index) as states, min(index) as index,
+         (array_agg(title order by index))[1] as title
+  from (select uri, state, index, title from protocols
+        where topic = $1 and document = c.document order by index limit $3) oldest
+) d
+left join elections e on (e.topic, e.document) = ($1, c.document)
+left join tallies t on (t.topic, t.document) = ($1, c.document)
+where d.index is not null
 order by e.state is null, reports desc, d.index
 """
 _DECISION = """
@@ -199,7 +206,7 @@ class Elections:
         )
 
     async def _documents(self, topic: str) -> list[Row]:
-        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST)
+        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST, MAX_URIS)
         if not rows:
             raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List them: treaty topics")
         return rows
