@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,16 +17,14 @@ def pending(view: View) -> list[Row]:
     return one(sum(row["size"] for row in view.all("pending_blobs")))
 
 
-@means("select sha256 from pending_blobs where sha256 = any($1::bytea[]) and expires > now() + make_interval(secs => $2)")
-def waiting(view: View, digests: list[bytes], seconds: float) -> list[Row]:
-    rows = [view.get("pending_blobs", digest) for digest in dict.fromkeys(digests)]
-    return [{"sha256": row["sha256"]} for row in rows if row and row["expires"] > view.now + seconds]
-
-
-@means("select sha256, withdrawn is not null as withdrawn from blobs where sha256 = any($1::bytea[])")
-def logged(view: View, digests: list[bytes]) -> list[Row]:
-    rows = [view.get("blobs", digest) for digest in dict.fromkeys(digests)]
-    return [{"sha256": row["sha256"], "withdrawn": row["withdrawn"] is not None} for row in rows if row]
+@means("select sha256, false as withdrawn from pending_blobs where sha256 = any($1::bytea[]) and expires > now() + "
+       "make_interval(secs => $2) union all select sha256, withdrawn is not null from blobs "
+       "where sha256 = any($1::bytea[])")  # fmt: skip
+def present(view: View, digests: list[bytes], seconds: float) -> list[Row]:
+    pending = [view.get("pending_blobs", digest) for digest in dict.fromkeys(digests)]
+    waiting = [{"sha256": row["sha256"], "withdrawn": False} for row in pending if row and row["expires"] > view.now + seconds]
+    logged = [view.get("blobs", digest) for digest in dict.fromkeys(digests)]
+    return waiting + [{"sha256": row["sha256"], "withdrawn": row["withdrawn"] is not None} for row in logged if row]
 
 
 @means("update blobs set withdrawn = $2 where sha256 = $1 and withdrawn is null")
@@ -54,6 +53,16 @@ from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
 def protocols(view: View, *columns: list[Any]) -> list[Row]:
     for row in zipped(*columns):
         view.insert("protocols", *row[:10], *row[11:16], *row[17:19], "active")
+    return []
+
+
+@means("insert into topics select topic, count(*) from unnest($1::text[]) as published (topic) group by topic "
+       "on conflict (topic) do update set protocols = topics.protocols + excluded.protocols")  # fmt: skip
+def topics(view: View, published: list[str]) -> list[Row]:
+    for topic, number in Counter(published).items():
+        view.insert(
+            "topics", topic, number, on_conflict=lambda row, number=number: {**row, "protocols": row["protocols"] + number}
+        )
     return []
 
 

@@ -115,7 +115,7 @@ class Clients:
                 if process.alive:  # otherwise it is only collected
                     world.found(f"A submission to {process.name} failed with an internal error: {error!r}")
                 return
-            # Drawn in any case. After the last fault every answer arrives: a loss costs an author 40 seconds, and all must settle.
+            # After the last fault every answer arrives: a loss costs an author 40 seconds, and all must settle.
             if self._rng.random() >= self._loss or self._world.faults.healed:
                 world.scheduler.after(self._rng.random() * 0.1, None, lambda: finish(outcome))
 

@@ -33,6 +33,7 @@ COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          "index", "title", "summary", "licence", "agora", "state", "successor"),
         ("uri",),
     ),
+    "topics": (("topic", "protocols"), ("topic",)),
     "handlers": (
         ("uri", "publisher", "wheel", "filename", "size", "entry_point", "bundle", "statement", "index", "state", "signer",
          "coverage"),
