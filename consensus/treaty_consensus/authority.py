@@ -14,7 +14,6 @@ import msgspec
 from . import canonical
 from .codes import RotationCode
 from .errors import Malformed, TreatyError, Untrusted
-from .kinds import Body
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -30,7 +29,7 @@ Certificate: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=13
 Short: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=172)]
 
 
-class Authority(Body, frozen=True):
+class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Name the keys of an authority, in base64 of DER.
 
     `ca`: the self-signed certificate above every signing certificate.
@@ -45,6 +44,7 @@ class Authority(Body, frozen=True):
     proofs: tuple[Short, Short, Short]
 
     def check(self) -> None:
+        """Check the sizes of the texts and their base64. Raises `Malformed`."""
         for text in (self.ca, *self.tsa):
             canonical.b64decode(text, limit=MAX_CERTIFICATE)
         canonical.b64decode(self.ct_key, limit=_MAX_KEY)

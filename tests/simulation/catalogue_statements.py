@@ -60,9 +60,8 @@ def protocols(view: View, *columns: list[Any]) -> list[Row]:
        "on conflict (topic) do update set protocols = topics.protocols + excluded.protocols")  # fmt: skip
 def topics(view: View, published: list[str]) -> list[Row]:
     for topic, number in Counter(published).items():
-        view.insert(
-            "topics", topic, number, on_conflict=lambda row, number=number: {**row, "protocols": row["protocols"] + number}
-        )
+        row = view.get("topics", topic)
+        view.put("topics", {"topic": topic, "protocols": number + (row["protocols"] if row else 0)})
     return []
 
 

@@ -1,6 +1,6 @@
 """Save a replay that held, so that the next one begins where it ended.
 
-    FOLDER/replay         the state of a replay: what it counts, its facts and its digests
+    FOLDER/replay         the state of a replay: its counts, facts and digests
     KEY                   32 random bytes, 0600: the auditor's own
 
 The file consists of sections, each its length (8 bytes, big-endian) and its bytes, and of the HMAC-SHA256 of all of them under
@@ -267,7 +267,7 @@ def _digests(file: IO[bytes]) -> Iterator[bytes]:
 
 @cache
 def rules() -> str:
-    """Return the digest of the code that replays, and of what its numbers depend on.
+    """Return the digest of the code that replays, and of Python.
 
     A version that people raise would be forgotten once. The price is a replay from leaf 0 after each update.
     """
