@@ -156,7 +156,7 @@ def test_a_function_knows_the_call_that_it_works_for(provide: Any) -> None:
         assert (context.peer, context.peer_is_proved) == ("did:wba:guest.example", False)
         assert (context.operation, context.protocol, context.role) == ("greet", met.uri, "host")
         assert (context.session, context.parameters) == (session.id, {})
-        assert 9.9 < context.time_left <= 10.0, "the time of the operation"
+        assert 5.0 < context.time_left <= 10.0, "the time of the operation, less what a busy machine took"
         assert context.trace.parent_id, "the caller's span"
 
     meet(provide, visit)

@@ -481,6 +481,8 @@ def test_the_report_of_a_session_names_what_was_spoken(tmp_path: Path) -> None:
     (report,) = log.submitted
     body = report.body
     assert isinstance(body, kinds.Report)
+    # Written a moment after the messages, at the latest when the agent is closed.
+    run(customer.agent.aclose())
     remembered = json.loads((customer.home / "agreements.json").read_bytes())["agreements"][0]
     assert (body.document, body.topic) == (remembered["hash"], TOPIC)
     assert {did.text for did in report.authors} == {customer.agent.did, seller.agent.did}

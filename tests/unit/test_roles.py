@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
@@ -165,6 +166,8 @@ def test_without_a_role_the_initiator_takes_the_one_that_fits_the_responder() ->
 
         async with simulation.serving(bell), hearer.connect(SHOP, protocols=[uri], serving=[rang]) as session:
             assert session.role == "hearer"
+            while not bell.sessions():  # noqa: ASYNC110  # the hearer may have opened its session before the bell has
+                await asyncio.sleep(0.01)
             outcomes = await bell.broadcast(uri, "rang", bell="door")
             assert [outcome.error for outcome in outcomes] == [None]
             # The close of the session comes after all events.

@@ -235,7 +235,6 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
     async def _begin(self) -> None:
         await self.perform(self._opening)
         if self._early is not None:
-            await asyncio.sleep(0)  # the Hello leaves first: the peer works on it while the handler starts here
             await self.code.begin_early(*self._early)
 
     async def _received(self, message: str | bytes) -> None:
