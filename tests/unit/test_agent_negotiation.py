@@ -584,18 +584,22 @@ async def test_000_41_code_of_an_earlier_session_is_mended_too(tmp_path: Path) -
     former, earlier = seller(tmp_path, denying), customer(tmp_path, Script())
     with pytest.raises(OperationError):
         await buy(former, earlier)
+    # An agent writes its agreements and code a moment after the messages, at the latest when it is closed.
+    await former.agent.aclose()
+    await earlier.agent.aclose()
     there = Script()
     shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
     async with talks(shop, buyer) as (session, _):
         assert await session.call("getProductInfo", productId="P12345") == LAPTOP
         assert session.resumed
     assert there.names() == ["judge", "implement"]
+    await shop.agent.aclose()
     later = Script()
     newest = seller(tmp_path, later)
     assert await buy(newest, buyer) == LAPTOP
     assert later.calls == []
     # Each side writes its transcript when its session has ended, which waits for the disk.
-    for met in (former, earlier, shop, buyer, newest):
+    for met in (buyer, newest):
         await met.agent.aclose()
     check_replays(tmp_path, 6)
 
