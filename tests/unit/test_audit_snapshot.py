@@ -59,6 +59,19 @@ async def test_one_state_is_one_file(tmp_path: Path) -> None:
     assert one[:-32] == other[:-32] and one[-32:] != other[-32:], "the keys differ"
 
 
+async def test_a_state_that_was_resumed_is_the_file_of_one_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "DIGESTS_TOGETHER", 2)  # so that this small log has many sections
+    registry = elected()
+    await audited(registry, tmp_path / "often")
+    grown(registry, 20)
+    assert (await audited(registry, tmp_path / "often")).resumed, "and saved again"
+    await audited(registry, tmp_path / "once")
+    often, once = ((tmp_path / home / "log" / "replay").read_bytes()[:-32] for home in ("often", "once"))
+    assert often == once
+
+
 @pytest.mark.parametrize("changes", [AuditOptions(topic="any/topic"), AuditOptions(anchors=("one.example",))])
 async def test_an_audit_of_earlier_results_begins_at_the_start(tmp_path: Path, changes: AuditOptions) -> None:
     registry = elected()

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
@@ -59,7 +60,8 @@ _MAX_SECTION: Final = 1024**2
 _FORMAT: Final = 1
 _MAC: Final = hashlib.sha256().digest_size
 _CHUNK: Final = 1024**2
-_TOGETHER: Final = 4096
+DIGESTS_TOGETHER: Final = 4096
+"""Digests of a section."""
 
 
 class _State(msgspec.Struct, frozen=True, array_like=True):
@@ -243,7 +245,7 @@ def _sections(head: bytes, state: bytes, store: ReplayStore) -> Iterator[bytes]:
         yield fact
     yield b""
     digests = store.all_digests()
-    while together := b"".join(digest for digest, _ in zip(digests, range(_TOGETHER), strict=False)):
+    while together := b"".join(islice(digests, DIGESTS_TOGETHER)):
         yield together
     yield b""
 
