@@ -1,7 +1,7 @@
 """The faults of a history. A seed draws which kinds happen, how often, and when; `heal` ends all of them.
 
-Faults at a step: before or after a statement of PostgreSQL the process is killed, or suspended, or its connection breaks, or the
-message is late.
+Faults at a step: before or after a statement of PostgreSQL the process is killed, told to stop, or suspended, or its connection
+breaks, or the message is late.
 Faults at a time: see `EVENTS`.
 """
 
@@ -11,19 +11,14 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from signers import NOW
-
-from treaty_consensus.errors import TreatyError, Unavailable
-from treaty_registry.codes import RegistryLogCode
-
-from .processes import Machine, Process, World, newest_signed_time
+from .processes import Machine, Process, World, attend
 from .server import advisory_holders
 
 if TYPE_CHECKING:
     from .connection import SimulatedConnection
     from .tables import Tables
 
-_STEPS = ("kill", "cut", "late", "suspend")
+_STEPS = ("kill", "cut", "late", "suspend", "stop")
 _NOTICE = 12.0
 """Seconds after which an end at the latest learns that its connection is broken."""
 
@@ -43,6 +38,7 @@ class Faults:
         self.witness_losses = rng.choice((0.0, 0.2))
         self.message_losses = rng.choice((0.0, 0.0, 0.1))
         """How often a message between nodes, or its answer, is lost or comes twice."""
+        self._met: set[tuple[str, str]] = set()
         self.healed = False
         self.backups: list[Tables] = []
         self._removed: tuple[Tables, tuple[int, bytes]] | None = None
@@ -67,8 +63,10 @@ class Faults:
             self._split = False
             self._divide(process)
             return False
-        # A commit is a step of its own and the one that matters, so it fails more often.
-        rate = self._rate * (5 if _commits(sql) else 1)
+        # More often at a commit, because it matters most, and at the first statement of its kind: some are so rare that by chance
+        # alone none of them would fail.
+        rate = self._rate * (5 if _commits(sql) or (sql, when) not in self._met else 1)
+        self._met.add((sql, when))
         if self.healed or not process.alive or self._rng.random() >= rate:
             return False
         kind = self._rng.choice(self._steps)
@@ -80,6 +78,12 @@ class Faults:
             process.world.scheduler.note(f"{process.name}: connection breaks {when} «{what}»")
             self.break_connection(process, connection)
             return True
+        if kind == "stop":
+            process.stop()
+            # A loss at that moment: the statement that the stop cancels then raises its own error.
+            if lost := self._rng.random() < 0.5:
+                self.break_connection(process, connection)
+            return lost
         if kind == "suspend":
             process.world.scheduler.note(f"{process.name}: suspended {when} «{what}»")
             process.loop.suspend()
@@ -190,25 +194,6 @@ class Faults:
             lasting = lasting and not self.swapped
             process.loop.resume() if not lasting or world.still else world.leave(process)
         attend(world)
-
-
-def attend(world: World) -> None:
-    """Do the operator's part: set clocks, accept one that is right, and start processes that are gone."""
-    for machine in world.machines:
-        newest = newest_signed_time(machine)
-        # A clock is never set back behind a time that was signed: signing would wait until it has caught up.
-        machine.ahead = max(0.0, (newest or 0) - NOW - world.scheduler.now)
-        for _ in range(world.per_machine - sum(process.machine is machine for process in world.processes)):
-            world.start(machine)
-    for process in world.processes:
-        if process.registry is not None:
-            try:
-                process.registry.clock()
-            except Unavailable as error:
-                if error.code == RegistryLogCode.CLOCK_AHEAD:
-                    process.registry.accept_clock()
-            except TreatyError as error:
-                world.found(f"{process.name} does not tell the time: {error}")
 
 
 Event = Callable[[World, Faults, random.Random], None]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from . import oracle
 from .clients import Clients
 from .disk import SystemCalls
-from .faults import Faults, attend
+from .faults import Faults
 from .filled import fill
 from .operators import operator
-from .processes import Kind, Machine, World
+from .processes import Kind, Machine, World, attend
 from .scheduler import Scheduler
 from .wishes import AUTHORS
 from .witnesses import WitnessHost

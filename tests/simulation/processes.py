@@ -14,8 +14,9 @@ from signers import NOW, ORIGIN, Signer
 
 from treaty_client.network.did_documents import DidDocument, read_did_document
 from treaty_consensus.did import Did
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_registry.codes import RegistryLogCode
 from treaty_registry.log.clock import Uptime
 from treaty_registry.log.fence import read_fence, signed_time
 from treaty_registry.registry import Registry
@@ -293,3 +294,26 @@ def newest_signed_time(machine: Machine) -> int | None:
 def _time(record: Checkpoint) -> int:
     signed = signed_time(record)
     return signed.time if signed else 0
+
+
+def attend(world: World) -> None:
+    """Do the operator's part: set clocks, accept one that is right, and start processes that are gone."""
+    for machine in world.machines:
+        try:
+            newest = newest_signed_time(machine)
+        except TreatyError as error:
+            world.found(f"The record of {machine.name} cannot be read: {error}")
+            return
+        # A clock is never set back behind a time that was signed: signing would wait until it has caught up.
+        machine.ahead = max(0.0, (newest or 0) - NOW - world.scheduler.now)
+        for _ in range(world.per_machine - sum(process.machine is machine for process in world.processes)):
+            world.start(machine)
+    for process in world.processes:
+        if process.registry is not None:
+            try:
+                process.registry.clock()
+            except Unavailable as error:
+                if error.code == RegistryLogCode.CLOCK_AHEAD:
+                    process.registry.accept_clock()
+            except TreatyError as error:
+                world.found(f"{process.name} does not tell the time: {error}")
