@@ -60,6 +60,7 @@ class _Draft:
     blobs: tuple[bytes, ...] = ()
 
 
+@lru_cache(maxsize=VOCABULARY)
 def word(number: int) -> str:
     """Return the word with this number of the vocabulary: letters that begin many other words too."""
     letters = "bdfgklmnprst"
@@ -103,14 +104,22 @@ class Bulk:
         async with Registry.open(settings, resolve=resolving(self.voters)) as opened:
             if not self.leaves:
                 await acquaint(opened, self.voters)
-            while self.protocols < protocols or self.leaves < leaves:
-                await self._log(opened, self._batch(protocols - self.protocols, leaves - self.leaves))
-                tell(self.leaves)
+            ready: list[Verified] = []
+            while ready or self.protocols < protocols or self.leaves < leaves:
+                # The next statements are made while PostgreSQL writes these.
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_log(opened, ready))
+                    note, now = opened.head.note.decode(), int(opened.clock().timestamp())
+                    made = group.create_task(asyncio.to_thread(self._make, protocols, leaves, note, now))
+                tell(self.leaves - len(made.result()))
+                ready = made.result()
 
     def _batch(self, protocols: int, leaves: int) -> list[_Draft]:
         """Return the next statements: publishes and other leaves in the proportion of what is still missing."""
         others = max(0, leaves - max(0, protocols))
         number = min(_BATCH, protocols + others)
+        if number <= 0:
+            return []
         publishes = min(protocols, -(-number * protocols // (protocols + others)))
         drafts = [self._publish(self.protocols + place) for place in range(publishes)]
         self.protocols += publishes
@@ -143,16 +152,15 @@ class Bulk:
     def _author(self, number: int) -> Identity:
         return self.authors[number // 2 % AUTHORS]
 
-    async def _log(self, opened: Registry, drafts: Sequence[_Draft]) -> None:
-        await asyncio.to_thread(self._store, drafts)
-        note, now = opened.head.note.decode(), int(opened.clock().timestamp())
+    def _make(self, protocols: int, leaves: int, note: str, now: int) -> list[Verified]:
+        drafts = self._batch(protocols - self.protocols, leaves - self.leaves)
+        self._store(drafts)
         signed = []
         for draft in drafts:
             body = replace(draft.body, seen_checkpoint=note) if isinstance(draft.body, Ballot) else draft.body
             made = draft.by.statement(body, log=self._origin, issued=now)
             signed.append(Verified(made, (draft.by.private_key.public_key().public_bytes_raw(),)))
-        async with opened.sequencer.exclusive() as writer:
-            await writer.append(signed)
+        return signed
 
     def _store(self, drafts: Sequence[_Draft]) -> None:
         # Without the store's sync: what a crash would lose here is made anew.
@@ -161,6 +169,12 @@ class Bulk:
             folder = self._data / "blobs" / "sha256" / digest[:2]
             folder.mkdir(parents=True, exist_ok=True)
             (folder / digest).write_bytes(data)
+
+
+async def _log(opened: Registry, signed: Sequence[Verified]) -> None:
+    if signed:
+        async with opened.sequencer.exclusive() as writer:
+            await writer.append(signed)
 
 
 def _document(path: str) -> bytes:
