@@ -20,7 +20,7 @@ import numpy as np
 
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.credit import Credits
-from treaty_consensus.election.report import AgreedReport, Pair
+from treaty_consensus.election.report import AgreedReport, AgreedReports, Pair
 
 from .laboratory import Laboratory, Row
 from .ours import PARAMETERS, terms
@@ -66,7 +66,7 @@ def farmed(lab: Laboratory, domains: int, invented: int) -> dict[str, float]:
         if domains == 1:  # both reports are its own, so neither is independent of the other
             for number, name in zip(range(2 * invented), met, strict=False):
                 reports.append(AgreedReport(next(leaf), Pair.of(_domain(0), name), "farm", f"{epoch}/{number // 2}"))
-        credits, _ = credits.close(epoch, clusters, reports, PARAMETERS.credit, PARAMETERS.horizon_epochs, {})
+        credits, _ = credits.close(epoch, clusters, AgreedReports.of(reports), PARAMETERS.credit, PARAMETERS.horizon_epochs, {})
     standings = credits.standings(YEAR - 1, PARAMETERS.horizon_epochs)
     return {name: standing / ONE for name, standing in standings.items()}
 

@@ -100,7 +100,7 @@ def test_columns_select_what_loops_select(seed: int, size: int, epoch: int) -> N
     expected, agreed = both.plain.count(epoch, HORIZON, weights)
     columns = reports.count(epoch, HORIZON, weights)
     assert {topic: (pairs_of(tally), failed_of(tally)) for topic, tally in columns.tallies.items()} == expected
-    assert columns.agreed == agreed
+    assert [*columns.agreed] == agreed
     acquainted = reports.acquainted()
     vouches = both.evidence.vouches.counted(4 + epoch, acquainted, both.terms, HORIZON)
     names = tuple(sorted(DOMAINS))

@@ -8,12 +8,15 @@ from itertools import combinations, product
 from math import log
 from random import Random
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_crediting import PlainCredits
 
 from treaty_consensus.election.arithmetic import ONE, decay, part
-from treaty_consensus.election.credit import Credits, EarnedCredit, first_disjoint
-from treaty_consensus.election.report import AgreedReport, Pair
+from treaty_consensus.election.corroboration import first_disjoint
+from treaty_consensus.election.credit import Credits, EarnedCredit, SavedCredits
+from treaty_consensus.election.report import AgreedReport, AgreedReports, Pair
 from treaty_consensus.kinds import Credit
 
 TERMS = Credit(report_share=8, epochs=3, pairs=4)
@@ -46,11 +49,17 @@ class History:
             counting = [(pair, topic, document) for pair, topic, document in said if clusters.keys() >= set(pair)]
             reports = [AgreedReport(leaf + place, *report) for place, report in enumerate(counting)]
             leaf += len(reports)
-            self.credits, earned = self.credits.close(epoch, clusters, reports, TERMS, HORIZON, elected)
-            self.earned.append(earned)
+            columns = AgreedReports.of(reports)
+            self.credits, earned = self.credits.close(epoch, clusters, columns, TERMS, HORIZON, elected)
+            self.earned.append([*earned])
             self.after.append(self.credits)
+            self.credits = self.keep(self.credits)
             self.reports.append(reports)
             self.clusters.append(clusters)
+
+    def keep(self, credits: Credits) -> Credits:
+        """Return the credits with which the next epoch begins."""
+        return credits
 
 
 def independent(clusters: dict[str, str], one: Pair, other: Pair) -> bool:
@@ -135,7 +144,7 @@ def test_standing_is_the_sum_of_what_has_not_faded(history: list[_Epoch]) -> Non
             own = [credit for credit in everything if credit.principal == name]
             standing = sum(part(credit.amount, decay(epoch - credit.epoch, HORIZON)) for credit in own)
             assert credits.standings(epoch, HORIZON).get(name, 0) == standing
-            assert list(credits.credits(name)) == [c for c in own if decay(epoch - c.epoch, HORIZON)]
+            assert [c for c in credits.earned if c.principal == name] == [c for c in own if decay(epoch - c.epoch, HORIZON)]
 
 
 @given(histories, st.randoms())
@@ -161,7 +170,7 @@ def test_closing_an_epoch_changes_nothing_that_was(history: list[_Epoch]) -> Non
     played = History(history)
     again = History(history)
     assert again.earned == played.earned
-    assert again.after == played.after
+    assert [credits.saved() for credits in again.after] == [credits.saved() for credits in played.after]
 
 
 @given(histories)
@@ -169,34 +178,56 @@ def test_a_quiet_time_forgets_everything_but_who_shared(history: list[_Epoch]) -
     played = History(history)
     credits, end = played.credits, len(history) + 8 * HORIZON
     for epoch in range(len(history), end + 1):
-        credits, earned = credits.close(epoch, dict(zip(NAMES, NAMES, strict=True)), [], TERMS, HORIZON, {})
-        assert earned == []
+        credits, earned = credits.close(epoch, dict(zip(NAMES, NAMES, strict=True)), AgreedReports.of([]), TERMS, HORIZON, {})
+        assert not len(earned)
     assert credits.standings(end, HORIZON) == {}
-    assert not any(credits.credits(name) for name in NAMES)
+    assert not len(credits.earned)
     # No claim is left: a report of the same fact by one pair alone earns nothing.
     pair, other = Pair.of("a", "b"), Pair.of("c", "d")
     known = [AgreedReport(1000 + place, pair, *fact) for place, fact in enumerate(product(["one", "two"], ["x", "y"]))]
     clusters = dict(zip(NAMES, NAMES, strict=True))
-    credits, earned = credits.close(end + 1, clusters, known, TERMS, HORIZON, {})
-    assert earned == []
+    credits, earned = credits.close(end + 1, clusters, AgreedReports.of(known), TERMS, HORIZON, {})
+    assert not len(earned)
     # The number of credits that two principals shared is kept.
     before = Counter((c.principal, c.corroborator) for epoch in played.earned for c in epoch)
-    _, earned = credits.close(end + 2, clusters, [AgreedReport(2000, other, "one", "x")], TERMS, HORIZON, {})
+    later = AgreedReports.of([AgreedReport(2000, other, "one", "x")])
+    _, earned = credits.close(end + 2, clusters, later, TERMS, HORIZON, {})
     assert {c.principal for c in earned} == {"a", "b"}
     for credit in earned:
         assert credit.shared == before[credit.principal, credit.corroborator]
 
 
-small_sets = st.sets(st.integers(0, 6), min_size=1, max_size=2).map(lambda found: frozenset(map(str, found)))
+@given(histories)
+def test_columns_pay_what_loops_pay(history: list[_Epoch]) -> None:
+    played, plain = History(history), PlainCredits(TERMS, HORIZON)
+    for epoch, (_, elected, *_) in enumerate(history):
+        assert plain.close(epoch, played.clusters[epoch], played.reports[epoch], elected) == played.earned[epoch]
+        assert plain.standings(epoch) == played.after[epoch].standings(epoch, HORIZON)
+        assert Counter(plain.counting) == Counter(played.after[epoch].earned)
+
+
+@given(histories)
+def test_restored_credits_go_on_as_the_saved_ones(history: list[_Epoch]) -> None:
+    class Resumed(History):
+        def keep(self, credits: Credits) -> Credits:
+            encoded = msgspec.msgpack.encode(credits.saved())
+            return Credits.restored(msgspec.msgpack.decode(encoded, type=SavedCredits))
+
+    played, resumed = History(history), Resumed(history)
+    assert resumed.earned == played.earned
+    assert resumed.credits.saved() == played.credits.saved()
+
+
+small_sets = st.tuples(st.integers(0, 6), st.integers(0, 6))
 
 
 @given(st.lists(small_sets, max_size=30), st.lists(small_sets, min_size=1, max_size=30))
-def test_few_sets_answer_for_all(sets: list[frozenset[str]], sought: list[frozenset[str]]) -> None:
+def test_few_sets_answer_for_all(sets: list[tuple[int, int]], sought: list[tuple[int, int]]) -> None:
     firsts = first_disjoint(sets)
     assert len(firsts) <= 6
     for own in sought:
-        among_all = next((place for place, members in enumerate(sets) if not own & members), None)
-        assert among_all == next((place for place, members in firsts if not own & members), None)
+        among_all = next((place for place, names in enumerate(sets) if not {*own} & {*names}), None)
+        assert among_all == next((place for place in firsts if not {*own} & {*sets[place]}), None)
 
 
 def bound(whole: int, number: int) -> float:

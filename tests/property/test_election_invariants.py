@@ -19,6 +19,7 @@ from treaty_consensus.canonical import parse_json
 from treaty_consensus.did import parse_did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.ballot import Approval, Ballots, Implied, implied_ballots, votes
+from treaty_consensus.election.credit import Credits
 from treaty_consensus.election.defaults import open_parameters
 from treaty_consensus.election.electorate import Electorate
 from treaty_consensus.election.principals import PrincipalDirectory
@@ -283,7 +284,7 @@ def test_standing_grows_with_trust_and_with_credits(members: list[tuple[int, int
         terms=terms,
     )
     credits = dict(zip(names, (earned for _, earned in members), strict=True))
-    value = parse_json(roll(0, "0" * 64, electorate, credits, []), limit=2**20)
+    value = parse_json(roll(0, "0" * 64, electorate, credits, Credits().earned), limit=2**20)
     assert isinstance(value, dict)
     standing = {row[0]: int(row[5]) for row in value["principals"]}
     for one, other in combinations(names, 2):

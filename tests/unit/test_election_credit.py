@@ -10,7 +10,7 @@ import pytest
 
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.credit import Credits, EarnedCredit
-from treaty_consensus.election.report import AgreedReport, Pair
+from treaty_consensus.election.report import AgreedReport, AgreedReports, Pair
 from treaty_consensus.kinds import Credit
 
 TERMS = Credit(report_share=8, epochs=8, pairs=4)
@@ -36,9 +36,10 @@ class Book:
             said.append(AgreedReport(self.leaf, Pair.of(*pair), topic, document))
             self.leaf += 1
         outcome = {topic: elected} if elected else {}
-        self.credits, earned = self.credits.close(self.epoch, self.clusters, said, self.terms, HORIZON, outcome)
+        columns = AgreedReports.of(said)
+        self.credits, earned = self.credits.close(self.epoch, self.clusters, columns, self.terms, HORIZON, outcome)
         self.epoch += 1
-        return earned
+        return [*earned]
 
     def pause(self, epochs: int) -> None:
         for _ in range(epochs):
@@ -184,7 +185,7 @@ def test_standing_fades_by_half_each_horizon() -> None:
         assert book.standing("A") == EIGHTH >> halvings
     book.pause(HORIZON)
     assert book.standing("A") == 0
-    assert book.credits.credits("A") == ()
+    assert not len(book.credits.earned)
 
 
 EXAMPLE = re.compile(r"epoch (\d)  reports (\w+)  earned ([^;\n]+)(?:; elected (.+))?")

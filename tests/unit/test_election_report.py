@@ -123,7 +123,7 @@ def test_what_counts_in_an_epoch_is_told_in_the_order_of_the_log() -> None:
     log.add(A, B, X, topic="alpha")
     log.add(A, B, Y, topic="alpha")
     log.add(A, C, X, topic="alpha", epoch=1)
-    assert log.count().agreed == [AgreedReport(1, Pair(B, C), "zoo", Y), AgreedReport(2, Pair(A, B), "alpha", X)]
+    assert [*log.count().agreed] == [AgreedReport(1, Pair(B, C), "zoo", Y), AgreedReport(2, Pair(A, B), "alpha", X)]
 
 
 def test_reports_of_nobody_and_of_one_principal_do_not_count() -> None:

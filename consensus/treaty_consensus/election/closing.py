@@ -20,7 +20,7 @@ from ..facts import LogFact
 from ..kinds import Blob, Decision, Input, Parameters
 from ..statement import Statement
 from .agenda import can_have_candidates, counted_topics, eligible_weights, stand_in
-from .credit import Credits, EarnedCredit, SavedCredits
+from .credit import Credits, EarnedCredits, SavedCredits
 from .decision import Outcome, Question, TopicState, decide
 from .electorate import Electorate, electorate_of
 from .evidence import Evidence, SavedEvidence
@@ -189,7 +189,7 @@ class Elections:
         own = self._count(epoch.number, epoch.parameters, None)
         return sorted(self._topic_states.keys() | own.reports.tallies.keys())
 
-    def _credited(self, epoch: _Epoch, elected: Mapping[str, str]) -> tuple[Credits, list[EarnedCredit]]:
+    def _credited(self, epoch: _Epoch, elected: Mapping[str, str]) -> tuple[Credits, EarnedCredits]:
         clusters, terms, horizon = epoch.electorate.clusters, epoch.parameters.credit, epoch.parameters.horizon_epochs
         return self._credits.close(epoch.number, clusters, epoch.reports.agreed, terms, horizon, elected)
 

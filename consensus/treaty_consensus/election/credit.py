@@ -29,27 +29,39 @@ largest of them before the decrease by j; and to a·(1 + M·ln a) for any n, bec
 that a ring gives itself grows with the logarithm of its reports: to keep it up against decay takes exponentially more reports
 each time.
 
-Specification: `docs/specification/election.md`, section 9.
+Specification: `docs/specification/election.md`, section 9. Claims and credits are kept in columns. An epoch is closed for all
+facts together, except for the choice of the corroborators: it depends on the credits that were paid just before.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ..kinds import Credit
-from .arithmetic import HALVINGS, ONE, decay, part
-from .report import AgreedReport, Pair
+from .arithmetic import HALVINGS, ONE, decay, parts, table
+from .corroboration import corroborators
+from .credit_columns import (
+    EMPTY,
+    ClaimColumns,
+    CreditColumns,
+    ReportingColumns,
+    SharedColumns,
+    chosen,
+    joined,
+    paired,
+    renumbered,
+    split,
+)
+from .report import AgreedReports, Column, FactKey
 
 Reason: TypeAlias = Literal["reported", "elected"]
-_FactKey: TypeAlias = tuple[str, str]
-# Bollobás's bound C(2 + 2, 2) for sets of two: no search is longer, however many reports a fact has.
-_MAX_FIRSTS = 6
 
 
 class EarnedCredit(NamedTuple):
@@ -86,221 +98,246 @@ class EarnedCredit(NamedTuple):
         }
 
 
-class _Claim(NamedTuple):
-    epoch: int
-    leaf: int
-    pair: Pair
-    earlier: int
+@dataclass(frozen=True, eq=False)
+class EarnedCredits:
+    """Hold credits in the order they were earned. Iteration builds them one by one."""
 
+    _names: Sequence[str]
+    _facts: Sequence[FactKey]
+    _columns: CreditColumns
 
-@dataclass(frozen=True)
-class _Fact:
-    """Hold a document in a topic.
+    def __len__(self) -> int:
+        return len(self._columns.principal)
 
-    `claims`: those that may still earn.
-    `clusters`: the clusters that have reported it.
-    `reported`: principal → the credit for its report.
-    `elected`: the principals that were paid for its election.
-    """
-
-    claims: tuple[_Claim, ...] = ()
-    clusters: frozenset[str] = frozenset()
-    reported: Mapping[str, EarnedCredit] = field(default_factory=dict)
-    elected: frozenset[str] = frozenset()
+    def __iter__(self) -> Iterator[EarnedCredit]:
+        names, facts, rows = self._names, self._facts, zip(*(column.tolist() for column in self._columns), strict=True)
+        for principal, amount, elected, fact, corroborator, leaf, epoch, shared, earlier, _ in rows:
+            reason: Reason = "elected" if elected else "reported"
+            by, (topic, document) = names[corroborator], facts[fact]
+            yield EarnedCredit(names[principal], amount, reason, topic, document, by, leaf, epoch, shared, earlier)
 
 
 class SavedCredits(msgspec.Struct, frozen=True, array_like=True):
-    """Hold the contents of `Credits`, each list sorted by name."""
+    """Hold the contents of `Credits`: the names in the order of their numbers, and all columns as bytes."""
 
-    facts: list[tuple[_FactKey, _Fact]]
-    shared: list[tuple[tuple[str, str], int]]
-    earned: list[tuple[str, tuple[EarnedCredit, ...]]]
+    names: list[str]
+    facts: list[FactKey]
+    columns: list[bytes]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Credits:
     """Hold all credits that still count, and the claims that may still earn. Immutable: `close` returns the next value.
 
     Faded credits are dropped. Only the number of shared credits is kept for every two principals for ever.
     """
 
-    _facts: Mapping[_FactKey, _Fact] = field(default_factory=dict)
-    _shared: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    _earned: Mapping[str, tuple[EarnedCredit, ...]] = field(default_factory=dict)
+    _names: Mapping[str, int] = field(default_factory=dict)  # principals and clusters → number
+    _facts: Sequence[FactKey] = ()  # those in the columns, sorted
+    _earned: CreditColumns = field(default_factory=CreditColumns)
+    _claims: ClaimColumns = field(default_factory=ClaimColumns)
+    _reporting: ReportingColumns = field(default_factory=ReportingColumns)
+    _shared: SharedColumns = field(default_factory=SharedColumns)
 
     def close(
         self,
         epoch: int,
         clusters: Mapping[str, str],
-        reports: Iterable[AgreedReport],
+        reports: AgreedReports,
         terms: Credit,
         horizon: int,
         elected: Mapping[str, str],
-    ) -> tuple[Credits, list[EarnedCredit]]:
-        """Return the credits after `epoch`, and the credits that it added, in the order they were earned.
+    ) -> tuple[Credits, EarnedCredits]:
+        """Return the credits after `epoch`, and the credits that it added.
 
         `clusters`: of every principal with weight.
         `reports`: those that count in this epoch, in the order of the log.
         `elected`: topic → the document that became its consensus in this epoch.
         """
-        ledger = _Ledger(epoch, clusters, terms, dict(self._shared))
-        added: defaultdict[_FactKey, list[AgreedReport]] = defaultdict(list)
-        for report in reports:
-            added[report.topic, report.document].append(report)
-        facts = {}
         # Sorted: j depends on the order in which credits are paid, so every replay needs the same one.
-        for key in sorted(self._facts.keys() | added.keys()):
-            fact = ledger.reported(key, _recent(self._facts.get(key, _Fact()), epoch, horizon), added.get(key, ()))
-            # A fact without open claims and without credits that count can never earn again, so it is dropped.
-            if fact.claims or fact.reported:
-                facts[key] = fact
+        facts = sorted({*self._facts, *reports.facts})
+        place = {fact: number for number, fact in enumerate(facts)}
+        moved = np.array([place[fact] for fact in self._facts], dtype=np.int64)
+        counting = epoch - self._earned.epoch < HALVINGS * horizon
+        ledger = _Ledger(
+            epoch,
+            terms,
+            dict(self._names),
+            facts,
+            renumbered(chosen(self._earned, counting), moved),
+            renumbered(self._claims, moved),
+            renumbered(self._reporting, moved),
+            self._shared,
+        )
+        begun = len(ledger.earned.fact)
+        ledger.take_clusters(clusters)
+        ledger.pay_reports(reports, np.array([place[fact] for fact in reports.facts], dtype=np.int64))
         # After the reports, so that a report of the electing epoch is paid for the election too.
-        for key in sorted(elected.items() & facts.keys()):
-            facts[key] = ledger.elected(key, facts[key])
-        earned = defaultdict(list, {name: list(_counting(credits, epoch, horizon)) for name, credits in self._earned.items()})
-        for credit in ledger.earned:
-            earned[credit.principal].append(credit)
-        counting = {principal: tuple(credits) for principal, credits in earned.items() if credits}
-        return Credits(facts, ledger.shared, counting), ledger.earned
+        ledger.pay_elections([place[fact] for fact in elected.items() if fact in place])
+        added = chosen(ledger.earned, np.arange(begun, len(ledger.earned.fact)))
+        return ledger.closed(), EarnedCredits([*ledger.names], facts, added)
+
+    @property
+    def earned(self) -> EarnedCredits:
+        """Return the credits that still count."""
+        return EarnedCredits([*self._names], self._facts, self._earned)
 
     def saved(self) -> SavedCredits:
         """Return the contents."""
-        name = itemgetter(0)
-        facts = sorted(self._facts.items(), key=name)
-        return SavedCredits(facts, sorted(self._shared.items(), key=name), sorted(self._earned.items(), key=name))
+        columns = [column.tobytes() for column in (*self._earned, *self._claims, *self._reporting, *self._shared)]
+        return SavedCredits([*self._names], [*self._facts], columns)
 
     @classmethod
     def restored(cls, saved: SavedCredits) -> Credits:
         """Return credits with saved contents."""
-        return cls(dict(saved.facts), dict(saved.shared), dict(saved.earned))
-
-    def credits(self, principal: str) -> Sequence[EarnedCredit]:
-        """Return the credits of a principal that still count, the oldest first."""
-        return self._earned.get(principal, ())
+        columns = iter([np.frombuffer(data, dtype=np.int64) for data in saved.columns])
+        return cls(
+            {name: number for number, name in enumerate(saved.names)},
+            [*saved.facts],
+            CreditColumns(*islice(columns, len(CreditColumns._fields))),
+            ClaimColumns(*islice(columns, len(ClaimColumns._fields))),
+            ReportingColumns(*islice(columns, len(ReportingColumns._fields))),
+            SharedColumns(*columns),
+        )
 
     def standings(self, epoch: int, horizon: int) -> dict[str, int]:
         """Return principal → standing at the end of `epoch`, in units of 1 / ONE of a full credit. Principals without credits
         are left out.
         """
-        left = [decay(age, horizon) for age in range(epoch + 1)]
-        return {
-            principal: sum(part(credit.amount, left[epoch - credit.epoch]) for credit in credits)
-            for principal, credits in self._earned.items()
-        }
+        left = table(lambda age: decay(age, horizon), epoch + 1)
+        holders, place = np.unique(self._earned.principal, return_inverse=True)
+        sums = np.zeros(len(holders), dtype=np.uint64)
+        np.add.at(sums, place, parts(self._earned.amount.astype(np.uint64), left[epoch - self._earned.epoch]))
+        names = [*self._names]
+        return {names[holder]: standing for holder, standing in zip(holders.tolist(), sums.tolist(), strict=True)}
 
 
 @dataclass
 class _Ledger:
-    """Write the credits of one epoch as they are earned."""
+    """Close one epoch: `take_clusters`, `pay_reports`, `pay_elections`, in this order.
+
+    `earned`, `claims`, `reporting`: at first those of the epochs before, without faded credits. New credits are the last ones.
+    """
 
     epoch: int
-    clusters: Mapping[str, str]
     terms: Credit
-    shared: dict[tuple[str, str], int]
-    earned: list[EarnedCredit] = field(default_factory=list)
+    names: dict[str, int]
+    facts: Sequence[FactKey]
+    earned: CreditColumns
+    claims: ClaimColumns
+    reporting: ReportingColumns
+    shared: SharedColumns
+    cluster: Column = field(default_factory=lambda: EMPTY)
+    """The cluster of each name, by number; −1 where the name is no principal with weight."""
 
-    def reported(self, key: _FactKey, fact: _Fact, new: Sequence[AgreedReport]) -> _Fact:
-        """Pay the claims that the `new` reports on a fact corroborate.
+    def take_clusters(self, clusters: Mapping[str, str]) -> None:
+        """Take the clusters of all principals with weight."""
+        members, labels = self._numbers(clusters), self._numbers(clusters.values())
+        self.cluster = np.full(len(self.names), -1, dtype=np.int64)
+        self.cluster[members] = labels
 
-        Returns the fact with these reports, without the claims that can no longer earn.
+    def pay_reports(self, reports: AgreedReports, places: Column) -> None:
+        """Pay the claims that new reports corroborate, and keep those that can still earn.
+
+        `places`: the numbers of the facts of `reports`.
         """
-        claims = [*self._live(fact.claims), *(_Claim(self.epoch, r.leaf, r.pair, len(fact.clusters)) for r in new)]
+        live = (self.epoch - self.claims.epoch < self.terms.epochs) & self._weigh(self.claims.first, self.claims.second)
+        self.claims = chosen(self.claims, live)
         # No report can corroborate an older claim in this epoch, so there is nothing to pay.
-        if not new:
-            return replace(fact, claims=tuple(claims))
-        paid, firsts = dict(fact.reported), first_disjoint(self._clusters(report.pair) for report in new)
-        waiting = []
-        for claim in claims:
-            # Nothing is left to pay, and the claim would be dropped below.
-            if claim.pair.first in paid and claim.pair.second in paid:
-                continue
-            own = self._clusters(claim.pair)
-            # At most six candidates are compared (`first_disjoint`), not every report of the epoch.
-            place = next((place for place, theirs in firsts if own.isdisjoint(theirs)), None)
-            if place is None:
-                waiting.append(claim)
-                continue
-            for principal in claim.pair:
-                # One credit a principal and fact: later reports on the same fact are no news.
-                if principal not in paid:
-                    other = self._most_shared(principal, new[place].pair)
-                    paid[principal] = self._pay(principal, ONE // self.terms.report_share, "reported", key, other, claim)
-        clusters = fact.clusters | {self.clusters[principal] for report in new for principal in report.pair}
-        open_claims = tuple(claim for claim in waiting if not (claim.pair.first in paid and claim.pair.second in paid))
-        return replace(fact, claims=open_claims, clusters=clusters, reported=paid)
+        if not len(reports):
+            return
+        new = self._claimed(reports, places)
+        claims = joined(self.claims, new)
+        claims = chosen(claims, np.argsort(claims.fact, kind="stable"))
+        by = corroborators(claims, new, self.cluster, len(self.facts))
+        self._pay_claims(claims, new, by)
+        has_news = np.zeros(len(self.facts), dtype=bool)
+        has_news[new.fact] = True
+        credited = self._reported(claims.fact, claims.first) & self._reported(claims.fact, claims.second)
+        self.claims = chosen(claims, ~has_news[claims.fact] | ((by < 0) & ~credited))
+        facts = np.concatenate([self.reporting.fact, new.fact, new.fact])
+        clusters = np.concatenate([self.reporting.cluster, self.cluster[new.first], self.cluster[new.second]])
+        self.reporting = ReportingColumns(*split(np.unique(paired(facts, clusters))))
 
-    def elected(self, key: _FactKey, fact: _Fact) -> _Fact:
-        """Pay the principals with corroborated reports on a fact for its election, each once."""
+    def pay_elections(self, elected: Sequence[int]) -> None:
+        """Pay the principals with corroborated reports on these facts for their election, each once."""
+        earned, names = self.earned, [*self.names]
+        due = np.isin(earned.fact, elected) & (earned.elected == 0) & (earned.settled == 0)
         # A principal without weight in this epoch is not paid: an equivocator earns nothing while it is barred.
-        due = [name for name in sorted(fact.reported) if name in self.clusters and name not in fact.elected]
-        for principal in due:
-            report = fact.reported[principal]
-            self._pay(principal, ONE >> report.earlier, "elected", key, report.corroborator, report)
-        return replace(fact, elected=fact.elected.union(due))
+        rows = np.flatnonzero(due & self._weigh(earned.principal)).tolist()
+        rows.sort(key=lambda row: (earned.fact[row], names[earned.principal[row]]))
+        paid = chosen(earned, np.array(rows, dtype=np.int64))
+        earned.settled[rows] = 1
+        whole = ONE >> np.minimum(paid.earlier, ONE.bit_length())
+        self._pay(paid._replace(elected=np.ones_like(paid.fact)), whole, paid.corroborator, paid.corroborator)
 
-    def _pay(
-        self, principal: str, whole: int, reason: Reason, key: _FactKey, other: str, report: _Claim | EarnedCredit
-    ) -> EarnedCredit:
-        shared, pairs = self.shared.get((principal, other), 0), self.terms.pairs
+    def closed(self) -> Credits:
+        """Return the credits after the epoch, without the facts that can never earn again."""
+        open_facts = np.concatenate([self.claims.fact, self.earned.fact[self.earned.elected == 0]])
+        reporting = chosen(self.reporting, np.isin(self.reporting.fact, open_facts))
+        used = np.unique(np.concatenate([self.claims.fact, self.earned.fact]))
+        place = np.zeros(len(self.facts), dtype=np.int64)
+        place[used] = np.arange(len(used))
+        facts = [self.facts[number] for number in used.tolist()]
+        earned, claims = renumbered(self.earned, place), renumbered(self.claims, place)
+        return Credits(self.names, facts, earned, claims, renumbered(reporting, place), self.shared)
+
+    def _claimed(self, reports: AgreedReports, places: Column) -> ClaimColumns:
+        """Return the claims of new reports, by fact."""
+        order = np.argsort(places[reports.fact], kind="stable")
+        fact, principals = places[reports.fact[order]], self._numbers(reports.principals)
+        earlier = np.bincount(self.reporting.fact, minlength=len(self.facts))[fact]
+        pair = principals[reports.first[order]], principals[reports.second[order]]
+        return ClaimColumns(fact, np.full(len(fact), self.epoch), reports.leaf[order], *pair, earlier)
+
+    def _pay_claims(self, claims: ClaimColumns, new: ClaimColumns, by: Column) -> None:
+        """Pay both principals of each corroborated claim. `by`: the rows in `new` that corroborate."""
+        corroborated = np.flatnonzero(by >= 0)
+        row = np.repeat(corroborated, 2)
+        principal = np.column_stack([claims.first[corroborated], claims.second[corroborated]]).ravel()
+        # One credit a principal and fact: later reports on the same fact are no news.
+        _, once = np.unique(paired(claims.fact[row], principal), return_index=True)
+        once.sort()
+        once = once[~self._reported(claims.fact[row[once]], principal[once])]
+        row, principal = row[once], principal[once]
+        none = np.zeros_like(row)
+        earned = CreditColumns(
+            principal, none, none, claims.fact[row], none, claims.leaf[row], none, none, claims.earlier[row], none
+        )
+        whole = np.full(len(row), ONE // self.terms.report_share)
+        self._pay(earned, whole, new.first[by[row]], new.second[by[row]])
+
+    def _pay(self, earned: CreditColumns, whole: Column, one: Column, other: Column) -> None:
+        """Add credits. Each is shared with one of the principals `one` and `other`."""
+        with_one, with_other = paired(earned.principal, one), paired(earned.principal, other)
+        pairs = np.concatenate([with_one, with_other])
+        shared = dict(zip(pairs.tolist(), self.shared.of(pairs).tolist(), strict=True))
+        taken, before = [], []
+        for first, second in zip(with_one.tolist(), with_other.tolist(), strict=True):
+            # The larger j gives the smaller credit, so a ring gains nothing by forming new pairs.
+            pair = first if shared[first] >= shared[second] else second
+            taken.append(pair)
+            before.append(shared[pair])
+            shared[pair] += 1
+        self.shared = self.shared.updated(shared)
+        j, m = np.array(before, dtype=np.int64), self.terms.pairs
+        _, corroborator = split(np.array(taken, dtype=np.int64))
         # Repeated credit with one corroborator shrinks, so that a ring gains little by reporting more.
-        amount = whole * pairs // (pairs + shared)
-        credit = EarnedCredit(principal, amount, reason, *key, other, report.leaf, self.epoch, shared, report.earlier)
-        self.shared[principal, other] = shared + 1
-        self.earned.append(credit)
-        return credit
+        added = earned._replace(
+            amount=whole * m // (m + j), corroborator=corroborator, epoch=np.full(len(j), self.epoch), shared=j
+        )
+        self.earned = joined(self.earned, added)
 
-    def _most_shared(self, principal: str, pair: Pair) -> str:
-        """Return the principal of a corroborating pair with which `principal` shares more credits."""
-        # The larger j gives the smaller credit, so a ring gains nothing by forming new pairs.
-        first, second = (self.shared.get((principal, other), 0) for other in pair)
-        return pair.first if first >= second else pair.second
+    def _reported(self, fact: Column, principal: Column) -> NDArray[np.bool_]:
+        """Tell of each row whether the principal has the credit for its report on the fact."""
+        earned = self.earned
+        reported = earned.elected == 0
+        return np.isin(paired(fact, principal), paired(earned.fact[reported], earned.principal[reported]))
 
-    def _live(self, claims: Iterable[_Claim]) -> Iterator[_Claim]:
-        for claim in claims:
-            first, second = claim.pair
-            if self.epoch - claim.epoch < self.terms.epochs and first in self.clusters and second in self.clusters:
-                yield claim
+    def _weigh(self, *principals: Column) -> NDArray[np.bool_]:
+        weigh: NDArray[np.bool_] = np.logical_and.reduce([self.cluster[column] >= 0 for column in principals])
+        return weigh
 
-    def _clusters(self, pair: Pair) -> frozenset[str]:
-        return frozenset((self.clusters[pair.first], self.clusters[pair.second]))
-
-
-def first_disjoint(sets: Iterable[frozenset[str]]) -> list[tuple[int, frozenset[str]]]:
-    """Return those sets of a sequence that are the first one disjoint from some set of at most two names, with their places.
-
-    The first set of the sequence that is disjoint from a given set of at most two names is always among them. There are at
-    most six of them, for any length of the sequence.
-
-    `sets`: sets of at most two names, in their order.
-
-    Source: Bollobás, *On generalized graphs*, 1965; skew version: Frankl, 1982.
-    """
-    kept: list[tuple[int, frozenset[str]]] = []
-    for place, members in enumerate(sets):
-        if _is_first_for_some(members, [others for _, others in kept]):
-            kept.append((place, members))
-            if len(kept) == _MAX_FIRSTS:
-                break
-    return kept
-
-
-def _is_first_for_some(members: frozenset[str], kept: Sequence[frozenset[str]]) -> bool:
-    """Tell whether two names that are not members exist that meet every kept set."""
-    if not kept:
-        return True
-    # Two names can only meet all kept sets if one of them is in the first; this tries each of its two.
-    for name in kept[0] - members:
-        rest = [others for others in kept if name not in others]
-        if not rest or frozenset.intersection(*rest) - members:
-            return True
-    return False
-
-
-def _recent(fact: _Fact, epoch: int, horizon: int) -> _Fact:
-    """Return a fact without the credits that have faded completely."""
-    reported = {credit.principal: credit for credit in _counting(fact.reported.values(), epoch, horizon)}
-    return replace(fact, reported=reported, elected=fact.elected & reported.keys())
-
-
-def _counting(credits: Iterable[EarnedCredit], epoch: int, horizon: int) -> Iterator[EarnedCredit]:
-    return (credit for credit in credits if epoch - credit.epoch < HALVINGS * horizon)
+    def _numbers(self, names: Iterable[str]) -> Column:
+        numbers = self.names
+        return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)

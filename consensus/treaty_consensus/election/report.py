@@ -19,9 +19,11 @@ together at the end of an epoch. All comparisons are of integers, so every platf
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -33,6 +35,8 @@ from ..kinds import Report
 from .principals import PrincipalDirectory
 
 Column: TypeAlias = NDArray[np.int64]
+FactKey: TypeAlias = tuple[str, str]
+"""A topic, and a document that is spoken there."""
 _EMPTY: Column = np.zeros(0, dtype=np.int64)
 _AGREED, _VOID = 1, 2
 
@@ -130,16 +134,50 @@ class AgreedReport(NamedTuple):
     document: str
 
 
+@dataclass(frozen=True, eq=False)
+class AgreedReports:
+    """Hold reports that count, a row each, in the order of the log. Iteration builds them one by one.
+
+    `principals`, `facts`: the columns `first` and `second`, and `fact`, are places there. The first name of a pair is the
+    smaller one.
+    """
+
+    principals: Sequence[str]
+    facts: Sequence[FactKey]
+    leaf: Column
+    fact: Column
+    first: Column
+    second: Column
+
+    @classmethod
+    def of(cls, reports: Iterable[AgreedReport]) -> AgreedReports:
+        """Build the columns of reports."""
+        principals, facts = defaultdict[str, int](count().__next__), defaultdict[FactKey, int](count().__next__)
+        rows = [
+            (report.leaf, facts[report.topic, report.document], *(principals[name] for name in report.pair)) for report in reports
+        ]
+        table = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+        return cls([*principals], [*facts], *table.T)
+
+    def __len__(self) -> int:
+        return len(self.leaf)
+
+    def __iter__(self) -> Iterator[AgreedReport]:
+        columns = (column.tolist() for column in (self.leaf, self.fact, self.first, self.second))
+        for leaf, fact, first, second in zip(*columns, strict=True):
+            yield AgreedReport(leaf, Pair(self.principals[first], self.principals[second]), *self.facts[fact])
+
+
 @dataclass(frozen=True)
 class CountedReports:
     """Hold all reports that count at the end of an epoch.
 
     `tallies`: by topic.
-    `agreed`: those of the current epoch, in the order of the log.
+    `agreed`: those of the current epoch.
     """
 
     tallies: Mapping[str, Tally]
-    agreed: Sequence[AgreedReport]
+    agreed: AgreedReports
 
     def tally(self, topic: str) -> Tally:
         """Return the tally of one topic; empty where nothing counts."""
@@ -271,7 +309,7 @@ class Reports:
         failed = self._first_of_each(rows.where(~is_agreed & (logged[rows.row] == epoch)))
         newest = agreed.where(logged[agreed.row] == epoch)
         newest = newest.where(np.argsort(self._column("leaf")[newest.row], kind="stable"))
-        return CountedReports(dict(self._tallies(agreed, failed, names)), [*self._agreed(newest, names)])
+        return CountedReports(dict(self._tallies(agreed, failed, names)), self._agreed(newest, names))
 
     def _between(self, rows: Column, names: Sequence[str]) -> _Rows:
         """Return those reports that are between two different principals of `names`."""
@@ -313,13 +351,12 @@ class Reports:
             for number, start, end in zip(topic[starts].tolist(), starts, ends, strict=False)
         }
 
-    def _agreed(self, rows: _Rows, names: Sequence[str]) -> Iterator[AgreedReport]:
+    def _agreed(self, rows: _Rows, names: Sequence[str]) -> AgreedReports:
         topics, documents, width = [*self._topics], [*self._documents], max(len(names), 1)
-        columns = (self._column(name)[rows.row].tolist() for name in ("leaf", "topic", "document"))
-        for leaf, topic, document, first, second in zip(
-            *columns, (rows.pair // width).tolist(), (rows.pair % width).tolist(), strict=True
-        ):
-            yield AgreedReport(leaf, Pair(names[first], names[second]), topics[topic], documents[document])
+        facts = self._column("topic")[rows.row] * len(documents) + self._column("document")[rows.row]
+        used, fact = np.unique(facts, return_inverse=True)
+        keys = [(topics[number // len(documents)], documents[number % len(documents)]) for number in used.tolist()]
+        return AgreedReports(names, keys, self._column("leaf")[rows.row], fact, rows.pair // width, rows.pair % width)
 
     def _columns(self) -> tuple[array[int], ...]:
         return self._leaf, self._first, self._second, self._topic, self._document, self._epoch

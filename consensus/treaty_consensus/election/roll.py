@@ -19,21 +19,17 @@ order. Omitted entries count too, and a replay recomputes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from .. import canonical
 from .arithmetic import part
-from .credit import EarnedCredit
+from .credit import EarnedCredits
 from .electorate import Electorate
 
 # Both sizes and the head together stay below `kinds.MAX_ROLL` (128 MiB).
 PRINCIPALS_SIZE: Final = 96 * 1024 * 1024
 CREDITS_SIZE: Final = 31 * 1024 * 1024
-# No entry has more bytes: two DIDs, a topic, a digest and a few numbers. Below this bound nothing has to be measured.
-_WIDEST: Final = 1024
-
-_T = TypeVar("_T")
 
 
 def roll(
@@ -41,50 +37,50 @@ def roll(
     parameters_id: str,
     electorate: Electorate,
     standings: Mapping[str, int],
-    credits: Iterable[EarnedCredit],
+    credits: EarnedCredits,
 ) -> bytes:
     """Return the bytes of the roll.
 
     `standings`: principal → the sum of its faded credits at the end of the epoch.
     `credits`: those earned in the epoch.
     """
-    principals = [
+    # If the list has to be cut, the lightest principals are omitted. The name makes the cut the same everywhere.
+    heaviest = sorted(electorate.weights.items(), key=lambda item: (-item[1], item[0]))
+    # Amounts do not depend on trust. Without this factor a principal with dust would have the quotas of a full voice.
+    share = electorate.trust_share
+    principals = (
         [
             principal,
             electorate.clusters[principal],
             str(electorate.trust.get(principal, 0)),
             str(weight),
             electorate.ages.get(principal, 0),
-            # Amounts do not depend on trust. Without this factor a principal with dust would have the quotas of a full voice.
-            str(part(standings.get(principal, 0), electorate.trust_share(principal))),
+            str(part(standings.get(principal, 0), share(principal))),
         ]
-        # If the list has to be cut, the lightest principals are omitted. The name makes the cut the same everywhere.
-        for principal, weight in sorted(electorate.weights.items(), key=lambda item: (-item[1], item[0]))
-    ]
-    earned = [credit.entry() for credit in credits]
-    listed, listed_credits = _fitting(principals, PRINCIPALS_SIZE), _fitting(earned, CREDITS_SIZE)
-    omitted = {"principals": len(principals) - len(listed), "credits": len(earned) - len(listed_credits)}
-    return canonical.dumps(
-        {
-            "epoch": epoch,
-            "electorate": "development" if electorate.terms is None else "open",
-            "parameters": parameters_id,
-            "cap": str(electorate.cap),
-            "principals": sorted(listed),
-            "credits": listed_credits,
-        }
-        | ({"omitted": omitted} if any(omitted.values()) else {})
+        for principal, weight in heaviest
     )
+    listed = _fitting(principals, PRINCIPALS_SIZE)
+    earned = _fitting((credit.entry() for credit in credits), CREDITS_SIZE)
+    by_name = [entry for _, entry in sorted(zip((principal for principal, _ in heaviest), listed, strict=False))]
+    omitted = {"principals": len(heaviest) - len(listed), "credits": len(credits) - len(earned)}
+    values = {
+        "epoch": epoch,
+        "electorate": "development" if electorate.terms is None else "open",
+        "parameters": parameters_id,
+        "cap": str(electorate.cap),
+    } | ({"omitted": omitted} if any(omitted.values()) else {})
+    encoded = {name: canonical.dumps(value) for name, value in values.items()}
+    lists = {"principals": canonical.join_array(by_name), "credits": canonical.join_array(earned)}
+    return canonical.join_object(encoded | lists)
 
 
-def _fitting(entries: list[_T], size: int) -> list[_T]:
-    """Return the first entries that fit into `size` bytes of a JSON array."""
-    return entries if len(entries) * _WIDEST <= size else list(_taken(entries, size))
-
-
-def _taken(entries: list[_T], size: int) -> Iterator[_T]:
+def _fitting(entries: Iterable[object], size: int) -> list[bytes]:
+    """Return the first entries, encoded, that fit into `size` bytes of a JSON array, with a comma for each."""
+    taken = []
     for entry in entries:
-        size -= len(canonical.dumps(entry)) + 1
+        encoded = canonical.dumps(entry)
+        size -= len(encoded) + 1
         if size < 0:
-            return
-        yield entry
+            break
+        taken.append(encoded)
+    return taken
