@@ -38,6 +38,8 @@ ANCHORS = PRINCIPALS // 20
 DOCUMENTS = 10
 REPORTED = 3
 """Epochs of reports; the last one is decided."""
+CLOSING = "closing: "
+"""How the names of those things begin of which a closing consists."""
 TOPIC = "bench/large"
 SUFFIXES = b"// ===BEGIN ICANN DOMAINS===\nexample\n// ===END ICANN DOMAINS===\n"
 
@@ -116,41 +118,41 @@ class Scene:
                 yield kinds.Ballot(TOPIC, 0, tiers, ""), (speakers(domain)[place],)
 
     def close(self) -> None:
-        """Close the epoch: all that a decision takes, and once more the parts of it one by one."""
+        """Close the epoch, and do the parts of the decision once more, one by one."""
         epoch, parameters, evidence = REPORTED - 1, self.parameters, self.evidence
         evidence.directory.read_domains_by("0" * 64, SuffixList(SUFFIXES))
-        with self.timed("principals of all DIDs, once"):
+        with self.timed(CLOSING + "principals of all DIDs, once"):
             evidence.directory.places(())
         assert all(evidence.directory.principal_of(did) == domain for domain in self.domains for did in speakers(domain))
-        with self.timed("electorate: vouches, trust, weights, clusters"):
+        with self.timed(CLOSING + "electorate: vouches, trust, weights, clusters"):
             electorate = electorate_of(evidence, epoch, parameters)
         assert len(electorate.weights) > PRINCIPALS / 2
-        with self.timed("reports that count"):
+        with self.timed(CLOSING + "reports that count"):
             counted = evidence.reports.count(epoch, parameters.horizon_epochs, electorate.weights)
         tally = counted.tally(TOPIC)
         self._parts(electorate, tally)
         asked = Question(TOPIC, epoch, "0" * 64, parameters, kinds.Input(next(self._leaves), "0" * 64), None, TopicState())
-        with self.timed("decision in the topic, and its transcript"):
+        with self.timed(CLOSING + "decision in the topic, and its transcript"):
             outcome = decide(asked, evidence, tally, electorate)
         assert dict(outcome.states)
-        with self.timed("credits for the reports"):
+        with self.timed(CLOSING + "credits for the reports"):
             horizon = parameters.horizon_epochs
             credits, earned = Credits().close(epoch, electorate.clusters, counted.agreed, parameters.credit, horizon, {})
-        with self.timed("roll"):
+        with self.timed(CLOSING + "roll"):
             roll(epoch, "0" * 64, electorate, credits.standings(epoch, horizon), earned)
 
     def _parts(self, electorate: Electorate, tally: Tally) -> None:
         epoch, horizon = REPORTED - 1, self.parameters.horizon_epochs
-        with self.timed("weights in the topic, implied ballots"):
+        with self.timed("of the decision: weights in the topic, implied ballots"):
             weights = electorate.in_topic(tally)
             implied = implied_ballots(tally, electorate.vouches, {}, epoch)
-        with self.timed("votes: whose, how fresh, of what weight"):
+        with self.timed("of the decision: votes: whose, how fresh, of what weight"):
             cast = votes(self.evidence.ballots[TOPIC], implied, weights, epoch, horizon)
             approvals(cast)
         assert len(cast.weight) > PRINCIPALS * DIDS / 2
-        with self.timed("count"):
+        with self.timed("of the decision: count"):
             counted = count_votes(cast, self.documents, electorate.clusters)
-        with self.timed("Schulze"):
+        with self.timed("of the decision: Schulze"):
             rank(counted.pairwise)
 
     def _acquaintances(self) -> list[tuple[str, str]]:
