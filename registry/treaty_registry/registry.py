@@ -38,6 +38,7 @@ from .log.clock import Clock, LogClock, ReadUptime, machine_clock, machine_uptim
 from .log.entry import Entry, Logged
 from .log.fence import HeadRecord
 from .log.leader import Leader
+from .log.mirror_uploads import MirrorUploads
 from .log.proposals import Proposal
 from .log.reader import LogReader
 from .log.seen_checkpoints import SeenCheckpoints
@@ -97,12 +98,7 @@ class Registry(ReadableLog):
         self.spend = self._tokens.spend
         self.reader = LogReader(pool)
         self._identities = Identities(
-            pool=pool,
-            uploads=self.uploads,
-            operator=operator,
-            resolve=resolve,
-            submit=self._log_own,
-            clock=self.clock,
+            pool=pool, uploads=self.uploads, operator=operator, resolve=resolve, submit=self._log_own, clock=self.clock
         )
         self.changes = Changes()
         """The changes of the leaves that this process has seen since the last take-over. Replaced at each one."""
@@ -143,7 +139,9 @@ class Registry(ReadableLog):
     def _add_writers(self, settings: Settings, operator: Operator) -> None:
         """Add the parts that write, which stand on the ones that read."""
         self._tiles = TileStore(settings.tiles, lambda: self.keys, self.leader, self.reader) if settings.tiles else None
-        self.witnesses = WitnessClient(settings.witnesses, network_of(settings), self.leader, self.reader)
+        network = network_of(settings)
+        self.witnesses = WitnessClient(settings.witnesses, network, self.leader, self.reader)
+        self._mirrors = MirrorUploads(settings.tlog_mirrors, self.origin, network, self.leader, self.witnesses, self.reader)
         self.sequencer = Sequencer(
             self.leader,
             self.blobs,
@@ -230,8 +228,8 @@ class Registry(ReadableLog):
             # After the first leaves, because the electorate is read from them.
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
-            others = [part.run() for part in (registry.nodes, registry._tiles) if part is not None]
-            for work in (sweep(registry.uploads, registry._tokens), registry.schedule.run(), registry.witnesses.run(), *others):
+            parts = (registry.schedule, registry.witnesses, registry._mirrors, registry.nodes, registry._tiles)
+            for work in (sweep(registry.uploads, registry._tokens), *(part.run() for part in parts if part is not None)):
                 stack.callback(asyncio.create_task(work).cancel)
             yield registry
 

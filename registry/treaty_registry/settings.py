@@ -162,7 +162,8 @@ class Settings:
     None starts the embedded server. `blobs`: the URL of an object store; None uses a folder of the data directory. `resolve`:
     HOST → (address, port): hosts whose DID documents are fetched from there only, even if the address is not public. `ca`: a PEM
     file of additional roots for them. `parameters`: a file with the constants of a new log's election (`operator.parameters`);
-    None makes a development electorate. `witnesses`: the witnesses that cosign the log. `head`: the URL of the record of the
+    None makes a development electorate. `witnesses`: the witnesses that cosign the log. `tlog_mirrors`: the URLs of those that
+    keep a copy of it, which is uploaded. `head`: the URL of the record of the
     newest signed head; None uses a file of the data directory. `node`: the URL at which the other nodes of this registry reach
     this process; None when it is the only one. `tiles`: the URL of an object store to copy the log to. `dask`: the address of
     a Dask scheduler, whose workers verify and count when an epoch closes. `metrics`: the address of the metrics; None serves
@@ -184,6 +185,7 @@ class Settings:
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     witnesses: tuple[WitnessName, ...] = ()
+    tlog_mirrors: tuple[str, ...] = ()
     parameters: Path | None = None
     head: str | None = None
     node: str | None = None
@@ -221,6 +223,15 @@ class Settings:
                 SettingsCode.WITNESS,
                 f"Two witnesses have the same key, or there are more than {2 * MAX_COSIGNERS}.",
                 fix="Name each key of a witness once.",
+            )
+
+        others = set(self.tlog_mirrors) - {witness.url for witness in self.witnesses}
+        # A mirror takes entries of a checkpoint alone that its witness has cosigned.
+        if others:
+            raise Malformed(
+                SettingsCode.WITNESS,
+                f"No witness of this log is at {shown(min(others))!r}, so no copy can be uploaded there.",
+                fix="Name the mirror as a witness too, with the same URL: --witness URL#KEY --tlog-mirror URL",
             )
 
     def _check_node(self) -> None:

@@ -18,7 +18,7 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.merkle import Frontier, leaf_hash
 from treaty_consensus.log.note import VerifierKey
-from treaty_consensus.log.subtree import subtree_proof, verify_subtree
+from treaty_consensus.log.subtree import subtree_ranges, verify_subtree
 from treaty_consensus.log.tiles import decode_bundle
 from treaty_consensus.log.upload import INFO_TYPE, Upload, encode_package
 from treaty_consensus.log.witness import Quorum
@@ -40,7 +40,8 @@ def body(start: int, end: int, *, history: History = HISTORY, packages: int = 32
     upload = Upload(origin, start, end)
     parts = []
     for first, last in upload.packages()[:packages]:
-        proof = subtree_proof(first - first % 256, last, end, lambda a, b: root_over(history.leaves[a:b]))
+        ranges = subtree_ranges(first - first % 256, last, end)
+        proof = [root_over(history.leaves[one:other]) for one, other in ranges]
         parts.append(encode_package(history.leaves[first:last], proof))
     return upload.format() + b"".join(parts)
 
@@ -156,7 +157,7 @@ def test_every_subtree_is_proved_and_nothing_else(size: int) -> None:
             whole, part = history.root(size), root_over(history.leaves[start:end])
             if start % (1 << (end - start - 1).bit_length()):
                 continue
-            proof = subtree_proof(start, end, size, lambda a, b: root_over(history.leaves[a:b]))
+            proof = [root_over(history.leaves[one:other]) for one, other in subtree_ranges(start, end, size)]
             verify_subtree(start, end, size, part, whole, proof)
             wrong = [(part, whole, [*proof, bytes(32)]), (bytes(32), whole, proof), (part, bytes(32), proof)]
             wrong += [(part, whole, proof[:-1])] if proof else []

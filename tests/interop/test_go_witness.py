@@ -27,7 +27,7 @@ from treaty_consensus.kinds import Decision
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, add_signatures, sign, signature_lines
 from treaty_consensus.log.policy import Group, PolicyLog, PolicyWitness, WitnessPolicy
-from treaty_consensus.log.subtree import subtree_proof
+from treaty_consensus.log.subtree import subtree_ranges
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.statement import Statement
 from treaty_registry.data_directory import open_operator
@@ -143,7 +143,7 @@ async def test_subtree_proofs_cross_implementations(go_log: Path) -> None:
         return History.of(history.leaves[begin:end]).root(end - begin)
 
     for start, end in ((0, 256), (256, 512), (512, 700), (512, 600), (0, 700), (0, 300), (0, 1), (256, 257)):
-        proof = subtree_proof(start, end, size, root)
+        proof = [root(*each) for each in subtree_ranges(start, end, size)]
         for part, holds in ((root(start, end), True), (bytes(32), False)):
             hashes = [go_programs.b64(each) for each in (history.root(size), part, *proof)]
             answer = await result(go_log / "log", "subtree", size, hashes[0], start, end, *hashes[1:])

@@ -46,7 +46,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 def root_nodes(size: int) -> list[Node]:
     """Return the perfect subtrees that make up a tree of `size` leaves, from left to right (the largest first)."""
-    return _cover(0, size)
+    return range_nodes(0, size)
 
 
 def inclusion_nodes(index: int, size: int) -> list[Node]:
@@ -57,12 +57,27 @@ def inclusion_nodes(index: int, size: int) -> list[Node]:
 
 def consistency_nodes(old: int, new: int) -> list[Node]:
     """Return the nodes that `consistency_proof` needs. Raises `Malformed` (`log.range`) unless 0 <= old <= new."""
-    return [node for begin, end in _consistency_ranges(old, new) for node in _cover(begin, end)]
+    return [node for begin, end in _consistency_ranges(old, new) for node in range_nodes(begin, end)]
 
 
 def root(size: int, hashes: Mapping[Node, bytes]) -> bytes:
     """Return the root hash of the tree of `size` leaves. Raises `KeyError` when `hashes` lacks a node of `root_nodes(size)`."""
-    return _range_hash(0, size, hashes) if size else EMPTY_ROOT
+    return range_root(0, size, hashes) if size else EMPTY_ROOT
+
+
+def range_nodes(begin: int, end: int) -> list[Node]:
+    """Return the perfect subtrees of [begin, end), left to right. `begin` is a multiple of the largest one's size."""
+    nodes = []
+    while begin < end:
+        level = (end - begin).bit_length() - 1
+        nodes.append(Node(level, begin >> level))
+        begin += 1 << level
+    return nodes
+
+
+def range_root(begin: int, end: int, hashes: Mapping[Node, bytes]) -> bytes:
+    """Return the root hash over [begin, end). Raises `KeyError` when `hashes` lacks a node of `range_nodes`."""
+    return _fold([hashes[node] for node in range_nodes(begin, end)])
 
 
 def inclusion_proof(index: int, size: int, hashes: Mapping[Node, bytes]) -> list[bytes]:
@@ -81,7 +96,7 @@ def consistency_proof(old: int, new: int, hashes: Mapping[Node, bytes]) -> list[
 
     Raises `Malformed` (`log.range`) unless 0 <= old <= new, and `KeyError` when `hashes` lacks a node of `consistency_nodes`.
     """
-    return [_range_hash(begin, end, hashes) for begin, end in _consistency_ranges(old, new)]
+    return [range_root(begin, end, hashes) for begin, end in _consistency_ranges(old, new)]
 
 
 def verify_inclusion(index: int, size: int, leaf_hash: bytes, proof: Sequence[bytes], root: bytes) -> None:
@@ -264,20 +279,6 @@ def _consistency_ranges(old: int, new: int) -> list[tuple[int, int]]:
 def _split(begin: int, end: int) -> int:
     """Return where the tree over [begin, end) divides: the largest power of two below its size, counted from `begin`."""
     return begin + (1 << (end - begin - 1).bit_length() - 1)
-
-
-def _cover(begin: int, end: int) -> list[Node]:
-    """Return the perfect subtrees of [begin, end), left to right; `begin` is aligned, as in every range of this module."""
-    nodes = []
-    while begin < end:
-        level = (end - begin).bit_length() - 1
-        nodes.append(Node(level, begin >> level))
-        begin += 1 << level
-    return nodes
-
-
-def _range_hash(begin: int, end: int, hashes: Mapping[Node, bytes]) -> bytes:
-    return _fold([hashes[node] for node in _cover(begin, end)])
 
 
 def _fold(hashes: Sequence[bytes]) -> bytes:

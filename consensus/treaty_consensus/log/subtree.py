@@ -7,37 +7,33 @@ smallest power of two that is at least its size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..codes import LogCode
 from ..errors import Untrusted
 from .merkle import node_hash
 
 
-def subtree_proof(start: int, end: int, size: int, root_of: Callable[[int, int], bytes]) -> list[bytes]:
-    """Return the proof that the subtree [start, end) is of the tree of `size` leaves.
+def subtree_ranges(start: int, end: int, size: int) -> list[tuple[int, int]]:
+    """Return the leaves [begin, end) below each hash of the proof that the subtree [start, end) is of the tree of `size` leaves.
 
-    `root_of`: returns the Merkle root over the leaves [begin, end), for ranges that begin at multiples of their size rounded up
-    to a power of two.
+    The hashes of the proof are their Merkle roots (`merkle.range_root`), in this order.
     """
     assert is_subtree(start, end) and end <= size, "a valid subtree of the tree"
-    proof: list[bytes] = []
     begin, known = 0, True
-    siblings: list[bytes] = []
+    siblings: list[tuple[int, int]] = []
     # From the root down to the subtree. Siblings are sent from the subtree up.
     while not (start == 0 and end == size):
         middle = _split(size)
         if end <= middle:
-            siblings.append(root_of(begin + middle, begin + size))
+            siblings.append((begin + middle, begin + size))
             size = middle
             continue
-        siblings.append(root_of(begin, begin + middle))
+        siblings.append((begin, begin + middle))
         # Its left half is a sibling: the verifier has only the hash of the whole.
         known = known and start >= middle
         start, end, begin, size = max(start - middle, 0), end - middle, begin + middle, size - middle
-    if not known:
-        proof.append(root_of(begin, begin + size))
-    return proof + siblings[::-1]
+    return [*([] if known else [(begin, begin + size)]), *siblings[::-1]]
 
 
 def verify_subtree(start: int, end: int, size: int, subtree: bytes, root: bytes, proof: Sequence[bytes]) -> None:

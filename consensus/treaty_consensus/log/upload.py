@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..canonical import b64encode
+from ..canonical import b64decode, b64encode, parse_decimal
 from ..codes import UploadCode
-from ..errors import Malformed
+from ..errors import Malformed, TooLarge
 from .merkle import MAX_SIZE
 from .tiles import TILE_WIDTH
 
@@ -23,6 +23,8 @@ INFO_TYPE = "text/x.tlog.mirror-info"
 MAX_PACKAGES = 32
 """Packages that a request should have at most."""
 MAX_PROOF = 63
+MAX_TICKET = 2**16 - 1
+"""Bytes of a ticket: its length has two."""
 MAX_ORIGIN = 1024
 """Bytes of an origin that are read."""
 
@@ -63,6 +65,19 @@ def encode_package(entries: Sequence[bytes], proof: Sequence[bytes]) -> bytes:
 def encode_info(pending: int, next_entry: int, ticket: bytes = b"") -> bytes:
     """Return the state of a mirror as it answers it."""
     return f"{pending}\n{next_entry}\n{b64encode(ticket)}\n".encode()
+
+
+def decode_info(data: bytes) -> tuple[int, int, bytes]:
+    """Return the pending size, the index of the next entry and the ticket. Raises `Malformed` (`upload.form`)."""
+    try:
+        pending, following, ticket, end = data.decode("ascii").split("\n")
+        numbers = parse_decimal(pending, limit=MAX_SIZE), parse_decimal(following, limit=MAX_SIZE)
+        found = *numbers, b64decode(ticket, limit=MAX_TICKET)
+    except (ValueError, Malformed, TooLarge) as error:
+        raise Malformed(UploadCode.FORM, "This is not the state of a mirror (C2SP tlog-mirror).") from error
+    if end:
+        raise Malformed(UploadCode.FORM, "This is not the state of a mirror (C2SP tlog-mirror): it has more lines.")
+    return found
 
 
 def bad_upload(why: str) -> Malformed:

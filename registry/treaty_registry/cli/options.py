@@ -143,10 +143,13 @@ class WitnessOptions:
         URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
     witness_policy
         A C2SP tlog-policy file: have its witnesses that have a URL cosign the log too.
+    tlog_mirror
+        Upload the log's entries to the witness at this URL, which keeps a copy (C2SP tlog-mirror). May be repeated.
     """
 
     witness: Annotated[tuple[str, ...], Variable("WITNESS")] = ()
     witness_policy: Annotated[Path | None, Variable("WITNESS_POLICY")] = None
+    tlog_mirror: Annotated[tuple[str, ...], Variable("TLOG_MIRROR")] = ()
 
     @property
     def names(self) -> tuple[WitnessName, ...]:

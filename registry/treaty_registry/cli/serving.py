@@ -78,6 +78,7 @@ def serve(
         quotas=Quotas().times(quota),
         parameters=parameters,
         witnesses=witnesses.names,
+        tlog_mirrors=tuple(url.rstrip("/") for url in witnesses.tlog_mirror),
         metrics=observation.metrics,
         **network.settings,
         **nodes.settings,

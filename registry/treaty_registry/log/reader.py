@@ -13,6 +13,7 @@ from treaty_consensus.errors import NotFound
 from treaty_consensus.log import merkle
 from treaty_consensus.log.merkle import Node
 from treaty_consensus.log.proof import ReceiptWriter
+from treaty_consensus.log.subtree import subtree_ranges
 from treaty_consensus.log.tiles import (
     TILE_WIDTH,
     Bundle,
@@ -68,6 +69,18 @@ class LogReader:
         """Return the root of the log at `size` as of the newest commit, by any process; None when the log is smaller."""
         newest, _ = await tables.read_head(self._pool)
         return (await tables.load_edge(self._pool, size)).root() if size <= newest else None
+
+    async def entries(self, begin: int, end: int, head: Head) -> list[bytes]:
+        """Return the leaves from `begin` up to, not including, `end`. Raises `NotFound` when the head is smaller."""
+        if not 0 <= begin <= end <= head.size:
+            raise NotFound(RegistryLogCode.SIZE, f"This log has {head.size} leaves, not yet {end}.")
+        return await tables.read_range(self._pool, begin, end)
+
+    async def subtree_proof(self, begin: int, end: int, size: int, head: Head) -> list[bytes]:
+        """Return the proof that the subtree [begin, end) is of the tree of `size` leaves (`subtree`), at most the head's."""
+        ranges = subtree_ranges(begin, end, size)
+        hashes = await self._hashes({node for each in ranges for node in merkle.range_nodes(*each)}, head)
+        return [merkle.range_root(*each, hashes) for each in ranges]
 
     async def index_of(self, statements: Collection[str], head: Head | None) -> dict[str, int]:
         """Return the index of each statement id that is logged below the head; None: as of the newest commit, by any process."""

@@ -13,7 +13,7 @@ broken. An operator must investigate, so this is logged as critical.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 import httpx
@@ -41,6 +41,7 @@ _AGAIN = 1.0  # seconds before the first retry
 _LONGEST_PAUSE = 30.0  # seconds: less than the clock's renewal, so that each renewed head is offered
 _ATTEMPTS = 3  # requests for one head, because the witness's size may change in between
 _MAX_ANSWER = 64 * 1024  # bytes; an answer is some signature lines
+_TEXT = "text/plain; charset=utf-8"
 _ALARMS = (RegistryWitnessCode.HISTORY, RegistryWitnessCode.AHEAD)
 """The witness has cosigned another history than this log's, or claims so."""
 
@@ -77,6 +78,10 @@ class WitnessClient:
     def states(self) -> list[WitnessState]:
         """Return the state of each witness."""
         return [WitnessState(witness.key.name, witness.size, witness.cosigned, witness.failure) for witness in self._witnesses]
+
+    def cosigned_size(self, url: str) -> int:
+        """Return the size of the newest head that the witness at `url` has cosigned, as far as known; else 0."""
+        return max((witness.size for witness in self._witnesses if witness.url == url), default=0)
 
     async def run(self) -> None:
         """Have every released head cosigned and published, until cancelled."""
@@ -156,7 +161,7 @@ class WitnessClient:
 class _Witness:
     def __init__(self, name: WitnessName, http: httpx.AsyncClient, leader: Leader, reader: LogReader) -> None:
         self.key = name.key
-        self._url = f"{name.url}/add-checkpoint"
+        self.url = name.url
         self._http = http
         self._leader = leader
         self._reader = reader
@@ -203,7 +208,7 @@ class _Witness:
         old = min(self.size, head.size)
         for _ in range(_ATTEMPTS):
             request = AddCheckpoint(old, tuple(await self._reader.consistency(old, head)), head.note)
-            status, kind, body = await self._post(request.format())
+            status, kind, body = await post(self._http, f"{self.url}/add-checkpoint", request.format(), _TEXT)
             if status == httpx.codes.OK:
                 line = cosignature(body, head.note, self.key)
                 self.size, self.cosigned = head.size, head.time
@@ -241,18 +246,24 @@ class _Witness:
                 "the witness for the checkpoint it has, and compare.",
             )
 
-    async def _post(self, content: bytes) -> tuple[int, str, bytes]:
-        """Return the status, the media type and the body of the answer."""
-        body = bytearray()
-        # Not compressed: the cap below counts the bytes as they arrive.
-        headers = {"Accept-Encoding": "identity", "Content-Type": "text/plain; charset=utf-8"}
-        async with self._http.stream("POST", self._url, content=content, headers=headers) as response:
-            async for chunk in response.aiter_raw():
-                body += chunk
-                # While bytes arrive, so that a broken witness cannot fill the memory.
-                if len(body) > _MAX_ANSWER:
-                    raise Unavailable(WitnessCode.ANSWER, f"It sent more than {_MAX_ANSWER} bytes.")
-        return response.status_code, response.headers.get("Content-Type", "").partition(";")[0].strip(), bytes(body)
+
+async def post(
+    http: httpx.AsyncClient, url: str, content: bytes | AsyncIterator[bytes], media_type: str
+) -> tuple[int, str, bytes]:
+    """Send a request to a witness. Returns the status, the media type and the body of the answer.
+
+    Raises `Unavailable` (`witness.answer`) for more than 64 KiB, and `httpx.HTTPError`.
+    """
+    body = bytearray()
+    # Not compressed: the cap below counts the bytes as they arrive.
+    headers = {"Accept-Encoding": "identity", "Content-Type": media_type}
+    async with http.stream("POST", url, content=content, headers=headers) as response:
+        async for chunk in response.aiter_raw():
+            body += chunk
+            # While bytes arrive, so that a broken witness cannot fill the memory.
+            if len(body) > _MAX_ANSWER:
+                raise Unavailable(WitnessCode.ANSWER, f"It sent more than {_MAX_ANSWER} bytes.")
+    return response.status_code, response.headers.get("Content-Type", "").partition(";")[0].strip(), bytes(body)
 
 
 def _size(kind: str, body: bytes) -> int | None:
