@@ -40,8 +40,9 @@ _GO = shutil.which("go") is not None
 _AGAINST = "pgbench, the same rows, 16 clients"
 _TESSERA = "Tessera's POSIX log, entries of that size, 16 writers"
 _BESIDE_TESSERA = (
-    Row("vote tessera", "the same, one a request", _TESSERA + ", one at a time", "1/s", "vote", "entry", 0),
-    Row("batch tessera", "the same, 64 a request", _TESSERA + ", 64 at a time", "1/s", "batch", "entries", 2),
+    Row("vote tessera", "the same, one a request", _TESSERA + ", one at a time, published", "1/s", "vote", "entry", 0),
+    Row("batch tessera", "the same, 64 a request", _TESSERA + ", 64 at a time, published", "1/s", "batch", "entries", 2),
+    Row("batch sequenced", "the same, 64 a request", _TESSERA + ", 64 at a time, sequenced", "1/s", "batch", "sequenced", 0),
 )
 ROWS = (
     Row("vote", "signed, durable, logged vote over HTTP, 16 writers", _AGAINST, "1/s", "vote", "insert", 0.16),
@@ -135,7 +136,11 @@ async def scene() -> AsyncIterator[Mapping[str, Meter]]:
             "patience": patience,
         }
         if tessera is not None:
-            meters |= {"entry": partial(tessera.append, VOTES, 1), "entries": partial(tessera.append, 4 * VOTES, BATCH)}
+            meters |= {
+                "entry": partial(tessera.append, VOTES // 4, 1, published=True),
+                "entries": partial(tessera.append, 4 * VOTES, BATCH, published=True),
+                "sequenced": partial(tessera.append, 4 * VOTES, BATCH, published=False),
+            }
         yield meters
 
 
@@ -152,12 +157,13 @@ class Tessera:
     size: int
     folder: Path
 
-    async def append(self, number: int, together: int) -> Sample:
-        """The rate of durable entries in a new log, by writers that append so many at once. Raises `SceneFailed`."""
+    async def append(self, number: int, together: int, *, published: bool) -> Sample:
+        """The rate of durable entries in a new log, by writers that append so many at once, and wait for their places or, with
+        `published`, for a checkpoint. Raises `SceneFailed`."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         numbers = {"size": self.size, "entries": number, "writers": WRITERS, "together": together}
         arguments = [f"-{name}={value}" for name, value in (*numbers.items(), ("folder", folder))]
-        output = await _run(str(self.program), *arguments)
+        output = await _run(str(self.program), *arguments, *(["-published"] if published else []))
         shutil.rmtree(folder)
         return Sample(float(output.splitlines()[-1]))
 

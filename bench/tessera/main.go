@@ -1,7 +1,8 @@
 // Append entries to Tessera's POSIX log and print how many were appended a second.
 //
 // So many writers each append so many entries at once, wait until all of them are durable and have their places, and append the
-// next ones. An entry is random bytes: nothing is signed, verified or judged but the checkpoints.
+// next ones; with -published they wait until a signed checkpoint covers them. An entry is random bytes: nothing is signed,
+// verified or judged but the checkpoints.
 package main
 
 import (
@@ -24,6 +25,7 @@ func main() {
 	number := flag.Int("entries", 4096, "entries")
 	writers := flag.Int("writers", 16, "writers at the same time")
 	together := flag.Int("together", 64, "entries that a writer appends at once")
+	published := flag.Bool("published", false, "wait for a checkpoint that covers the entries")
 	flag.Parse()
 	ctx := context.Background()
 	private, _, err := note.GenerateKey(rand.Reader, "bench.example")
@@ -33,10 +35,12 @@ func main() {
 	driver, err := posix.New(ctx, posix.Config{Path: *folder})
 	check(err)
 	// A batch waits for the other writers no longer than one commit takes. By default it would wait a quarter of a second.
-	options := tessera.NewAppendOptions().WithCheckpointSigner(signer).WithCheckpointInterval(time.Second).
+	// A tenth of a second between two checkpoints is the least that the storage allows.
+	options := tessera.NewAppendOptions().WithCheckpointSigner(signer).WithCheckpointInterval(100*time.Millisecond).
 		WithBatching(256, 5*time.Millisecond)
-	appender, shutdown, _, err := tessera.NewAppender(ctx, driver, options)
+	appender, shutdown, reader, err := tessera.NewAppender(ctx, driver, options)
 	check(err)
+	awaiter := tessera.NewPublicationAwaiter(ctx, reader.ReadCheckpoint, 5*time.Millisecond)
 	entries := make(chan []*tessera.Entry, *number / *together)
 	for range *number / *together {
 		part := make([]*tessera.Entry, *together)
@@ -61,6 +65,10 @@ func main() {
 				for _, place := range places {
 					_, err := place()
 					check(err)
+					if *published {
+						_, _, err = awaiter.Await(ctx, place)
+						check(err)
+					}
 				}
 			}
 		})
