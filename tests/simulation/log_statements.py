@@ -49,6 +49,7 @@ ended_ballots as (
   update ballots b set ended = newer.index
   from moved, unnest($13::text[], $14::text[], $15::bigint[]) as newer (topic, did, index)
   where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null
+  and b.index = (select max(o.index) from ballots o where (o.topic, o.did) = (newer.topic, newer.did))
 ), new_ballots as (
   insert into ballots
   select row.* from moved, unnest($16::text[], $17::text[], $18::bigint[], $19::bytea[], $20::text[], $21::bigint[]) as row
@@ -248,7 +249,8 @@ def end_vouches(view: View, *columns: list[Any]) -> list[Row]:
 
 
 @means("update ballots b set ended = newer.index from unnest($1::text[], $2::text[], $3::bigint[]) as newer (topic, did, index) "
-       "where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null")  # fmt: skip
+       "where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null "
+       "and b.index = (select max(o.index) from ballots o where (o.topic, o.did) = (newer.topic, newer.did))")  # fmt: skip
 def end_ballots(view: View, *columns: list[Any]) -> list[Row]:
     newer = {(topic, did): index for topic, did, index in zipped(*columns)}
     for row in view.all("ballots"):

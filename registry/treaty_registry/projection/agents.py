@@ -41,10 +41,12 @@ def _authors(entries: Sequence[Entry]) -> list[tuple[str, int, str]]:
 
 
 # All parts see the rows from before the statement, so a ballot of this statement is ended by its own row alone (`_ballot_rows`).
+# Only the newest ballot of a DID in a topic can stand. Without `max` PostgreSQL would read all that have ended.
 _WITH_BALLOTS = """ended_ballots as (
   update ballots b set ended = newer.index
   from moved, unnest($13::text[], $14::text[], $15::bigint[]) as newer (topic, did, index)
   where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null
+  and b.index = (select max(o.index) from ballots o where (o.topic, o.did) = (newer.topic, newer.did))
 ), new_ballots as (
   insert into ballots
   select row.* from moved, unnest($16::text[], $17::text[], $18::bigint[], $19::bytea[], $20::text[], $21::bigint[]) as row
@@ -59,7 +61,8 @@ async def _ballots(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     await insert(
         connection,
         "update ballots b set ended = newer.index from unnest($1::text[], $2::text[], $3::bigint[]) as newer (topic, did, index) "
-        "where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null",
+        "where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null "
+        "and b.index = (select max(o.index) from ballots o where (o.topic, o.did) = (newer.topic, newer.did))",
         ended,
     )
     await insert(
