@@ -97,6 +97,8 @@ class PrincipalDirectory:
         self._tenures: dict[str, int] = {}  # only those above the first
         self._dids: dict[str, int] = {}
         self._texts: list[str] = []
+        self._namespaces: dict[str, int] = {}  # granted namespace → number
+        self._only_grant = array("q")  # DID number → number of the namespace of its only grant, or −1 (`_note_only_grant`)
         self._names: list[str] = []
         self._principals: dict[str, int] = {}
         self._owner = array("q")  # DID number → number of its principal, −1, or −2 until it is looked up
@@ -109,11 +111,12 @@ class PrincipalDirectory:
 
     def restore(self, saved: SavedDirectory) -> None:
         """Take over saved contents. The directory must be new."""
-        for did in saved.dids:
-            self.number(did)
         self._tenures = saved.tenures
         self._grants = {did: dict(made) for did, made in saved.grants}
         self._grantees = {did: dict.fromkeys(to) for did, to in saved.grantees}
+        # Last: a number comes with what is known of the grants.
+        for did in saved.dids:
+            self.number(did)
 
     def grant(self, namespace: str, did: str, owner: str, *, withdrawn: bool = False) -> None:
         """Record that `owner` lets `did` act for `namespace`, its own, or takes that back."""
@@ -123,6 +126,8 @@ class PrincipalDirectory:
         if not withdrawn:
             grants[namespace] = _Grant(owner, self._tenure(owner), self._tenure(did))
             self._grantees.setdefault(owner, {})[did] = None
+        if did in self._dids:
+            self._note_only_grant(did)
         self._look_up_again((did,))
 
     def identify(self, did: str, tenure: int) -> None:
@@ -131,7 +136,10 @@ class PrincipalDirectory:
         self.number(did)
         if tenure != self._tenure(did):
             self._tenures[did] = tenure
-            self._look_up_again((did, *self._grantees.get(did, ())))
+            concerned = [each for each in (did, *self._grantees.get(did, ())) if each in self._dids]
+            for each in concerned:
+                self._note_only_grant(each)
+            self._look_up_again(concerned)
 
     def read_domains_by(self, digest: str | None, suffixes: SuffixList | None) -> None:
         """Set the suffix list, named by its digest. With None, every DID with a domain is a principal."""
@@ -158,6 +166,8 @@ class PrincipalDirectory:
             self._texts.append(did)
             self._owner.append(_NOT_LOOKED_UP)
             self._waiting.append(number)
+            self._only_grant.append(-1)
+            self._note_only_grant(did)
         return number
 
     def principal_of(self, did: str) -> str | None:
@@ -192,9 +202,36 @@ class PrincipalDirectory:
 
     def _look_all_up(self) -> None:
         # Late: most DIDs are logged before the list is known by which they are read.
-        for number in self._waiting:
+        waiting, self._waiting = np.array(self._waiting, dtype=np.int64), []
+        if self._suffixes is not None:
+            waiting = self._find_by_only_grants(waiting, self._suffixes)
+        for number in waiting.tolist():
             self._look_up(number)
-        self._waiting.clear()
+
+    def _note_only_grant(self, did: str) -> None:
+        """Note the grant of a DID if that alone decides whom it acts for: the DID has a path and one grant, in force."""
+        grants, only = self._grants.get(did, {}), -1
+        if len(grants) == 1 and did.count(":") > 2:
+            ((namespace, grant),) = grants.items()
+            if (self._tenure(did), self._tenure(grant.owner)) == (grant.tenure, grant.owner_tenure):
+                only = self._namespaces.setdefault(namespace, len(self._namespaces))
+        self._only_grant[self._dids[did]] = only
+
+    def _find_by_only_grants(self, dids: NDArray[np.int64], suffixes: SuffixList) -> NDArray[np.int64]:
+        """Find the principals of those DIDs that have an only grant, together. Returns the other ones.
+
+        Most DIDs of a large electorate are such ones, and a look-up of each takes three times as long.
+        """
+        only = np.array(self._only_grant, dtype=np.int64)[dids]
+        owners = np.frombuffer(self._owner, dtype=np.int64)
+        found, names = (only >= 0) & (owners[dids] == _NOT_LOOKED_UP), [*self._namespaces]
+        numbers = np.full(len(names), _NO_PRINCIPAL, dtype=np.int64)
+        for namespace in np.unique(only[found]).tolist():
+            if self._is_registrable(names[namespace], suffixes):
+                numbers[namespace] = self._number_of(names[namespace])
+        owners[dids[found]] = numbers[only[found]]
+        others: NDArray[np.int64] = dids[~found]
+        return others
 
     def _look_up(self, number: int) -> int:
         owner = self._owner[number]
@@ -204,8 +241,9 @@ class PrincipalDirectory:
 
     def _find(self, text: str) -> int:
         principal = self._principal(text)
-        if principal is None:
-            return _NO_PRINCIPAL
+        return _NO_PRINCIPAL if principal is None else self._number_of(principal)
+
+    def _number_of(self, principal: str) -> int:
         number = self._principals.get(principal)
         if number is None:
             number = self._principals[principal] = len(self._names)
