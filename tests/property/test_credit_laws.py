@@ -9,7 +9,8 @@ from math import log
 from random import Random
 
 import msgspec
-from hypothesis import given
+from depth import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_crediting import PlainCredits
 
@@ -197,6 +198,7 @@ def test_a_quiet_time_forgets_everything_but_who_shared(history: list[_Epoch]) -
         assert credit.shared == before[credit.principal, credit.corroborator]
 
 
+@settings(max_examples=examples(400), deadline=None)
 @given(histories)
 def test_columns_pay_what_loops_pay(history: list[_Epoch]) -> None:
     played, plain = History(history), PlainCredits(TERMS, HORIZON)
@@ -206,6 +208,7 @@ def test_columns_pay_what_loops_pay(history: list[_Epoch]) -> None:
         assert Counter(plain.counting) == Counter(played.after[epoch].earned)
 
 
+@settings(max_examples=examples(400), deadline=None)
 @given(histories)
 def test_restored_credits_go_on_as_the_saved_ones(history: list[_Epoch]) -> None:
     class Resumed(History):
