@@ -28,6 +28,7 @@ from .witnesses import WitnessClient, post
 _PERIOD = 5.0  # seconds between two uploads: partial bundles of heads in between are not sent
 _LONGEST_PAUSE = 300.0  # seconds between two attempts while a mirror fails
 _PATIENCE = 60.0  # seconds for one step of a request; a request has at most 32 packages
+_REQUEST = 600.0  # seconds for a request: an answer that arrives byte by byte must not last for ever
 _CONFLICTS = 8  # answers in a row that name another place to continue at: a mirror that only does that is broken
 
 _log = structlog.get_logger(__name__)
@@ -57,7 +58,7 @@ class MirrorUploads:
         """Upload every head that a mirror has cosigned while this process leads, until cancelled."""
         if self._urls:
             async with self._network.client(timeout=_PATIENCE) as http:
-                mirrors = [_Mirror(url, self._origin, http, self._reader) for url in self._urls]
+                mirrors = [_Mirror(url, self._origin, http, self._leader, self._reader) for url in self._urls]
                 await asyncio.gather(*map(self._follow, mirrors))
 
     async def _follow(self, mirror: _Mirror) -> None:
@@ -78,7 +79,7 @@ class MirrorUploads:
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 code = str(error.code) if isinstance(error, TreatyError) else type(error).__name__
                 if code != failure:
-                    known = isinstance(error, (TreatyError, httpx.HTTPError))
+                    known = isinstance(error, (TreatyError, httpx.HTTPError, TimeoutError))
                     _log.warning("not uploaded", mirror=mirror.url, code=code, error=str(error), exc_info=not known)
                 failure = code
 
@@ -86,11 +87,12 @@ class MirrorUploads:
 class _Mirror:
     """One mirror. `size`: of the copy that it cosigned last; 0 before the first upload of this process."""
 
-    def __init__(self, url: str, origin: str, http: httpx.AsyncClient, reader: LogReader) -> None:
+    def __init__(self, url: str, origin: str, http: httpx.AsyncClient, leader: Leader, reader: LogReader) -> None:
         self.url = url
         self.size = 0
         self._origin = origin
         self._http = http
+        self._leader = leader
         self._reader = reader
 
     async def upload(self, size: int, head: Head) -> None:
@@ -99,11 +101,12 @@ class _Mirror:
         Raises `Unavailable` (`witness.refused`, `witness.answer`), `Malformed` (`upload.form`) and `httpx.HTTPError`.
         """
         # At first nothing is sent: only the mirror knows how much of the copy it has.
-        start, ticket, conflicts = self.size or size, b"", 0
+        start, ticket, conflicts, reached = self.size or size, b"", 0, 0
         while True:
             upload = Upload(self._origin, start, size, ticket)
             content = self._content(upload, head)
-            status, _, body = await post(self._http, f"{self.url}/add-entries", content, "application/octet-stream")
+            async with asyncio.timeout(_REQUEST):
+                status, _, body = await post(self._http, f"{self.url}/add-entries", content, "application/octet-stream")
             if status == httpx.codes.OK:
                 self.size = size
                 return
@@ -111,14 +114,17 @@ class _Mirror:
                 raise Unavailable(RegistryWitnessCode.REFUSED, f"The mirror answered with status {status}.")
             pending, following, ticket = decode_info(body)
             conflicts = conflicts + 1 if status == httpx.codes.CONFLICT else 0
-            # Only the newest heads may be uploaded. While entries were sent, the witness may have cosigned more.
+            # Only the newest heads may be uploaded. While entries were sent, the log has grown and the witness has cosigned more.
+            head = self._leader.head or head
             if status == httpx.codes.CONFLICT and size < pending <= head.size:
                 size = pending
-            if conflicts > _CONFLICTS or following > size or (not conflicts and following <= start):
+            # Never back: a mirror that forgets what it took would be sent the log for ever. The next attempt may begin earlier.
+            stuck = following < reached or (not conflicts and following <= start)
+            if stuck or conflicts > _CONFLICTS or following > size:
                 raise Unavailable(
                     RegistryWitnessCode.REFUSED, f"The mirror wants entry {following} of {pending}, and gets no further."
                 )
-            start = following
+            start = reached = following
 
     async def _content(self, upload: Upload, head: Head) -> AsyncIterator[bytes]:
         yield upload.format()
