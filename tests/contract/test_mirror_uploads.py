@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ import pytest
 from ports import free_port
 from registries import Web, ballot, log, settings_for
 from signers import NOW, Signer, domain_signer, signed
+from structlog.testing import capture_logs
 from witness_process import WitnessProcess
 
 from treaty_consensus.canonical import hex_digest
@@ -64,8 +65,8 @@ class BrokenMirror:
 
 
 @contextmanager
-def broken_mirror(witness: WitnessProcess, status: int, body: bytes) -> Iterator[BrokenMirror]:
-    """A witness whose mirror gives the same answer to every upload."""
+def broken_mirror(witness: WitnessProcess, answers: Sequence[tuple[int, bytes]]) -> Iterator[BrokenMirror]:
+    """A witness whose mirror gives these answers to uploads, again and again."""
     about = BrokenMirror()
 
     class Handler(BaseHTTPRequestHandler):
@@ -75,6 +76,7 @@ def broken_mirror(witness: WitnessProcess, status: int, body: bytes) -> Iterator
                 # The body has chunks; the last one is empty.
                 while size := int(self.rfile.readline(), 16):
                     self.rfile.read(size + 2)
+                status, body = answers[(about.asked - 1) % len(answers)]
                 self._answer(status, "text/x.tlog.mirror-info", body)
                 return
             asked = self.rfile.read(int(self.headers["Content-Length"]))
@@ -174,31 +176,46 @@ async def test_a_copy_that_is_far_behind_takes_several_requests(
 
 
 @pytest.mark.parametrize(
-    ("status", "body"),
+    "answers",
     [
-        (500, b""),
-        (404, b""),
-        (202, b"no state"),
-        (202, b"1\n0\n\n"),
-        (409, b"3\n99999\n\n"),
-        (409, b"3\n0\n\n"),
-        (202, b"9" * 70_000),
+        [(500, b"")],
+        [(404, b"")],
+        [(202, b"no state")],
+        [(202, b"1\n0\n\n")],
+        [(409, b"3\n99999\n\n")],
+        [(409, b"3\n0\n\n")],
+        [(202, b"9" * 70_000)],
+        [(409, b"2\n0\n\n"), (202, b"2\n1\n\n")],
     ],
-    ids=["an error", "no mirror", "no state", "no progress", "more than there is", "the same for ever", "an endless answer"],
+    ids=[
+        "an error",
+        "no mirror",
+        "no state",
+        "no progress",
+        "more than there is",
+        "the same for ever",
+        "an endless answer",
+        "a mirror that forgets",
+    ],
 )
 async def test_a_broken_mirror_stops_nothing(
-    status: int, body: bytes, tmp_path: Path, database: str, web: Web, voter: Signer
+    answers: list[tuple[int, bytes]],
+    tmp_path: Path,
+    database: str,
+    web: Web,
+    voter: Signer,
 ) -> None:
     settings = settings_for(tmp_path / "registry", database)
     async with mirror(tmp_path / "w", await key_of(settings, web)) as witness:
-        with broken_mirror(witness, status, body) as broken:
+        with broken_mirror(witness, answers) as broken, capture_logs() as logged:
             name = WitnessName(broken.url, witness.key)
             async with opened(replace(settings, witnesses=(name,), tlog_mirrors=(broken.url,)), web) as registry:
                 async with asyncio.timeout(30):
-                    while broken.asked < 2:  # noqa: ASYNC110 (the server has threads)
+                    while broken.asked < 6:  # noqa: ASYNC110 (the server has threads)
                         await asyncio.sleep(0.05)
                 await log(registry, ballot(registry, 0, "ab" * 32), voter)
                 assert not registry.failing_witnesses
+                assert "not uploaded" in {line["event"] for line in logged}
 
 
 def test_a_mirror_is_one_of_the_witnesses(tmp_path: Path) -> None:
