@@ -79,7 +79,9 @@ async def talks(shop: Party, buyer: Party, **how: Any) -> AsyncIterator[tuple[Se
 
 async def buy(shop: Party, buyer: Party, product: str = "P12345", **how: Any) -> Any:
     async with talks(shop, buyer, **how) as (session, _):
-        return await session.call("getProductInfo", productId=product)
+        result = await session.call("getProductInfo", productId=product)
+    await asyncio.sleep(1)  # both have written what they remember
+    return result
 
 
 @dataclass

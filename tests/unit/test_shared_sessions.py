@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 from assemblies import Meeting, Member, meet
 
-from treaty_client import Capacity, OperationError, SessionTimeouts, TreatyError
+from treaty_client import Capacity, OperationError, TreatyError
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.network.transport import memory
 
@@ -121,7 +121,7 @@ def test_a_member_that_reads_nothing_is_dropped_and_delays_nobody() -> None:
         assert await says.call("say", text="Go on.") == 41
         await ada.has_heard("Go on.")
 
-    meet(test, timeouts=SessionTimeouts(send=1000.0, idle=10_000.0))
+    meet(test)
 
 
 def test_two_hundred_members_hear_each_text() -> None:

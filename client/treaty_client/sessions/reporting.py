@@ -89,7 +89,9 @@ class SessionReport:
                 async with lingering, asyncio.timeout(self._context.timeouts.report):
                     await self._is_settled.wait()
                     return
-        if not was_settled:
+        # The attempt may fail in this very moment; its failure is told once.
+        self.close()
+        if not was_settled and not self._is_settled.is_set():
             session.record_event("report failed")
 
     def close(self) -> None:
