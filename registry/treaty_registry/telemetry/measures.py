@@ -6,11 +6,11 @@ a request. Names begin with `treaty_`, times are in seconds.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from treaty_consensus import __version__
+
+from .answered import AnsweredRequests
 
 PROCESS = CollectorRegistry()
 """The measures of this process. A process has one registry or one witness."""
@@ -22,15 +22,8 @@ _MAX_CODES = 512
 BUILD = Gauge("treaty_build_info", "The release of Treaty. Always 1.", ["version"], registry=PROCESS)
 BUILD.labels(__version__).set(1)
 
-REQUESTS = Counter("treaty_http_requests", "Answered requests.", ["group", "method", "status"], registry=PROCESS)
-REQUEST_SECONDS = Histogram(
-    "treaty_http_request_seconds",
-    "Seconds from the head of a request to the last byte of its answer.",
-    ["group"],
-    buckets=_FAST,
-    registry=PROCESS,
-)
-IN_FLIGHT = Gauge("treaty_http_requests_in_flight", "Requests that are being answered.", registry=PROCESS)
+ANSWERED = AnsweredRequests(_FAST)
+PROCESS.register(ANSWERED)
 REFUSALS = Counter("treaty_refusals", "Refusals, by their stable code.", ["code"], registry=PROCESS)
 
 STATEMENTS = Counter(
@@ -93,19 +86,6 @@ for _counter, _outcomes in {
         _counter.labels(_outcome)
 
 _codes: set[str] = set()
-
-
-# One entry for each combination that was seen, which is bounded by the labels. `labels` itself costs twenty times as much.
-@lru_cache(maxsize=8_192)
-def requests(group: str, method: str, status: int) -> Counter:
-    """Return the counter of such requests."""
-    return REQUESTS.labels(group, method, str(status))
-
-
-@lru_cache(maxsize=64)
-def request_seconds(group: str) -> Histogram:
-    """Return the histogram of a group of routes."""
-    return REQUEST_SECONDS.labels(group)
 
 
 def count_refusal(code: str) -> None:

@@ -6,6 +6,7 @@ The framework's own plugins see only the requests that reach its routes. Most ar
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -14,7 +15,7 @@ from treaty_client import tracing
 from treaty_client.anp.trace_context import TraceContext
 
 from .groups import method_label, route_group
-from .measures import IN_FLIGHT, request_seconds, requests
+from .measures import ANSWERED
 from .request import REQUEST_ID, RequestContext, enter_request, request_id
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ _log = structlog.get_logger(__name__)
 
 class Observed:
     """An ASGI application around another one. Every answer names its request in `X-Request-ID`."""
-
-    under_way = 0
-    """The requests that are being answered, of all applications of this process."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -50,15 +48,16 @@ class Observed:
         group, method = route_group(scope["path"]), method_label(scope["method"])  # type: ignore[typeddict-item]  # only HTTP scopes get here
         begun, status, identity = time.perf_counter(), 0, (REQUEST_ID, context.id.encode("ascii"))
 
-        async def answer(message: Message) -> None:
+        # No coroutine of its own: there are two messages an answer.
+        def answer(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 # A copy: the heads of cached answers are shared.
                 message = {"type": "http.response.start", "status": status, "headers": [*message["headers"], identity]}
-            await send(message)
+            return send(message)
 
-        Observed.under_way += 1
+        ANSWERED.under_way += 1
         try:
             if tracing.is_on():
                 parent = tracing.received((traceparent or b"").decode("latin-1"))
@@ -76,18 +75,13 @@ class Observed:
                 context.trace_id = _trace_id(traceparent)
                 await self._app(scope, receive, answer)
         finally:
-            Observed.under_way -= 1
+            ANSWERED.under_way -= 1
             seconds = time.perf_counter() - begun
             # 499, as nginx says it: the client went away before its answer.
             status = status or 499
-            requests(group, method, status).inc()
-            request_seconds(group).observe(seconds)
+            ANSWERED.count(group, method, status, seconds)
             if method not in _READS or status >= 500:
                 _tell(context, group, method, status, seconds)
-
-
-# A plain number, because a gauge takes a lock for each change.
-IN_FLIGHT.set_function(lambda: Observed.under_way)
 
 
 def _trace_id(traceparent: bytes | None) -> str:
