@@ -7,7 +7,6 @@ import time
 import zipfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import httpx
@@ -148,26 +147,27 @@ async def test_a_stop_ends_the_registry_while_hostile_work_is_under_way(api: htt
         assert outcome is None or isinstance(outcome, httpx.HTTPError | AssertionError)
 
 
-def work(change: Callable[[Files], Files]) -> float:
-    """Seconds of processor time that reading a wheel takes, at best of three."""
+def work(*changes: Callable[[Files], Files]) -> list[float]:
+    """Seconds of processor time that reading each of these wheels takes, at best of five: in turn, because a processor that
+    others use is not always as fast."""
     made = publication(key_signer("anybody"))
-    wheel = wheel_for(made, change)
-    costs = []
-    for _ in range(3):
-        begun = time.process_time()
-        with pytest.raises(TreatyError):
-            read_wheel(FILENAME, wheel)
-        costs.append(time.process_time() - begun)
-    return min(costs)
+    wheels = [wheel_for(made, change) for change in changes]
+    costs: list[list[float]] = [[] for _ in wheels]
+    for _ in range(5):
+        for wheel, taken in zip(wheels, costs, strict=True):
+            begun = time.process_time()
+            with pytest.raises(TreatyError):
+                read_wheel(FILENAME, wheel)
+            taken.append(time.process_time() - begun)
+    return [min(taken) for taken in costs]
 
 
-@cache
-def work_for_all_that_fits() -> float:
-    """`work` for a source as large as a package may be, refused for its last byte."""
-    return work(with_text(f"{PACKAGE}/x.py", b"# a comment\n" * ((MAX_CONTENT - 20_000) // 12) + b"\0"))
+ALL_THAT_FITS = with_text(f"{PACKAGE}/x.py", b"# a comment\n" * ((MAX_CONTENT - 20_000) // 12) + b"\0")
+"""A source as large as a package may be, refused for its last byte."""
 
 
 @pytest.mark.threat(41)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_whatever_a_wheel_holds_reading_it_takes_no_more_than_a_few_honest_ones(name: str) -> None:
-    assert work(HOSTILE[name][0]) < 20 * work_for_all_that_fits()
+    hostile, honest = work(HOSTILE[name][0], ALL_THAT_FITS)
+    assert hostile < 20 * honest
