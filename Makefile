@@ -10,21 +10,26 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
-# The locks carry hashes of every wheel; the package itself is installed editable, without touching them.
-$(VENV)/runtime: requirements.lock pyproject.toml
+# Install the lock $(1), and the packages of this clone. Exactly the lock: nothing is resolved, so a version that an index lists
+# later changes nothing. `pip check` then says whether the lock is complete. pip installs uv by its hashes in the lock of the
+# development, and uv installs the rest in a tenth of pip's time. pip does it where uv fails: uv reads no configuration of pip, so it
+# may find no index.
+define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) --require-hashes -r requirements.lock
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.lock > $(VENV)/uv.lock
+	$(INSTALL) --no-deps --require-hashes -r $(VENV)/uv.lock
+	$(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --no-deps --require-hashes -r $(1) \
+		|| $(INSTALL) --no-deps --require-hashes -r $(1)
 	$(INSTALL) --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip --disable-pip-version-check check
 	@touch $@
+endef
 
-# pip installs uv by its hashes in the same lock, and uv installs the rest in a tenth of pip's time.
+$(VENV)/runtime: requirements.lock pyproject.toml
+	$(call install,requirements.lock)
+
 $(VENV)/development: requirements-dev.lock pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.lock > $(VENV)/uv.lock
-	$(INSTALL) --require-hashes -r $(VENV)/uv.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock
-	$(INSTALL) --no-deps --no-build-isolation -e .
-	@touch $@
+	$(call install,requirements-dev.lock)
 
 demo: $(VENV)/runtime ## The main job end to end, narrated: publish, handshake, report, vote, consensus, attacks
 	$(BIN)/python demo
@@ -102,8 +107,7 @@ IMAGE_LOCK := $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platf
 stubs: $(VENV)/development ## Generate the stubs of AIP from its .proto anew
 	$(BIN)/python -m grpc_tools.protoc -I client --python_out=client --pyi_out=client --grpc_python_out=client treaty_aip/stubs/aip.proto
 
-lock: ## Renew the lock files, those of the image too
-	@test -x $(BIN)/uv || { test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); $(INSTALL) uv; }
+lock: $(VENV)/development ## Renew the lock files, those of the image too
 	$(LOCK) --group dev -o requirements-dev.lock
 	$(LOCK) --group build --constraint requirements-dev.lock -o requirements.lock
 	$(IMAGE_LOCK) pyproject.toml --extra registry --extra telemetry -o deploy/container/runtime.lock

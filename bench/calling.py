@@ -163,8 +163,8 @@ def environment() -> Path:
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
-        install = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--require-hashes", "--python", str(python))
-        subprocess.run([*install, "-r", str(LOCK)], check=True)
+        install = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes")
+        subprocess.run([*install, "--python", str(python), "-r", str(LOCK)], check=True)
         (folder / "complete").touch()
     return python
 

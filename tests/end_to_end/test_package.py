@@ -31,7 +31,7 @@ def build(output: Path) -> dict[str, Path]:
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(output)]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    return {path.suffix: path for path in output.iterdir() if path.name.startswith("treaty-")}
+    return {path.suffix: path for path in output.iterdir() if path.name.startswith("treaty_agents-")}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def environment(wheel: Path, place: Path, extra: str = "") -> Path:
             top = target / file.parts[0]
             source = Path(str(distribution(name).locate_file(file.parts[0])))
             # The project itself, which an extra of it requires, comes from the wheel.
-            if name != "treaty" and file.parts[0] != ".." and not top.exists() and source.exists():
+            if name != "treaty-agents" and file.parts[0] != ".." and not top.exists() and source.exists():
                 top.symlink_to(source)
     command = ["-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([sys.executable, *command, str(wheel)], check=True, capture_output=True)
@@ -155,6 +155,7 @@ def test_the_sdist_has_the_sources_of_the_wheel(built: dict[str, Path]) -> None:
     assert modules - kept == set()
 
 
+@pytest.mark.deep
 def test_the_wheel_of_the_sdist_has_the_same_files(built: dict[str, Path], from_sdist: Path) -> None:
     found = []
     for path in (built[".whl"], from_sdist):
@@ -183,6 +184,7 @@ def registry_program(built: dict[str, Path], tmp_path: Path) -> Path:
     return program
 
 
+@pytest.mark.deep
 async def test_an_installed_registry_serves_its_pages_and_the_documentation(registry_program: Path, tmp_path: Path) -> None:
     server = Server(tmp_path / "data", free_port(), program=registry_program)
     await server.start()
@@ -215,6 +217,7 @@ def test_the_handler_of_aip_is_in_the_wheel_and_the_sdist_as_files(built: dict[s
     assert (packed, kept) == (sources, sources)
 
 
+@pytest.mark.deep
 def test_an_installed_aip_runs_its_example_and_the_snippet_of_its_readme(from_sdist: Path, tmp_path: Path) -> None:
     python = environment(from_sdist, tmp_path / "aip", "aip") / "python"
     where = run(python, "-c", "import treaty_aip.handler; print(treaty_aip.handler.__file__)", home=tmp_path)
