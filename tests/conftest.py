@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import structlog
-from depth import examples
+from depth import FULL, examples
 from handoffs import World, world
 from hypothesis import settings
 from postgres_server import Postgres
@@ -28,6 +29,23 @@ settings.load_profile("treaty")
 # To standard error, as a server does: a test reads the answers of commands on standard output. The default draws tracebacks,
 # which takes a second.
 structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=lambda *_: LogLines())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to `make test-deep` the tests that are marked `deep`, and the cases beyond the first ones of a `sample`."""
+    if FULL:
+        return
+    seen: Counter[str] = Counter()
+    kept, deep = [], []
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        seen[test] += 1
+        sample = item.get_closest_marker("sample")
+        beyond = sample is not None and seen[test] > sample.args[0]
+        (deep if beyond or item.get_closest_marker("deep") else kept).append(item)
+    if deep:
+        config.hook.pytest_deselected(items=deep)
+        items[:] = kept
 
 
 @pytest.fixture(autouse=True)

@@ -46,6 +46,7 @@ async def nothing_unhandled() -> AsyncIterator[None]:
     assert [(said["message"], said.get("exception")) for said in complaints] == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.threat(53)
 @pytest.mark.parametrize("code", HAND_WRITTEN.values(), ids=list(HAND_WRITTEN))
 async def test_a_handler_writes_a_reply_by_hand_and_dies(code: str) -> None:

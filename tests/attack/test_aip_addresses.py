@@ -67,6 +67,7 @@ async def private_service() -> AsyncIterator[tuple[str, list[bytes]]]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
 
 
+@pytest.mark.sample(8)
 @pytest.mark.threat(232)
 @pytest.mark.parametrize("address", [*INTERNAL, *OTHER_FORMS])
 async def test_003_74_a_gateway_refuses_a_node_at_an_address_that_is_not_its_own(address: str) -> None:

@@ -16,6 +16,7 @@ LARGE = 3 * 1024 * 1024
 each_way = pytest.mark.parametrize("parameters", [PROVED, SHARED], ids=["proved", "shared"])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(236)
 @each_way
 def test_one_caller_leaves_places_for_nodes_to_others(parameters: dict[str, Any]) -> None:
@@ -35,6 +36,7 @@ def test_one_caller_leaves_bytes_for_nodes_to_others(parameters: dict[str, Any])
     assert statuses(gateway.request("a", "RegisterAgent", {**agent("a"), "description": "x" * 1000})) == ["OK"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.threat(236)
 @each_way
 @pytest.mark.parametrize("name", ["s", "s" * 250], ids=["many", "long"])
@@ -48,6 +50,7 @@ def test_one_caller_leaves_routes_to_others(parameters: dict[str, Any], name: st
     assert statuses(gateway.request("a", "RouteToolCalling", {"sender_id": "a", "receiver_id": "t"}, "c2")) == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(236)
 @pytest.mark.parametrize("name", ["s", "s" * 250], ids=["many", "long"])
 def test_one_caller_leaves_sessions_of_a_node_to_others(name: str) -> None:

@@ -55,6 +55,7 @@ async def test_bytes_that_wait_for_all_calls_are_bounded_and_the_largest_call_en
     assert flows[0].size == 0
 
 
+@pytest.mark.deep
 @pytest.mark.threat(236)
 async def test_large_descriptions_keep_no_other_from_registering() -> None:
     async with nodes() as made:

@@ -125,6 +125,7 @@ async def test_an_honest_publish_and_attach_succeed_while_costly_wheels_are_refu
     assert await server.stop() == 0
 
 
+@pytest.mark.deep
 @pytest.mark.threat(73)
 async def test_a_stop_ends_the_registry_while_hostile_work_is_under_way(api: httpx.AsyncClient, server: Server) -> None:
     agent = key_signer("attacker")
@@ -166,6 +167,7 @@ ALL_THAT_FITS = with_text(f"{PACKAGE}/x.py", b"# a comment\n" * ((MAX_CONTENT - 
 """A source as large as a package may be, refused for its last byte."""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.threat(41)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_whatever_a_wheel_holds_reading_it_takes_no_more_than_a_few_honest_ones(name: str) -> None:

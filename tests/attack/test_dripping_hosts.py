@@ -138,6 +138,7 @@ async def closed(connections: set[asyncio.Task[None]]) -> None:
         await asyncio.gather(*connections, return_exceptions=True)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.threat(8)
 @pytest.mark.parametrize("how", ENDLESS)
 async def test_a_registry_that_answers_for_ever_is_left_at_the_deadline(how: str) -> None:

@@ -88,6 +88,7 @@ async def flood(
     assert await process.wait() == 0
 
 
+@pytest.mark.deep
 @pytest.mark.threat(76)
 async def test_connections_from_one_address_keep_nobody_out(server: Server) -> None:
     """Silent ones, more than any limit; heads, prefaces and bodies that drip; answers that nobody reads; idle ones."""
@@ -97,6 +98,7 @@ async def test_connections_from_one_address_keep_nobody_out(server: Server) -> N
             await flood(server, oracle, kind, count)
 
 
+@pytest.mark.deep
 @pytest.mark.threat(114)
 async def test_pipelined_requests_from_one_network_keep_nobody_waiting(server: Server) -> None:
     """Two hundred requests on each connection: for large and small answers, for none, with bodies; unread, sipped and read."""

@@ -28,6 +28,7 @@ async def unsealed(request: pytest.FixtureRequest, database: str) -> AsyncIterat
         yield made
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(240)
 async def test_a_sender_is_proved_by_its_signature_and_has_the_kinds_of_its_grant(unsealed: World) -> None:
     alice, mallory = Identity.create(), Identity.create()

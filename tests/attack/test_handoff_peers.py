@@ -31,6 +31,7 @@ async def queued(made: World, name: str, body: bytes) -> None:
     await (await made.broker()).publish(queue, made.seal.close(body, f"queue/{queue}"), 3)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.threat(260)
 @pytest.mark.parametrize(
     ("place", "value"),

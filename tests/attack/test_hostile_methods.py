@@ -228,6 +228,7 @@ TOOL = {"name": "search", "inputSchema": {"type": "object", "properties": {"quer
 BEGUN = {"protocolVersion": "2025-06-18", "capabilities": {}}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.threat(140)
 @pytest.mark.parametrize(
     ("results", "code"),

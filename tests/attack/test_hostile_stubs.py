@@ -122,6 +122,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.threat(170)
 def test_hostile_names_and_texts_stay_data_and_the_module_is_typed(tmp_path: Path, cache: Path) -> None:
     module = write_stubs(package(HOSTILE))

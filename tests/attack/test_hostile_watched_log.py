@@ -74,6 +74,7 @@ def serving(wire: Wire) -> Iterator[Server]:
         server.shutdown()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(8, 9)
 @pytest.mark.parametrize("path", ["/checkpoint", "/tile/entries/", "/tile/0/"])
 @pytest.mark.parametrize(("chunk", "pause"), [(bytes(65_536), 0.0), (b"a", 0.5)], ids=["endless", "slow"])

@@ -198,6 +198,7 @@ async def test_messages_of_any_form_change_nothing_and_end_no_session(did: str) 
         assert all(len(note) <= 1_000 for note in wiring.notes)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.threat(220)
 @pytest.mark.parametrize("name", ["id", "role", "cause_by", "sent_from", "send_to"])
 async def test_a_message_on_the_wire_has_no_defaults(name: str) -> None:
@@ -424,6 +425,7 @@ async def test_messages_to_oneself_take_no_room_from_those_of_others() -> None:
         assert wiring.notes == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(224)
 @pytest.mark.parametrize("send_to", [["<all>"], ["<none>"], ["Bob"]])
 async def test_a_member_that_floods_takes_no_room_of_others(send_to: list[str]) -> None:

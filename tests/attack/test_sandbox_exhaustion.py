@@ -238,6 +238,7 @@ async def test_everything_ends_with_the_host(tmp_path: Path) -> None:
     assert gone(workers)
 
 
+@pytest.mark.deep
 async def test_many_workers_leave_no_descriptor_behind() -> None:
     source = package(PROBE)
     async with SandboxPool(size=0, isolation="none") as pool:

@@ -107,6 +107,7 @@ def test_each_alert_has_an_entry_in_the_runbook() -> None:
         assert f"## {name}\n\n*{severity.capitalize()}.*" in runbook
 
 
+@pytest.mark.deep
 def test_prometheus_takes_the_configuration_and_each_alert_fires_on_its_fault() -> None:
     promtool("check", "config", DEPLOY / "prometheus" / "prometheus.yml")
     promtool("test", "rules", DEPLOY / "prometheus" / "alerts.test.yml")

@@ -122,6 +122,7 @@ async def test_a_name_that_means_nothing_is_refused(treaty: Treaty, capsys: pyte
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "protocol.unknown"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("reports", "told"),
     [

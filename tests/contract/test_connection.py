@@ -135,6 +135,7 @@ async def test_cancelling_receive_loses_nothing(pair: tuple[Connection, Connecti
     assert await far.receive() == "still here"
 
 
+@pytest.mark.sample(2)
 async def test_a_sender_waits_for_a_reader(pair: tuple[Connection, Connection]) -> None:
     near, far = pair
     sent = 0

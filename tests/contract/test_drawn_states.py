@@ -25,6 +25,7 @@ def test_pictures_are_among_the_generated_parts() -> None:
     assert __main__.PARTS  # each adds its parts when it is imported
 
 
+@pytest.mark.deep
 def test_a_changed_table_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = dict(hello.TRANSITIONS)
     del changed[hello.HelloState.RUNNING, hello.Event.FAULT_ACCEPTED]

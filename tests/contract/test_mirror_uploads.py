@@ -162,6 +162,7 @@ async def test_a_copy_follows_the_log_and_goes_on_after_restarts(tmp_path: Path,
             await check_copy(witness, registry)
 
 
+@pytest.mark.deep
 async def test_a_copy_that_is_far_behind_takes_several_requests(
     tmp_path: Path, database: str, web: Web, voter: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +176,7 @@ async def test_a_copy_that_is_far_behind_takes_several_requests(
         await check_copy(witness, registry)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "answers",
     [

@@ -41,12 +41,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.deep
 def test_no_trip_fails_that_a_person_would_not_call_lost(report: dict[str, Any]) -> None:
     assert report["trips"] >= (1000 if FULL else 60)
     assert report["failed"] == {}
     assert report["arranged"] >= report["trips"] // 2
 
 
+@pytest.mark.deep
 def test_each_trip_is_booked_and_paid_once_and_all_ledgers_agree(report: dict[str, Any]) -> None:
     assert report["mistakes"] == []
 

@@ -52,6 +52,7 @@ treaty activate $URI
 """
 
 
+@pytest.mark.deep
 def test_an_author_comes_from_a_folder_to_a_consensus(tmp_path: Path) -> None:
     with make_run(tmp_path) as registry:
         registry.wait_for(DOMAINS_READY)

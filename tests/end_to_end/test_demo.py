@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# Continuous integration plays the demo itself, before the tests.
+pytestmark = pytest.mark.deep
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+import pytest
 from ports import free_port
 from protocol_pages import BROWSER, Shown
 from run_process import DOMAINS_READY, Run, make_run, run_script
@@ -34,6 +35,7 @@ def copied(run: Run, path: str) -> list[str]:
     return [block.text.removesuffix("Copy").strip() for block in shown.all("div", class_="command")]
 
 
+@pytest.mark.deep
 def test_the_snippets_of_a_page_run_as_they_are(tmp_path: Path) -> None:
     with make_run(tmp_path) as run:
         run.wait_for(DOMAINS_READY)

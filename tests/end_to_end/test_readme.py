@@ -22,6 +22,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.deep
 def test_a_terminated_run_ends_its_registry_and_database(tmp_path: Path) -> None:
     with make_run(tmp_path) as run:
         run.wait_for("The catalogue")
@@ -32,6 +33,7 @@ def test_a_terminated_run_ends_its_registry_and_database(tmp_path: Path) -> None
         assert not accepts(run.port) and not accepts(run.web_port)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", ["makes its database", "opens its log", "The catalogue"])
 def test_a_killed_run_ends_its_registry_and_database(tmp_path: Path, moment: str) -> None:
     with make_run(tmp_path) as run:
@@ -41,6 +43,7 @@ def test_a_killed_run_ends_its_registry_and_database(tmp_path: Path, moment: str
         run.wait_until_gone()
 
 
+@pytest.mark.deep
 def test_an_interrupted_run_ends_its_registry_and_database(tmp_path: Path) -> None:
     with make_run(tmp_path) as run:
         run.wait_for("The catalogue")
@@ -58,6 +61,7 @@ def ignores_interrupts(pid: int) -> bool:
     return bool(int(ignored[1], 16) >> (signal.SIGINT - 1) & 1)
 
 
+@pytest.mark.deep
 def test_a_second_run_says_what_is_taken_and_changes_nothing(tmp_path: Path) -> None:
     with make_run(tmp_path) as run:
         run.wait_for(DOMAINS_READY)
@@ -88,6 +92,7 @@ def test_a_registry_that_cannot_start_ends_the_run_with_its_reason(tmp_path: Pat
         assert "system.file" in run.said()
 
 
+@pytest.mark.deep
 def test_a_new_user_comes_from_a_protocol_to_a_consensus(tmp_path: Path) -> None:
     with make_run(tmp_path) as run:
         run.wait_for(DOMAINS_READY)
@@ -111,6 +116,7 @@ def test_the_example_is_the_file_it_shows() -> None:
     assert "requirement=" in negotiation, "tests/unit/test_guide_negotiation.py runs it"
 
 
+@pytest.mark.deep
 def test_make_examples_runs_the_example_of_each_protocol() -> None:
     examples = sorted(f"protocols/{path.parent.name}/example" for path in (ROOT / "protocols").glob("*/example"))
     assert len(examples) >= 3

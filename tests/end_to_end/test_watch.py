@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import pytest
 from registry_process import Server, empty
 from run_process import ROOT
 from signers import NOW, key_signer
@@ -56,6 +57,7 @@ def told(receiver: Receiver) -> dict[str, str]:
     return {finding["statement"]: finding["severity"] for _, finding in receiver.taken}
 
 
+@pytest.mark.deep
 async def test_a_watch_follows_a_registry_from_publication_to_webhook(data: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with empty(data / "registry") as server:
