@@ -49,16 +49,11 @@ run: $(VENV)/runtime ## A registry on 127.0.0.1:8080 with the first-party catalo
 # all that it imports, and pytest rewrites all tests once for each of its workers.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Two processes for each processor: the longest tests mostly wait for processes that they started. A module's tests stay together, so
-# that what it starts is started once.
-PROCESSES := $(shell expr 2 '*' $$(nproc))
-TEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadscope --no-loadscope-reorder
+test: $(VENV)/development ## The tests; ROOM=registry/log, or a path: those of one part (tests/rooms.toml)
+	$(BIN)/python tools/shards.py $(ROOM)
 
-test: $(VENV)/development ## Every test
-	$(TEST)
-
-test-deep: $(VENV)/development ## Every test, with all examples, histories and faults, and the mutants
-	TREATY_DEPTH=full $(TEST)
+test-deep: $(VENV)/development ## Every test, with all cases, examples, histories and faults, and the mutants
+	TREATY_DEPTH=full $(BIN)/python tools/shards.py
 	$(MAKE) mutants
 
 # One process for each processor: each of them starts pytest once for a mutant, and works all the time.

@@ -16,15 +16,14 @@ import tempfile
 from pathlib import Path
 
 from narration import Narrator
+from opening import opening
 from processes import DemoFailed
 from stage import Stage
 from story import DOMAINS, PUBLISHER, Story
 
-FAREWELL = """What to try next:
-  make run                       a registry that stays up, with domains for your agents
-  README.md                      from a protocol to a consensus with three agents of your own
-  SECURITY.md                    what each attack above was, and the test that covers it
-  make bench                     how fast all this is, and against what"""
+FAREWELL = f"""Next: `make run`, a registry of your own that stays up.
+{opening(8080)}
+README.md goes on from there, to a consensus of three agents of your own. SECURITY.md has the attacks above and their tests."""
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from opening import opening
 from processes import BIN, Actor, DemoFailed, accepts, is_free
 
 from treaty_registry.pages.documentation import ARCHIVE
@@ -62,7 +63,7 @@ def _check_ports(*ports: int) -> None:
 
 
 def _run(port: int, web_port: int, data: Path, witnesses: list[str]) -> int:
-    print(f"A registry of your own, in {data}. Ctrl-C stops it.", flush=True)
+    print(f"A registry of your own, in {data}:\n{opening(port)}", flush=True)
     (data / "local").mkdir(parents=True, exist_ok=True)
     command = [str(BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port)]
     command += [f"--resolve={domain}=127.0.0.1:{web_port}" for domain in DOMAINS]
@@ -147,7 +148,7 @@ def _publish_catalogue(url: str, home: Path) -> None:
 def _say_farewell(port: int, data: Path) -> None:
     documentation = "docs/" if ARCHIVE.is_file() else "docs/, once `make site` has built it and the registry is started again"
     print(
-        f"""In a browser:  http://127.0.0.1:{port}/
+        f"""The registry is ready: http://127.0.0.1:{port}/
   Its documentation: http://127.0.0.1:{port}/{documentation}
 Domains for your agents: {", ".join(DOMAINS)}
   They exist only here. In each shell of an agent, first say where they are:

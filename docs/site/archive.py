@@ -54,7 +54,7 @@ def build(archive: Path = ARCHIVE) -> bool:
 
 def _digest(*folders: Path) -> bytes:
     """The digest of everything that the site is made of: sources, vectors, this package, the style of the pages, its programs."""
-    versions = {name: version(name) for name in ("sphinx", "myst-parser", "docutils", "pygments", "treaty")}
+    versions = {name: version(name) for name in ("sphinx", "myst-parser", "docutils", "pygments", "treaty-agents")}
     digest = hashlib.sha256(repr(versions).encode())
     for folder in folders:
         for path in sorted(folder.rglob("*")):

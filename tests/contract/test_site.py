@@ -24,12 +24,14 @@ def site(request: pytest.FixtureRequest) -> zipfile.ZipFile:
     return zipfile.ZipFile(built_site(request.config.cache.mkdir("site")))
 
 
+@pytest.mark.deep
 def test_every_page_of_the_repository_is_in_the_site(site: zipfile.ZipFile) -> None:
     names = set(site.namelist())
     assert {place(page).removesuffix(".md") + ".html" for page in pages()} <= names
     assert {"index.html", "concept.html", "glossary.html", "specification/index.html", "search.html", "searchindex.js"} <= names
 
 
+@pytest.mark.deep
 def test_every_page_is_in_the_list_of_all_pages(site: zipfile.ZipFile) -> None:
     listed = set(
         re.findall(r'class="toctree-l1(?: current)?"><a class="[^"]*" href="([^"#]*)"', site.read("search.html").decode())
@@ -38,6 +40,7 @@ def test_every_page_is_in_the_list_of_all_pages(site: zipfile.ZipFile) -> None:
     assert missing == set()
 
 
+@pytest.mark.deep
 def test_a_page_shows_the_frame_of_the_registry_and_loads_its_style(site: zipfile.ZipFile) -> None:
     page = site.read("glossary.html").decode()
     for part in ('href="/protocols"', 'href="_static/treaty.css"', 'class="skip"', '<main id="main"', 'name="q"'):
@@ -46,12 +49,14 @@ def test_a_page_shows_the_frame_of_the_registry_and_loads_its_style(site: zipfil
     assert site.read("_static/treaty.css") == style.read_bytes()
 
 
+@pytest.mark.deep
 def test_the_heading_that_pages_of_the_registry_link_is_there(site: zipfile.ZipFile) -> None:
     glossary = site.read("glossary.html").decode()
     for heading in ("protocols", "the-log", "elections", "handlers", "sessions", "identity-and-trust"):
         assert f'id="{heading}"' in glossary
 
 
+@pytest.mark.deep
 def test_each_topic_of_the_decisions_is_a_page_and_links_of_headings_lead_there(site: zipfile.ZipFile) -> None:
     text = (ROOT / "docs/decisions.md").read_text(encoding="utf-8")
     listed = site.read("decisions.html").decode()
@@ -63,6 +68,7 @@ def test_each_topic_of_the_decisions_is_a_page_and_links_of_headings_lead_there(
     assert 'href="../decisions/elections.html"' in site.read("specification/election.html").decode()
 
 
+@pytest.mark.deep
 def test_every_vector_is_at_an_address_that_lasts(site: zipfile.ZipFile) -> None:
     index = json.loads(site.read("vectors/index.json"))
     entries = [entry for page in index.values() for entry in page]
@@ -72,6 +78,7 @@ def test_every_vector_is_at_an_address_that_lasts(site: zipfile.ZipFile) -> None
     assert 'href="../vectors/log/rfc6962.json"' in site.read("specification/log.html").decode()
 
 
+@pytest.mark.deep
 def test_an_unchanged_site_is_not_built_again(site: zipfile.ZipFile, capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(str(site.filename))
     before = path.stat()
@@ -80,6 +87,7 @@ def test_an_unchanged_site_is_not_built_again(site: zipfile.ZipFile, capsys: pyt
     assert "of these sources already" in capsys.readouterr().out
 
 
+@pytest.mark.deep
 def test_an_example_is_text(site: zipfile.ZipFile) -> None:
     examples = [site.read(name) for name in site.namelist() if name.endswith("/agents.py")]
     assert (ROOT / "examples/agents.py").read_bytes() in examples
@@ -142,6 +150,7 @@ def test_chinese_words_are_found_by_their_pairs() -> None:
     assert not language.word_filter("the")
 
 
+@pytest.mark.deep
 def test_the_browser_splits_words_as_the_index_does(site: zipfile.ZipFile) -> None:
     """The splitter of the index and that of the page are two programs."""
     language, code = SearchMixed({}), site.read("_static/language_data.js").decode()

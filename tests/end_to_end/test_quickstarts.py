@@ -35,9 +35,10 @@ def test_every_page_is_run() -> None:
 def test_a_new_user_uses_publishes_votes_and_audits(tmp_path: Path) -> None:
     with make_run(tmp_path) as run:
         run.wait_for(DOMAINS_READY)
-        done = run_script(
-            run, tmp_path / "clone", "\n".join(block for name in ("use", *GUIDES, *STORY[1:]) for block in blocks(name))
-        )
+        opening = re.search(r"^  Page:  (\S+)\n  Next:  (.+?)    \(.*\n  Stop:  Ctrl-C$", run.said(), re.MULTILINE)
+        assert opening and opening[1] == f"{run.url}/"
+        pages = [block for name in ("use", *GUIDES, *STORY[1:]) for block in blocks(name)]
+        done = run_script(run, tmp_path / "clone", "\n".join([opening[2], *pages]))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("Hello, Ada!") == 3
     told = ("commerce/product-info", "10 lock", "key-2", "weather-report/1.0", "greeting/1.0 is the consensus", "3 decisions")

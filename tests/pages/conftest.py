@@ -13,6 +13,8 @@ import pytest
 from build_cache import kept
 from built_site import built_site
 from chromium import chromium
+from depth import FULL
+from docs.site.archive import pack
 from http_api import serving
 from playwright import sync_api
 from playwright.async_api import Browser, async_playwright
@@ -53,9 +55,16 @@ def window(postgres: Postgres) -> Iterator[sync_api.Browser]:
 
 
 @pytest.fixture(scope="session")
-def documentation(request: pytest.FixtureRequest) -> Path:
-    """The archive of the site."""
-    return built_site(request.config.cache.mkdir("site"))
+def documentation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of the site. Sphinx takes a minute for it, so that `make test` has an archive of one page."""
+    if FULL:
+        return built_site(request.config.cache.mkdir("site"))
+    folder = tmp_path_factory.mktemp("documentation")
+    (folder / "html").mkdir()
+    links = '<link rel="stylesheet" href="/docs/a.css"><link rel="stylesheet" href="/docs/b.css">'
+    (folder / "html" / "index.html").write_text(f'<!DOCTYPE html><title>Treaty</title>{links}<script src="/docs/c.js"></script>')
+    pack(folder / "html", folder / "site.zip")
+    return folder / "site.zip"
 
 
 @pytest.fixture(scope="session")

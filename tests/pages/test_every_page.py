@@ -11,6 +11,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import httpx
 import pytest
+from depth import FULL
 from page_table import Row, paths
 from visits import browser
 
@@ -59,8 +60,8 @@ def rows(populated: str) -> list[tuple[str, Row]]:
 def test_every_page_is_small_with_all_that_it_loads(
     client: httpx.Client, rows: list[tuple[str, Row]], documentation: Path
 ) -> None:
-    written = [f"/docs/{name}" for name in zipfile.ZipFile(documentation).namelist() if name.endswith(".html")]
-    assert len(written) > 50
+    written = [f"/docs/{name}" for name in zipfile.ZipFile(documentation).namelist() if name.endswith(".html")] if FULL else []
+    assert len(written) > 50 or not FULL
     known: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for path in {*written, *(path for path, _ in rows)}:
@@ -148,6 +149,7 @@ def test_files_that_pages_load_are_kept_for_ever(client: httpx.Client) -> None:
         assert client.get(f"{stem[:-1]}{'0' if stem[-1] != '0' else '1'}.{suffix}").status_code == 404
 
 
+@pytest.mark.deep
 def test_every_link_of_every_page_leads_somewhere(client: httpx.Client, rows: list[tuple[str, Row]]) -> None:
     """Also the links that those pages have, the documentation's too, and the part of a page that a link names."""
     answers: dict[str, Tags | None] = {}

@@ -157,6 +157,7 @@ def test_lists_of_hostile_texts_stay_texts(page: sync_api.Page, hostile: str, er
     assert not wrong and not errors, "\n".join([*wrong, *errors])
 
 
+@pytest.mark.deep
 @pytest.mark.threat(271)
 def test_texts_that_are_searched_in_the_documentation_stay_texts(page: sync_api.Page, hostile: str, errors: list[str]) -> None:
     visit(page, f"{hostile}/docs/search.html?q=checkpoint")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 import httpx
+from depth import FULL
 from populated_catalogue import ALICE, CROWDED, LONG, LONG_TOPIC
 from registries import TOPIC
 
@@ -77,8 +78,17 @@ DOCUMENTATION = (
 )
 
 
+def kinds(rows: list[tuple[str, Row]]) -> list[tuple[str, Row]]:
+    """Return the first page of each kind: of each resource, with its status. All pages in `make test-deep`."""
+    first: dict[object, tuple[str, Row]] = {}
+    for path, row in rows:
+        parts = path.partition("?")[0].split("/")
+        first.setdefault(path if FULL else (parts[1], len(parts), row.status), (path, row))
+    return list(first.values())
+
+
 def paths(url: str, *, empty: bool = False) -> list[tuple[str, Row]]:
     """Return the paths of the pages of a registry, each with its row. The empty registry carries no documentation."""
     statement = httpx.get(f"{url}/log", headers={"Accept": "application/json"}).json()["parameters"]
-    rows = [row for row in ROWS if row.is_empty] if empty else [*ROWS, *DOCUMENTATION]
+    rows = [row for row in ROWS if row.is_empty] if empty else [*ROWS, *(DOCUMENTATION if FULL else ())]
     return [(row.path.format(statement=statement), row) for row in rows]

@@ -140,7 +140,7 @@ def test_a_wrong_command_line_cannot_control_the_terminal() -> None:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert treaty("--version") == (0, f"{version('treaty')}\n", "")
+    assert treaty("--version") == (0, f"{version('treaty-agents')}\n", "")
 
 
 # Ctrl-C

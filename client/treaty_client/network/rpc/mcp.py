@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Any
 
+from treaty_consensus import __version__
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.printable import printable
 from treaty_handler import Value
@@ -76,7 +76,7 @@ class McpSession:
     async def _begin(self) -> None:
         if self._headers:
             return
-        info = {"name": "treaty", "version": version("treaty")}
+        info = {"name": "treaty", "version": __version__}
         params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": info}
         result, headers = await self._exchange.call(self._url, "initialize", params, {})
         match result:
