@@ -1,7 +1,8 @@
-"""Run the tests in shards: `python tools/shards.py [PATH ...]`, all of `tests/` by default.
+"""Run the tests in shards: `python tools/shards.py [ROOM or PATH ...]`, all of `tests/` by default.
 
 A shard is a pytest process with some files of one folder. It collects only these, and starts one PostgreSQL, one RabbitMQ and one
-browser for all of them. Workers of pytest-xdist would each collect all tests, which is a fifth of the processor time of a run.
+browser for all of them. Each worker of pytest-xdist would collect all tests: together a fifth of a run's processor time, and a
+gigabyte of memory each.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+import tomllib
+from collections import Counter
 from pathlib import Path
-from typing import IO
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
@@ -28,6 +29,16 @@ GRACE = 60
 """Seconds that an interrupted shard has to end its servers."""
 
 Shard = tuple[str, list[Path]]
+
+
+def selected(argument: str) -> list[Path]:
+    """Return the file or folder of that name, or the tests of that room in `tests/rooms.toml`."""
+    if (path := Path(argument).resolve()).exists():
+        return [path]
+    rooms = tomllib.loads((TESTS / "rooms.toml").read_text(encoding="utf-8"))
+    if argument not in rooms:
+        raise SystemExit(f"✗ {argument} is neither a path nor a room. The rooms: {', '.join(rooms)}")
+    return [TESTS / name for name in rooms[argument]]
 
 
 def shards(paths: list[Path]) -> list[Shard]:
@@ -45,31 +56,27 @@ def shards(paths: list[Path]) -> list[Shard]:
 
 
 class Run:
-    """A shard under way, and its output."""
+    """A shard under way. Its temporary files and its output are below `folder`."""
 
-    def __init__(self, shard: Shard, basetemp: Path) -> None:
+    def __init__(self, shard: Shard, folder: Path) -> None:
         self.name, files = shard
-        self._began = time.monotonic()
-        self._output: IO[bytes] = tempfile.TemporaryFile()
-        command = [sys.executable, "-m", "pytest", "--quiet", f"--basetemp={basetemp}", *map(str, files)]
-        # A process group of its own: one signal, from here, and not a second one from the terminal.
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=self._output, stderr=self._output, process_group=0)
+        self._output = folder.with_suffix(".log")
+        command = [sys.executable, "-m", "pytest", "--quiet", f"--basetemp={folder}", *map(str, files)]
+        with self._output.open("wb") as output:
+            # A process group of its own: it gets the signal of Ctrl-C from here, once, and not from the terminal too.
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, process_group=0)
 
-    def tell(self, status: int) -> str:
-        """Print what pytest said: all of it after a failure. Return its last line."""
-        self._output.seek(0)
-        output = self._output.read().decode(errors="replace")
-        self._output.close()
-        lines = output.rstrip().splitlines() or ["no output"]
-        if status not in (0, NO_TESTS):
-            print(output, flush=True)
-        print(f"{'✓' if status in (0, NO_TESTS) else '✗'} {self.name}: {lines[-1].strip('= ')}", flush=True)
-        return lines[-1]
+    def tell(self) -> str:
+        """Print what pytest said: all of it after a failure, otherwise its last line. Return that line."""
+        output = self._output.read_text(errors="replace").rstrip()
+        last = output.rpartition("\n")[2].strip("= ")
+        print(f"✓ {self.name}: {last}" if self.passed else f"{output}\n✗ {self.name}: {last}", flush=True)
+        return last
 
     @property
-    def seconds(self) -> float:
-        """How long it has run."""
-        return time.monotonic() - self._began
+    def passed(self) -> bool:
+        """No test failed."""
+        return self.process.returncode in (0, NO_TESTS)
 
 
 def main() -> int:
@@ -77,41 +84,37 @@ def main() -> int:
 
     Return 0 if all tests passed, 1 if some failed, 130 after an interrupt.
     """
-    waiting = shards([Path(argument).resolve() for argument in sys.argv[1:]] or [TESTS])
-    total, lanes, failed, counts = (
-        len(waiting),
-        (os.cpu_count() or 1) + 1,
-        0,
-        {"passed": 0, "failed": 0, "skipped": 0, "error": 0},
-    )
+    waiting = shards([path for argument in sys.argv[1:] for path in selected(argument)] or [TESTS])
+    lanes = (os.cpu_count() or 1) + 1
     running: dict[int, Run] = {}
+    ended: list[Run] = []
+    counts: Counter[str] = Counter()
+    # The name is short: PostgreSQL's socket is below it, and the path of a socket has 107 bytes.
     with tempfile.TemporaryDirectory(prefix="t") as folder:
+        Path(folder).chmod(0o755)  # PostgreSQL is another user when root runs the tests
         try:
             while waiting or running:
                 while waiting and len(running) < lanes:
-                    run = Run(waiting.pop(0), Path(folder) / str(total - len(waiting)))
+                    run = Run(waiting.pop(0), Path(folder) / str(len(waiting)))
                     running[run.process.pid] = run
                 pid, status = os.wait()
-                if pid not in running:
-                    continue
                 run = running.pop(pid)
                 run.process.returncode = os.waitstatus_to_exitcode(status)
-                last = run.tell(run.process.returncode)
-                failed += run.process.returncode not in (0, NO_TESTS)
-                for count, word in re.findall(r"(\d+) (passed|failed|skipped|error)", last):
+                ended.append(run)
+                for count, word in re.findall(r"(\d+) (passed|failed|skipped|error)", run.tell()):
                     counts[word] += int(count)
         except KeyboardInterrupt:
-            interrupt(running)
+            interrupt(list(running.values()))
             return 130
     print(f"{counts['passed']} passed, {counts['failed'] + counts['error']} failed, {counts['skipped']} skipped")
-    return 1 if failed else 0
+    return 0 if all(run.passed for run in ended) else 1
 
 
-def interrupt(running: dict[int, Run]) -> None:
-    """End all shards as Ctrl-C ends pytest: their fixtures end the servers."""
-    for run in running.values():
+def interrupt(runs: list[Run]) -> None:
+    """End shards as Ctrl-C ends pytest: their fixtures end the servers."""
+    for run in runs:
         run.process.send_signal(signal.SIGINT)
-    for run in running.values():
+    for run in runs:
         try:
             run.process.wait(GRACE)
         except subprocess.TimeoutExpired:
