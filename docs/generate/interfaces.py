@@ -37,7 +37,9 @@ def _entry(name: str, found: Any) -> str:
 
 
 def _class(name: str, found: type) -> str:
-    parts = [f"## `{name}`", _code(name, found), _prose(found)]
+    # Of an enumeration each Python tells another signature.
+    call = f"```python\n{name}(value)\n```" if issubclass(found, Enum) else _code(name, found)
+    parts = [f"## `{name}`", call, _prose(found)]
     if issubclass(found, Enum):
         parts.append(", ".join(f"`{member.name}`" for member in found) + ".")
     for member_name, member in sorted(vars(found).items()):
