@@ -55,6 +55,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_done)
         return future
 
+    async def shutdown_default_executor(self, *timeout: Any) -> None:
+        # Since Python 3.12 the threads have a time to end, which `asyncio.Runner` gives. It must pass as real time.
+        self._skipping.threads += 1
+        try:
+            await super().shutdown_default_executor(*timeout)
+        finally:
+            self._skipping.threads -= 1
+
     def _thread_done(self, _: object) -> None:
         self._skipping.threads -= 1
 
