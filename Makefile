@@ -31,34 +31,46 @@ $(VENV)/runtime: requirements.lock pyproject.toml
 $(VENV)/development: requirements-dev.lock pyproject.toml
 	$(call install,requirements-dev.lock)
 
+# What starts servers runs below a supervisor, which ends them all at Ctrl-C. No shell stands between make and it: a shell would end at
+# the same signal, and make would not wait for the end of the servers.
+SUPERVISED := $(BIN)/python tools/supervise.py --tmpdir
+
 demo: $(VENV)/runtime ## The main job end to end, narrated: publish, handshake, report, vote, consensus, attacks
-	$(BIN)/python demo
+	$(SUPERVISED) --keep-failed -- $(BIN)/python demo
 
 EXAMPLES := $(sort $(wildcard protocols/*/example))
 
+define EXAMPLE
+	@echo $(1)
+	@$(SUPERVISED) -- $(BIN)/python $(1)
+
+endef
+
 examples: $(VENV)/runtime ## The example of each protocol of the catalogue (protocols/*/example), one after the other
-	@set -e; for example in $(EXAMPLES); do echo "$$example"; $(BIN)/python $$example; done
+	$(foreach example,$(EXAMPLES),$(call EXAMPLE,$(example)))
 
 agency: $(VENV)/runtime ## A travel agency of six agents; FAULTS=short or full has them killed, moved and hung meanwhile
-	PYTHONPATH=examples:demo $(BIN)/python -m agency $(if $(FAULTS),--faults $(FAULTS) --trips 100)
+	$(SUPERVISED) -- env PYTHONPATH=examples:demo $(BIN)/python -m agency $(if $(FAULTS),--faults $(FAULTS) --trips 100)
 
 run: $(VENV)/runtime ## A registry on 127.0.0.1:8080 with the first-party catalogue; WITNESS=URL#KEY has its log witnessed
-	$(BIN)/python demo/run.py $(if $(WITNESS),--witness '$(WITNESS)')
+	$(SUPERVISED) -- $(BIN)/python demo/run.py $(if $(WITNESS),--witness '$(WITNESS)') $(OPTIONS)
 
 # Tests and the programs that they start keep their bytecode, whatever the environment says: otherwise each of these processes compiles
 # all that it imports, and pytest rewrites all tests once for each of its workers.
 unexport PYTHONDONTWRITEBYTECODE
 
+TEST := $(SUPERVISED) -- $(BIN)/python tools/shards.py
+
 test: $(VENV)/development ## The tests; ROOM=registry/log, or a path: those of one part (tests/rooms.toml)
-	$(BIN)/python tools/shards.py $(ROOM)
+	$(TEST) $(ROOM)
 
 test-deep: $(VENV)/development ## Every test, with all cases, examples, histories and faults, and the mutants
-	TREATY_DEPTH=full $(BIN)/python tools/shards.py
+	env TREATY_DEPTH=full $(TEST)
 	$(MAKE) mutants
 
 # One process for each processor: each of them starts pytest once for a mutant, and works all the time.
 mutants: $(VENV)/development ## Break each rule of the conformance page on purpose, and see a test of its number fail
-	$(BIN)/python -m pytest --numprocesses $$(nproc) --dist load --verbose tests/mutants/run_mutants.py
+	$(SUPERVISED) -- $(BIN)/python -m pytest '--basetemp={tmpdir}/p' --numprocesses $(shell nproc) --dist load --verbose tests/mutants/run_mutants.py
 
 check: $(VENV)/development ## Lint, types, import directions
 	$(BIN)/ruff check .

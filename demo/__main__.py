@@ -27,7 +27,7 @@ README.md goes on from there, to a consensus of three agents of your own. SECURI
 
 
 def main() -> int:
-    """Play the story; the exit status."""
+    """Play the story; the exit status, which is 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the steps as JSON")
     parser.add_argument("--keep", action="store_true", help="keep the temporary folder")
@@ -44,6 +44,9 @@ def main() -> int:
     except DemoFailed as error:
         print(f"\nThe demo failed: {error}\nWhat every actor printed is in {root}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        shutil.rmtree(root, ignore_errors=True)
+        return 130
     if not arguments.keep:
         shutil.rmtree(root, ignore_errors=True)
     narrator.close(FAREWELL)

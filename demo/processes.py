@@ -1,6 +1,7 @@
 """Start the processes of the demo and of `make run`, wait until they are ready, and end them.
 
-A process that was started here gets SIGTERM when the starting process dies, also by SIGKILL (Linux, prctl(2) PR_SET_PDEATHSIG).
+A process that was started here is in a session of its own: Ctrl-C reaches the starting process alone, which then ends the others.
+They get SIGTERM when it dies, also by SIGKILL (Linux, prctl(2) PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Actor:
                 stderr=output,
                 cwd=folder,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
+                # A registry stops its database at the first signal, and a second one would end it before that.
+                start_new_session=True,
                 preexec_fn=end_with_parent,  # noqa: PLW1509 (two system calls)
             )
         finally:

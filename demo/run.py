@@ -94,7 +94,8 @@ def _running(registry: Actor) -> Iterator[Actor]:
     try:
         yield registry
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not leave the registry running
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # a second one must not leave the registry running
         registry.terminate()
         registry.end()
 

@@ -73,7 +73,7 @@ def _show(report: Report, console: Console) -> None:
 
 
 def main() -> int:
-    """Return 0 if each trip ended as a person expects, else 1."""
+    """Return 0 if each trip ended as a person expects, 130 after Ctrl-C, else 1."""
     parser = argparse.ArgumentParser(prog="python -m agency", description=__doc__)
     parser.add_argument("--trips", type=int, default=20)
     parser.add_argument("--at-once", type=int, default=4)
@@ -88,7 +88,12 @@ def main() -> int:
     with nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.mkdir(parents=True, exist_ok=True)
-        report = run(root, faults, trips=given.trips, at_once=given.at_once, every=given.every, down=given.down, quiet=given.json)
+        try:
+            report = run(
+                root, faults, trips=given.trips, at_once=given.at_once, every=given.every, down=given.down, quiet=given.json
+            )
+        except KeyboardInterrupt:
+            return 130
     if given.json:
         print(json.dumps(report.value))
     else:
