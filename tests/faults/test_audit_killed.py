@@ -71,6 +71,7 @@ def test_a_mirror_that_is_killed_again_and_again_is_continued(registry: Simulate
     assert wire.bundles.total() <= 41 + len(KILLS) * AT_ONCE, "what was there was not asked for again"
 
 
+@pytest.mark.deep
 def test_a_replay_that_is_killed_leaves_nothing_behind(registry: SimulatedRegistry, tmp_path: Path) -> None:
     with served(Wire(registry)) as name:
         process = started(name, tmp_path)

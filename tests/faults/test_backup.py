@@ -107,6 +107,7 @@ def serving(folder: Path) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.deep
 async def test_an_old_backup_forks_nothing_and_a_mirror_completes_it(data: Path) -> None:
     async with place_in(data) as place:
         old, new, lost = data / "old", data / "new", data / "lost"
@@ -168,6 +169,7 @@ async def test_the_newest_backup_and_the_record_bring_everything_back(data: Path
         await place.witnessed()
 
 
+@pytest.mark.deep
 async def test_a_backup_does_not_replace_another_history(data: Path) -> None:
     async with place_in(data) as place:
         folder, target = data / "backup", ("--data", place.server.data)

@@ -240,6 +240,7 @@ async def at(data: Path, ahead: int) -> AsyncIterator[tuple[httpx.AsyncClient, V
         await server.stop()
 
 
+@pytest.mark.deep
 @pytest.mark.threat(62)
 async def test_a_process_whose_clock_was_set_signs_nothing(data: Path) -> None:
     async def time_of(client: httpx.AsyncClient, key: VerifierKey) -> int:

@@ -127,6 +127,7 @@ async def test_a_crash_at_each_step_of_a_closing(
         assert not (await registry.rebuild()).differed
 
 
+@pytest.mark.deep
 async def test_a_server_that_is_killed_around_its_closings_closes_every_epoch_whole(data: Path, tmp_path: Path, web: Web) -> None:
     seed = os.environ.get("TREATY_SEED", secrets.token_hex(4))
     print(f"TREATY_SEED={seed}")

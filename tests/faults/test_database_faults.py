@@ -160,6 +160,7 @@ async def test_a_killed_server_is_started_again_and_again(client: Client) -> Non
     await client.recovered()
 
 
+@pytest.mark.deep
 async def test_one_that_cannot_be_started_is_tried_again_until_it_can(client: Client) -> None:
     folder = client.server.data / "postgres"
     settings, right = folder / "postgresql.conf", (folder / "postgresql.conf").read_text()
@@ -201,6 +202,7 @@ async def test_while_it_is_suspended_nothing_waits_for_long(client: Client) -> N
     await client.recovered()
 
 
+@pytest.mark.deep
 @pytest.mark.threat(61)
 async def test_a_stop_waits_neither_for_a_suspended_server_nor_for_a_dead_one(client: Client) -> None:
     registry = client.server.data
@@ -224,6 +226,7 @@ async def test_a_stop_waits_neither_for_a_suspended_server_nor_for_a_dead_one(cl
     await client.recovered()
 
 
+@pytest.mark.deep
 async def test_of_several_that_use_it_one_starts_it_again(data: Path) -> None:
     others = [await another_process(data) for _ in range(2)]
     async with embedded_postgres(data) as url:

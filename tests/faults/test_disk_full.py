@@ -180,6 +180,7 @@ async def test_without_room_for_blobs_alone_every_write_is_refused(data: Path, d
             await registry.check_ready()
 
 
+@pytest.mark.deep
 async def test_a_file_system_without_inodes_is_full_too(data: Path) -> None:
     with disk(data / "blobs", 4, files=8) as folder:
         store = BlobStore.open(data, f"file://{folder}")
@@ -213,6 +214,7 @@ async def outcome_of(registry: Registry, leaf: bytes) -> Logged | TreatyError:
             return error
 
 
+@pytest.mark.deep
 @pytest.mark.threat(60)
 async def test_when_only_the_database_has_no_disk_left(data: Path, far_database: tuple[Path, str], web: Web) -> None:
     folder, url = far_database

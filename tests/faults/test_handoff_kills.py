@@ -24,7 +24,7 @@ from treaty_handoff import Journal
 from treaty_registry.storage.embedded import embedded_postgres
 
 PROGRAM = Path(__file__).parents[1] / "support" / "handoff_process.py"
-KILLS = 200 if FULL else 12
+KILLS = 200 if FULL else 6
 TRANSIENT = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
@@ -75,6 +75,7 @@ async def rows(url: str, query: str) -> list[Any]:
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["postgres", "rabbitmq"])
 async def test_every_accepted_handoff_has_exactly_one_effect(kind: str, data: Path) -> None:
     chance = random.Random(f"{kind}-{KILLS}")

@@ -134,6 +134,7 @@ async def test_a_killed_environment_has_its_history_and_its_members_join_again(t
         assert [bob.news.get_nowait() for _ in range(bob.news.qsize())] == ["handled", "after"]
 
 
+@pytest.mark.deep
 async def test_every_confirmed_message_is_in_the_history_of_an_environment_that_was_killed(home: Path) -> None:
     port, draw, confirmed = free_port(), random.Random(5), list[str]()
     for number in range(KILLS):
@@ -152,6 +153,7 @@ async def test_every_confirmed_message_is_in_the_history_of_an_environment_that_
         confirmed = found
 
 
+@pytest.mark.deep
 async def test_a_killed_worker_fails_the_round_and_the_history_is_kept(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         agent = await stack.enter_async_context(Agent(Identity.create(), PROTOCOLS, home=tmp_path / "environment"))

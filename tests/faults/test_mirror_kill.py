@@ -27,7 +27,7 @@ from treaty_consensus import canonical, kinds
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import text_of
 
-KILLS = 12 if FULL else 4
+KILLS = 12 if FULL else 2
 WRITER = key_signer("a writer of a mirrored log")
 
 

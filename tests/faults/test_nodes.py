@@ -55,6 +55,7 @@ async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Pa
         await until_size(rest[1].port, 12)
 
 
+@pytest.mark.deep
 @pytest.mark.threat(65)
 async def test_killing_nodes_and_their_database_loses_nothing_and_never_forks_the_log(data: Path) -> None:
     seed = os.environ.get("TREATY_SEED", secrets.token_hex(4))
@@ -96,6 +97,7 @@ async def fault(made: Cluster, choices: random.Random, number: int) -> None:
     await made.restart(node)
 
 
+@pytest.mark.deep
 async def test_nodes_without_their_database_serve_what_is_signed(data: Path) -> None:
     async with cluster(data, 2) as made:
         answer = await post(made.nodes[1].port, leaf(0))

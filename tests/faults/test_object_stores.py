@@ -89,6 +89,7 @@ def test_the_record_of_a_restored_log_never_replaces_a_later_one(store: None) ->
     assert StoredFence(HEAD, ORIGIN).record.size == 4
 
 
+@pytest.mark.deep
 async def test_a_registry_of_one_machine_becomes_nodes_by_a_backup(store: None, data: Path, postgres: Postgres) -> None:
     async def run(*arguments: object) -> dict[str, object]:
         process = await asyncio.create_subprocess_exec(PROGRAM, *map(str, arguments), "--json", stdout=-1)
@@ -170,6 +171,7 @@ async def test_nodes_share_blobs_head_and_tiles_in_the_store(store: None, data: 
                 await asyncio.sleep(0.2)
 
 
+@pytest.mark.deep
 async def test_without_the_store_nothing_is_signed_and_everything_is_read(data: Path) -> None:
     (data / "store").mkdir()
     with object_server(data / "store") as environment:

@@ -26,6 +26,7 @@ async def server(data: Path) -> AsyncIterator[Server]:
         yield server
 
 
+@pytest.mark.deep
 async def test_load_past_saturation_is_refused_and_taken_later(server: Server) -> None:
     seen, author = Seen(), key_signer("author")
     origin = server.about["origin"]

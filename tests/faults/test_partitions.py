@@ -124,6 +124,7 @@ async def node(folder: Path, host: Host, database: str) -> AsyncIterator[None]:
         await process.wait()
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 async def test_a_leader_that_is_cut_off_is_replaced_and_joins_again(data: Path) -> None:
     await asyncio.to_thread(data.chmod, 0o755)

@@ -49,6 +49,7 @@ async def test_a_promoted_synchronous_standby_has_everything_that_was_acknowledg
                     await asyncio.sleep(0.1)
 
 
+@pytest.mark.deep
 async def test_lost_replication_stops_writes_and_signs_nothing(data: Path) -> None:
     await asyncio.to_thread(data.chmod, 0o755)
     async with postgres_pair(data, synchronous=True) as pair, cluster(data, 2, database=pair.url) as made:
@@ -74,6 +75,7 @@ async def test_lost_replication_stops_writes_and_signs_nothing(data: Path) -> No
         assert answer.text.split("\n")[1] == "index 3"
 
 
+@pytest.mark.deep
 async def test_nothing_is_signed_on_a_promoted_standby_that_lacks_signed_leaves(data: Path) -> None:
     await asyncio.to_thread(data.chmod, 0o755)
     async with postgres_pair(data, synchronous=False) as pair, cluster(data, 2, database=pair.url) as made:

@@ -117,6 +117,7 @@ async def test_a_handler_that_never_answers_a_join_ends_its_session_and_not_the_
         assert await shared.call("announce", text="After.") == 0
 
 
+@pytest.mark.deep
 async def test_a_session_whose_snapshot_is_too_large_goes_on_in_its_worker(tmp_path: Path) -> None:
     folder = changed(tmp_path, "room.py", "return encode_json(vars(self))", 'return encode_json(vars(self)) + b" " * 70_000')
     config = AgentConfig(home=tmp_path / "home", workers=Passivation(idle=0.1))
@@ -134,6 +135,7 @@ async def test_a_session_whose_snapshot_is_too_large_goes_on_in_its_worker(tmp_p
         assert meeting.agent.metrics().workers.started <= started + 1
 
 
+@pytest.mark.deep
 async def test_two_hundred_members_of_a_killed_worker_are_told_and_can_come_back(tmp_path: Path) -> None:
     async with room(ASSEMBLY, AgentConfig(home=tmp_path / "home")) as meeting:
         joined = [await meeting.joined(f"m{number}.example") for number in range(200)]

@@ -38,6 +38,7 @@ main()
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(270)
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_watch_that_is_killed_at_any_write_loses_no_finding(tmp_path: Path, moment: str) -> None:
@@ -62,6 +63,7 @@ def test_a_watch_that_is_killed_at_any_write_loses_no_finding(tmp_path: Path, mo
         assert _ids_are_one_each(receiver)
 
 
+@pytest.mark.deep
 def test_memory_is_flat_over_a_long_log(tmp_path: Path) -> None:
     registry, home = with_echo(), tmp_path / "home"
     while registry.size < 24 * TILE_WIDTH + 3:

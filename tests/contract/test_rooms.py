@@ -1,0 +1,72 @@
+"""The table of rooms: `make test ROOM=registry/log` runs the tests that it names for a room."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+from shards import TESTS, selected, shards
+
+ROOT = TESTS.parent
+ROOMS: dict[str, list[str]] = tomllib.loads((TESTS / "rooms.toml").read_text(encoding="utf-8"))
+PACKAGES = {
+    "consensus": "treaty_consensus",
+    "client": "treaty_client",
+    "registry": "treaty_registry",
+    "aip": "treaty_aip",
+    "handler": "treaty_handler",
+    "handoff": "treaty_handoff",
+}
+
+
+def rooms() -> set[str]:
+    """Return the name of each package, and of each package in it."""
+    found = set(PACKAGES)
+    for name, package in PACKAGES.items():
+        (folder,) = (
+            place / package for place in (ROOT / "consensus", ROOT / "client", ROOT / "registry") if (place / package).is_dir()
+        )
+        found |= {f"{name}/{room.parent.name}" for room in folder.glob("*/__init__.py")}
+    return found - {"aip/stubs"}  # generated
+
+
+@cache
+def imported(file: Path) -> frozenset[str]:
+    """Return the modules that a file of the tests imports, also by way of `tests/support` and `tests/simulation`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    for module in sorted(found):
+        helper = TESTS / "support" / f"{module.partition('.')[0]}.py"
+        if helper.is_file() and helper != file:
+            found |= imported(helper)
+    return frozenset(found)
+
+
+def test_every_room_has_its_tests() -> None:
+    assert set(ROOMS) == rooms()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_tests_of_a_room_import_it(room: str) -> None:
+    package, _, part = room.partition("/")
+    module = f"{PACKAGES[package]}.{part}".rstrip(".")
+    files = [TESTS / name for name in ROOMS[room]]
+    assert files and len(set(files)) == len(files)
+    assert [file.name for file in files if not any(f"{name}.".startswith(f"{module}.") for name in imported(file))] == []
+
+
+def test_a_room_a_path_and_everything_are_run_in_shards() -> None:
+    files = {file for file in TESTS.rglob("test_*.py") if "support" not in file.parts}
+    made = shards([TESTS])
+    assert sorted(file for _, part in made for file in part) == sorted(files)
+    assert [file for _, part in shards(selected("registry/log")) for file in part] == sorted(selected("registry/log"))
+    assert selected(str(TESTS / "unit")) == [TESTS / "unit"]
+    with pytest.raises(SystemExit, match="neither a path nor a room"):
+        selected("registry/attic")
