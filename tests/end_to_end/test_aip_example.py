@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from treaty_client import Agent, Identity, LocalProtocols
 from treaty_client.protocols.project import load_project
 from treaty_client.sandbox import SandboxPool, run_vectors
@@ -51,6 +53,7 @@ def test_three_agents_two_tools_and_a_gateway_exchange_text_image_and_audio_byte
     assert float(report["average"]) in {(size + sound) / 2 for size in images}
 
 
+@pytest.mark.deep
 def test_the_example_tells_a_reader_what_was_exchanged() -> None:
     done = example()
     assert done.returncode == 0, done.stderr

@@ -83,6 +83,7 @@ async def refuses(port: int) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("scheme", ["ws", "http"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_calls_under_way_are_answered_and_the_process_ends_well(
@@ -167,6 +168,7 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path, office: Office) -> N
     assert office.ended() == -signal.SIGTERM
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scheme", ["ws", "http"])
 async def test_no_call_of_a_peer_is_lost_or_done_twice_while_the_office_is_replaced(
     tmp_path: Path, office: Office, scheme: str

@@ -25,6 +25,7 @@ def run_example(answer: str, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("answer", "told"), [("yes", "YOUR LINE WORKS AGAIN"), ("no", "YOUR REPAIR IS DELAYED")], ids=["approved", "denied"]
 )
@@ -41,6 +42,7 @@ def test_004_27_an_escalation_ends_with_a_person(answer: str, told: str) -> None
     assert "John" not in json.dumps(flow) and "555" not in json.dumps(flow)
 
 
+@pytest.mark.deep
 def test_the_example_tells_its_story_on_a_terminal() -> None:
     text = run_example("yes")
     assert "customer_service_agent_001 tells the customer: YOUR LINE WORKS AGAIN" in text

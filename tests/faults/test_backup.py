@@ -183,6 +183,7 @@ async def test_a_backup_does_not_replace_another_history(data: Path) -> None:
         assert await refused("restore", data / "nothing", "--data", data / "third", *place.evidence) == "backup.none"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("keep", ["keys"])
 async def test_a_folder_without_a_checkpoint_is_no_backup(data: Path, keep: str) -> None:
     made = data / "registry"

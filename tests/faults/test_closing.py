@@ -82,6 +82,7 @@ async def nominate(registry: Registry) -> None:
             )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("step", "committed"),
     [

@@ -87,6 +87,7 @@ async def _rank_and_import(page: Page, site: str, alice: Signer, name: str = "")
     await page.get_by_role("button", name="Use this key").click()
 
 
+@pytest.mark.deep
 @pytest.mark.threat(280)
 async def test_a_ballot_with_a_lying_receipt_is_no_success(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
@@ -122,6 +123,7 @@ async def test_no_ballot_says_that_it_saw_a_checkpoint_that_does_not_hold(
     assert await contents(registry) == before
 
 
+@pytest.mark.deep
 async def test_a_key_signs_under_the_name_that_the_log_has_for_it(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
 ) -> None:
@@ -157,6 +159,7 @@ async def test_a_key_takes_no_name_that_the_log_has_for_another(
     assert await contents(registry) == before
 
 
+@pytest.mark.deep
 @pytest.mark.threat(273)
 async def test_a_key_in_the_field_of_the_did_is_not_sent(
     api: httpx.AsyncClient, site: str, browser: Browser, alice: Signer

@@ -193,6 +193,7 @@ def test_each_kind_of_statement_is_here() -> None:
     assert set(CASES) == set(statement.KINDS) - {"genesis", "identity"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", CASES)
 async def test_a_page_that_was_kept_shows_a_statement_at_once(scene: Scene, kind: str) -> None:
     everything = [f"/topics/{TOPIC}", f"/topics/{OTHER}", scene.path, scene.path.rpartition("/")[0], "/log"]

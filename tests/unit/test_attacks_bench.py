@@ -221,6 +221,7 @@ class Enacted:
         return {(min(pair), max(pair)) for pair in ends}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("corrupted", "wins"), [(10, HONEST), (21, HOSTILE)])
 def test_a_signed_log_comes_to_the_same_numbers(corrupted: int, wins: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaigns, "_renewals", lambda size: np.zeros(size, dtype=np.int64))  # the log's voters vote on one day
