@@ -11,19 +11,19 @@ domains up there, and agents do so with the environment that DATA/environment se
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from opening import opening
 from processes import BIN, Actor, DemoFailed, accepts, is_free
 
+from treaty_client import durable
 from treaty_registry.pages.documentation import ARCHIVE
 
 CATALOGUE = Path(__file__).parent.parent / "protocols"
@@ -79,10 +79,9 @@ def _run(port: int, web_port: int, data: Path, witnesses: list[str]) -> int:
 @contextmanager
 def _alone(data: Path) -> Iterator[None]:
     """Hold the lock of the folder. The kernel frees it when this process ends in any way. Raises `DemoFailed`."""
-    data.mkdir(parents=True, exist_ok=True)
-    with (data / "run.lock").open("w") as lock:
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.enter_context(durable.exclusive(data / "run.lock", wait=False))
         except BlockingIOError as error:
             raise DemoFailed(f"Another `make run` uses {data}. Stop it first.") from error
         yield

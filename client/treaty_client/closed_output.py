@@ -52,6 +52,8 @@ def _flush() -> None:
 
 def _is_closed(descriptor: int) -> bool:
     """Whether the reader of a pipe or socket has gone, or its failed output was replaced already."""
+    if sys.platform == "win32":
+        return True  # it cannot be asked
     poll = select.poll()
     poll.register(descriptor, 0)
     return bool(poll.poll(0)) or os.path.samestat(os.fstat(descriptor), Path(os.devnull).stat())

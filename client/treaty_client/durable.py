@@ -7,12 +7,26 @@ then the directory is synced. A crash leaves the old file or the new one, and at
 
 from __future__ import annotations
 
-import fcntl
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+BINARY = 0
+"""The flag of `os.open` without which Windows writes another end of line."""
+if sys.platform == "win32":
+    import errno
+    import msvcrt
+    import time
+
+    BINARY = os.O_BINARY
+else:
+    import fcntl
+
+_AGAIN = 0.05
+"""Seconds between two tries for a lock on Windows."""
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -34,20 +48,45 @@ def create(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 @contextmanager
 def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the advisory lock `path`; blocks until it is free. The system releases it when its holder dies.
+    """Hold the advisory lock `path` in the block. As `open_locked`."""
+    descriptor = open_locked(path, wait=wait)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
-    Without `wait` a held lock raises BlockingIOError.
+
+def open_locked(path: Path, *, wait: bool = True) -> int:
+    """Take the advisory lock `path`, which is created with its folder, and return its descriptor. Blocks until the lock is free.
+
+    Closing the descriptor releases the lock, and so does the end of the process in any way. Without `wait` a held lock raises
+    BlockingIOError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Never deleted: a process could hold the lock of the deleted file while another one locks a new file of this name.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
+        _lock(descriptor, wait=wait)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _lock(descriptor: int, *, wait: bool) -> None:
+    if sys.platform == "win32":
+        while True:
+            try:
+                # The first byte, which need not exist. LK_LOCK would give up after ten seconds.
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+                return
+            except PermissionError as error:
+                if not wait:
+                    raise BlockingIOError(errno.EWOULDBLOCK, "another process holds the lock") from error
+            time.sleep(_AGAIN)
+    else:
         # flock instead of POSIX locks, which a process loses when it closes any descriptor of the file.
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-    finally:
-        # Closing releases the lock, also when the process is killed.
-        os.close(descriptor)
 
 
 @contextmanager
@@ -77,7 +116,7 @@ def _placed(path: Path, mode: int, *, replace: bool, sync: bool) -> Iterator[IO[
     try:
         with os.fdopen(descriptor, "wb") as file:
             # The file is 0600 until here, so a secret is never readable by others. The umask does not change this mode.
-            os.fchmod(file.fileno(), mode)
+            set_mode(file.fileno(), mode)
             yield file
             file.flush()
             if sync:
@@ -100,8 +139,16 @@ def _placed(path: Path, mode: int, *, replace: bool, sync: bool) -> Iterator[IO[
 
 def sync_directory(folder: Path) -> None:
     """Make the names in a folder durable: files that were created, renamed or deleted. Raises OSError."""
+    if sys.platform == "win32":
+        return  # it opens no folder, and its file system has a journal of names
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def set_mode(descriptor: int, mode: int) -> None:
+    """Set the permissions of an open file. On Windows those of its folder hold instead."""
+    if sys.platform != "win32":
+        os.fchmod(descriptor, mode)

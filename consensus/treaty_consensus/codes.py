@@ -328,6 +328,7 @@ class StatusCode(Code):
 class SystemCode(Code):
     EXTRA = "system.extra", "A library of an extra of the package is not installed.", Unavailable
     FILE = "system.file", "A file or a system call failed.", Unavailable
+    PLATFORM = "system.platform", "This part needs Linux.", Unavailable, Origin.CALLER, Retry.NO
     USAGE = "system.usage", "The command line is wrong.", Malformed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +16,11 @@ def stop_signals(reload: Callable[[], None]) -> Iterator[asyncio.Event]:
     """Give an event that is set at the first SIGTERM or SIGINT. The second one has its former effect, which usually ends the
     process at once. `reload`: called at each SIGHUP.
 
-    Only in the main thread, where Python allows handlers; elsewhere the event is never set. The former handlers are restored at
-    the end of the block.
+    Only in the main thread, where Python allows handlers; elsewhere, and on Windows, whose event loop has none, the event is
+    never set. The former handlers are restored at the end of the block.
     """
     stop = asyncio.Event()
-    if threading.current_thread() is not threading.main_thread():
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield stop
         return
     loop, former = asyncio.get_running_loop(), dict[int, Any]()

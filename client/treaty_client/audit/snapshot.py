@@ -229,9 +229,12 @@ class Snapshots:
 
 def _own(path: Path) -> IO[bytes]:
     """Open a file that only the present user can write. Raises OSError, and ValueError for another file."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    flags = durable.BINARY if sys.platform == "win32" else os.O_NOFOLLOW | os.O_NONBLOCK
+    file = os.fdopen(os.open(path, os.O_RDONLY | flags), "rb")
     status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    # Windows has no owners and modes of this kind: its folders of users say who may write.
+    foreign = sys.platform != "win32" and (status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    if not stat.S_ISREG(status.st_mode) or foreign:
         file.close()
         raise ValueError(f"{path} is not this user's own file")
     return file

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -117,7 +118,8 @@ class Identity:
                 ClientIdentityCode.MISSING, f"There is no identity at {path}.", fix="Make one: treaty identity new"
             ) from error
         # Refused, not repaired: others may have read the key already, and its owner has to decide.
-        if mode & 0o077:
+        # Windows has no such modes: its folders of users say who may read.
+        if mode & 0o077 and sys.platform != "win32":
             raise Refused(ClientIdentityCode.MODE, f"Other users of this machine may read {path}.", fix=f"Run: chmod 600 {path}")
         value = canonical.loads(data.removesuffix(b"\n"), limit=MAX_FILE, name="identity file")
         try:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar
 
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.printable import printable
 
@@ -28,7 +29,7 @@ from .questions import Task
 from .test_cases import read_test_cases
 
 # The model cannot repair a sandbox that is missing or closing.
-_NOT_ITS_FAULT = frozenset({SandboxCode.UNAVAILABLE, SandboxCode.CLOSED})
+_NOT_ITS_FAULT = frozenset({SandboxCode.UNAVAILABLE, SandboxCode.CLOSED, SystemCode.PLATFORM})
 
 
 class PromptRunner(Protocol):

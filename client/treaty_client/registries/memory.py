@@ -270,7 +270,7 @@ def _open(path: Path) -> sqlite3.Connection:
     with durable.exclusive(path.with_name(f"{path.name}.lock")):
         if not path.exists():
             # 0600, because the file shows which protocols and peers its owner looked at.
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
         # isolation_level None: transactions are begun here and not by the module. Threads take turns by `_Connection`.
         database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:

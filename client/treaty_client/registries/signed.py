@@ -31,7 +31,7 @@ class SignedIds:
         with durable.exclusive(self._path.with_name(f"{self._path.name}.lock")):
             is_new = not self._path.exists()
             with self._path.open("ab") as file:
-                os.fchmod(file.fileno(), 0o600)  # the ids of statements that were never logged are private
+                durable.set_mode(file.fileno(), 0o600)  # the ids of statements that were never logged are private
                 # A crash can leave half a line, which would spoil the next one.
                 lines = ([] if self._ends_whole() else [""]) + [*ids, ""]
                 file.write("\n".join(lines).encode("ascii"))

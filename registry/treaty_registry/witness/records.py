@@ -14,7 +14,6 @@ history that contradicts its lost records.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import stat
@@ -46,16 +45,12 @@ class Store:
     def held(self) -> Iterator[None]:
         """Lock the directory. Raises `Unavailable` when another process holds the lock."""
         self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Never deleted: two processes could hold locks on a deleted and on a new file of this name.
-        descriptor = os.open(self._data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                # Two witnesses with one key could cosign two histories.
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise Unavailable(
-                    RegistryWitnessCode.HELD, f"Another witness runs on {self._data}.", fix="Stop it first."
-                ) from error
+            # Two witnesses with one key could cosign two histories.
+            descriptor = durable.open_locked(self._data / "lock", wait=False)
+        except BlockingIOError as error:
+            raise Unavailable(RegistryWitnessCode.HELD, f"Another witness runs on {self._data}.", fix="Stop it first.") from error
+        try:
             yield
         finally:
             os.close(descriptor)

@@ -22,7 +22,6 @@ After a crash:
 
 from __future__ import annotations
 
-import fcntl
 import heapq
 import os
 import re
@@ -145,11 +144,13 @@ class NonceMemory:
         """Rewrite the file with the remembered signatures only. There is no sync: after a power failure it is not used."""
         lines = [f"treaty-nonces 1 {self._boot} {self._floor}", *(f"{created} {digest}" for created, digest in self._oldest)]
         data = "".join(f"{line}\n" for line in lines).encode()
-        # The new file replaces the old one whole; a crash leaves one of the two.
-        durable.write_unsynced(self._path, data)
-        journal = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        # Before the rename, because Windows replaces no open file. After an error the next signature is the next try.
         if self._journal >= 0:
             os.close(self._journal)
+            self._journal = -1
+        # The new file replaces the old one whole; a crash leaves one of the two.
+        durable.write_unsynced(self._path, data)
+        journal = os.open(self._path, os.O_WRONLY | os.O_APPEND | durable.BINARY)
         self._journal, self._size, self._lines = journal, len(data), len(lines)
 
     def _load(self) -> None:
@@ -189,20 +190,13 @@ def _read(path: Path) -> _Content | None:
 
 
 def _locked(path: Path) -> int:
-    """Take the advisory lock in a file beside `path`, and return its descriptor.
-
-    The lock file is never deleted: two processes could otherwise lock two files of one name. Raises OSError, and `Unavailable`
-    (`authentication.memory`) if another process holds the lock.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Take the advisory lock in a file beside `path`, and return its descriptor. Raises OSError, and `Unavailable`
+    (`authentication.memory`) if another process holds the lock."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return durable.open_locked(path.with_name(f"{path.name}.lock"), wait=False)
     except BlockingIOError as error:
-        os.close(descriptor)
         message = f"Another process remembers requests in {path}."
         raise Unavailable(AuthenticationCode.MEMORY, message, fix="Give each listener a file of its own.") from error
-    return descriptor
 
 
 def _boot_id() -> str:
