@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "protocols/message-routing/example")
 ORDER = " → ".join(["Split", *["Work", "Compile", "Review"] * 3])
@@ -37,6 +39,7 @@ def test_four_members_pass_ten_tasks_round_three_times(tmp_path: Path) -> None:
     assert homes == {"environment", "Alice", "Bob", "Carol", "Dave"}
 
 
+@pytest.mark.deep
 def test_a_person_reads_who_worked_on_which_messages_and_in_which_order() -> None:
     lines = [" ".join(line.split()) for line in run().splitlines()]
     assert "Bob Worker Split, Review 10 × Split, 20 × Review" in lines

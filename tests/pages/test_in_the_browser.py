@@ -108,6 +108,7 @@ async def test_a_ballot_is_ordered_by_keyboard_signed_sent_and_proved(
     assert await page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
 
 
+@pytest.mark.deep
 async def test_choices_are_dragged(api: httpx.AsyncClient, site: str, browser: Browser, alice: Signer) -> None:
     made = publication(alice)
     await publish(api, alice, made)
@@ -127,6 +128,7 @@ async def test_choices_are_dragged(api: httpx.AsyncClient, site: str, browser: B
     assert await page.evaluate(order) == [kinds.NONE, made.body.document.sha256]
 
 
+@pytest.mark.deep
 async def test_a_refusal_of_the_log_is_shown_in_place(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer, tmp_path: Path
 ) -> None:
@@ -154,6 +156,7 @@ async def test_a_refusal_of_the_log_is_shown_in_place(
     assert not watch.says(identity.private_key.private_bytes_raw()) and not watch.errors
 
 
+@pytest.mark.deep
 async def test_a_wrong_key_is_refused_in_place(api: httpx.AsyncClient, site: str, browser: Browser, alice: Signer) -> None:
     await publish(api, alice, publication(alice))
     page = await browser.new_page()
