@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples agency run test test-deep mutants check docs vectors site screens wheel bench soak bench-attacks stubs lock clean
+.PHONY: help demo examples agency run test test-deep test-pythons mutants check docs vectors site screens wheel bench soak bench-attacks stubs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -64,9 +64,13 @@ TEST := $(SUPERVISED) -- $(BIN)/python tools/shards.py
 test: $(VENV)/development ## The tests; ROOM=registry/log, or a path: those of one part (tests/rooms.toml)
 	$(TEST) $(ROOM)
 
-test-deep: $(VENV)/development ## Every test, with all cases, examples, histories and faults, and the mutants
+test-deep: $(VENV)/development ## Every test, with all cases, examples and faults, the mutants, and other Pythons
 	env TREATY_DEPTH=full $(TEST)
 	$(MAKE) mutants
+	$(MAKE) test-pythons
+
+test-pythons: $(VENV)/development ## Demo, package and a fifth of the tests on each Python from 3.11 to 3.14 that is found
+	$(BIN)/python tools/pythons.py
 
 # One process for each processor: each of them starts pytest once for a mutant, and works all the time.
 mutants: $(VENV)/development ## Break each rule of the conformance page on purpose, and see a test of its number fail
@@ -121,4 +125,4 @@ lock: $(VENV)/development ## Renew the lock files, those of the image too
 	$(IMAGE_LOCK) deploy/container/build.in -o deploy/container/build.lock
 
 clean: ## Remove what make built here
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-3.* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

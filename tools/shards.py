@@ -1,5 +1,7 @@
 """Run the tests in shards: `python tools/shards.py [ROOM or PATH ...]`, all of `tests/` by default.
 
+With TREATY_SAMPLE=I/N only the files of the sample I of N, from 0, are run: always the same ones.
+
 A shard is a pytest process with some files of one folder. It collects only these, and starts one PostgreSQL, one RabbitMQ and one
 browser for all of them. Each worker of pytest-xdist would collect all tests: together a fifth of a run's processor time, and a
 gigabyte of memory each.
@@ -16,6 +18,7 @@ import tempfile
 import tomllib
 from collections import Counter
 from pathlib import Path
+from zlib import crc32
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
@@ -41,11 +44,20 @@ def selected(argument: str) -> list[Path]:
     return [TESTS / name for name in rooms[argument]]
 
 
+def is_sampled(path: str) -> bool:
+    """Return whether a file of tests belongs to the sample of this run. `path`: below the root of the repository."""
+    part, _, parts = os.environ.get("TREATY_SAMPLE", "0/1").partition("/")
+    if not 0 <= int(part) < int(parts):
+        raise SystemExit("✗ TREATY_SAMPLE=I/N has an I from 0 to N - 1")
+    # Not `hash`, which is another one in each process.
+    return crc32(path.encode()) % int(parts) == int(part)
+
+
 def shards(paths: list[Path]) -> list[Shard]:
     """Return the names and the files of the shards for these files and folders."""
     files = {file for path in paths for file in ([path] if path.is_file() else path.rglob("test_*.py"))}
     folders: dict[str, list[Path]] = {}
-    for file in sorted(files):
+    for file in sorted(file for file in files if is_sampled(file.relative_to(ROOT).as_posix())):
         folders.setdefault(file.relative_to(TESTS).parts[0], []).append(file)
     made: list[Shard] = []
     for folder in sorted(folders, key=lambda name: (LONGEST_FIRST.index(name) if name in LONGEST_FIRST else 99, name)):

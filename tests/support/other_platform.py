@@ -28,80 +28,29 @@ PACKAGES = ("treaty_client", "treaty_command", "treaty_consensus", "treaty_handl
 OF_WORKERS = "treaty_client.sandbox.worker.main", "treaty_client.sandbox.worker.template"
 """They run inside a sandbox, and are imported there."""
 
-LINUX_CALLS = (
-    *("pidfd_open", "memfd_create", "setns", "unshare", "sched_getaffinity", "sched_setaffinity", "O_PATH", "O_TMPFILE"),
-    *("pidfd_send_signal", "getrandom", "splice", "copy_file_range", "eventfd"),
-)
-POSIX_CALLS = (
-    *(
-        "fork",
-        "forkpty",
-        "setsid",
-        "killpg",
-        "getuid",
-        "geteuid",
-        "getgid",
-        "getegid",
-        "getpgid",
-        "getgroups",
-        "setuid",
-        "setgid",
-    ),
-    *(
-        "O_DIRECTORY",
-        "O_CLOEXEC",
-        "O_NOFOLLOW",
-        "O_NONBLOCK",
-        "O_DSYNC",
-        "O_SYNC",
-        "O_NOCTTY",
-        "fchmod",
-        "fchown",
-        "chown",
-        "lchown",
-    ),
-    *(
-        "pread",
-        "pwrite",
-        "preadv",
-        "pwritev",
-        "fdatasync",
-        "mkfifo",
-        "uname",
-        "openpty",
-        "posix_spawn",
-        "statvfs",
-        "sysconf",
-        "nice",
-    ),
-    *(
-        "SIGHUP",
-        "SIGKILL",
-        "SIGCHLD",
-        "SIGUSR1",
-        "SIGUSR2",
-        "SIGALRM",
-        "SIGPIPE",
-        "SIGXCPU",
-        "alarm",
-        "setitimer",
-        "pthread_sigmask",
-    ),
-    *("poll", "epoll", "AF_UNIX", "SCM_RIGHTS"),
-)
+LINUX_CALLS = """
+pidfd_open memfd_create setns unshare sched_getaffinity sched_setaffinity O_PATH O_TMPFILE pidfd_send_signal getrandom splice
+copy_file_range eventfd
+"""
+POSIX_CALLS = """
+fork forkpty setsid killpg getuid geteuid getgid getegid getpgid getgroups setuid setgid posix_spawn nice uname openpty
+O_DIRECTORY O_CLOEXEC O_NOFOLLOW O_NONBLOCK O_DSYNC O_SYNC O_NOCTTY fchmod fchown chown lchown mkfifo statvfs sysconf
+pread pwrite preadv pwritev fdatasync poll epoll AF_UNIX SCM_RIGHTS
+SIGHUP SIGKILL SIGCHLD SIGUSR1 SIGUSR2 SIGALRM SIGPIPE SIGXCPU alarm setitimer pthread_sigmask
+"""
 MODULES = {
     "darwin": {"spwd"},
     "win32": {"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "crypt", "posix", "spwd", "uvloop"},
 }
-CALLS = {"darwin": LINUX_CALLS, "win32": (*LINUX_CALLS, *POSIX_CALLS)}
+CALLS = {"darwin": LINUX_CALLS, "win32": LINUX_CALLS + POSIX_CALLS}
 
 
 class View(ModuleType):
     """A module without some of its names."""
 
-    def __init__(self, module: ModuleType, hidden: tuple[str, ...], **more: Any) -> None:
+    def __init__(self, module: ModuleType, hidden: str = "", **more: Any) -> None:
         super().__init__(module.__name__)
-        vars(self)["parts"] = (module, hidden, more)
+        vars(self)["parts"] = (module, frozenset(hidden.split()), more)
 
     def __getattr__(self, name: str) -> Any:
         module, hidden, more = vars(self)["parts"]
@@ -130,9 +79,9 @@ def become(platform: str) -> None:
 
     windows = {"O_BINARY": 0} if platform == "win32" else {}
     views = {module.__name__: View(module, CALLS[platform]) for module in (signal, select, socket)}
-    views |= {"os": View(os, CALLS[platform], **windows), "sys": View(sys, (), platform=platform)}
+    views |= {"os": View(os, CALLS[platform], **windows), "sys": View(sys, platform=platform)}
     if platform == "win32":
-        views["msvcrt"] = View(ModuleType("msvcrt"), (), LK_NBLCK=2, locking=locking)
+        views["msvcrt"] = View(ModuleType("msvcrt"), LK_NBLCK=2, locking=locking)
     real = builtins.__import__
 
     def limited(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
