@@ -24,8 +24,6 @@ from treaty_registry.registry import Registry
 from treaty_registry.storage.embedded import embedded_postgres
 from treaty_registry.telemetry.logs import LogLines
 
-ROOT = Path(__file__).parents[1]
-
 settings.register_profile("treaty", deadline=None, max_examples=examples(100))  # a busy machine is no failure
 settings.load_profile("treaty")
 # To standard error, as a server does: a test reads the answers of commands on standard output. The default draws tracebacks,
