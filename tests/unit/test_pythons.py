@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from itertools import chain
 from pathlib import Path
 
@@ -48,6 +50,13 @@ def test_a_version_that_fails_or_is_missing_is_said(monkeypatch: pytest.MonkeyPa
     assert pythons.main() == 1
     monkeypatch.setattr(sys, "argv", ["pythons.py", "--only", "3.11"])
     assert pythons.main() == 0
+
+
+def test_the_package_promises_the_versions_that_are_looked_for() -> None:
+    project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    promised = [name.rpartition(" ")[2] for name in project["classifiers"] if re.search(r"Python :: 3\.\d+$", name)]
+    assert promised == list(pythons.VERSIONS[: len(promised)])
+    assert project["requires-python"] == f">={pythons.VERSIONS[0]}"
 
 
 def test_each_file_is_in_one_sample_and_the_samples_are_of_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
