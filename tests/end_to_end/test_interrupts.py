@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from interrupted_make import make
+from interrupted_make import Make, make
 from ports import free_port
 
 
@@ -19,24 +19,14 @@ def test_an_interrupted_demo_leaves_nothing() -> None:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("moment", ["The catalogue", "makes its database"])
-def test_an_interrupted_registry_leaves_only_its_data(moment: str, data: Path) -> None:
-    with make("run", f"OPTIONS=--port {free_port()} --web-port {free_port()} --data {data}") as run:
-        run.wait_until(lambda: moment in run.printed)
-        run.interrupt()
-        assert run.left() == ([], []), run.printed
-    assert not (data / "postgres" / "postmaster.pid").exists()
-
-
-@pytest.mark.deep
-def test_a_second_interrupt_leaves_only_the_data_of_a_registry(data: Path) -> None:
-    """The registry may then end without its database, which is ended too."""
+@pytest.mark.parametrize("ending", [Make.interrupt, Make.close_window])
+def test_an_ended_registry_leaves_only_its_data(ending: Callable[[Make], None], data: Path) -> None:
     with make("run", f"OPTIONS=--port {free_port()} --web-port {free_port()} --data {data}") as run:
         run.wait_until(lambda: "The catalogue" in run.printed)
-        run.interrupt()
-        time.sleep(0.5)  # else both are one signal
-        run.interrupt()
+        assert postgres_of(data)
+        ending(run)
         assert run.left() == ([], []), run.printed
+    assert not postgres_of(data)
 
 
 def test_an_interrupted_test_leaves_nothing(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 ROOT = Path(__file__).parents[2]
 _PR_SET_CHILD_SUBREAPER = 36
@@ -33,15 +34,19 @@ class Make:
     process: subprocess.Popen[bytes]
     terminal: int
     _printed: bytearray = field(default_factory=bytearray)
+    _closing: Event = field(default_factory=Event)
 
     def __post_init__(self) -> None:
         # A terminal that is not read stops those that print.
-        Thread(target=self._read, daemon=True).start()
+        self._reader = Thread(target=self._read)
+        self._reader.start()
 
     def _read(self) -> None:
+        # It looks at times whether it must end: Linux would not close a terminal from which a thread is reading.
         with suppress(OSError):  # the terminal has no user any more
-            while some := os.read(self.terminal, 65536):
-                self._printed += some
+            while not self._closing.is_set():
+                if select.select([self.terminal], [], [], 0.1)[0]:
+                    self._printed += os.read(self.terminal, 65536)
 
     @property
     def printed(self) -> str:
@@ -58,6 +63,18 @@ class Make:
     def interrupt(self) -> None:
         """Press Ctrl-C."""
         os.write(self.terminal, b"\x03")
+
+    def close_window(self) -> None:
+        """Take the terminal away. A shell then tells its jobs."""
+        self.release()
+        os.killpg(self.process.pid, signal.SIGHUP)
+
+    def release(self) -> None:
+        """Close the terminal."""
+        if not self._closing.is_set():
+            self._closing.set()
+            self._reader.join()
+            os.close(self.terminal)
 
     def left(self) -> tuple[list[str], list[str]]:
         """Wait for the end of `make`. Return the commands of the processes and the names of the temporary files that are left."""
@@ -77,8 +94,9 @@ def make(target: str, *arguments: str, environment: Mapping[str, str] | None = N
     with tempfile.TemporaryDirectory(prefix="i-") as folder, _adopting():
         Path(folder).chmod(0o711)  # PostgreSQL, when it is started by root, runs as another user
         process, terminal = on_terminal(command, {**clean, "TMPDIR": folder, "TERM": "dumb", **(environment or {})})
+        running = Make(Path(folder), before, process, terminal)
         try:
-            yield Make(Path(folder), before, process, terminal)
+            yield running
         finally:
             while left := _descendants() - before:
                 for pid in left:
@@ -86,7 +104,7 @@ def make(target: str, *arguments: str, environment: Mapping[str, str] | None = N
                         os.kill(pid, signal.SIGKILL)
                     _is_reaped(pid)
                 time.sleep(0.01)
-            os.close(terminal)
+            running.release()
 
 
 def on_terminal(command: Sequence[str], environment: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
