@@ -198,6 +198,7 @@ async def test_a_replay_asks_no_address_that_it_names(api: httpx.AsyncClient) ->
     assert asked == 0
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("payload", PAYLOADS[::4])
 async def test_hostile_texts_stay_texts(api: httpx.AsyncClient, payload: str) -> None:
     given = {
