@@ -20,7 +20,7 @@ from treaty_registry.keys import create_operator, load_operator
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEMAS = Path(__file__).parent / "schemas" / "kubernetes"
 
-pytestmark = needs_go("kustomize and kubeconform on the manifests")
+pytestmark = [pytest.mark.deep, needs_go("kustomize and kubeconform on the manifests")]
 
 
 @pytest.fixture(scope="module")

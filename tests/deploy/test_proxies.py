@@ -55,7 +55,8 @@ def upstream() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.fixture(params=["caddy", "nginx"])
+# The programs in Go take minutes of processor time to build, so `make test` has only those of the log.
+@pytest.fixture(params=[pytest.param("caddy", marks=pytest.mark.deep), "nginx"])
 def proxy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxy]:
     with upstream() as address:
         if request.param == "nginx":

@@ -33,7 +33,9 @@ HEAD = "s3://treaty/log/head"
 STORES = ("--blobs", "s3://treaty/blobs", "--head", HEAD, "--tiles", "s3://treaty/tiles")
 
 
-@pytest.fixture(params=["moto", pytest.param("versitygw", marks=needs_go("VersityGW, a second object store"))])
+@pytest.fixture(
+    params=["moto", pytest.param("versitygw", marks=[pytest.mark.deep, needs_go("VersityGW, a second object store")])]
+)
 def store(request: pytest.FixtureRequest, data: Path) -> Iterator[None]:
     (data / "store").mkdir()
     is_moto = request.param == "moto"

@@ -26,6 +26,7 @@ async def answering(agent: Any) -> None:
     await echo(agent, 3)
 
 
+@pytest.mark.deep
 async def test_a_peer_in_go_registers_calls_and_is_called(peer: Path) -> None:
     def upper(text: str) -> str:
         return text.upper()

@@ -125,6 +125,7 @@ def changed(file: Path) -> Iterator[None]:
         file.write_bytes(content)
 
 
+@pytest.mark.deep
 @_needs_sigstore_go
 def test_a_published_handler_verifies(publisher: Publisher, sigstore_go: Path, tmp_path: Path) -> None:
     uri = publisher.treaty("publish", PROTOCOL)["uri"]
@@ -136,6 +137,7 @@ def test_a_published_handler_verifies(publisher: Publisher, sigstore_go: Path, t
     refuses_another(verification, wheel)
 
 
+@pytest.mark.deep
 @_needs_sigstore_go
 def test_a_signature_of_the_stock_command_verifies(publisher: Publisher, sigstore_go: Path, tmp_path: Path) -> None:
     artifact = tmp_path / "FILE"
@@ -172,6 +174,7 @@ def around_a_rotation(publisher: Publisher, folder: Path, seconds: int, *, secon
     return path
 
 
+@pytest.mark.deep
 @_needs_sigstore_go
 def test_sigstore_go_judges_authorities_by_the_time_of_their_rotation(
     publisher: Publisher, sigstore_go: Path, tmp_path: Path
@@ -185,6 +188,7 @@ def test_sigstore_go_judges_authorities_by_the_time_of_their_rotation(
     verification.fails("", trustedrootJSONpath=around_a_rotation(publisher, tmp_path, -3600))
 
 
+@pytest.mark.deep
 @_needs_sigstore_go
 def test_sigstore_go_signs_and_both_verify(publisher: Publisher, sigstore_go: Path, tmp_path: Path) -> None:
     artifact, bundle, folder = tmp_path / "FILE", tmp_path / "FILE.sigstore.json", publisher.folder
