@@ -19,7 +19,7 @@ def test_an_interrupted_demo_leaves_nothing() -> None:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("ending", [Make.interrupt, Make.close_window])
+@pytest.mark.parametrize("ending", [Make.close_window, Make.interrupt])
 def test_an_ended_registry_leaves_only_its_data(ending: Callable[[Make], None], data: Path) -> None:
     with make("run", f"OPTIONS=--port {free_port()} --web-port {free_port()} --data {data}") as run:
         run.wait_until(lambda: "The catalogue" in run.printed)

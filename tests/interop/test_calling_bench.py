@@ -9,6 +9,7 @@ import pytest
 from bench import calling
 
 
+@pytest.mark.deep
 async def test_every_form_answers_in_every_measure(rivals_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "REST", 0)
     measures = [replace(one, number=1, turns=1, at_once=min(one.at_once, 4)) for one in calling.MEASURES]
