@@ -103,6 +103,7 @@ def run(python: str, folder: Path, *flags: str, **environment: str) -> str:
     return made.stdout.strip()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("flags", "environment"),
     [

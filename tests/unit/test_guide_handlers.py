@@ -51,6 +51,7 @@ def run(folder: Path, line: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.deep
 async def test_the_walk_from_an_idea_to_two_agents(
     registry: SimulatedRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

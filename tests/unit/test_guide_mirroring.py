@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from ports import free_port
 
 from treaty_client.network.hosts import Network
@@ -53,6 +54,7 @@ def run(command: str, folder: Path) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.deep
 async def test_a_registry_is_mirrored_read_from_the_mirror_and_continued_there(data: Path) -> None:
     port, mirror_port = str(free_port()), str(free_port())
     mirror = blocks("sh")[0].replace("8082", mirror_port)

@@ -266,6 +266,7 @@ def test_a_tile_of_the_wrong_length_or_missing_is_refused() -> None:
         TreeEdge.load(3, {})
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("start", [0, 1, 254, 255, 256, 257, 511, 65_534, 65_535, 65_536])
 @pytest.mark.parametrize("more", [0, 1, 2, 3, 300])
 def test_an_edge_grows_exactly_the_tiles_of_the_definition(start: int, more: int) -> None:

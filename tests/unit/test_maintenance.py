@@ -97,6 +97,7 @@ DERIVED: Sequence[tuple[str, str]] = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("table", "damage"), DERIVED)
 async def test_a_changed_table_is_found_and_put_right(place: Place, table: str, damage: str) -> None:
     healthy = await contents(place.registry)
@@ -122,6 +123,7 @@ async def test_whatever_the_catalogue_loses_comes_back(place: Place) -> None:
     assert await contents(place.registry) == healthy
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "damage",
     [
