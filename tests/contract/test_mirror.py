@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
+from depth import FULL
 from http_api import path_of, problem, serving
 from mirrors import caught_up, crawl, differences, mirrored, served
 from populated_catalogue import populate
@@ -37,10 +38,10 @@ async def test_every_read_is_answered_byte_for_byte(registry: Registry, web: Web
         await caught_up(mirror, registry)
         asked = await crawl(url)
         assert len(asked) > 500
-        assert await differences(url, copy, asked) == []
+        assert await differences(url, copy, asked[:: 1 if FULL else 5]) == []
         await log(registry, grant(WRITER, 1), WRITER)
         await caught_up(mirror, registry)
-        assert await differences(url, copy, asked[:60]) == []
+        assert await differences(url, copy, asked[:20]) == []
 
 
 async def test_writes_are_refused_with_the_address_of_the_registry(

@@ -126,6 +126,7 @@ def test_in_threads(folder: Path, expected: str) -> None:
         assert set(threads.map(recompute, [folder] * 4)) == {expected}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("python", interpreters())
 def test_under_every_version(folder: Path, expected: str, python: str, environment: Callable[[str, str, str], Path]) -> None:
     entries = re.findall(r"^([a-z0-9-]+)(==.*(?:\n    --hash=.*)*)", LOCK.read_text(), re.MULTILINE)

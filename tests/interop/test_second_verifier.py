@@ -89,6 +89,7 @@ def pass_epochs(made: LogBuilder, epochs: int, *documents: str) -> None:
         made.close()
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", [*range(10), *range(11, 31)])
 def test_of_everything_a_bit(seed: int) -> None:
     made = VariedLog(seed)

@@ -239,6 +239,7 @@ def test_cosign_signs_and_verifies(publisher: Publisher, tmp_path: Path) -> None
         assert not verifies("verify-blob-attestation", *handler, wheel)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(
     shutil.which("npm") is None, reason="there is no npm command, so this was not run: sigstore-js, which verifies"
 )

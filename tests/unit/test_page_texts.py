@@ -58,6 +58,7 @@ class Depth(HTMLParser):
         self.depth -= 1
 
 
+@pytest.mark.sample(6)
 @pytest.mark.threat(274)
 @pytest.mark.parametrize("name", COSTLY)
 def test_a_costly_document_is_rendered_in_bounds(name: str) -> None:
