@@ -10,6 +10,7 @@ from interrupted_make import Make, make
 from ports import free_port
 
 
+@pytest.mark.deep
 def test_an_interrupted_demo_leaves_nothing() -> None:
     with make("demo") as demo:
         demo.wait_until(lambda: "1  Publish, once" in demo.printed)

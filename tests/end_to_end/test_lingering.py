@@ -142,6 +142,7 @@ def stopped(tmp_path: Path) -> Iterator[tuple[Network, subprocess.Popen[str]]]:
         process.kill()
 
 
+@pytest.mark.deep
 async def test_a_session_with_a_registry_that_is_stopped_ends_and_is_reported_when_it_goes_on(
     stopped: tuple[Network, subprocess.Popen[str]], tmp_path: Path
 ) -> None:

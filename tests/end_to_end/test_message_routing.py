@@ -21,6 +21,7 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.deep
 def test_four_members_pass_ten_tasks_round_three_times(tmp_path: Path) -> None:
     assert json.loads(run("--json", "--keep", str(tmp_path / "kept"))) == {
         "rounds": 10,

@@ -221,6 +221,7 @@ def script_of(model: ScriptedModel, business: Business) -> Script:
     return next(script for script in model.scripts if script.topic == business.topic)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("business", [PRODUCTS, TRAINS, EVENTS], ids=lambda business: business.topic)
 async def test_the_next_pair_needs_no_model(
     tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel, business: Business
@@ -274,6 +275,7 @@ BUSY = instead(Reply(503, error("busy")))
 SILENCE = instead(Reply(silent=True))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("names", "fault", "codes"),
     [

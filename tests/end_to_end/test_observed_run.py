@@ -126,6 +126,7 @@ async def test_a_run_is_one_trace_and_tells_no_secret(run: Run) -> None:
     assert all(line["request_id"] and line["trace_id"] for line in committed)
 
 
+@pytest.mark.deep
 async def test_a_statement_that_another_node_places_is_one_trace(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with trace_collector() as traces:
         for name, value in traces.environment.items():

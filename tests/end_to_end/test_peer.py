@@ -146,6 +146,7 @@ async def test_a_peer_that_is_away_for_long_is_waited_for(shop: Shop, tmp_path: 
         assert await calling == LAPTOP
 
 
+@pytest.mark.deep
 async def test_an_idle_session_is_no_error(shop: Shop, tmp_path: Path) -> None:
     events: list[AgentEvent] = []
     over = asyncio.Event()
@@ -176,6 +177,7 @@ async def test_a_burst_on_a_cold_peer_makes_one_connection(shop: Shop, tmp_path:
     assert [event.name for event in events].count("hello") == 1
 
 
+@pytest.mark.deep
 async def test_a_call_has_a_time_of_its_own(shop: Shop, tmp_path: Path) -> None:
     async with (
         agent("buyer.example", tmp_path / "buyer") as buyer,
@@ -194,6 +196,7 @@ async def test_a_call_has_a_time_of_its_own(shop: Shop, tmp_path: Path) -> None:
         assert not isinstance(missed.value, OutcomeUnknown), "it was not sent"
 
 
+@pytest.mark.deep
 async def test_a_closed_peer_calls_no_more(shop: Shop, tmp_path: Path) -> None:
     async with agent("buyer.example", tmp_path / "buyer") as buyer:
         peer = buyer.peer(shop.url, protocols=[URI_2])

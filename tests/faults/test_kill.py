@@ -28,7 +28,7 @@ from signers import NOW, Signer, domain_signer, key_signer
 
 from treaty_consensus import canonical, kinds
 
-KILLS = 52 if FULL else 4
+KILLS = 52 if FULL else 2
 PUBLISHERS = 2
 VOTERS = [domain_signer(f"voter-{number}.example") for number in range(8)]
 
@@ -131,7 +131,7 @@ async def test_killing_the_server_loses_nothing_and_never_forks_the_log(server: 
     async with clients_of(server, seen, choices):
         for number in range(KILLS):
             await asyncio.sleep(choices.uniform(0, 0.4))
-            if number % 3 == 2:
+            if number % 5 == 1:
                 os.kill(int((server.data / "postgres" / "postmaster.pid").read_text().split("\n")[0]), signal.SIGKILL)
             await server.kill()
             await restart(server, choices)

@@ -136,6 +136,7 @@ async def test_a_key_signs_under_the_name_that_the_log_has_for_it(
     assert "Your ballot is leaf" in await page.inner_text("[data-part=outcome] > .good")
 
 
+@pytest.mark.deep
 async def test_a_key_takes_no_name_that_the_log_has_for_another(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer, bob: Signer
 ) -> None:

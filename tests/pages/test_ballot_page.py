@@ -43,6 +43,7 @@ async def test_the_page_says_what_a_did_weighs(api: httpx.AsyncClient, registry:
     assert "It has not voted in this topic yet." in (await page(api, f"{BALLOT}&did={bob.did}")).text
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [

@@ -46,6 +46,7 @@ async def api(registry: Registry, site: Path) -> AsyncIterator[httpx.AsyncClient
         yield client
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("path", "name", "media_type"),
     [
@@ -87,6 +88,7 @@ async def test_a_folder_leads_to_its_first_page(api: httpx.AsyncClient, path: st
     assert (answer.status_code, answer.headers["location"]) == (308, to)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.threat(275)
 @pytest.mark.parametrize(
     "path",

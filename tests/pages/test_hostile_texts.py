@@ -116,13 +116,14 @@ def test_the_corpus_attacks_a_page_without_protection(window: sync_api.Browser) 
     page.route("**/*", lambda route: route.abort())
     page.on("request", partial(_keep_url, asked))
     harmful = 0
-    for payload in PAYLOADS:
+    payloads = PAYLOADS[:: 1 if FULL else 5]
+    for payload in payloads:
         page.goto("about:blank")  # the harm of the payload before ends with its document
         asked.clear()
         page.set_content(f"<main>{payload}</main>", wait_until="domcontentloaded")
         harmful += bool(page.evaluate(FOUND)) or any("attacker" in url for url in asked)
     page.close()
-    assert len(PAYLOADS) >= 80 and harmful > len(PAYLOADS) // 2
+    assert len(PAYLOADS) >= 80 and harmful > len(payloads) // 2
 
 
 @pytest.mark.threat(271)

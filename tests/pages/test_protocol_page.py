@@ -133,6 +133,7 @@ async def test_a_real_signature_is_shown_as_what_it_says(api: httpx.AsyncClient,
     assert "attestation only your agent The Sigstore bundle says: signed by did:wba:alice.example" in told
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "bundle",
     [

@@ -20,6 +20,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.threat(271)
 @pytest.mark.parametrize("name", REFUSED)
 async def test_a_refusal_is_a_page_for_a_browser(api: httpx.AsyncClient, registry: Registry, name: str) -> None:

@@ -120,6 +120,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_bad_input_gets_a_sentence(api: httpx.AsyncClient, registry: Registry, name: str) -> None:
     before = registry.head.size

@@ -131,6 +131,7 @@ SCRIPTS = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("title", "summary", "queries"), SCRIPTS)
 async def test_words_of_any_language_are_found(
     browser: httpx.AsyncClient, alice: Signer, title: str, summary: str, queries: tuple[str, ...]
@@ -141,6 +142,7 @@ async def test_words_of_any_language_are_found(
         assert (await shown(browser, q=query)).titles == [title], query
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("text", ATTACKS)
 async def test_foreign_text_stays_text(browser: httpx.AsyncClient, alice: Signer, text: str) -> None:
     plain = await shown(browser, q="one-thing")
