@@ -130,6 +130,7 @@ async def test_an_honest_request_does_not_wait_for_pipelined_ones(server: Server
     assert await server.stop() == 0
 
 
+@pytest.mark.deep
 @pytest.mark.threat(77)
 async def test_statements_from_one_network_keep_nobody_from_writing(server: Server, tmp_path: Path) -> None:
     """Ballots of fresh did:keys for topics of their own, what a did:key may really say, and what is no statement."""

@@ -32,6 +32,7 @@ def test_every_page_is_run() -> None:
     assert {path.stem for path in QUICKSTARTS.glob("*.md")} == {*STORY, "run"}
 
 
+@pytest.mark.deep
 def test_a_new_user_uses_publishes_votes_and_audits(tmp_path: Path) -> None:
     with make_run(tmp_path) as run:
         run.wait_for(DOMAINS_READY)

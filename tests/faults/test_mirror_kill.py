@@ -73,6 +73,7 @@ async def promote(mirror: MirrorProcess, *options: str) -> dict[str, object]:
     return value
 
 
+@pytest.mark.deep
 @pytest.mark.threat(302)
 async def test_a_mirror_is_killed_and_promoted(data: Path) -> None:
     choices = random.Random(seed := int(os.environ.get("TREATY_SEED") or secrets.randbits(32)))

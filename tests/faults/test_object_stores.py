@@ -142,6 +142,7 @@ def test_a_store_that_ignores_conditions_is_refused_at_once(monkeypatch: pytest.
         server.server_close()
 
 
+@pytest.mark.deep
 async def test_nodes_share_blobs_head_and_tiles_in_the_store(store: None, data: Path) -> None:
     async with cluster(data, 2, options=STORES) as made:
         for number in range(300):

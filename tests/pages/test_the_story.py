@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import pytest
 from http_api import serving
 from playwright.async_api import Browser, Page, expect
 from populated_catalogue import AGENTS, ALICE, BOB, Draft
@@ -48,6 +49,7 @@ LOOKS = (
 )
 
 
+@pytest.mark.deep
 async def test_from_a_search_to_a_verified_proof(registry: Registry, web: Web, browser: Browser, tmp_path: Path) -> None:
     """Four people vote one after another, and an epoch closes after each. In the end their choice is the consensus."""
     people = [look.person for look in LOOKS]
