@@ -78,7 +78,7 @@ async def test_a_witness_that_is_killed_again_and_again_cosigns_one_history(tmp_
             assert "error" not in witness.about
             asking = [asyncio.create_task(log.ask(witness, choices)) for log in logs]
             # A slow machine may need longer for the first cosignature than the time to the kill.
-            while not any(log.cosigned for log in logs):
+            while not any(log.cosigned for log in logs):  # noqa: ASYNC110 (another process)
                 await asyncio.sleep(0.01)
             await asyncio.sleep(choices.uniform(0.02, 0.4))
             await witness.kill()
