@@ -36,7 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if FULL:
         return
     seen: Counter[str] = Counter()
-    kept, deep = [], []
+    kept: list[pytest.Item] = []
+    deep: list[pytest.Item] = []
     for item in items:
         test = item.nodeid.partition("[")[0]
         seen[test] += 1
