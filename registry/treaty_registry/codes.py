@@ -59,6 +59,7 @@ class DiskCode(Code):
 
 class EmbeddedCode(Code):
     MISSING = "embedded.missing", "No embedded PostgreSQL is installed.", Unavailable
+    OWNER = "embedded.owner", "The embedded PostgreSQL belongs to another user.", Refused
     PATH_TOO_LONG = "embedded.path-too-long", "The path is too long for a Unix socket.", Refused
     POSTGRES = "embedded.postgres", "The embedded PostgreSQL did not start or takes no connections.", Unavailable
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import importlib.util
 import os
 import signal
@@ -89,6 +90,53 @@ async def test_the_process_id_of_another_program_is_no_server(data: Path) -> Non
     async with embedded_postgres(data):
         lines = (data / "postgres" / "postmaster.pid").read_text().split("\n")
     (data / "postgres" / "postmaster.pid").write_text("\n".join([str(os.getpid()), *lines[1:]]))
+    async with embedded_postgres(data) as url:
+        assert await fetch(url, "select 1") == 1
+
+
+async def test_a_server_that_listens_is_used_without_the_file_of_its_process_id(data: Path) -> None:
+    written = data / "postgres" / "postmaster.pid"
+    async with embedded_postgres(data):
+        kept = written.read_bytes()
+        written.unlink()
+        async with embedded_postgres(data) as url:
+            assert await fetch(url, "select 1") == 1
+        written.write_bytes(kept)
+    assert (data / "postgres" / "log").read_text().count("starting PostgreSQL") == 1
+
+
+@pytest.mark.parametrize("lock", ["postgres.starting", "postgres.running"])
+async def test_nothing_is_started_or_removed_while_another_process_has_a_lock(
+    data: Path, monkeypatch: pytest.MonkeyPatch, lock: str
+) -> None:
+    async with embedded_postgres(data):
+        written = (data / "postgres" / "postmaster.pid").read_bytes()
+    (data / "postgres" / "postmaster.pid").write_bytes(written)
+    monkeypatch.setattr("treaty_registry.storage.embedded.FIRST_START", 1.5)
+    with (data / lock).open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(Unavailable) as refused:
+            async with embedded_postgres(data):
+                pass
+    assert refused.value.code == "embedded.postgres"
+    assert (data / "postgres" / "postmaster.pid").read_bytes() == written
+    async with embedded_postgres(data) as url:
+        assert await fetch(url, "select 1") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="Only root can give a folder away.")
+async def test_the_owner_of_a_cluster_is_never_changed(data: Path) -> None:
+    async with embedded_postgres(data):
+        pass
+    owner = (data / "postgres").stat().st_uid
+    os.chown(data / "postgres", 0, 0)
+    with pytest.raises(Refused) as refused:
+        async with embedded_postgres(data):
+            pass
+    assert refused.value.code == "embedded.owner"
+    assert f"chown -R USER {data / 'postgres'}" in refused.value.fix
+    assert ((data / "postgres").stat().st_uid, (data / "postgres" / "PG_VERSION").stat().st_uid) == (0, owner)
+    os.chown(data / "postgres", owner, -1)
     async with embedded_postgres(data) as url:
         assert await fetch(url, "select 1") == 1
 

@@ -1,0 +1,112 @@
+"""Fault: an operator's commands beside a running registry, from units and shells of another user, in namespaces of their own.
+
+One PostgreSQL serves the folder all the time, it keeps its owner, and nothing that was acknowledged is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from confined import USER, confined, missing
+from fault_oracle import Seen, judge
+from registries import grant
+from registry_process import PROGRAM, Server, empty
+from signers import NOW, key_signer
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+def folder_of_user(path: Path) -> Path:
+    """A folder of `USER` alone, as systemd makes the one of a unit."""
+    path.parent.chmod(0o755)
+    path.mkdir(mode=0o700)
+    shutil.chown(path, USER)
+    return path
+
+
+@pytest.fixture
+async def server(data: Path) -> AsyncIterator[Server]:
+    """A registry in the confinement of its unit, on a folder of its user."""
+    async with empty(folder_of_user(data / "registry")) as server:
+        server.program = confined(data / "treaty-registry", PROGRAM, users=True)
+        await server.start()
+        assert await server.ready()
+        yield server
+        assert await server.stop() == 0
+
+
+@asynccontextmanager
+async def written(server: Server, seen: Seen) -> AsyncIterator[None]:
+    """Statements are sent, one after the other, while the block lasts: each until it is acknowledged."""
+    ending = asyncio.Event()
+    writer, headers = key_signer("writer"), {"Content-Type": "application/json"}
+
+    async def write() -> None:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=30, trust_env=False) as client:
+            number = 0
+            while not ending.is_set():
+                number += 1
+                leaf = writer.statement(grant(writer, number), log=server.about["origin"], issued=NOW).leaf
+                with suppress(httpx.HTTPError):
+                    seen.answer(leaf, await client.post("/statements", content=leaf, headers=headers))
+                await asyncio.sleep(0.01)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(write())
+        try:
+            yield
+        finally:
+            ending.set()
+
+
+def starts(server: Server) -> int:
+    """How often a PostgreSQL was started on the folder."""
+    return len(re.findall(r"starting PostgreSQL", (server.data / "postgres" / "log").read_text()))
+
+
+def owners(server: Server) -> set[str]:
+    """The users to whom anything of the folder belongs."""
+    return {pwd.getpwuid(path.lstat().st_uid).pw_name for path in (server.data, *server.data.rglob("*"))}
+
+
+async def run(program: Path, *arguments: object) -> None:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(program, *map(str, arguments), stdout=pipe, stderr=asyncio.subprocess.STDOUT)
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+
+
+@pytest.mark.parametrize("backups", [1, pytest.param(5, marks=pytest.mark.deep)])
+async def test_a_confined_backup_starts_no_second_server(server: Server, data: Path, backups: int) -> None:
+    backup = confined(data / "backup", PROGRAM, users=False)
+    folder, seen = folder_of_user(data / "backups"), Seen()
+    async with written(server, seen):
+        for _ in range(backups):
+            await run(backup, "backup", folder, "--data", server.data)
+            await asyncio.sleep(1.5)  # two looks of the registry at its server
+    assert starts(server) == 1
+    assert len(seen.acknowledged) > backups
+    await judge(server, seen)
+    assert {pwd.getpwuid(path.stat().st_uid).pw_name for path in folder.rglob("*")} == {USER}
+
+
+@pytest.mark.parametrize("command", ["migrate", pytest.param("audit", marks=pytest.mark.deep)])
+async def test_a_command_of_root_leaves_the_cluster_to_its_owner(server: Server, data: Path, command: str) -> None:
+    seen = Seen()
+    assert os.geteuid() == 0
+    await run(PROGRAM, command, "--data", server.data)
+    async with written(server, seen):
+        await asyncio.sleep(1)
+    assert owners(server) == {USER}
+    assert starts(server) == 1
+    assert seen.acknowledged and not seen.refusals
+    await judge(server, seen)
