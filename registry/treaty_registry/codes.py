@@ -239,6 +239,7 @@ class SettingsCode(Code):
     METRICS_ADDRESS = "settings.metrics-address", "The text is no address for metrics.", Malformed
     ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
     OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
+    OWNER = "settings.owner", "The data directory belongs to another user.", Refused
     PORT = "settings.port", "The number is no port.", Malformed
     QUOTA = "settings.quota", "The factor of the quotas is not a positive number.", Malformed
     TLS = "settings.tls", "The files are no certificate chain and its key.", Malformed

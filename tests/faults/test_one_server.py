@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from confined import USER, confined, missing
+from confined import USER, confined, missing, reachable
 from fault_oracle import Seen, judge
 from registries import grant
 from registry_process import PROGRAM, Server, empty
@@ -78,11 +78,12 @@ def owners(server: Server) -> set[str]:
     return {pwd.getpwuid(path.lstat().st_uid).pw_name for path in (server.data, *server.data.rglob("*"))}
 
 
-async def run(program: Path, *arguments: object) -> None:
+async def run(program: Path, *arguments: object, status: int = 0) -> str:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(program, *map(str, arguments), stdout=pipe, stderr=asyncio.subprocess.STDOUT)
     output, _ = await process.communicate()
-    assert process.returncode == 0, output.decode()
+    assert process.returncode == status, output.decode()
+    return output.decode()
 
 
 @pytest.mark.parametrize("backups", [1, pytest.param(5, marks=pytest.mark.deep)])
@@ -103,10 +104,29 @@ async def test_a_confined_backup_starts_no_second_server(server: Server, data: P
 async def test_a_command_of_root_leaves_the_cluster_to_its_owner(server: Server, data: Path, command: str) -> None:
     seen = Seen()
     assert os.geteuid() == 0
-    await run(PROGRAM, command, "--data", server.data)
+    await run(reachable(data / "command", PROGRAM), command, "--data", server.data)
     async with written(server, seen):
         await asyncio.sleep(1)
     assert owners(server) == {USER}
     assert starts(server) == 1
     assert seen.acknowledged and not seen.refusals
     await judge(server, seen)
+
+
+async def test_a_user_who_may_not_read_the_folder_is_told_whose_it_is(data: Path) -> None:
+    folder_of_user(data / "another")
+    for name in ("registry", "registry/keys"):
+        (data / name).mkdir(mode=0o700)
+    said = await run(confined(data / "command", PROGRAM, users=False), "migrate", "--data", data / "registry", status=1)
+    assert "settings.owner" in said and "belongs to root" in said and f"runs as {USER}" in said
+    assert [path.name for path in (data / "registry").iterdir()] == ["keys"]
+
+
+async def test_a_log_that_root_makes_in_the_folder_of_a_user_is_his(data: Path) -> None:
+    folder, command = folder_of_user(data / "registry"), reachable(data / "command", PROGRAM)
+    await run(command, "init", "--data", folder, "--origin", "registry.example")
+    assert {pwd.getpwuid(path.lstat().st_uid).pw_name for path in folder.rglob("*")} == {USER}
+    # Root cannot write there as that user, and says so.
+    (data / "closed").mkdir(mode=0o700)
+    said = await run(command, "backup", data / "closed" / "backup", "--data", folder, status=1)
+    assert "system.file" in said and "owner of the data directory" in said

@@ -45,6 +45,14 @@ def confined(path: Path, program: Path, *, users: bool, hidden: bool = True) -> 
     return path
 
 
+def reachable(path: Path, program: Path) -> Path:
+    """Write a script that runs `program` as root, whose Python other users can read too, as in /opt/treaty."""
+    words = ["unshare", "--mount", "sh", "-c", " && ".join([*_opened(), 'exec "$0" "$@"'])]
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} {shlex.quote(str(program))} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
 def _words(*, users: bool, hidden: bool) -> list[str]:
     steps = [*_opened(), *([_HIDDEN] if hidden else []), f'{_AS_USER} {_OWN_USERS if users else ""} "$0" "$@"']
     return ["unshare", "--mount", "sh", "-c", " && ".join(steps)]

@@ -1,8 +1,9 @@
 """Define the command line of a registry: `treaty-registry`.
 
 `decide`, `parameters` and `rebuild` ask the server that runs on the data directory, through its control socket. Without a server
-they do the work themselves. Every command takes `--json`. A refusal is printed with its code and its fix, and the exit status is
-1; `audit` also exits with 1 when it finds a fault. A wrong command line exits with 2.
+they do the work themselves. Called by root, a command runs as the owner of its data directory (`owner`). Every command takes
+`--json`. A refusal is printed with its code and its fix, and the exit status is 1; `audit` also exits with 1 when it finds a
+fault. A wrong command line exits with 2.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def _run(tokens: list[str]) -> None:
     if tokens == ["--version"]:
         print(__version__)  # before the commands are imported, which takes thirty times as long
         return
+    caller = os.geteuid()
     try:
         # Before the commands are imported, because some of their modules are of Linux alone.
         require_linux("A registry", fix="Run it on Linux, in a container or virtual machine if need be.")
@@ -37,20 +39,24 @@ def _run(tokens: list[str]) -> None:
         with naming_extras():
             from ..telemetry.logs import configure_logs
             from .commands import app
+            from .owner import as_owner
             from .variables import drop_empty
 
             # Every line of a log goes to standard error. Standard output has the result alone; a server sets more options.
             configure_logs(level="warning")
 
             drop_empty(os.environ)
-            sys.exit(app(tokens) or 0)
+            command, bound, _ = app.parse_args(tokens)
+            sys.exit(as_owner(command, bound) or 0)
     except TreatyError as error:
         _fail(error, tokens)
     except BrokenPipeError:
         raise  # of standard output; see `closed_output`
     # A missing file or a missing right is the operator's to mend, so it gets a code and no traceback.
     except OSError as error:
-        failure = Unavailable(SystemCode.FILE, f"{error.strerror or error}: {error.filename or 'a system call'}.")
+        refused = isinstance(error, PermissionError) and os.geteuid() != caller
+        fix = "This command runs as the owner of the data directory: give that user the right." if refused else ""
+        failure = Unavailable(SystemCode.FILE, f"{error.strerror or error}: {error.filename or 'a system call'}.", fix=fix)
         _fail(failure, tokens)
     except KeyboardInterrupt:
         # The shell's status for a process that SIGINT ended: 128 + 2.
