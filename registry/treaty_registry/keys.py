@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import shutil
 import stat
 import tempfile
@@ -24,6 +25,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+
+import structlog
 
 from treaty_client import durable
 from treaty_client.identity import Identity
@@ -45,6 +48,8 @@ NEXT = "next"
 """The folder of the next keys, below that of the keys."""
 PINNED_ROOT = "trusted-root.json"
 _MAX_KEY_FILE = 4096  # bytes
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -201,18 +206,18 @@ def create_operator(directory: Path, origin: str) -> Operator:
     return load_operator(directory)
 
 
-def load_operator(directory: Path) -> Operator:
+def load_operator(directory: Path, *, rotating: bool = False) -> Operator:
     """Read the files of `create_operator`.
 
-    Raises `NotFound`, or `Untrusted` when other users can read a key or the parts do not fit.
+    Keys in `next` that this user may not read count as absent; with `rotating` they raise PermissionError. Raises `NotFound`, or
+    `Untrusted` when other users can read a key or the parts do not fit.
     """
     log_key, clock_key = load_key(directory / "log.key"), load_key(directory / "clock.key")
     if log_key.type != KeyType.ED25519 or clock_key.type != KeyType.COSIGNATURE or clock_key.name != f"{log_key.name}/clock":
         raise Untrusted(KeysCode.MISMATCH, f"The keys in {directory} do not belong together.")
-    upcoming = tuple(load_key(path) for path in sorted((directory / NEXT).glob("*.key")))
+    upcoming, following = _load_next(directory / NEXT, needed=rotating)
     if any(key.name != named.name or key.type != named.type for key in upcoming for named in _of_role(key, log_key, clock_key)):
         raise Untrusted(KeysCode.MISMATCH, f"The keys in {directory / NEXT} are not those of {log_key.name}.")
-    following = load_keys(directory / NEXT / "authority") if (directory / NEXT / "authority").exists() else None
     # `Rotations.retire` moves two folders, and may have been ended between them.
     present = following is None or (directory / "authority").exists()
     authority = load_keys(directory / "authority") if present else following
@@ -220,6 +225,35 @@ def load_operator(directory: Path) -> Operator:
     root = directory / PINNED_ROOT
     pinned = root.read_bytes() if root.exists() else None
     return Operator(log_key, clock_key, Identity.load(directory / "operator.json"), authority, upcoming, following, pinned)
+
+
+def _load_next(directory: Path, *, needed: bool) -> tuple[tuple[SignerKey, ...], AuthorityKeys | None]:
+    """Return the keys of a prepared rotation. If they are not needed: none of them when this user may not read them."""
+    try:
+        if directory.exists():
+            next(directory.iterdir(), None)  # `glob` finds nothing in a folder that it may not read
+        keys = tuple(load_key(path) for path in sorted(directory.glob("*.key")))
+        return keys, load_keys(directory / "authority") if (directory / "authority").exists() else None
+    except PermissionError:
+        if needed:
+            raise
+        # The present keys sign until the rotation is logged. Then `Operator.signer` says which ones are missing.
+        _log.warning(
+            "the keys of the next rotation cannot be read",
+            folder=str(directory),
+            effect="The present keys sign. Once the rotation is logged, this registry cannot sign.",
+            fix=f"chown -R {os.geteuid()}:{os.getegid()} {shlex.quote(str(directory))}",
+        )
+        return (), None
+
+
+def key_files(directory: Path) -> list[Path]:
+    """Return the files of the keys, and their folders before them; without those of `next` that this user may not read."""
+    found = sorted(directory.rglob("*"))
+    below_next = [path for path in found if directory / NEXT in (path, *path.parents)]
+    if all(os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)) for path in below_next):
+        return found
+    return [path for path in found if path not in below_next]
 
 
 def _of_role(key: SignerKey, log_key: SignerKey, clock_key: SignerKey) -> list[SignerKey]:

@@ -61,7 +61,7 @@ def prepare(directory: Path, roles: Collection[str]) -> list[str]:
 
     Raises `Conflict` (`keys.prepared`), and as `load_operator`. A crash leaves nothing, or a hidden folder that is never read.
     """
-    operator = load_operator(directory)
+    operator = load_operator(directory, rotating=True)
     if operator.next or operator.next_authority:
         raise Conflict(
             KeysCode.PREPARED,
@@ -136,7 +136,7 @@ class Rotations:
 
         `overlap`: seconds for which the keys before sign too. Raises `NotFound` (`keys.not-prepared`), and as `load_operator`.
         """
-        operator = self._operator = load_operator(self._directory)
+        operator = self._operator = load_operator(self._directory, rotating=True)
         if not (operator.next or operator.next_authority):
             raise _not_prepared("No rotation is prepared.", "Make the next keys first: treaty-registry prepare-rotation")
         before = keys.newest
@@ -166,7 +166,7 @@ class Rotations:
 
         Raises `NotFound` (`keys.not-prepared`) without such a rotation, and `Refused` (`keys.overlap`) before its overlap ended.
         """
-        operator, term = load_operator(self._directory), keys.newest
+        operator, term = load_operator(self._directory, rotating=True), keys.newest
         authority = operator.next_authority
         are_logged = all(key.verifier in (term.log, term.clock) for key in operator.next) and _names(keys, authority)
         if not (operator.next or authority) or not are_logged:
