@@ -11,6 +11,7 @@ from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused
 
 class BackupCode(Code):
     BLOB = "backup.blob", "A blob is missing or damaged, so it cannot be backed up.", Untrusted
+    FOLDER = "backup.folder", "The running registry cannot reach or write the folder of the backup.", Refused
     NONE = "backup.none", "The folder holds no complete backup.", NotFound
     NOT_EMPTY = "backup.not-empty", "A log is where the backup is to be restored.", Conflict
     OTHER_HISTORY = (

@@ -92,7 +92,7 @@ class Registry(ReadableLog):
         self.pool = pool
         self.clock: Clock = clock.now
         self.blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
-        self._database = database
+        self.database = database
         self.uploads = Uploads(pool, self.blobs)
         self._tokens = SpentTokens(pool)
         self.spend = self._tokens.spend
@@ -125,7 +125,7 @@ class Registry(ReadableLog):
         assert settings.node is not None, "the caller has looked"
         return Nodes(
             url=settings.node,
-            database=self._database,
+            database=self.database,
             pool=self.pool,
             blobs=self.blobs,
             leader=self.leader,
@@ -359,7 +359,7 @@ class Registry(ReadableLog):
         Raises `Untrusted` when the leaves themselves are damaged or break a rule.
         """
         async with self.sequencer.pause():
-            writer = await lead(self._database, patience=_PATIENCE)
+            writer = await lead(self.database, patience=_PATIENCE)
             try:
                 return await rebuild(writer, self.pool, self.blobs)
             finally:
@@ -369,7 +369,7 @@ class Registry(ReadableLog):
         # Recorded changes may not have been committed, and another process may have written to the log.
         self.changes = Changes()
         self._identities.forget()
-        return await lead(self._database, patience=patience)
+        return await lead(self.database, patience=patience)
 
     async def _learn(self, entries: Sequence[Entry] | None) -> None:
         """Take in the leaves of a head that another node released. None: any leaf may be among them."""

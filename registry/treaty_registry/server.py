@@ -9,14 +9,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
 from .app import create_app
 from .listening import Listening
 from .observation import RegistryState, metrics_served
+from .operator.backup import BackedUp, back_up_log, check_folder
 from .operator.control import Command, control_socket
 from .operator.parameters import Announced, Draft
+from .operator.rotations import prepare
 from .registry import Registry
 from .serving.views import Views
 from .settings import Settings
@@ -38,7 +41,7 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     for store in (settings.blobs, settings.tiles, settings.head_object):
         check_store(store)
     with ended_by_sigterm():
-        async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
+        async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry, settings)):
             views = Views(registry)
             state = RegistryState(registry, views, asyncio.get_running_loop())
             async with metrics_served(settings.metrics, state):
@@ -81,19 +84,28 @@ def settle() -> None:
     sys.setswitchinterval(_SWITCH)
 
 
-def _commands(registry: Registry) -> dict[str, Command]:
+def _commands(registry: Registry, settings: Settings) -> dict[str, Command]:
     async def announce(draft: object) -> Announced:
         return await registry.announce(msgspec.convert(draft, Draft))
 
     async def accept_clock() -> str:
         return registry.accept_clock().isoformat()
 
+    async def backup(folder: str, device: int, inode: int) -> BackedUp:
+        await asyncio.to_thread(check_folder, Path(folder), device, inode)
+        return await back_up_log(settings, registry.database, Path(folder))
+
+    async def prepare_rotation(roles: list[str]) -> list[str]:
+        return await asyncio.to_thread(prepare, settings.keys, roles)
+
     return {
         "accept-clock": accept_clock,
+        "backup": backup,
         "decide": registry.decide,
         "rebuild": registry.rebuild,
         "parameters": registry.parameters_status,
         "announce": announce,
+        "prepare-rotation": prepare_rotation,
         "rotate": registry.rotate,
         "retire-keys": registry.retire_keys,
     }

@@ -33,6 +33,12 @@ def folder_of_user(path: Path) -> Path:
     return path
 
 
+def give(folder: Path, user: str) -> None:
+    """Give a folder with its files to a user."""
+    for path in (folder, *folder.rglob("*")):
+        shutil.chown(path, user)
+
+
 @pytest.fixture
 async def server(data: Path) -> AsyncIterator[Server]:
     """A registry in the confinement of its unit, on a folder of its user."""
@@ -111,6 +117,29 @@ async def test_a_command_of_root_leaves_the_cluster_to_its_owner(server: Server,
     assert starts(server) == 1
     assert seen.acknowledged and not seen.refusals
     await judge(server, seen)
+
+
+async def test_a_rotation_by_root_is_one_of_the_registry(server: Server, data: Path) -> None:
+    command, upcoming = reachable(data / "command", PROGRAM), server.data / "keys" / "next"
+    await run(command, "prepare-rotation", "--data", server.data)
+    assert owners(server) == {USER}
+    # As a command of root of an older release left them.
+    give(upcoming, "root")
+    said = await run(command, "rotate", "--data", server.data, status=1)
+    assert "system.file" in said and f"Permission denied: {upcoming}" in said and f"runs as {USER}" in said
+    assert await server.stop() == 0
+    await server.start()
+    assert await server.ready()
+    assert "the keys of the next rotation cannot be read" in (data / "registry.log").read_text()
+    backup = folder_of_user(data / "backup")
+    await run(command, "backup", backup, "--data", server.data)
+    assert (backup / "keys" / "log.key").exists() and not (backup / "keys" / "next").exists()
+    give(upcoming, USER)
+    await run(command, "rotate", "--data", server.data)
+    await run(command, "backup", backup, "--data", server.data)
+    assert (backup / "keys" / "next" / "log.key").exists()
+    assert owners(server) == {USER}
+    assert starts(server) == 2
 
 
 async def test_a_user_who_may_not_read_the_folder_is_told_whose_it_is(data: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -26,7 +27,11 @@ async def fail() -> object:
     raise ZeroDivisionError("a secret of ours")
 
 
-COMMANDS: dict[str, Command] = {"answer": answer, "refuse": refuse, "fail": fail}
+async def lack() -> object:
+    raise PermissionError(errno.EACCES, "Permission denied", "/data/keys/next")
+
+
+COMMANDS: dict[str, Command] = {"answer": answer, "refuse": refuse, "fail": fail, "lack": lack}
 
 
 async def refused(directory: Path, command: str) -> TreatyError:
@@ -47,6 +52,13 @@ async def test_results_and_refusals_come_back(tmp_path: Path) -> None:
         assert "secret" not in str(error)
         assert (await refused(tmp_path / "run", "unknown")).code == "control.failed"
         assert await ask(tmp_path / "run", "answer") == await answer()
+
+
+async def test_a_file_that_the_registry_may_not_read_is_named(tmp_path: Path) -> None:
+    async with control_socket(tmp_path / "run", COMMANDS):
+        error = await refused(tmp_path / "run", "lack")
+    assert (error.code, error.message) == ("system.file", "Permission denied: /data/keys/next.")
+    assert "runs as" in error.fix
 
 
 async def test_where_no_server_runs(tmp_path: Path) -> None:

@@ -9,16 +9,16 @@ import msgspec
 from rich.markup import escape
 
 from treaty_client.network.hosts import Network
+from treaty_consensus.errors import NotFound, Refused
 
-from ..data_directory import check_log, read_record, running_database
-from ..keys import load_operator
-from ..operator.backup import BackedUp, back_up
+from ..codes import BackupCode
+from ..data_directory import check_log, running_database
+from ..operator.backup import BackedUp, back_up_log
+from ..operator.control import NOT_RUNNING, ask
 from ..operator.newest_head import SignedHeads
 from ..operator.restore import Restored
 from ..operator.restore import restore as restore_log
 from ..settings import WitnessName
-from ..storage.blobs import BlobStore
-from ..storage.postgres import connect
 from .options import Options, run
 
 
@@ -36,16 +36,24 @@ def backup(folder: Path, /, *, options: Options = Options()) -> None:
     async def copy() -> BackedUp:
         settings = options.settings
         check_log(settings)
-        operator = await asyncio.to_thread(load_operator, settings.keys)
-        # Before the database: beside a live registry the record moves on, and must not be ahead of the rows that are read.
-        record = await asyncio.to_thread(read_record, settings, operator.origin)
-        blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
-        async with running_database(settings) as url, connect(url) as connection:
-            return await back_up(connection, blobs, operator, settings.keys, record, folder)
+        to = await asyncio.to_thread(_made, folder)
+        try:
+            place = to.stat()
+            return msgspec.convert(await ask(settings.control, "backup", str(to), place.st_dev, place.st_ino), BackedUp)
+        except (NotFound, Refused) as error:
+            if error.code not in (NOT_RUNNING, BackupCode.FOLDER):
+                raise
+        async with running_database(settings) as url:
+            return await back_up_log(settings, url, to)
 
     done = run(copy())
     summary = f"{done.size} leaves ({done.leaves} new), {done.blobs} new blobs; root {done.root.hex()}"
     options.show(msgspec.to_builtins(done), f"[green]✓[/] {escape(str(folder))}: {summary}")
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # it holds the keys
+    return folder.resolve()
 
 
 def restore(

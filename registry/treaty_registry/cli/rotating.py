@@ -34,7 +34,12 @@ def prepare_rotation(
     authority
         Make those of the Sigstore authority too.
     """
-    keys = prepare(options.settings.keys, [only] if only else [*ROLES, *([AUTHORITY] if authority else [])])
+    settings, roles = options.settings, [only] if only else [*ROLES, *([AUTHORITY] if authority else [])]
+
+    async def alone() -> list[str]:
+        return prepare(settings.keys, roles)
+
+    keys = run(ask_or(settings, "prepare-rotation", list[str], alone, roles))
     options.show(
         {"keys": keys, "folder": str(options.settings.keys / "next")},
         "[green]✓[/] The next keys are made. They sign nothing yet:",

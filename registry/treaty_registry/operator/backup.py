@@ -9,6 +9,10 @@ A copy holds no table that follows from the leaves: `restore` derives them again
 decision. It is independent of the release of PostgreSQL and of the tables. A second backup into the same folder adds the new
 leaves and blobs.
 
+A running registry makes the copy itself (`back_up_log`), so every file is its own user's, and no other process opens its
+database. The folder is named with its device and inode: in the unit of a registry `/tmp` is another folder, and others may be
+read-only. Then, and where no registry runs, the command makes the copy as the owner of the data directory.
+
 A restored log must not fork. So the newest signed head is never in a backup. `restore` asks for it, and refuses a backup that
 lacks leaves which may have been signed.
 """
@@ -16,6 +20,7 @@ lacks leaves which may have been signed.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +28,19 @@ from pathlib import Path
 from treaty_client import durable
 from treaty_client.audit.mirror import Mirror
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import Conflict, Untrusted
+from treaty_consensus.errors import Conflict, Refused, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import sign
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, TreeEdge, encode_bundle
 
 from ..codes import BackupCode, RegistryLogCode
-from ..keys import Operator, load_operator
+from ..data_directory import read_record
+from ..keys import Operator, key_files, load_operator
 from ..log import tables as log_tables
+from ..settings import Settings
 from ..storage.blobs import BlobStore
-from ..storage.postgres import Connection
+from ..storage.postgres import Connection, connect
 
 _BLOBS_AT_ONCE = 32
 """Blobs copied at once. It bounds the memory."""
@@ -47,6 +54,30 @@ class BackedUp:
     root: bytes
     leaves: int
     blobs: int
+
+
+async def back_up_log(settings: Settings, database: str, folder: Path) -> BackedUp:
+    """Copy the log of these settings, whose database is at that URL, into a folder. Raises as `back_up` and `load_operator`."""
+    operator = await asyncio.to_thread(load_operator, settings.keys)
+    # Before the rows: beside a live registry the record moves on, and must not be ahead of the rows that are read.
+    record = await asyncio.to_thread(read_record, settings, operator.origin)
+    blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
+    async with connect(database) as connection:
+        return await back_up(connection, blobs, operator, settings.keys, record, folder)
+
+
+def check_folder(folder: Path, device: int, inode: int) -> None:
+    """Raise `Refused` (`backup.folder`) unless the folder is the one that the caller sees, and can be written here. Blocking."""
+    try:
+        found = folder.stat()
+    except OSError:
+        found = None
+    if found is None or (found.st_dev, found.st_ino) != (device, inode) or not os.access(folder, os.W_OK | os.X_OK):
+        raise Refused(
+            BackupCode.FOLDER,
+            f"The running registry cannot reach or write {folder}.",
+            fix="Name it in ReadWritePaths= of the registry's unit, or choose another folder.",
+        )
 
 
 async def back_up(
@@ -159,7 +190,7 @@ def _keep_keys(keys: Path, operator: Operator, to: Path) -> None:
 
 
 def _files(folder: Path) -> dict[Path, bytes]:
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {path.relative_to(folder): path.read_bytes() for path in key_files(folder) if path.is_file()}
 
 
 def copy_keys(keys: Path, to: Path) -> None:
@@ -169,7 +200,7 @@ def copy_keys(keys: Path, to: Path) -> None:
     staging = to.with_name(f".{to.name}-copy")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(mode=0o700)
-    for path in sorted(keys.rglob("*")):
+    for path in key_files(keys):
         target = staging / path.relative_to(keys)
         if path.is_dir():
             target.mkdir(mode=0o700)

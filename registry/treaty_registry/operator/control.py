@@ -24,9 +24,11 @@ import msgspec
 import structlog
 
 from treaty_consensus import errors
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 
 from ..codes import ControlCode
+from ..storage.cluster import named_user
 
 Command = Callable[..., Awaitable[object]]
 
@@ -102,11 +104,25 @@ async def _run(commands: Mapping[str, Command], name: str, arguments: Sequence[o
         return {"result": await commands[name](*arguments)}
     except TreatyError as error:
         refusal = error
+    # A file or a right is the operator's to mend, and only root and the owner of the folder reach this socket.
+    except OSError as error:
+        _log.error("control command failed", command=name, exc_info=error)
+        refusal = _of_system(error)
     # The client needs an answer in every case. The reason may hold internals, so it goes to the log only.
     except Exception as error:
         _log.error("control command failed", command=name, exc_info=error)
         refusal = Unavailable(ControlCode.FAILED, f"The registry could not {name}; the reason is in its log.")
     return {"error": {"family": type(refusal).__name__, "code": refusal.code, "message": refusal.message, "fix": refusal.fix}}
+
+
+def _of_system(error: OSError) -> Unavailable:
+    """Return the refusal for a file that the registry cannot read or write."""
+    fix = f"Give it back to the registry, which runs as {named_user(os.geteuid())}: chown -R, or a folder that it may write."
+    return Unavailable(
+        SystemCode.FILE,
+        f"{error.strerror or error}: {error.filename or 'a system call'}.",
+        fix=fix if isinstance(error, PermissionError) else "",
+    )
 
 
 @contextmanager
