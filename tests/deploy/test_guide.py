@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,14 +22,17 @@ from treaty_registry.storage.embedded import embedded_postgres
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "deploying.md").read_text()
+OPERATING = (ROOT / "docs" / "guides" / "operating.md").read_text()
 ELECTORATE = (ROOT / "docs" / "guides" / "electorate.md").read_text()
 FOLDERS = (
     "/etc/systemd/system",
     "/etc/treaty",
     "/var/lib/treaty-registry",
     "/var/lib/treaty-witness",
-    "/var/lib/drill",
+    "/var/lib/treaty-drill",
     "/var/backups",
+    "/usr/local/bin",
+    "/opt/treaty/bin",
 )
 SERVICES = ("treaty-registry.service", "treaty-witness.service")
 
@@ -40,29 +47,35 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.ports = {"8080": str(free_port()), "8081": str(free_port())}
-        for folder in (*FOLDERS[:2], *FOLDERS[5:], "/bin", "/run", "/clone/deploy/systemd"):
+        for folder in (*FOLDERS[:2], *FOLDERS[4:], "/bin", "/run", "/clone/deploy/systemd"):
             (root / folder[1:]).mkdir(parents=True)
         for path in (ROOT / "deploy" / "systemd").iterdir():
             (root / "clone/deploy/systemd" / path.name).write_text(self.here(path.read_text()))
         (root / "clone/electorate.toml").write_text(blocks(ELECTORATE, "toml")[0])
-        for name, program in {"systemctl": Path(units.__file__), "treaty-registry": PROGRAM}.items():
-            (root / "bin" / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "$@"\n')
-            (root / "bin" / name).chmod(0o755)
+        for name, program in {"bin/systemctl": Path(units.__file__), "opt/treaty/bin/treaty-registry": PROGRAM}.items():
+            self.program(name, f'exec "{sys.executable}" "{program}" "$@"')
+        if os.geteuid() != 0:
+            self.program("bin/id", "echo 0")
+            self.program("bin/runuser", 'shift 3\nexec "$@"')
         # The host's proxy and name are not here: the port of the registry is.
         with (root / "clone/deploy/systemd/registry.env").open("a") as settings:
             settings.write(f"TREATY_REGISTRY_PORT={self.ports['8080']}\n")
 
     def here(self, text: str) -> str:
         """Return a text of the guide or of a unit with the folders and ports of this machine."""
-        text = text.replace("/opt/treaty/bin/treaty-registry", str(self.root / "bin/treaty-registry"))
+        text = text.replace("user=treaty\n", f"user={getpass.getuser()}\n")
         for folder in FOLDERS:
             text = re.sub(rf"(?<![\w/]){folder}\b", str(self.root / folder[1:]), text)
         return re.sub(r"\b(8080|8081)\b", lambda found: self.ports[found[0]], text)
 
+    def program(self, name: str, script: str) -> None:
+        (self.root / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.root / name).chmod(0o755)
+
     async def sh(self, script: str, **variables: str) -> str:
         """Run commands to the first that fails; return their output."""
         environment = {
-            "PATH": f"{self.root / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin",
+            "PATH": f"{self.root / 'bin'}:{self.root / 'usr/local/bin'}:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/bin",
             "UNITS": str(self.root / "etc/systemd/system"),
             "UNITS_RUN": str(self.root / "run"),
             "HOME": str(self.root),
@@ -97,7 +110,7 @@ async def machine(data: Path) -> AsyncIterator[Machine]:
     finally:
         for service in SERVICES:
             await asyncio.to_thread(units.stop, service, data / "run")
-        for folder in ("treaty-registry", "drill"):
+        for folder in ("treaty-registry", "treaty-drill"):
             if (data / "var/lib" / folder).exists():
                 async with embedded_postgres(data / "var/lib" / folder):
                     pass  # a failed run leaves its PostgreSQL: attach to it, and stop it
@@ -115,13 +128,46 @@ async def test_its_commands_make_an_open_witnessed_and_backed_up_registry(machin
         await machine.sh(name, WITNESS=f"http://127.0.0.1:8081#{witness_key}".replace("8081", machine.ports["8081"]))
         await machine.sh(back_up)
         audited = await machine.sh(
-            drill.replace("treaty-registry audit", "treaty-registry audit --json").replace("rm -r", ": rm -r")
+            drill.replace("treaty-registry audit", "treaty-registry audit --json").replace("find ", ": find ")
         )
     assert json.loads(audited.strip().splitlines()[-1])["findings"] == []
-    parameters = json.loads(await machine.sh("treaty-registry parameters --json --data /var/lib/treaty-registry"))
+    parameters = json.loads(await machine.sh("treaty-registry parameters --json"))
     assert parameters["in_force"]["parameters"]["electorate"] == "open"
     settings = machine.root / "etc/treaty/registry.env"
     assert settings.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_rotation_as_the_guide_has_it_leaves_a_registry_that_starts(machine: Machine) -> None:
+    install, begin = blocks(GUIDE, "sh")[:2]
+    prepare, rotate, _ = blocks(OPERATING, "sh")
+    async with asyncio.timeout(300):
+        await machine.sh(install)
+        await machine.sh(begin)
+        await machine.sh(prepare)
+        await machine.sh(rotate)
+        await machine.sh("systemctl restart treaty-registry")
+        checkpoint = await machine.sh("curl --silent --fail --retry 60 --retry-connrefused http://127.0.0.1:8080/checkpoint")
+    assert checkpoint.count("— registry.example ") == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("runuser") is None, reason="Only root can become another user.")
+def test_the_command_of_root_enters_user_settings_and_folder_of_the_unit(tmp_path: Path) -> None:
+    settings = '# A=1\nTREATY_REGISTRY_WITNESS=https://a#k https://b#k\nTREATY_QUOTED="a b"\nTREATY_REGISTRY_DATA=/mine'
+    (tmp_path / "registry.env").write_text(settings)
+    tmp_path.chmod(0o755)
+    script = (ROOT / "deploy" / "systemd" / "treaty-registry").read_text()
+    for old, new in {
+        "user=treaty\n": "user=nobody\n",
+        "/etc/treaty/registry.env\n": f"{tmp_path}/registry.env\n",
+        "/opt/treaty/bin/treaty-registry ": '/usr/bin/env -- sh -c \'id -un; umask; env; printf "%s" "$*"\' - ',
+    }.items():
+        assert script.count(old) == 1
+        script = script.replace(old, new)
+    done = subprocess.run(["sh", "-c", script, "sh", "backup", "a  folder"], capture_output=True, text=True, check=True)
+    said = done.stdout.splitlines()
+    assert (said[:2], said[-1]) == (["nobody", "0077"], "backup a  folder")
+    assert {"TREATY_REGISTRY_WITNESS=https://a#k https://b#k", "TREATY_QUOTED=a b", "TREATY_REGISTRY_DATA=/mine"} < set(said)
+    assert not any(line.startswith("A=") for line in said)
 
 
 def test_it_names_every_code_of_a_restore() -> None:
