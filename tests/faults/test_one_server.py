@@ -6,6 +6,7 @@ One PostgreSQL serves the folder all the time, it keeps its owner, and nothing t
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pwd
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 from confined import USER, confined, missing, reachable
-from fault_oracle import Seen, judge
+from fault_oracle import Seen, check_acknowledged, check_history, check_tables
 from registries import grant
 from registry_process import PROGRAM, Server, empty
 from signers import NOW, key_signer
@@ -92,18 +93,26 @@ async def run(program: Path, *arguments: object, status: int = 0) -> str:
     return output.decode()
 
 
-@pytest.mark.parametrize("backups", [1, pytest.param(5, marks=pytest.mark.deep)])
-async def test_a_confined_backup_starts_no_second_server(server: Server, data: Path, backups: int) -> None:
-    backup = confined(data / "backup", PROGRAM, users=False)
-    folder, seen = folder_of_user(data / "backups"), Seen()
+@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.deep)])
+async def test_confined_backups_start_no_second_server(server: Server, data: Path, rounds: int) -> None:
+    folder, private, seen = folder_of_user(data / "backup"), folder_of_user(data / "private"), Seen()
+    asks = confined(data / "asks", PROGRAM, users=False)
+    # The registry does not see this folder, so the command opens the database itself.
+    opens = confined(data / "opens", PROGRAM, users=False, private=private)
     async with written(server, seen):
-        for _ in range(backups):
-            await run(backup, "backup", folder, "--data", server.data)
+        for _ in range(rounds):
+            await run(asks, "backup", folder, "--data", server.data)
+            done = json.loads(await run(opens, "backup", private, "--data", server.data, "--json"))
+            assert done["leaves"] == done["size"] > 0
             await asyncio.sleep(1.5)  # two looks of the registry at its server
     assert starts(server) == 1
-    assert len(seen.acknowledged) > backups
-    await judge(server, seen)
+    assert len(seen.acknowledged) > rounds
+    await check_acknowledged(server, seen)
+    await check_history(server, seen)
+    if rounds > 1:
+        await check_tables(server)
     assert {pwd.getpwuid(path.stat().st_uid).pw_name for path in folder.rglob("*")} == {USER}
+    assert not list(private.iterdir())
 
 
 @pytest.mark.parametrize("command", ["migrate", pytest.param("audit", marks=pytest.mark.deep)])
@@ -116,7 +125,8 @@ async def test_a_command_of_root_leaves_the_cluster_to_its_owner(server: Server,
     assert owners(server) == {USER}
     assert starts(server) == 1
     assert seen.acknowledged and not seen.refusals
-    await judge(server, seen)
+    await check_acknowledged(server, seen)
+    await check_history(server, seen)
 
 
 async def test_a_rotation_by_root_is_one_of_the_registry(server: Server, data: Path) -> None:

@@ -32,15 +32,18 @@ def missing() -> str | None:
     lacking = [name for name in ("setpriv", "unshare", "mount") if shutil.which(name) is None]
     if lacking:
         return f"The system lacks {', '.join(lacking)}."
-    words = _words(users=True, hidden=True)
+    words = _words(users=True)
     tried = subprocess.run([*words, sys.executable, "-c", "import treaty_registry"], capture_output=True, text=True, check=False)
     return None if tried.returncode == 0 else f"This machine confines no process so: {tried.stderr.strip()[-200:]}"
 
 
-def confined(path: Path, program: Path, *, users: bool, hidden: bool = True) -> Path:
-    """Write a script that runs `program` as `USER`; with `users` in a user and an IPC namespace of its own, with `hidden` with a
-    /proc that shows its own processes alone."""
-    path.write_text(f'#!/bin/sh\nexec {shlex.join(_words(users=users, hidden=hidden))} {shlex.quote(str(program))} "$@"\n')
+def confined(path: Path, program: Path, *, users: bool, private: Path | None = None) -> Path:
+    """Write a script that runs `program` as `USER` with a hidden /proc; with `users` in user and IPC namespaces of its own too.
+
+    `private`: a folder that this program alone sees, as with PrivateTmp=yes. What it writes there is gone with it.
+    """
+    words = shlex.join(_words(users=users, private=private))
+    path.write_text(f'#!/bin/sh\nexec {words} {shlex.quote(str(program))} "$@"\n')
     path.chmod(0o755)
     return path
 
@@ -53,8 +56,11 @@ def reachable(path: Path, program: Path) -> Path:
     return path
 
 
-def _words(*, users: bool, hidden: bool) -> list[str]:
-    steps = [*_opened(), *([_HIDDEN] if hidden else []), f'{_AS_USER} {_OWN_USERS if users else ""} "$0" "$@"']
+def _words(*, users: bool, private: Path | None = None) -> list[str]:
+    steps = [*_opened(), _HIDDEN]
+    if private is not None:
+        steps.append(f'mount -t tmpfs -o "mode=700,uid=$(id -u {USER})" tmpfs {shlex.quote(str(private))}')
+    steps.append(f'{_AS_USER} {_OWN_USERS if users else ""} "$0" "$@"')
     return ["unshare", "--mount", "sh", "-c", " && ".join(steps)]
 
 

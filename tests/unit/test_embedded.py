@@ -94,14 +94,19 @@ async def test_the_process_id_of_another_program_is_no_server(data: Path) -> Non
         assert await fetch(url, "select 1") == 1
 
 
-async def test_a_server_that_listens_is_used_without_the_file_of_its_process_id(data: Path) -> None:
-    written = data / "postgres" / "postmaster.pid"
-    async with embedded_postgres(data):
-        kept = written.read_bytes()
-        written.unlink()
-        async with embedded_postgres(data) as url:
-            assert await fetch(url, "select 1") == 1
-        written.write_bytes(kept)
+async def test_a_server_of_another_namespace_is_used_and_left_running(data: Path) -> None:
+    other, written = await another_process(data), data / "postgres" / "postmaster.pid"
+    other.kill()
+    await other.wait()
+    # Its process is not to be found, as where /proc is hidden or ids are counted anew.
+    kept, pid = written.read_bytes(), server_pid(data)
+    written.unlink()
+    async with embedded_postgres(data) as url:
+        assert await fetch(url, "select 1") == 1
+    written.write_bytes(kept)
+    async with embedded_postgres(data) as url:
+        assert (await fetch(url, "select 1"), server_pid(data)) == (1, pid)
+    assert server_pid(data) is None
     assert (data / "postgres" / "log").read_text().count("starting PostgreSQL") == 1
 
 
