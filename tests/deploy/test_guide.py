@@ -137,6 +137,7 @@ async def test_its_commands_make_an_open_witnessed_and_backed_up_registry(machin
     assert settings.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.deep
 async def test_a_rotation_as_the_guide_has_it_leaves_a_registry_that_starts(machine: Machine) -> None:
     install, begin = blocks(GUIDE, "sh")[:2]
     prepare, rotate, _ = blocks(OPERATING, "sh")
