@@ -9,9 +9,9 @@ import msgspec
 from rich.markup import escape
 
 from treaty_client.network.hosts import Network
-from treaty_consensus.errors import NotFound, Refused
+from treaty_consensus.errors import TreatyError
 
-from ..codes import BackupCode
+from ..codes import BackupCode, ControlCode
 from ..data_directory import check_log, running_database
 from ..operator.backup import BackedUp, back_up_log
 from ..operator.control import NOT_RUNNING, ask
@@ -40,8 +40,9 @@ def backup(folder: Path, /, *, options: Options = Options()) -> None:
         try:
             place = to.stat()
             return msgspec.convert(await ask(settings.control, "backup", str(to), place.st_dev, place.st_ino), BackedUp)
-        except (NotFound, Refused) as error:
-            if error.code not in (NOT_RUNNING, BackupCode.FOLDER):
+        except TreatyError as error:
+            # A registry of an older release knows no such command, and answers as one that failed (`control.failed`).
+            if error.code not in (NOT_RUNNING, BackupCode.FOLDER, ControlCode.FAILED):
                 raise
         async with running_database(settings) as url:
             return await back_up_log(settings, url, to)
