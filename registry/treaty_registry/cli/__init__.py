@@ -31,10 +31,11 @@ def _run(tokens: list[str]) -> None:
     if tokens == ["--version"]:
         print(__version__)  # before the commands are imported, which takes thirty times as long
         return
-    caller = os.geteuid()
+    caller = None
     try:
         # Before the commands are imported, because some of their modules are of Linux alone.
         require_linux("A registry", fix="Run it on Linux, in a container or virtual machine if need be.")
+        caller = os.geteuid()
         # Inside, so that a missing extra and Ctrl-C during the import are handled too.
         with naming_extras():
             from ..telemetry.logs import configure_logs
