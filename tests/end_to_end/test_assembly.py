@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from participants import participant
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "assembly_room.py"
 
 
+@pytest.mark.deep
 def test_one_session_tells_all_members_and_goes_on_without_one_that_was_killed(tmp_path: Path) -> None:
     with ExitStack() as stack:
         room = stack.enter_context(participant(SCRIPT, "room", 0, tmp_path))

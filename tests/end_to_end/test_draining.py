@@ -124,6 +124,7 @@ async def test_a_stream_ends_with_a_retryable_error_and_holds_nothing_up(tmp_pat
     assert office.ended() == 0
 
 
+@pytest.mark.deep
 async def test_a_stream_that_ends_soon_is_not_cut(tmp_path: Path, office: Office) -> None:
     office.start(drain=3600)
     async with (
@@ -139,6 +140,7 @@ async def test_a_stream_that_ends_soon_is_not_cut(tmp_path: Path, office: Office
     assert office.ended() == 0
 
 
+@pytest.mark.deep
 async def test_a_call_that_never_ends_holds_the_process_for_a_bounded_time(tmp_path: Path, office: Office) -> None:
     office.start(drain=0.5)
     async with (

@@ -25,7 +25,7 @@ def run_example(answer: str, *options: str) -> str:
     return done.stdout
 
 
-@pytest.mark.sample(1)
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("answer", "told"), [("yes", "YOUR LINE WORKS AGAIN"), ("no", "YOUR REPAIR IS DELAYED")], ids=["approved", "denied"]
 )

@@ -112,6 +112,7 @@ async def run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> As
             tracing.stop()
 
 
+@pytest.mark.deep
 async def test_a_run_is_one_trace_and_tells_no_secret(run: Run) -> None:
     _check_trace(run.traces)
     assert run.secrets, "the run has keys"

@@ -103,6 +103,7 @@ async def test_an_idempotent_call_survives_the_death_of_the_peer(shop: Shop, tmp
     assert shop.calls() == ["HANG-ONCE"] * 2
 
 
+@pytest.mark.deep
 async def test_another_call_fails_with_the_word_that_its_outcome_is_unknown(shop: Shop, tmp_path: Path) -> None:
     async with (
         agent("buyer.example", tmp_path / "buyer", protocols=not_idempotent()) as buyer,
@@ -128,6 +129,7 @@ async def test_a_crash_of_the_handler_at_the_other_side_is_healed(shop: Shop, tm
         assert await peer.call("getProductInfo", productId="CRASH-ONCE") == LAPTOP
 
 
+@pytest.mark.deep
 async def test_a_peer_that_is_away_for_long_is_waited_for(shop: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The time for connecting counts, and not the attempts of a call."""
     caplog.set_level("INFO", "treaty_client.sessions.peer")

@@ -136,6 +136,7 @@ async def test_an_old_backup_forks_nothing_and_a_mirror_completes_it(data: Path)
         assert (await command("audit", *target))["findings"] == []
 
 
+@pytest.mark.deep
 async def test_the_newest_backup_and_the_record_bring_everything_back(data: Path) -> None:
     async with place_in(data) as place:
         folder, lost, target = data / "backup", data / "lost", ("--data", place.server.data)

@@ -22,6 +22,7 @@ import pytest
 from depth import FULL
 from did_host import did_host
 from fault_oracle import Seen, judge
+from handoffs import until
 from registries import blob, publication
 from registry_process import Server, empty
 from signers import NOW, Signer, domain_signer, key_signer
@@ -130,16 +131,26 @@ async def test_killing_the_server_loses_nothing_and_never_forks_the_log(server: 
     assert await server.ready()
     async with clients_of(server, seen, choices):
         for number in range(KILLS):
+            # Each other kill waits for a statement that was acknowledged since the one before.
+            if number % 2 == 0:
+                await one_more(seen)
             await asyncio.sleep(choices.uniform(0, 0.4))
             if number % 5 == 1:
                 os.kill(int((server.data / "postgres" / "postmaster.pid").read_text().split("\n")[0]), signal.SIGKILL)
             await server.kill()
             await restart(server, choices)
-    assert min(len(seen.acknowledged), len(seen.checkpoints)) > KILLS and seen.uploads
+        await until(lambda: bool(seen.uploads))
+    assert min(len(seen.acknowledged), len(seen.checkpoints)) > KILLS // 2
     await judge(server, seen)
     assert await server.stop() == 0
     assert (await server.run("audit"))["findings"] == []
     print(f"{KILLS} kills, {len(seen.acknowledged)} statements, {len(seen.checkpoints)} checkpoints")
+
+
+async def one_more(seen: Seen) -> None:
+    """Wait for one more statement that is acknowledged."""
+    before = len(seen.acknowledged)
+    await until(lambda: len(seen.acknowledged) > before)
 
 
 async def restart(server: Server, choices: random.Random) -> None:

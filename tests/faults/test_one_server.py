@@ -129,6 +129,7 @@ async def test_a_command_of_root_leaves_the_cluster_to_its_owner(server: Server,
     await check_history(server, seen)
 
 
+@pytest.mark.deep
 async def test_a_rotation_by_root_is_one_of_the_registry(server: Server, data: Path) -> None:
     command, upcoming = reachable(data / "command", PROGRAM), server.data / "keys" / "next"
     await run(command, "prepare-rotation", "--data", server.data)
@@ -161,6 +162,7 @@ async def test_a_user_who_may_not_read_the_folder_is_told_whose_it_is(data: Path
     assert [path.name for path in (data / "registry").iterdir()] == ["keys"]
 
 
+@pytest.mark.deep
 async def test_a_log_that_root_makes_in_the_folder_of_a_user_is_his(data: Path) -> None:
     folder, command = folder_of_user(data / "registry"), reachable(data / "command", PROGRAM)
     await run(command, "init", "--data", folder, "--origin", "registry.example")

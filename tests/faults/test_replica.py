@@ -28,6 +28,7 @@ def test_each_host_of_a_url_is_asked_by_itself() -> None:
         assert each_host(whole) == [whole]
 
 
+@pytest.mark.deep
 @pytest.mark.threat(65)
 async def test_a_promoted_synchronous_standby_has_everything_that_was_acknowledged(data: Path) -> None:
     await asyncio.to_thread(data.chmod, 0o755)

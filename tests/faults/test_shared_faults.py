@@ -156,6 +156,7 @@ async def test_two_hundred_members_of_a_killed_worker_are_told_and_can_come_back
         assert await says.call("say", text="After.") == 2
 
 
+@pytest.mark.deep
 @pytest.mark.threat(211)
 async def test_a_process_that_stops_reading_is_dropped_and_takes_bounded_memory(tmp_path: Path) -> None:
     folder = tmp_path / "board"

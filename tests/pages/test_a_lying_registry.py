@@ -106,6 +106,7 @@ async def test_a_ballot_with_a_lying_receipt_is_no_success(
         await page.unroute("**/statements")
 
 
+@pytest.mark.deep
 @pytest.mark.threat(280)
 async def test_no_ballot_says_that_it_saw_a_checkpoint_that_does_not_hold(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer

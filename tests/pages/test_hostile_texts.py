@@ -126,6 +126,7 @@ def test_the_corpus_attacks_a_page_without_protection(window: sync_api.Browser) 
     assert len(PAYLOADS) >= 80 and harmful > len(payloads) // 2
 
 
+@pytest.mark.deep
 @pytest.mark.threat(271)
 def test_texts_of_protocols_stay_texts(page: sync_api.Page, hostile: str, errors: list[str]) -> None:
     wrong: list[str] = []
@@ -172,7 +173,7 @@ def test_texts_that_are_searched_in_the_documentation_stay_texts(page: sync_api.
     assert usual and not wrong and not errors, "\n".join([*wrong, *errors])
 
 
-@pytest.mark.sample(4)
+@pytest.mark.deep
 @pytest.mark.threat(271)
 @pytest.mark.parametrize("place", PLACES)
 def test_texts_of_requests_stay_texts(page: sync_api.Page, hostile: str, errors: list[str], place: str) -> None:

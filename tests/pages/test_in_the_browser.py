@@ -47,6 +47,7 @@ async def test_an_entry_is_proved_in_the_browser(
     assert not watch.errors
 
 
+@pytest.mark.deep
 async def test_a_wrong_receipt_or_statement_is_refused_in_the_browser(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
 ) -> None:
@@ -168,6 +169,7 @@ async def test_a_wrong_key_is_refused_in_place(api: httpx.AsyncClient, site: str
         assert await page.locator("[data-part=send]").is_disabled()
 
 
+@pytest.mark.deep
 async def test_pages_work_without_scripts(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
 ) -> None:
