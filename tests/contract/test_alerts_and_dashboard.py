@@ -115,6 +115,7 @@ def test_prometheus_takes_the_configuration_and_each_alert_fires_on_its_fault() 
     assert {rule["alert"] for rule in rules()} <= tested
 
 
+@pytest.mark.deep
 def test_prometheus_takes_each_query_of_the_dashboard(tmp_path: Path) -> None:
     found = list(expressions())
     for name, value in _VARIABLES.items():

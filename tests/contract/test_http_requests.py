@@ -178,6 +178,7 @@ async def test_many_readers_at_once_get_the_same(api: httpx.AsyncClient, alice: 
             assert response.json()["uri"].endswith(path)
 
 
+@pytest.mark.deep
 async def test_a_post_is_seen_at_once_by_whoever_waits_for_its_receipt(
     api: httpx.AsyncClient, registry: Registry, alice: Signer
 ) -> None:

@@ -143,6 +143,7 @@ async def check_copy(of: WitnessProcess, registry: Registry) -> None:
     assert found == [leaves[index] for index in range(head.size)]
 
 
+@pytest.mark.deep
 async def test_a_copy_follows_the_log_and_goes_on_after_restarts(tmp_path: Path, database: str, web: Web, voter: Signer) -> None:
     settings = settings_for(tmp_path / "registry", database)
     async with mirror(tmp_path / "w", await key_of(settings, web)) as witness:

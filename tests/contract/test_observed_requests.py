@@ -78,6 +78,7 @@ async def test_requests_are_named_counted_and_told(data: Path) -> None:
     assert given.headers["X-Request-ID"] not in told, "reads are counted, not told"
 
 
+@pytest.mark.deep
 async def test_metrics_are_on_loopback_and_on_no_path_of_the_registry(data: Path) -> None:
     async with served(data) as (_, client, metrics):
         assert (await client.get("/metrics")).status_code == 404

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/guides/sigstore.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
@@ -18,6 +20,7 @@ def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProc
     return subprocess.run(["bash", "-euc", script], cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.deep
 def test_the_stock_command_signs_and_verifies_with_a_did(real_registry: str, tmp_path: Path) -> None:
     make, download, sign, verify = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)[0].splitlines()
     (tmp_path / "FILE").write_bytes(b"a handler")

@@ -341,6 +341,7 @@ class Contents:
     code: str
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "case",
     [
@@ -393,6 +394,7 @@ async def handler_for(registry: Registry, made: Publication, **changes: str) -> 
     return kinds.Handler(**fields, wheel=blob(wheel), bundle=blob(bundle)), [wheel, bundle]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("changes", "code"),
     [

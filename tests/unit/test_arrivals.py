@@ -208,6 +208,7 @@ def outcomes_of(outcomes: Sequence[Any]) -> tuple[int, int]:
     return sum(outcome.value is True for outcome in outcomes), sum(outcome.error is not None for outcome in outcomes)
 
 
+@pytest.mark.deep
 @pytest.mark.threat(174)
 def test_one_hundred_of_five_hundred_that_hang_cost_the_others_little() -> None:
     async def body(simulation: Simulation, shop: Agent) -> None:

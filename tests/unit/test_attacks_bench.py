@@ -158,6 +158,7 @@ def test_each_defence_is_worth_something() -> None:
 # Report
 
 
+@pytest.mark.deep
 def test_a_report_shows_medians_and_what_misses_a_gate() -> None:
     found = measure(60, 1, ["flood", "corrupt"])
     lines = lines_of(found)

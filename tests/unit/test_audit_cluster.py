@@ -82,6 +82,7 @@ def test_the_topics_of_an_epoch_are_counted_by_the_workers(scheduler: str) -> No
     assert max(counted) > 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("reached", [True, False])
 async def test_an_epoch_is_closed_with_the_cluster_and_without_it(
     tmp_path: Path, database: str, web: Web, scheduler: str, reached: bool

@@ -124,6 +124,7 @@ def test_the_guide_has_the_table_of_statuses() -> None:
     assert [int(status) for status in re.findall(r"^\| (\d+) \|", guide, re.MULTILINE)] == [0, 1, 2, 3, 4, 5, 6, 7, 130, 141]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("arguments", [["search", "--bogus"], ["vote"], ["nosuch"], ["search", "--limit", "many"]])
 def test_a_wrong_command_line_is_an_error_like_others(arguments: list[str]) -> None:
     status, out, err = treaty(*arguments)
@@ -154,6 +155,7 @@ def test_an_interrupt_during_an_import_is_quiet(module: str, home: list[str]) ->
     assert finished(process) == (130, "", "")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["search", "audit", "doctor"])
 def test_an_interrupt_while_a_registry_does_not_answer_is_quiet(command: str, home: list[str]) -> None:
     asked = threading.Event()
@@ -260,6 +262,7 @@ def test_the_topics_of_a_registry_are_listed(home: list[str]) -> None:
     assert [topic["topic"] for topic in value["topics"]] == ["a/b", "c"] and value["next"] == "c"
 
 
+@pytest.mark.deep
 def test_texts_of_a_hostile_registry_stay_printable(home: list[str]) -> None:
     topic = {"topic": HOSTILE, "protocols": 1, "consensus": HOSTILE, "epoch": 1}
     summary = {"uri": HOSTILE, "topic": HOSTILE, "title": HOSTILE, "hash": HOSTILE, "publisher": HOSTILE, "status": HOSTILE}
@@ -370,6 +373,7 @@ UNUSUAL = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("text", UNUSUAL)
 def test_a_file_that_cannot_be_edited_stays_as_it_is(text: str, home: list[str]) -> None:
     file = Path(home[1]) / "policy.toml"
@@ -404,6 +408,7 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     assert checks["registry registry.example"]["code"] == "registry.refused"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_completion(shell: str) -> None:
     status, out, err = treaty("completion", shell)

@@ -146,6 +146,7 @@ def test_what_is_kept_is_bounded_as_well(tmp_path: Path, monkeypatch: pytest.Mon
     assert indexes[0] == 5 and indexes[-8:] == list(range(52, 60)) and len(indexes) <= 17
 
 
+@pytest.mark.sample(2)
 @pytest.mark.threat(19)
 @pytest.mark.parametrize("wheel", [None, "1" * 64])
 @pytest.mark.parametrize("state", ["yanked", "revoked"])

@@ -115,6 +115,7 @@ async def test_005_01_what_is_missing_or_empty_has_its_default() -> None:
         assert await publish(wiring, "with an id", id="mine") == {"id": "mine"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("send_to", "receivers"),
     [

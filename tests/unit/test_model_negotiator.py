@@ -123,6 +123,7 @@ BAD_ANSWERS: list[tuple[Fault, str]] = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("request_name", "fault", "expected"),
     [

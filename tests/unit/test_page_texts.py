@@ -81,12 +81,14 @@ HONEST = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", HONEST)
 def test_a_usual_document_of_the_greatest_size_is_formatted(name: str) -> None:
     shown = prose.render((HONEST[name] * FULL).encode()[:FULL])
     assert not shown.is_plain
 
 
+@pytest.mark.deep
 @pytest.mark.threat(274)
 def test_a_document_that_needs_too_much_work_is_shown_as_it_was_written() -> None:
     for document in (b"![" * (FULL // 2), b"***a***" * 30_000, b"|a" * (FULL // 2), b"<a@b.c> " * 30_000):
@@ -132,6 +134,7 @@ UNSEEN = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.threat(282)
 @pytest.mark.parametrize("name", UNSEEN)
 def test_what_a_reader_does_not_see_is_counted(name: str) -> None:
