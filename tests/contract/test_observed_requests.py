@@ -129,6 +129,7 @@ def test_another_address_for_metrics_is_refused(text: str) -> None:
     assert refused.value.code == "settings.metrics-address"
 
 
+@pytest.mark.deep
 async def test_a_taken_port_for_metrics_is_refused_at_the_start(data: Path) -> None:
     async with served(data) as (server, _, metrics):
         for taken in (metrics, server.port):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 import schemathesis
+from depth import FULL
 from http_api import serving
 from hypothesis import settings
 from ports import free_port
@@ -27,6 +28,8 @@ UNSAYABLE = ("POST /.*", "PUT /.*", "GET /speakers", "GET /protocols")
 parameters, too many words."""
 
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
+# The phase of coverage takes most of the time: each value at each bound of each parameter.
+RUN = PHASES if FULL else ("examples", "fuzzing", "stateful")
 
 schemathesis.serializer.alias(["application/timestamp-query", "application/x-ndjson"], "application/octet-stream")
 
@@ -103,9 +106,9 @@ def findings(live: Live, parameters: dict[str, str], *phases: str) -> tuple[list
 
 @pytest.mark.threat(88)
 def test_no_phase_finds_anything(live: Live) -> None:
-    found, phases = findings(live, {})
+    found, phases = findings(live, {}, *RUN)
     assert not found, "\n".join(found[:10])
-    assert {*PHASES} - {"examples"} <= {phase.lower().rpartition(".")[2] for phase in phases}
+    assert {*RUN} - {"examples"} <= {phase.lower().rpartition(".")[2] for phase in phases}
 
 
 def test_no_phase_finds_anything_among_what_is_there(live: Live) -> None:

@@ -32,6 +32,7 @@ def parameters(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, Any]
     return found
 
 
+@pytest.mark.deep
 def test_the_commands_open_an_electorate(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = blocks("toml")
     (data / "electorate.toml").write_text(example)

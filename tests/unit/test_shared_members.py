@@ -159,6 +159,7 @@ def test_joining_and_leaving_in_a_loop_leaves_nothing_behind() -> None:
     meet(test)
 
 
+@pytest.mark.deep
 @pytest.mark.threat(211)
 def test_five_hundred_and_twelve_that_join_at_once_are_members_or_refused() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
