@@ -184,6 +184,7 @@ def test_a_document_that_cannot_be_written_is_shown_later(
     assert said(capsys, "identity", "show", *home)["document"]["id"] == "did:wba:shop.example"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "command", ["search", "identity", "trust", "vote", "topic", "speakers", "discover", "audit", "vouches", "transcript"]
 )

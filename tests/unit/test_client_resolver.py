@@ -195,6 +195,7 @@ async def test_a_did_key_is_its_own_document() -> None:
     assert hosts.asked == 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(95)
 @pytest.mark.parametrize("usable", [True, False])
 async def test_strangers_documents_take_no_more_memory_than_their_bytes(usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,7 @@ JOBS = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("job", JOBS, ids=range(len(JOBS)))
 async def test_a_process_says_what_the_check_itself_says(
     checker: ContentChecker, job: tuple[kinds.Publish | kinds.Handler, dict[str, bytes]]

@@ -12,6 +12,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from registry_process import empty
 
 from treaty_registry.connections import MAX_OPEN_FILES
@@ -24,6 +25,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.deep
 async def test_its_log_begins_and_is_served_behind_its_proxies(data: Path) -> None:
     (begin,), (command,) = blocks("sh"), blocks("console")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

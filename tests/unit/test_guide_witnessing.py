@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 from ports import free_port
 from witnesses import LOG, History, leaves
 
@@ -57,6 +58,7 @@ def run(command: str, folder: Path, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.deep
 async def test_a_log_is_witnessed_and_an_agent_asks_for_it(data: Path) -> None:
     witness_port, registry_port = str(free_port()), str(free_port())
     watch, serve, check = (block.replace("8081", witness_port).replace("8080", registry_port) for block in blocks("sh"))

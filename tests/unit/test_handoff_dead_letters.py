@@ -49,6 +49,7 @@ async def deaths_of(arguments: list[str], healthy: asyncio.Event) -> int:
             await process.wait()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(245)
 async def test_a_message_that_kills_its_receiver_is_set_aside_and_can_be_given_back(bare: tuple[World, list[str]]) -> None:
     made, urls = bare
@@ -189,6 +190,7 @@ async def test_an_orderly_end_and_an_unreadable_document_are_no_failed_attempts(
     assert await support.set_aside() == {here.name("support"): 0}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("times", [1, 2])
 async def test_the_command_shows_gives_back_and_deletes(here: World, times: int) -> None:
     support, broker, queue = await here.agent("support"), await here.broker(), here.name("support")

@@ -62,6 +62,7 @@ def test_it_is_made_once_and_used_again(tmp_path: Path) -> None:
     assert list((tmp_path / "cache").iterdir()) == [root.parent]
 
 
+@pytest.mark.deep
 def test_what_was_changed_is_made_anew(tmp_path: Path) -> None:
     root = made(tmp_path)
     module = next(root.glob("python/*/python3*/base64.pyc"))

@@ -94,6 +94,7 @@ def test_every_inclusion_proof_verifies_for_its_leaf_alone(size: int) -> None:
                     verify_inclusion(index, size, LEAVES[other], proof, ROOTS[size])
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("size", range(1, 20))
 def test_inclusion_proof_fits_no_place_of_another_shape(size: int) -> None:
     for index in range(size):

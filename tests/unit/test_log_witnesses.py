@@ -194,6 +194,7 @@ def sizes_without_end() -> Answer:
     return answer
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -241,6 +242,7 @@ async def test_a_witness_that_does_not_answer_holds_nobody_up_for_long(watched: 
     assert asked.is_set()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.threat(63)
 @pytest.mark.parametrize(
     ("answer", "level", "code"),

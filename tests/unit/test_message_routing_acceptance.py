@@ -29,6 +29,7 @@ def proper(run: Run) -> list[dict[str, Any]]:
     return [message for message in run.history if message["content"] != script.DUMMY]
 
 
+@pytest.mark.sample(1)
 def test_005_11_the_three_are_called_ten_times_a_round(run: Run) -> None:
     assert run.members["Alice"].calls == {"UserRequirement": 1}
     for name in ("Bob", "Carol", "Dave"):

@@ -246,6 +246,7 @@ async def test_a_timeout_is_15_seconds_and_says_so(load: Load) -> None:
         assert failed.error.code == 504
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize(
     "hostile",
     [

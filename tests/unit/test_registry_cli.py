@@ -107,6 +107,7 @@ def test_from_an_empty_directory_to_a_decision(data: Path, port: int, tmp_path: 
     assert (status, "6 leaves, 2 epochs decided" in out) == (0, True)
 
 
+@pytest.mark.deep
 def test_from_a_development_to_an_open_electorate(
     data: Path, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_log_begins_as_its_operator_says(data: Path, tmp_path: Path, capsys: p
     assert (status, found["in_force"]["index"], found["in_force"]["parameters"]["epoch_seconds"]) == (0, 1, 3600)
 
 
+@pytest.mark.deep
 def test_it_ends_in_order_with_connections_open(data: Path, port: int) -> None:
     with serving(data, port) as served, httpx.Client(base_url=served.about["base_url"], trust_env=False) as idle:
         assert idle.get("/checkpoint").status_code == 200  # this connection stays open and keeps nobody waiting
@@ -204,6 +206,7 @@ def test_a_port_that_is_taken(data: Path, port: int) -> None:
     assert "--port" in said
 
 
+@pytest.mark.deep
 def test_tls_files_that_are_none(data: Path, port: int, tmp_path: Path) -> None:
     (tmp_path / "junk.pem").write_text("junk")
     for name in ("junk.pem", "missing.pem"):
@@ -213,6 +216,7 @@ def test_tls_files_that_are_none(data: Path, port: int, tmp_path: Path) -> None:
         assert "--tls-key" in said
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("option", "code"), [("--blobs", "blobs"), ("--head", "head"), ("--tiles", "blobs")])
 def test_a_path_in_the_place_of_a_store(data: Path, port: int, option: str, code: str) -> None:
     said = refused(data, "--port", str(port), option, "/var/treaty")
@@ -233,6 +237,7 @@ def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFix
     assert (status, json.loads(out)["error"]["code"]) == (1, "settings.other-origin")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("command", ["decide", "audit", "migrate", "rebuild", "parameters"])
 def test_without_a_log_it_says_how_to_make_one(data: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, command, "--data", str(data))

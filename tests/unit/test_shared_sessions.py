@@ -124,6 +124,7 @@ def test_a_member_that_reads_nothing_is_dropped_and_delays_nobody() -> None:
     meet(test)
 
 
+@pytest.mark.deep
 def test_two_hundred_members_hear_each_text() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         joined = await asyncio.gather(*(meeting.joined(stack, f"m{number}.example") for number in range(200)))

@@ -8,6 +8,7 @@ from bench.contest import Result, Sample
 from bench.dialogues import SIZES, WAYS, dialogue
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", speaking.TITLES)
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_turn_has_the_same_messages_in_every_way(name: str, size: str) -> None:
