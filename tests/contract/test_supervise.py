@@ -28,8 +28,9 @@ def supervise(script: str, *options: str, folder: Path, ignored: signal.Signals 
     """Start a shell script, whose $1 is its folder, below a supervisor that makes temporary files in `folder`."""
 
     def set_signals() -> None:
-        # A shell that started the tests in the background lets them ignore SIGINT, and a child inherits that.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # A shell that started the tests in the background lets them ignore both, and a child inherits that.
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
         if ignored:
             signal.signal(ignored, signal.SIG_IGN)
 
@@ -51,10 +52,15 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
 @contextmanager
 def ready(script: str, *options: str, folder: Path, ignored: signal.Signals | None = None) -> Iterator[subprocess.Popen[str]]:
     """A script that has printed `ready`."""
-    with supervise(script, *options, folder=folder, ignored=ignored) as process:
+    process = supervise(script, *options, folder=folder, ignored=ignored)
+    try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield process
+    finally:
+        # After a failure it may run for ever. Its command gets a signal when it is killed.
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 128 + 9)])

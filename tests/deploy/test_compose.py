@@ -103,6 +103,7 @@ async def printed(composition: Composition, service: str, pattern: str) -> str:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.deep
 @needs_go("Caddy and the object store of compose.yaml")
 async def test_its_services_are_a_witnessed_registry(composition: Composition) -> None:
     network = certificate(composition)

@@ -113,7 +113,8 @@ def on_terminal(command: Sequence[str], environment: Mapping[str, str]) -> tuple
 
     def take_terminal() -> None:
         # A shell that started the tests in the background lets them ignore Ctrl-C, and a child inherits that.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     process = subprocess.Popen(
