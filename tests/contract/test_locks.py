@@ -26,11 +26,11 @@ from pathlib import Path
 import pytest
 from packaging.markers import Marker
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 REAL = frozenset(("editables", "hatchling", "packaging", "pathspec", "pip", "pluggy", "trove-classifiers", "uv"))
 """The packages that an installation runs."""
-NEWER = "9999"
 PIN = re.compile(r"^([a-z0-9._-]+)==([^ ;\\\n]+)(?: ; ([^\\\n]+?))?(?: \\)?$", re.MULTILINE)
 
 
@@ -60,7 +60,7 @@ class Package:
             f"{info}/METADATA": bytes(self._metadata),
             f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
-        if self._name in REAL and self._version != NEWER:
+        if self._name in REAL and not Version(self._version).is_postrelease:
             contents |= self._installed_files()
         for path, content in contents.items():
             entry = zipfile.ZipInfo(path)
@@ -140,7 +140,8 @@ class Index:
         lines = []
         for name, version, marker in PIN.findall(source.read_text()):
             versions = self._packages.setdefault(canonicalize_name(name), {})
-            for listed in (version, NEWER):
+            # A release that every requirement of the others admits, and that comes after the locked one.
+            for listed in (version, f"{Version(version).base_version}.post9"):
                 versions[listed] = versions.get(listed) or Package(self._folder, name, listed)
             lines.append(f"{name}=={version}{marker and f' ; {marker}'} \\\n    --hash=sha256:{versions[version].sha256}\n")
         target.write_text("".join(lines))
