@@ -3,8 +3,7 @@
 With TREATY_SAMPLE=I/N only the files of the sample I of N, from 0, are run: always the same ones.
 
 A shard is a pytest process with some files of one folder. It collects only these, and starts one PostgreSQL, one RabbitMQ and one
-browser for all of them. Each worker of pytest-xdist would collect all tests: together a fifth of a run's processor time, and a
-gigabyte of memory each.
+browser for all of them. Each worker of pytest-xdist would collect all tests, and hold in its memory all that they import.
 """
 
 from __future__ import annotations
