@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from build_cache import trust_no_authority
 from depth import FULL, examples
 from handoffs import World, world
 from hypothesis import settings
@@ -26,6 +27,7 @@ from treaty_registry.telemetry.logs import LogLines
 
 settings.register_profile("treaty", deadline=None, max_examples=examples(100))  # a busy machine is no failure
 settings.load_profile("treaty")
+trust_no_authority()
 # To standard error, as a server does: a test reads the answers of commands on standard output. The default draws tracebacks,
 # which takes a second.
 structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=lambda *_: LogLines())

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from treaty_client import OperationError
-from treaty_client.network.hosts import strict_context
+from treaty_client.network.hosts import public_context
 from treaty_consensus.printable import printable
 
 from .handlers import run
@@ -100,7 +100,7 @@ class ApiExecutor:
         sent: dict[str, Any] = {"json": rest} if self.method in _IN_BODY else {"params": httpx.URL(url).params.merge(rest)}
         # Redirects are not followed: the headers may hold the owner's token, and the owner named this URL.
         async with (
-            httpx.AsyncClient(timeout=self._timeout, follow_redirects=False, verify=strict_context()) as client,
+            httpx.AsyncClient(timeout=self._timeout, follow_redirects=False, verify=public_context()) as client,
             client.stream(self.method, url, headers=self._headers, **sent) as response,
         ):
             body = bytearray()

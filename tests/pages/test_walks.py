@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Literal
 
 import pytest
@@ -17,6 +18,8 @@ from visits import visit
 
 WIDTHS = (1440, 360)
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+LOOKS = list(product(WIDTHS, THEMES)) if FULL else list(zip(WIDTHS, THEMES, strict=True))
+"""axe reads a page for half a second, once for each of these."""
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 AXE = "rules => axe.run(document, {runOnly: rules, resultTypes: ['violations']})"
 # What Tab must reach, and of that what it did not. A part of a closed `details` and a choice of a group are not on the way.
@@ -115,15 +118,14 @@ def walk(window: Browser, populated: str, empty: str, axe: str) -> Walk:
 def _look(window: Window, axe: str, found: Walk, name: str) -> None:
     page = window.page
     page.evaluate(axe)
-    for width in WIDTHS:
+    for width, theme in LOOKS:
         page.set_viewport_size({"width": width, "height": 900})
-        for theme in THEMES:
-            page.emulate_media(color_scheme=theme)
-            page.evaluate(FRAME)  # scripts that watch sizes run before a frame is drawn
-            look = f"{name} at {width}, {theme}"
-            if (wide := page.evaluate(SCROLLED)) > width:
-                found.note("width", look, f"{wide} pixels wide")
-            found.note("axe", look, *map(_told, page.evaluate(AXE, RULES)["violations"]))
+        page.emulate_media(color_scheme=theme)
+        page.evaluate(FRAME)  # scripts that watch sizes run before a frame is drawn
+        look = f"{name} at {width}, {theme}"
+        if (wide := page.evaluate(SCROLLED)) > width:
+            found.note("width", look, f"{wide} pixels wide")
+        found.note("axe", look, *map(_told, page.evaluate(AXE, RULES)["violations"]))
     found.note("motion", name, *page.evaluate(MOVING))
 
 

@@ -10,29 +10,16 @@ from dataclasses import dataclass, field
 from treaty_registry.storage.postgres import Connection, connect, migrate
 
 _TEMPLATE = "template_registry"
-# All that a test may have changed in a database beside the rows of its tables.
-_FORM = """
-with ours as (select oid from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema')
-select md5(string_agg(part, E'\\n' order by part)) from (
-    select concat_ws(' ', 'namespace', nspname, nspacl) from pg_namespace where nspname !~ '^pg_'
-    union all select concat_ws(' ', 'class', oid::regclass, relkind, relacl, reloptions, relrowsecurity)
-        from pg_class where relnamespace in (table ours)
-    union all select concat_ws(' ', 'column', attrelid::regclass, attnum, attname, atttypid, attnotnull, attacl, attoptions)
-        from pg_attribute where attrelid in (select oid from pg_class where relnamespace in (table ours))
-    union all select concat_ws(' ', 'default', adrelid::regclass, adnum, pg_get_expr(adbin, adrelid)) from pg_attrdef
-    union all select concat_ws(' ', 'index', pg_get_indexdef(indexrelid), indisvalid)
-        from pg_index where indexrelid in (select oid from pg_class where relnamespace in (table ours))
-    union all select concat_ws(' ', 'constraint', conrelid::regclass, conname, pg_get_constraintdef(oid))
-        from pg_constraint where connamespace in (table ours)
-    union all select concat_ws(' ', 'trigger', pg_get_triggerdef(oid), tgenabled) from pg_trigger where not tgisinternal
-    union all select concat_ws(' ', 'rule', pg_get_ruledef(oid)) from pg_rewrite where oid >= 16384
-    union all select concat_ws(' ', 'function', oid::regprocedure, md5(prosrc)) from pg_proc where pronamespace in (table ours)
-    union all select concat_ws(' ', 'type', typname, typtype) from pg_type where typnamespace in (table ours)
-    union all select concat_ws(' ', 'extension', extname) from pg_extension
-    union all select concat_ws(' ', 'setting', setrole, setconfig)
-        from pg_db_role_setting where setdatabase = (select oid from pg_database where datname = current_database())
-) as parts (part)
-"""
+# All that a test may have changed in a database beside the rows of its tables. Each change writes a row, by a newer transaction.
+_CATALOGS = (
+    *("attrdef", "attribute", "class", "constraint", "extension", "index"),
+    *("namespace", "proc", "rewrite", "trigger", "type"),
+)
+_FORM = (
+    "select array[" + ", ".join(f"(select (count(*), max(xmin::text::bigint))::text from pg_{name})" for name in _CATALOGS) + "]"
+    " || (select array_agg((setrole, setconfig)::text) from pg_db_role_setting"
+    " where setdatabase = (select oid from pg_database where datname = current_database()))"
+)
 
 
 @dataclass
@@ -42,7 +29,7 @@ class Postgres:
     url: str
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _free: list[str] = field(default_factory=list)
-    _form: str = ""
+    _form: list[str] = field(default_factory=list)
     _clear: str = ""
 
     def database(self, name: str) -> str:

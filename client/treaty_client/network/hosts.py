@@ -13,7 +13,7 @@ import os
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -85,16 +85,17 @@ class Network:
 
         Raises `NotFound` or `Malformed` (`network.ca`) if `ca` is not a PEM file.
         """
-        context = strict_context()
-        if self.ca is not None:
-            try:
-                context.load_verify_locations(cafile=self.ca)
-            except FileNotFoundError as error:
-                raise NotFound(
-                    NetworkCode.CA, f"There is no {self.ca}.", fix="Name a PEM file of certificate authorities: --ca"
-                ) from error
-            except ssl.SSLError as error:
-                raise Malformed(NetworkCode.CA, f"{self.ca} holds no certificate in PEM.") from error
+        if self.ca is None:
+            return public_context()
+        context = _strict_context()
+        try:
+            context.load_verify_locations(cafile=self.ca)
+        except FileNotFoundError as error:
+            raise NotFound(
+                NetworkCode.CA, f"There is no {self.ca}.", fix="Name a PEM file of certificate authorities: --ca"
+            ) from error
+        except ssl.SSLError as error:
+            raise Malformed(NetworkCode.CA, f"{self.ca} holds no certificate in PEM.") from error
         return context
 
     def client(self, *, timeout: float | None = None) -> BoundedClient:
@@ -124,8 +125,16 @@ class Network:
         return Endpoint(address.ip, address.port, self.tls if secure else None, host if secure else None)
 
 
-def strict_context() -> ssl.SSLContext:
-    """Return a context that verifies servers against the public authorities, by the rules of RFC 5280."""
+@cache
+def public_context() -> ssl.SSLContext:
+    """Return the context that verifies servers against the public authorities, by the rules of RFC 5280. Do not change it.
+
+    It is made once for the process: reading the authorities costs as much as opening a registry.
+    """
+    return _strict_context()
+
+
+def _strict_context() -> ssl.SSLContext:
     context = httpx.create_ssl_context()
     # The default since Python 3.13. Without it an agent on 3.11 accepts a certificate that an agent on 3.13 refuses.
     context.verify_flags |= ssl.VERIFY_X509_STRICT
