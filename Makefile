@@ -11,7 +11,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 # Install the lock $(1), and the packages of this clone. Exactly the lock: nothing is resolved, so a version that an index lists
-# later changes nothing. `pip check` then says whether the lock is complete. pip installs uv by its hashes in the lock of the
+# later changes nothing. `uv pip check` then says whether the lock is complete. pip installs uv by its hashes in the lock of the
 # development, and uv installs the rest in a tenth of pip's time. pip does it where uv fails: uv reads no configuration of pip, so it
 # may find no index.
 define install
@@ -20,8 +20,8 @@ define install
 	$(INSTALL) --no-deps --require-hashes -r $(VENV)/uv.lock
 	$(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --no-deps --require-hashes -r $(1) \
 		|| $(INSTALL) --no-deps --require-hashes -r $(1)
-	$(INSTALL) --no-deps --no-build-isolation -e .
-	$(BIN)/python -m pip --disable-pip-version-check check
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	$(BIN)/uv pip check --quiet --python $(BIN)/python
 	@touch $@
 endef
 

@@ -27,6 +27,7 @@ from treaty_consensus.statement import Statement
 from treaty_consensus.tenure import TENURE_WAIT
 from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
+from treaty_registry.serving.representation import SHARED
 
 PATH = "/protocols/alice.example/product-info/1.0.bundle"
 
@@ -70,6 +71,21 @@ async def fetch(api: httpx.AsyncClient, registry: Registry, path: str = PATH) ->
     assert hex_digest(bundle.blobs[genesis.trusted_root]) == genesis.trusted_root
     assert all(hex_digest(data) == digest for digest, data in bundle.blobs.items())
     return Replayed(bundle, tuple(statements), facts)
+
+
+async def test_shared_caches_keep_proofs_and_no_seq(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
+    await publish(api, alice, publication(alice))
+    record = PATH.removesuffix(".bundle")
+    topic = f"/topics/{TOPIC}"
+    for path in (PATH, record, record.rpartition("/")[0], topic, f"{topic}.bundle", "/topics", "/log", "/checkpoint"):
+        answer = await api.get(path)
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, SHARED), path
+        unchanged = await api.get(path, headers={"If-None-Match": answer.headers["etag"]})
+        assert (unchanged.status_code, unchanged.headers["cache-control"]) == (304, SHARED), path
+    since = await api.get(f"{PATH}?since=2")
+    assert (since.status_code, since.headers["cache-control"]) == (200, SHARED)
+    for path in (f"/ballots?did={alice.did}&topic={TOPIC}", f"/vouches?did={alice.did}"):  # a cached `seq` would be refused
+        assert (await api.get(path)).headers["cache-control"] == "no-cache", path
 
 
 async def test_a_bundle_proves_a_protocol_with_its_handlers_and_statuses(

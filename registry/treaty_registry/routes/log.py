@@ -11,7 +11,7 @@ from litestar.params import FromPath, QueryParameter
 from ..catalogue.resources import LogView
 from ..log.changes import HEAD
 from ..pages.pages import Pages
-from ..serving.representation import OCTETS, TEXT, Representation
+from ..serving.representation import OCTETS, SHARED, TEXT, Representation
 from ..serving.views import Views, parse_since
 from .documentation import READ, answers
 from .requests import HttpRequest, is_for_people, target
@@ -45,4 +45,4 @@ async def log(
     """Return the names and keys of this registry. Compare them with the values that its operator publishes elsewhere."""
     if is_for_people(request):
         return await pages.log(target("/log", before=before), parse_since(before))
-    return await views.json("/log", lambda: views.elections.log(views.registry.head), HEAD)
+    return await views.json("/log", lambda: views.elections.log(views.registry.head), HEAD, cache_control=SHARED)

@@ -14,7 +14,7 @@ from treaty_consensus.did import MAX_DID
 from ..catalogue.resources import Grants, Topic, Topics, VoterPosition, Vouches
 from ..log.changes import CATALOGUE, HEAD
 from ..pages.pages import Pages
-from ..serving.representation import BUNDLE, Representation
+from ..serving.representation import BUNDLE, SHARED, Representation
 from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, answers, operation
 from .protocols import Since
@@ -36,7 +36,7 @@ async def topics(
     at = target("/topics", after=after or None)
     if is_for_people(request):
         return await pages.topics(at, after)
-    return await views.json(at, lambda: views.elections.topics(after), CATALOGUE)
+    return await views.json(at, lambda: views.elections.topics(after), CATALOGUE, cache_control=SHARED)
 
 
 @get(

@@ -1,8 +1,12 @@
 """Encode a representation (RFC 9110 §3.2) once, and send it any number of times.
 
 It is an ASGI application for GET. It answers `If-None-Match` (RFC 9110 §13.1.2, weak comparison) with a 304. Every
-representation has an `ETag` and a `Cache-Control`: `immutable` (RFC 8246) if it never changes, otherwise `no-cache`, so that
-caches keep it and revalidate it.
+representation has an `ETag` and a `Cache-Control`:
+
+- `IMMUTABLE` (RFC 8246): it never changes.
+- `SHARED`: caches between the registry and its readers serve it for ten seconds without asking, and for a day while the registry
+  does not answer (RFC 5861). For what proves itself, or is as old as that by design: checkpoint, bundles, records, topics.
+- `REVALIDATE`: caches keep it and ask each time. For all others, such as the next `seq` of a voter.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ OCTETS = "application/octet-stream"
 HTML = "text/html; charset=utf-8"
 
 IMMUTABLE = "public, max-age=31536000, immutable"
+SHARED = "public, max-age=5, s-maxage=10, stale-while-revalidate=60, stale-if-error=86400"
 REVALIDATE = "no-cache"
 NO_STORE = "no-store"
 

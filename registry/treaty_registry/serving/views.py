@@ -6,7 +6,8 @@ A *target* is the cache key of a representation: its path, and its query in one 
 An answer is made at one of two heads:
 
 - The *newest* head: records, documents, lists, the checkpoint. It is the head of a writer's receipt. A cached answer is dropped
-  as soon as a leaf changes a subject that it depends on (`log.changes`), so a writer reads its own writes.
+  as soon as a leaf changes a subject that it depends on (`log.changes`), so a writer who asks this registry, and no cache before
+  it, reads its own writes.
 - The *periodic* head, the published head of at most `PERIOD` seconds ago: bundles, elections, speakers, standings and receipts.
   Their proofs change with every leaf, so at the newest head they could not be cached. A decision begins a period too. If a leaf
   has changed the subject of a bundle since then, the bundle is made at the current published head, or at the newest head when it
@@ -45,7 +46,7 @@ from .bundles import Plan, assemble, protocol_plan, topic_plan
 from .cache import ResponseCache
 from .feeds import ATOM, Feeds
 from .negotiation import Form
-from .representation import BUNDLE, IMMUTABLE, JSON, MARKDOWN, OCTETS, TEXT, Representation
+from .representation import BUNDLE, IMMUTABLE, JSON, MARKDOWN, OCTETS, REVALIDATE, SHARED, TEXT, Representation
 from .topics import Elections
 
 # Seconds. The proofs of a bundle change with every leaf, so only an older head lets many readers share one.
@@ -89,14 +90,14 @@ class BundleView(Representation):
     __slots__ = ("head", "subjects")
 
     def __init__(self, bundle: Bundle, head: Head, subjects: Iterable[str]) -> None:
-        super().__init__(msgspec.json.encode(bundle), BUNDLE, VARY)
+        super().__init__(msgspec.json.encode(bundle), BUNDLE, VARY, cache_control=SHARED)
         self.head = head
         self.subjects = frozenset(subjects)
 
     def with_consistency(self, since: int, proof: list[bytes]) -> Representation:
         """Return this bundle with the consistency proof from the tree of `since` leaves as its last member."""
         member = b',"consistency":' + msgspec.json.encode([*map(b64encode, proof)]) + b"}"
-        return Representation(self.body[:-1] + member, BUNDLE, VARY, tag=f"{self.tag}-{since}")
+        return Representation(self.body[:-1] + member, BUNDLE, VARY, cache_control=SHARED, tag=f"{self.tag}-{since}")
 
 
 class Views:
@@ -142,11 +143,13 @@ class Views:
             subjects.add(PERIODIC)
         self.memory.renew(head, None if changed is None else subjects)
 
-    async def json(self, target: str, make: Callable[[], Awaitable[msgspec.Struct]], *subjects: str) -> Representation:
+    async def json(
+        self, target: str, make: Callable[[], Awaitable[msgspec.Struct]], *subjects: str, cache_control: str = REVALIDATE
+    ) -> Representation:
         """Return the JSON of the result of `make`, which depends on `subjects`. Raises the errors of `make`."""
 
         async def view() -> Made:
-            return Representation(msgspec.json.encode(await make()), JSON, VARY), subjects
+            return Representation(msgspec.json.encode(await make()), JSON, VARY, cache_control=cache_control), subjects
 
         return await self.made(target, view)
 
@@ -179,7 +182,7 @@ class Views:
         async def view() -> Made:
             found = await self.catalogue.versions(namespace, name)
             topics = {elected(summary.topic) for summary in found.versions}
-            return Representation(msgspec.json.encode(found), JSON, VARY), (self.uri(path), *topics)
+            return Representation(msgspec.json.encode(found), JSON, VARY, cache_control=SHARED), (self.uri(path), *topics)
 
         return await self.made(path, view)
 
@@ -194,7 +197,7 @@ class Views:
         now, uri = self._now(), self.uri(path)
         record = await self.catalogue.record(uri)
         if form == "json":  # without a task of its own, because `Catalogue.record` shares queries already
-            view = Representation(record.json, JSON, VARY)
+            view = Representation(record.json, JSON, VARY, cache_control=SHARED)
             topic = msgspec.json.decode(record.json, type=_OfTopic).topic
             self._keep(now, f"{path}.json", view, (uri, elected(topic)))
             return view
@@ -215,7 +218,7 @@ class Views:
 
         async def view() -> Made:
             value = await self.elections.topic(topic, self.registry.head)
-            return Representation(msgspec.json.encode(value), JSON, VARY), (topic, PERIODIC)
+            return Representation(msgspec.json.encode(value), JSON, VARY, cache_control=SHARED), (topic, PERIODIC)
 
         return await self.made(f"/topics/{topic}.json", view)
 
@@ -259,7 +262,7 @@ class Views:
     async def checkpoint(self) -> Representation:
         """Return the newest published checkpoint, with the cosignatures of witnesses if there are any."""
         now = self._now()
-        view = Representation(now.head.published.note, TEXT)
+        view = Representation(now.head.published.note, TEXT, cache_control=SHARED)
         self._keep(now, "/checkpoint", view, (HEAD,))
         return view
 

@@ -4,7 +4,7 @@ const numbers = document.querySelectorAll("[data-live]");
 async function renew() {
   if (document.hidden) return;
   try {
-    const answer = await fetch("/log", { headers: { Accept: "application/json" } });
+    const answer = await fetch("/log", { cache: "no-cache", headers: { Accept: "application/json" } });
     if (!answer.ok) return;
     const log = await answer.json();
     for (const number of numbers) number.textContent = log[number.dataset.live].toLocaleString("en");

@@ -85,7 +85,7 @@ const ProofView = (() => {
   }
 
   async function read(path, accept) {
-    const answer = await fetch(path, { headers: { Accept: accept } });
+    const answer = await fetch(path, { cache: "no-cache", headers: { Accept: accept } });
     if (!answer.ok) throw new Error(`${path} answered ${answer.status}.`);
     return answer;
   }

@@ -155,7 +155,7 @@ class Refusal extends Error {
 }
 
 async function ask(path, options = {}) {
-  const answer = await fetch(path, { headers: { Accept: "application/json" }, ...options });
+  const answer = await fetch(path, { cache: "no-cache", headers: { Accept: "application/json" }, ...options });
   if (answer.ok) return answer;
   const type = answer.headers.get("content-type") ?? "";
   throw type.includes("problem+json") ? new Refusal(await answer.json()) : new Error(`The registry answered ${answer.status}.`);
