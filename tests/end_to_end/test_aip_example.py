@@ -29,6 +29,7 @@ def example(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.deep
 def test_three_agents_two_tools_and_a_gateway_exchange_text_image_and_audio_byte_for_byte() -> None:
     done = example("--json")
     assert done.returncode == 0, done.stderr

@@ -45,6 +45,7 @@ async def two_agents(home: Path, folder: Path, **options: Any) -> AsyncIterator[
         yield buyer, shop, f"ws://127.0.0.1:{port}", protocols.uris[0]
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["code", "declared"])
 async def test_a_burst_of_sessions_all_open_and_stay(tmp_path: Path, kind: str) -> None:

@@ -170,6 +170,7 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path, office: Office) -> N
     assert office.ended() == -signal.SIGTERM
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("scheme", ["ws", "http"])
 async def test_no_call_of_a_peer_is_lost_or_done_twice_while_the_office_is_replaced(

@@ -30,6 +30,7 @@ def test_an_ended_registry_leaves_only_its_data(ending: Callable[[Make], None], 
     assert not postgres_of(data)
 
 
+@pytest.mark.deep
 def test_an_interrupted_test_leaves_nothing(tmp_path: Path) -> None:
     """A shard of the tests may end without the fixtures that would end its servers and remove its files."""
     started = tmp_path / "started"

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 from feedback_script import REQUEST
 from routing import FOLDER, Script, joining
 from routing_process import PROTOCOLS
@@ -89,6 +90,7 @@ asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
 """
 
 
+@pytest.mark.deep
 async def test_a_member_that_is_killed_in_a_round_ends_it_for_no_other(tmp_path: Path) -> None:
     alice = Script("Alice", 1)
     async with AsyncExitStack() as stack:

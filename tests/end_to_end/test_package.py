@@ -141,6 +141,7 @@ def test_a_missing_extra_is_named_and_nothing_changes(
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.deep
 def test_the_same_sources_give_the_same_files(built: dict[str, Path], tmp_path: Path) -> None:
     again = build(tmp_path)
     digests = [{kind: hashlib.sha256(path.read_bytes()).hexdigest() for kind, path in files.items()} for files in (built, again)]

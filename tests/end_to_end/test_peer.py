@@ -121,6 +121,7 @@ async def test_another_call_fails_with_the_word_that_its_outcome_is_unknown(shop
     assert shop.calls() == ["HANG-ONCE"]
 
 
+@pytest.mark.deep
 async def test_a_crash_of_the_handler_at_the_other_side_is_healed(shop: Shop, tmp_path: Path) -> None:
     async with (
         agent("buyer.example", tmp_path / "buyer") as buyer,
@@ -168,6 +169,7 @@ async def test_an_idle_session_is_no_error(shop: Shop, tmp_path: Path) -> None:
     assert [event.name for event in events].count("running") == 2
 
 
+@pytest.mark.deep
 async def test_a_burst_on_a_cold_peer_makes_one_connection(shop: Shop, tmp_path: Path) -> None:
     events: list[AgentEvent] = []
     async with (

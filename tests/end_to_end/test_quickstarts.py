@@ -47,6 +47,7 @@ def test_a_new_user_uses_publishes_votes_and_audits(tmp_path: Path) -> None:
     assert places == sorted(places)
 
 
+@pytest.mark.deep
 def test_a_log_of_ones_own_begins(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1])
     script = "set -eu\n" + "\n".join(blocks("run"))

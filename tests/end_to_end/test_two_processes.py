@@ -42,6 +42,7 @@ def ca(tmp_path: Path) -> Path:
     return tmp_path / "ca.pem"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("schemes", [("ws", "http"), ("wss", "https")], ids=["plain", "tls"])
 async def test_strangers_speak_and_resume(tmp_path: Path, ca: Path, schemes: tuple[str, str]) -> None:
     secure = schemes[0] == "wss"

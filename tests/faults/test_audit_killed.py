@@ -48,6 +48,7 @@ def registry() -> SimulatedRegistry:
     return registry
 
 
+@pytest.mark.deep
 def test_a_mirror_that_is_killed_again_and_again_is_continued(registry: SimulatedRegistry, tmp_path: Path) -> None:
     wire = Wire(registry)
     with served(wire) as name:

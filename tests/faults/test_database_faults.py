@@ -134,6 +134,7 @@ async def client() -> AsyncIterator[Client]:
             await client.http.aclose()
 
 
+@pytest.mark.deep
 @pytest.mark.threat(61)
 async def test_a_killed_server_is_started_again_and_again(client: Client) -> None:
     registry = client.server.data

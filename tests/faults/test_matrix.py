@@ -172,7 +172,7 @@ def steps_of(fault: Fault) -> list[tuple[str, str]]:
     return [("commit", "before"), ("commit", "after")] if fault.dear else STEPS[FAULTS.index(fault) % 2 :: 2]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 async def test_a_fault_at_each_step_of_a_write(scene: Scene, fault: Fault) -> None:
     scene.seen.refusals.clear()

@@ -109,6 +109,7 @@ async def contents(shared: Any) -> list[str]:
     return [message["content"] for message in (await shared("readHistory", start=0))["messages"]]
 
 
+@pytest.mark.deep
 async def test_a_killed_environment_has_its_history_and_its_members_join_again(tmp_path: Path, home: Path) -> None:
     port = free_port()
     async with AsyncExitStack() as stack:

@@ -117,6 +117,7 @@ async def test_nodes_without_their_database_serve_what_is_signed(data: Path) -> 
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.deep
 @pytest.mark.threat(290)
 async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
     async with cluster(data, 1) as made:

@@ -115,6 +115,7 @@ async def test_confined_backups_start_no_second_server(server: Server, data: Pat
     assert not list(private.iterdir())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("command", ["migrate", pytest.param("audit", marks=pytest.mark.deep)])
 async def test_a_command_of_root_leaves_the_cluster_to_its_owner(server: Server, data: Path, command: str) -> None:
     seen = Seen()

@@ -83,6 +83,7 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.deep
 async def test_a_session_outlives_the_processor_time_of_its_workers(tmp_path: Path) -> None:
     burning = "        match event:\n            case Opened(stored=stored):"
     folder = changed(tmp_path, "room.py", burning, f"        sum(range(2_000_000))\n{burning}")

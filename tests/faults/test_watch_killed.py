@@ -38,6 +38,7 @@ main()
 """
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.threat(270)
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -56,6 +56,7 @@ def lies(receipt: str, registry: Registry) -> Mapping[str, tuple[str, str]]:
     }
 
 
+@pytest.mark.deep
 @pytest.mark.threat(280)
 async def test_a_receipt_that_lies_is_shown_as_wrong_on_the_page_of_an_entry(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer

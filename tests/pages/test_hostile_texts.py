@@ -109,6 +109,7 @@ def _keep_url(urls: list[str], request: sync_api.Request) -> None:
     urls.append(request.url)
 
 
+@pytest.mark.deep
 def test_the_corpus_attacks_a_page_without_protection(window: sync_api.Browser) -> None:
     """At least half of the payloads do harm where a page has neither escaping nor a policy. The others need other places."""
     page = window.new_page()  # one for all: each further one is a process of the browser

@@ -59,6 +59,7 @@ async def negotiate(registry: SimulatedRegistry, home: Path, document: str = DOC
     return [event.name for event in events if not event.operation]
 
 
+@pytest.mark.deep
 async def test_what_was_negotiated_is_published_and_reported_and_strangers_speak_it_without_negotiating(
     tmp_path: Path, registry: SimulatedRegistry
 ) -> None:
@@ -174,6 +175,7 @@ async def test_nothing_is_published_or_reported_unless_the_policies_say_so(tmp_p
     assert registry.size == size
 
 
+@pytest.mark.deep
 async def test_what_is_published_is_published_once_and_another_document_gets_the_next_version(
     tmp_path: Path, registry: SimulatedRegistry
 ) -> None:

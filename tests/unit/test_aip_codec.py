@@ -108,7 +108,7 @@ def kept(value: dict[str, Any]) -> dict[str, Any]:
     return {name: value[name] for name in names if name in value}
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @each_by_hand
 def test_protoc_reads_them(message: str, value: dict[str, Any], written: str) -> None:
     data = bytes.fromhex(written)

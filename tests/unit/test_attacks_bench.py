@@ -222,6 +222,7 @@ class Enacted:
         return {(min(pair), max(pair)) for pair in ends}
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("corrupted", "wins"), [(10, HONEST), (21, HOSTILE)])
 def test_a_signed_log_comes_to_the_same_numbers(corrupted: int, wins: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,6 +258,7 @@ def test_the_statement_need_not_be_canonical(service: Service) -> None:
     assert verify_attestation(bundle, BINDING, publisher=ALICE.did, trust=service.trust)
 
 
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore")  # of certificates with a flipped serial number or name
 def test_every_flipped_character_is_noticed_or_says_the_same(service: Service) -> None:
     """Some characters say nothing: the loose bits of base64, fields that sigstore ignores. Nothing else may pass."""

@@ -172,6 +172,7 @@ def shown(capsys: pytest.CaptureFixture[str], log: LogBuilder, home: Path, **arg
     return json.loads(printed[0]), printed[1]
 
 
+@pytest.mark.deep
 def test_the_command_shows_both(log: LogBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     anchors = tmp_path / "anchors"
     anchors.write_text("\n".join((*OTHERS, "unheard-of.example")))
@@ -186,6 +187,7 @@ def test_the_command_shows_both(log: LogBuilder, tmp_path: Path, capsys: pytest.
     assert value["parts"] is None and "Every decision would have been the same." in text
 
 
+@pytest.mark.deep
 def test_the_command_shows_what_a_topics_newest_decision_rests_on(
     log: LogBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ async def audited(registry: SimulatedRegistry, folder: Path, dask: str | None) -
     return await audit(NAME, folder, folder.parent / "evidence", registry.network(), progress=lambda *_: None, options=options)
 
 
+@pytest.mark.deep
 async def test_a_cluster_finds_what_one_process_finds(tmp_path: Path, scheduler: str) -> None:
     registry = elected()
     alone, spread = [await audited(registry, tmp_path / name, dask) for name, dask in (("a", None), ("b", scheduler))]
@@ -52,6 +53,7 @@ async def test_a_cluster_finds_what_one_process_finds(tmp_path: Path, scheduler:
     assert refused[0] == refused[1]
 
 
+@pytest.mark.deep
 async def test_a_cluster_that_cannot_be_reached_is_told_of(tmp_path: Path) -> None:
     with pytest.raises(Unavailable) as refused:
         await audited(elected(), tmp_path / "mirror", NOWHERE)
@@ -82,6 +84,7 @@ def test_the_topics_of_an_epoch_are_counted_by_the_workers(scheduler: str) -> No
     assert max(counted) > 1
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("reached", [True, False])
 async def test_an_epoch_is_closed_with_the_cluster_and_without_it(

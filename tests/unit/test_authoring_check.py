@@ -174,6 +174,7 @@ async def test_a_vector_that_only_names_an_operation_reaches_nothing(greeting: P
     assert len(found.coverage.unreached) == 2
 
 
+@pytest.mark.deep
 async def test_the_vectors_are_in_the_package_so_that_readers_can_check_them(folder: Path) -> None:
     project = load_project(folder)
     package = build(project)

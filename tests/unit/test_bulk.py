@@ -23,6 +23,7 @@ from treaty_registry.settings import Settings
 from treaty_registry.storage.postgres import connect
 
 
+@pytest.mark.deep
 async def test_a_generated_registry_passes_the_audit_of_the_product(tmp_path: Path, database: str) -> None:
     bulk = Bulk(tmp_path / "registry", ORIGIN, database, voters=8)
     await bulk.fill(40, 90)

@@ -147,6 +147,7 @@ def test_the_version_is_that_of_the_package() -> None:
 # Ctrl-C
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "module", ["treaty_client", "treaty_client.cli.commands", "cyclopts", "rich.console", "httpx", "treaty_client.cli.audit"]
 )
@@ -155,6 +156,7 @@ def test_an_interrupt_during_an_import_is_quiet(module: str, home: list[str]) ->
     assert finished(process) == (130, "", "")
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["search", "audit", "doctor"])
 def test_an_interrupt_while_a_registry_does_not_answer_is_quiet(command: str, home: list[str]) -> None:
@@ -175,6 +177,7 @@ def test_an_interrupt_while_a_registry_does_not_answer_is_quiet(command: str, ho
     assert (status, err) == (130, "")
 
 
+@pytest.mark.deep
 def test_an_interrupt_while_the_sandbox_works_is_quiet(home: list[str]) -> None:
     """Ctrl-C reaches the workers too. Their end is no error to show."""
     # This registry never answers, so that the command cannot end by itself before a busy machine sends the signal.
@@ -192,6 +195,7 @@ def test_an_interrupt_while_the_sandbox_works_is_quiet(home: list[str]) -> None:
 # Colours
 
 
+@pytest.mark.deep
 def test_no_color_means_no_escape_sequence(home: list[str]) -> None:
     trust(home, "http://127.0.0.1:9")
     environment = {"FORCE_COLOR": "1", "COLUMNS": "80"}
@@ -201,6 +205,7 @@ def test_no_color_means_no_escape_sequence(home: list[str]) -> None:
         assert not ESCAPE.search(plain[1] + plain[2])
 
 
+@pytest.mark.deep
 def test_a_key_is_shown_whole_at_any_width(home: list[str]) -> None:
     trust(home, "http://127.0.0.1:9")
     name = f"http://127.0.0.1:9#{KEY}"
@@ -211,6 +216,7 @@ def test_a_key_is_shown_whole_at_any_width(home: list[str]) -> None:
 # Connections
 
 
+@pytest.mark.deep
 def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_path: Path) -> None:
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -251,6 +257,7 @@ def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_p
 # Registries
 
 
+@pytest.mark.deep
 def test_the_topics_of_a_registry_are_listed(home: list[str]) -> None:
     listed = {"topics": [{"topic": "a/b", "protocols": 3, "consensus": "ab" * 32, "epoch": 4}, {"topic": "c", "protocols": 1}]}
     with registry({"/topics": listed | {"next": "c"}}) as url:
@@ -287,6 +294,7 @@ def test_texts_of_a_hostile_registry_stay_printable(home: list[str]) -> None:
                 assert (out + err).replace("\n", "").isprintable(), arguments
 
 
+@pytest.mark.deep
 def test_only_uris_are_printed_for_a_script(home: list[str]) -> None:
     summary = {"topic": "a/b", "title": "T", "hash": "ab", "publisher": "did:wba:a.example", "status": "active"}
     found = {"protocols": [{**summary, "uri": f"https://r.example/protocols/a.example/x/{n}"} for n in (1, 2)], "next": None}
@@ -301,6 +309,7 @@ def test_only_uris_are_printed_for_a_script(home: list[str]) -> None:
         assert (status, out) == (5, "")
 
 
+@pytest.mark.deep
 def test_filters_reach_the_registry(home: list[str]) -> None:
     asked: list[str] = []
     with registry({"/protocols": {"protocols": [], "next": None}}, asked) as url:
@@ -314,6 +323,7 @@ def test_filters_reach_the_registry(home: list[str]) -> None:
     assert found[1] == {"limit": "20"}
 
 
+@pytest.mark.deep
 def test_the_log_tells_requests_and_no_secrets(home: list[str]) -> None:
     with registry({"/protocols": {"protocols": [], "next": None}}) as url:
         trust(home, url)
@@ -336,6 +346,7 @@ publishers = [
 """
 
 
+@pytest.mark.deep
 def test_a_publisher_is_allowed_and_the_file_stays_as_written(home: list[str]) -> None:
     file = Path(home[1]) / "policy.toml"
     assert treaty("policy", "list", *home)[1].startswith("No publisher is allowed")
@@ -393,6 +404,7 @@ def test_no_text_but_a_did_comes_into_the_policy(did: str, home: list[str]) -> N
 # Doctor, completion
 
 
+@pytest.mark.deep
 def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     status, out, _ = treaty("doctor", "--json", *home)
     checks = {found["check"]: found for found in json.loads(out)["checks"]}
@@ -408,6 +420,7 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     assert checks["registry registry.example"]["code"] == "registry.refused"
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_completion(shell: str) -> None:

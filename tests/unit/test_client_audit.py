@@ -107,6 +107,7 @@ async def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest
     assert await audited(registry, tmp_path) == alone
 
 
+@pytest.mark.deep
 async def test_what_was_signed_by_a_key_that_no_longer_speaks_is_refused_though_it_was_checked_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.deep
 async def test_a_process_that_is_killed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing, "WORTH_PROCESSES", 0)
     monkeypatch.setattr(ahead, "check_all", die)

@@ -275,6 +275,7 @@ async def test_failures_are_remembered_of_a_bounded_number_of_urls(monkeypatch: 
     assert len(world.asked) == 5, "the oldest is not"
 
 
+@pytest.mark.deep
 async def test_a_failure_that_is_remembered_holds_nothing_of_what_was_read() -> None:
     answers: list[weakref.ref[httpx.Response]] = []
     world = World()

@@ -195,6 +195,7 @@ async def test_a_did_key_is_its_own_document() -> None:
     assert hosts.asked == 0
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.threat(95)
 @pytest.mark.parametrize("usable", [True, False])

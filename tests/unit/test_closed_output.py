@@ -26,7 +26,7 @@ def into_closed_pipe(program: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("program", "arguments"),
     [

@@ -47,6 +47,7 @@ async def test_000_11_and_31_two_agents_run_what_a_model_wrote(tmp_path: Path, g
     assert first["productName"] == "Laptop"
 
 
+@pytest.mark.deep
 async def test_the_lines_of_the_readme_negotiate(tmp_path: Path, guide: Any, model: ScriptedModel) -> None:
     (text,) = re.findall(r"^```python\n(wanted = .*?)^```$", README, re.MULTILINE | re.DOTALL)
     async with (
@@ -61,6 +62,7 @@ async def test_the_lines_of_the_readme_negotiate(tmp_path: Path, guide: Any, mod
         assert (await space["main"]())["productName"] == "Laptop"
 
 
+@pytest.mark.deep
 async def test_a_person_goes_on_where_a_cautious_agent_would_not(tmp_path: Path, guide: Any, model: ScriptedModel) -> None:
     model.scripts = [replace(script, draft=script.document) for script in model.scripts]  # a draft as good as it gets
     product = await guide.with_a_person(REGISTRY, tmp_path)

@@ -102,6 +102,7 @@ async def test_old_messages_are_pruned_and_those_on_their_way_stay(here: World) 
     assert [entry.message for entry in await journal.flow("f")] == [waiting]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(241)
 async def test_004_08_a_repetition_has_no_second_effect(anywhere: World) -> None:
     desk, support, again = await anywhere.agent("desk"), await anywhere.agent("support"), await anywhere.agent("support")
@@ -172,6 +173,7 @@ async def _published(here: World, message: Message) -> bool:
     return any(entry.event == "published" for entry in events)
 
 
+@pytest.mark.sample(1)
 async def test_004_11_a_message_to_a_group_goes_to_one_member(anywhere: World) -> None:
     desk = await anywhere.agent("desk")
     members = [await anywhere.agent(name, groups=("pool",)) for name in ("anna", "ben")]
@@ -208,6 +210,7 @@ async def test_004_12_the_correlation_id_traces_a_flow(here: World) -> None:
     assert sorted(sent) == [("STATUS_UPDATE", "support"), ("STATUS_UPDATE", "support"), ("TASK_TRANSFER", "desk")]
 
 
+@pytest.mark.sample(1)
 async def test_004_13_the_most_urgent_message_comes_first(anywhere: World) -> None:
     desk, support = await anywhere.agent("desk"), await anywhere.agent("support")
     inbox = Inbox(support, Kind.NOTIFICATION)
@@ -228,6 +231,7 @@ async def test_004_13_the_most_urgent_message_comes_first(anywhere: World) -> No
     assert ranks == sorted(ranks, reverse=True)
 
 
+@pytest.mark.sample(1)
 async def test_004_22_messages_wait_while_the_receiver_is_down(anywhere: World) -> None:
     desk = await anywhere.agent("desk")
     messages = [anywhere.message(Kind.NOTIFICATION, "desk", "support") for _ in range(5)]
@@ -241,6 +245,7 @@ async def test_004_22_messages_wait_while_the_receiver_is_down(anywhere: World) 
     assert await inbox.wait(5) == messages
 
 
+@pytest.mark.sample(1)
 async def test_004_23_and_24_routes_reach_the_agents_that_they_name(anywhere: World) -> None:
     rules = [
         Rule((anywhere.name("experts"),), kinds={Kind.ESCALATION}, where={"issue_category": "NETWORK_CONNECTIVITY"}),
@@ -264,6 +269,7 @@ async def test_004_23_and_24_routes_reach_the_agents_that_they_name(anywhere: Wo
         assert await inbox.wait() == [sent[name]]
 
 
+@pytest.mark.deep
 async def test_the_loss_of_the_server_is_waited_out(database: str, rabbit: RabbitServer) -> None:
     async with world(database, rabbit.url) as made:
         desk, support = await made.agent("desk"), await made.agent("support")

@@ -33,6 +33,7 @@ async def hand_off(url: str, broker: PostgresBroker | RabbitBroker) -> None:
             assert await inbox.wait() == [message]
 
 
+@pytest.mark.deep
 @pytest.mark.threat(247)
 async def test_004_28_postgresql_over_tls() -> None:
     with tls_postgres() as (url, authority):
@@ -54,6 +55,7 @@ async def test_004_28_postgresql_over_tls() -> None:
                     pass
 
 
+@pytest.mark.deep
 @pytest.mark.threat(247)
 async def test_004_28_rabbitmq_over_tls(database: str, tmp_path: Path) -> None:
     authority = TestAuthority(tmp_path)

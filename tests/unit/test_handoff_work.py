@@ -110,6 +110,7 @@ async def test_004_17_success_criteria_are_judged(here: World, met: bool | None,
     assert feedback.statuses == [status]
 
 
+@pytest.mark.sample(1)
 async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back(anywhere: World) -> None:
     desk, experts = await anywhere.agent("desk"), await anywhere.agent("experts")
     support = await anywhere.agent("support", escalates_to=[anywhere.name("experts")])
@@ -157,6 +158,7 @@ async def test_004_20_the_receiver_deserialises_validates_and_dispatches(here: W
         assert await inbox.wait() == [sent[kind]]
 
 
+@pytest.mark.sample(1)
 async def test_004_25_a_request_is_answered_by_provide(anywhere: World) -> None:
     desk, profiles = await anywhere.agent("desk"), await anywhere.agent("profiles")
     Inbox(profiles, ASK, outcome=Outcome(information={"level": "gold"}))

@@ -392,6 +392,7 @@ async def test_readers_get_a_witnessed_checkpoint_though_writers_are_ahead(watch
     assert newest.checkpoint == registry.head.note, "what is so new is shown at the head that has it"
 
 
+@pytest.mark.deep
 async def test_an_agent_that_has_seen_a_newer_head_gets_what_is_witnessed(watched: Watched, web: Web, tmp_path: Path) -> None:
     registry, alice = watched.registry, domain_signer("alice.example")
     web.serve(alice)

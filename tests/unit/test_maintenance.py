@@ -75,6 +75,7 @@ async def test_a_healthy_registry_has_no_findings_and_audit_changes_nothing(plac
     assert await contents(place.registry) == before
 
 
+@pytest.mark.deep
 async def test_rebuild_of_a_healthy_registry_says_that_nothing_differed(place: Place) -> None:
     before = await contents(place.registry)
     rebuilt = await place.registry.rebuild()
@@ -97,7 +98,7 @@ DERIVED: Sequence[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("table", "damage"), DERIVED)
 async def test_a_changed_table_is_found_and_put_right(place: Place, table: str, damage: str) -> None:
     healthy = await contents(place.registry)
@@ -123,7 +124,7 @@ async def test_whatever_the_catalogue_loses_comes_back(place: Place) -> None:
     assert await contents(place.registry) == healthy
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "damage",
     [
@@ -168,6 +169,7 @@ async def test_a_fence_that_the_log_does_not_reach_is_found(place: Place) -> Non
     assert "fork" in finding
 
 
+@pytest.mark.deep
 async def test_the_audit_runs_on_a_snapshot_while_others_write(place: Place) -> None:
     for seq in range(1, 21):
         await log(place.registry, ballot(place.registry, seq), AGENTS[0])
@@ -182,6 +184,7 @@ REFUSE_PROTOCOLS = """
 """
 
 
+@pytest.mark.deep
 async def test_an_interrupted_rebuild_leaves_everything_as_it_was(place: Place) -> None:
     await place.change("delete from protocols", "update blobs set withdrawn = 1", REFUSE_PROTOCOLS)
     before = await contents(place.registry)

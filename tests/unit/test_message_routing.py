@@ -90,6 +90,7 @@ def environment(*members: tuple[str, str]) -> Any:
     return made
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
 async def test_vectors(isolation: Isolation) -> None:
     async with SandboxPool(size=0, isolation=isolation) as pool:
@@ -115,7 +116,7 @@ async def test_005_01_what_is_missing_or_empty_has_its_default() -> None:
         assert await publish(wiring, "with an id", id="mine") == {"id": "mine"}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("send_to", "receivers"),
     [

@@ -61,6 +61,7 @@ async def negotiators(server: ScriptedModel) -> AsyncIterator[ModelNegotiators]:
         yield opening
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("topic", ["commerce/product-info", "travel/train-tickets", "metering/event-counter"])
 async def test_the_whole_path(server: ScriptedModel, negotiators: ModelNegotiators, tmp_path: Path, topic: str) -> None:
     plan = script(server, topic)

@@ -81,6 +81,7 @@ HONEST = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", HONEST)
 def test_a_usual_document_of_the_greatest_size_is_formatted(name: str) -> None:

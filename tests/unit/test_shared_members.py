@@ -132,6 +132,7 @@ def test_when_too_much_waits_for_all_members_together_the_slowest_is_dropped(mon
     meet(test, timeouts=PATIENT)
 
 
+@pytest.mark.deep
 @pytest.mark.threat(211)
 def test_joining_and_leaving_in_a_loop_leaves_nothing_behind() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:

@@ -153,6 +153,7 @@ def test_one_network_gets_half_of_the_places_and_a_place_is_given_back() -> None
     meet(test, capacity=Capacity(members=4))
 
 
+@pytest.mark.deep
 @pytest.mark.threat(211)
 def test_members_whose_functions_hang_do_not_use_up_the_calls_of_the_others() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
