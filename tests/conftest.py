@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import structlog
 from build_cache import trust_no_authority
-from depth import FULL, examples
+from depth import FULL, OF_TESTS, examples
 from handoffs import World, world
 from hypothesis import settings
 from postgres_server import Postgres
@@ -49,6 +49,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if deep:
         config.hook.pytest_deselected(items=deep)
         items[:] = kept
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment_of_the_product() -> Iterator[None]:
+    """A registry refuses variables that it does not know, those of the tests too."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name in OF_TESTS:
+            environment.delenv(name, raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)

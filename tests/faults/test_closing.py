@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import secrets
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from depth import SEED
 from did_host import did_host
 from open_electorates import anchor, write
 from registries import Web, log, publication, publish
@@ -130,7 +130,7 @@ async def test_a_crash_at_each_step_of_a_closing(
 
 @pytest.mark.deep
 async def test_a_server_that_is_killed_around_its_closings_closes_every_epoch_whole(data: Path, tmp_path: Path, web: Web) -> None:
-    seed = os.environ.get("TREATY_SEED", secrets.token_hex(4))
+    seed = SEED or secrets.token_hex(4)
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)
     agents = [anchor(number) for number in range(3)]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from depth import FULL
+from depth import FULL, SEED
 from did_host import did_host
 from fault_oracle import Seen, judge
 from handoffs import until
@@ -123,7 +123,7 @@ async def server(data: Path, tmp_path: Path) -> AsyncIterator[Server]:
 
 @pytest.mark.threat(65)
 async def test_killing_the_server_loses_nothing_and_never_forks_the_log(server: Server) -> None:
-    seed = os.environ.get("TREATY_SEED", secrets.token_hex(4))
+    seed = SEED or secrets.token_hex(4)
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)
     seen = Seen()

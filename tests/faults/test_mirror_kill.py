@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import secrets
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from depth import FULL
+from depth import FULL, SEED
 from mirrors import PROGRAM, MirrorProcess, differences, mirror_process, until
 from registries import blob, publication
 from registry_process import Server, empty
@@ -76,7 +75,7 @@ async def promote(mirror: MirrorProcess, *options: str) -> dict[str, object]:
 @pytest.mark.deep
 @pytest.mark.threat(302)
 async def test_a_mirror_is_killed_and_promoted(data: Path) -> None:
-    choices = random.Random(seed := int(os.environ.get("TREATY_SEED") or secrets.randbits(32)))
+    choices = random.Random(seed := int(SEED or secrets.randbits(32)))
     print(f"TREATY_SEED={seed}")
     async with empty(data / "registry") as server:
         await server.start()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from depth import FULL
+from depth import FULL, SEED
 from node_processes import WITHIN, Clients, Cluster, cluster, get, leaf, post, until_size
 from registries import Web, grant, settings_for
 from signers import NOW, ORIGIN, key_signer
@@ -58,7 +58,7 @@ async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Pa
 @pytest.mark.deep
 @pytest.mark.threat(65)
 async def test_killing_nodes_and_their_database_loses_nothing_and_never_forks_the_log(data: Path) -> None:
-    seed = os.environ.get("TREATY_SEED", secrets.token_hex(4))
+    seed = SEED or secrets.token_hex(4)
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)
     async with cluster(data, 3) as made:

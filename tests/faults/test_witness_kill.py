@@ -6,7 +6,6 @@ Everything that it ever cosigned is of one history, and it starts again every ti
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import secrets
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from depth import FULL
+from depth import FULL, SEED
 from witness_process import WitnessProcess, witness_process
 from witnesses import LOG, ORIGIN, History, leaves
 
@@ -69,7 +68,7 @@ def recorded(data: Path) -> Checkpoint:
 
 @pytest.mark.threat(12)
 async def test_a_witness_that_is_killed_again_and_again_cosigns_one_history(tmp_path: Path) -> None:
-    seed = int(os.environ.get("TREATY_SEED") or secrets.randbits(32))
+    seed = int(SEED or secrets.randbits(32))
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)
     logs = [Log(History.of(leaves(SIZE))), Log(History.of(leaves(SIZE, fork_at=1)))]

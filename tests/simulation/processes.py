@@ -104,6 +104,8 @@ class Process:
         self._recoveries = world.faults.recoveries
         self.served = 0
         """The size of the head that a reader saw last."""
+        self.published = (0, 0)
+        """The size and the time of the checkpoint that a reader saw last."""
         self._context: AbstractAsyncContextManager[Registry] | None = None
         self.url = f"http://{name.replace(' ', '-')}"
         """Where other nodes reach it."""
@@ -272,6 +274,10 @@ class World:
             if head.size < process.served:
                 self.found(f"{process.name} serves {head.size} leaves after {process.served}.")
             process.served = head.size
+            published = head.published.size, head.published.time
+            if published < process.published:
+                self.found(f"{process.name} publishes {published[0]} leaves after {process.published[0]}.")
+            process.published = published
 
     def log(self, process: Process | None, level: str, event: str, fields: dict[str, Any]) -> None:
         """Take a line of the product's log."""

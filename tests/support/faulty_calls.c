@@ -1,5 +1,5 @@
 /* A library for LD_PRELOAD: system calls of a process fail, wait, or tell another time, as a file says that the test has mapped too.
-   See faulty_machine.py, which knows the same structure. TREATY_FAULTS names the file. */
+   See faulty_machine.py, which knows the same structure. FAULTY_CALLS names the file. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ struct faults {
 static volatile struct faults *faults;
 
 __attribute__((constructor)) static void begin(void) {
-  const char *path = getenv("TREATY_FAULTS");
+  const char *path = getenv("FAULTY_CALLS");
   int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
   void *found = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *faults, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (found != MAP_FAILED) faults = found;

@@ -62,7 +62,7 @@ class Calls:
     @property
     def environment(self) -> dict[str, str]:
         """The variables of a process whose calls these are."""
-        return {"LD_PRELOAD": str(self._library), "TREATY_FAULTS": str(self._path)}
+        return {"LD_PRELOAD": str(self._library), "FAULTY_CALLS": str(self._path)}
 
     def set(self, **values: int) -> None:
         """Make calls fail, or work again: `write_error`, `sync_error` (an errno), `slow` (ms), `hold` (1, 2), `ahead` (s)."""

@@ -430,6 +430,36 @@ async def test_without_witnesses_for_too_long_the_newest_head_is_published(regis
     assert head.published is head
 
 
+async def test_no_published_head_is_before_the_one_that_was_published_last(registry: Registry) -> None:
+    leader, first = registry.leader, registry.head
+    leader.witness(first.cosigned(b"first"))
+    await log(registry, grant(WRITER), WRITER)
+    assert registry.head.published.size == first.size
+    second = registry.head
+    # Two renewals without a witness.
+    leader.follow(replace(second, signed=replace(second.signed, time=second.time + 2 * RENEWAL + 1)))
+    alone = registry.head.published
+    assert (alone.size, alone.time) == (second.size, second.time + 2 * RENEWAL + 1)
+    # The witness returns with an earlier head; another node, which was the leader, knows of an earlier one still.
+    late = replace(second, signed=replace(second.signed, time=second.time + 2 * RENEWAL))
+    leader.witness(late.cosigned(b"late"))
+    assert registry.head.published.note == alone.note
+    leader.follow(replace(registry.head, witnessed=first.cosigned(b"first")))
+    assert registry.head.published.note == alone.note
+    # A head that was read before the one that is served now.
+    leader.follow(first)
+    assert (registry.head.size, registry.head.published.note) == (second.size, alone.note)
+    leader.witness(registry.head.cosigned(b"again"))
+    assert registry.head.published.note == registry.head.note + b"again"
+
+
+async def test_a_head_keeps_one_head_that_was_published_before_it(registry: Registry) -> None:
+    await registry.leader.renew()
+    await registry.leader.renew()
+    before = registry.head.published_before
+    assert before is not None and before.published_before is None and before.witnessed is None
+
+
 async def test_an_older_head_does_not_replace_a_newer_one(watched: Watched) -> None:
     registry = watched.registry
     older = registry.head.cosigned(b"")

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import treaty_client
+from treaty_client.home import AGENT_VARIABLES
 from treaty_registry.cli import main
+from treaty_registry.cli.variables import check_variables
+
+CLIENT = Path(treaty_client.__file__).parent
 
 WRONG = {
     "settings.port": ("--port", "70000"),
@@ -24,9 +30,9 @@ WRONG = {
 }
 
 
-def refusal(capsys: pytest.CaptureFixture[str], data: Path, *options: str) -> dict[str, str]:
+def refusal(capsys: pytest.CaptureFixture[str], data: Path, *options: str, command: str = "serve") -> dict[str, str]:
     with pytest.raises(SystemExit) as ended:
-        main(["serve", "--data", str(data), "--json", *options])
+        main([*command.split(), "--data", str(data), "--json", *options])
     assert ended.value.code == 1
     error: dict[str, str] = json.loads(capsys.readouterr().out)["error"]
     assert not list(data.glob("[!.]*")), "nothing was made"
@@ -91,12 +97,31 @@ def test_a_variable_has_several_values(
     assert error["code"] == "settings.trusted-proxy" and "'proxy'" in error["message"]
 
 
-def test_an_unknown_variable_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("TREATY_REGISTRY_WITNES", "TREATY_REGISTRY_WITNESS"),
+        ("TREATY_BLOB_URL", "TREATY_BLOBS_URL"),
+        ("TREATY_DATABASEURL", "TREATY_DATABASE_URL"),
+        ("TREATY_ZZZ", "--help"),
+    ],
+)
+def test_an_unknown_variable_is_refused_by_every_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, near: str
 ) -> None:
-    monkeypatch.setenv("TREATY_REGISTRY_WITNES", "https://witness.example#key")
-    error = refusal(capsys, tmp_path)
-    assert error["code"] == "settings.variable" and "TREATY_REGISTRY_WITNESS" in error["fix"]
+    monkeypatch.setenv(name, "https://witness.example#key")
+    for command in ("serve", "audit", "mirror https://a.example#key", "init --origin a.example"):
+        error = refusal(capsys, tmp_path, command=command)
+        assert error["code"] == "settings.variable" and name in error["message"] and near in error["fix"]
+    with pytest.raises(SystemExit) as helped:
+        main(["serve", "--help"])
+    assert not helped.value.code and "TREATY_REGISTRY_WITNESS" in capsys.readouterr().out
+
+
+def test_every_variable_of_an_agent_is_accepted() -> None:
+    named = {name for path in CLIENT.rglob("*.py") for name in re.findall(r"""["'](TREATY_\w+)["']""", path.read_text())}
+    assert named == {*AGENT_VARIABLES}
+    check_variables([*AGENT_VARIABLES, "TREATY_WITNESS_DATA", "TREATYS", "HOME"])
 
 
 def test_an_empty_variable_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

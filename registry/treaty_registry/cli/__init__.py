@@ -41,13 +41,16 @@ def _run(tokens: list[str]) -> None:
             from ..telemetry.logs import configure_logs
             from .commands import app
             from .owner import as_owner
-            from .variables import drop_empty
+            from .variables import check_variables, drop_empty
 
             # Every line of a log goes to standard error. Standard output has the result alone; a server sets more options.
             configure_logs(level="warning")
 
             drop_empty(os.environ)
             command, bound, _ = app.parse_args(tokens)
+            # Not before the help of a command, which lists the variables.
+            if getattr(command, "__self__", None) is not app:
+                check_variables(os.environ)
             sys.exit(as_owner(command, bound) or 0)
     except TreatyError as error:
         _fail(error, tokens)

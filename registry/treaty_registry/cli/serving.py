@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +27,7 @@ from ..witness.records import read_log_keys
 from ..witness.server import serve as serve_witness
 from .console import show
 from .options import NetworkOptions, NodeOptions, ObservationOptions, Options, TlsOptions, WitnessOptions, run
-from .variables import Variable, check_variables
+from .variables import Variable
 
 _SHOWN_LOGS = 16  # logs of a witness that a terminal shows; JSON has all
 
@@ -66,7 +65,6 @@ def serve(
         A TOML file with the constants of a new log's election. Default: a development electorate.
     """
     observation.begin("treaty-registry")
-    check_variables(os.environ, serve)
     settings = replace(
         options.settings,
         host=host,
@@ -158,7 +156,6 @@ def witness(
         Print one JSON value instead of text.
     """
     observation.begin("treaty-witness")
-    check_variables(os.environ, serve)
     named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
     listening = Listening(host, port, tls.tls_cert, tls.tls_key)
 
@@ -205,7 +202,6 @@ def mirror(
         The URL of the registry in pages and refusals, if it is not the one that the registry names itself.
     """
     observation.begin("treaty-mirror")
-    check_variables(os.environ, serve)
     settings = replace(
         options.settings,
         host=host,

@@ -1,28 +1,29 @@
 """Read options from environment variables, as units of systemd and containers set them.
 
 An option of `serve` is `TREATY_REGISTRY_` and its name; one with several values has spaces between them. A witness and a mirror
-read those of options that they share with it. The variables without that prefix are older, or are shared with agents. An unknown
-variable with the prefix is a mistake of spelling, and is refused: a registry that starts without its witnesses or its proxy is
-worse than one that does not start.
+read those of options that they share with it. The variables without that prefix are older, or are shared with agents. Any other
+variable that begins with `TREATY_` is a mistake of spelling, and every command refuses it: a registry that starts without its
+witnesses, or with another database, is worse than one that does not start.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 
 from cyclopts import App, Parameter
 
+from treaty_client.home import AGENT_VARIABLES
 from treaty_consensus.errors import Malformed
 
 from ..codes import SettingsCode
 
-_PREFIX = "TREATY_REGISTRY_"
+_PREFIX = "TREATY_"
 
 
 def Variable(name: str) -> Parameter:  # noqa: N802 (it is read as the type in an annotation)
     """Return the parameter of an option that `TREATY_REGISTRY_name` sets."""
-    return Parameter(env_var=_PREFIX + name)
+    return Parameter(env_var=f"{_PREFIX}REGISTRY_{name}")
 
 
 def drop_empty(environment: MutableMapping[str, str]) -> None:
@@ -31,13 +32,28 @@ def drop_empty(environment: MutableMapping[str, str]) -> None:
         del environment[name]
 
 
-def check_variables(names: Iterable[str], command: Callable[..., object]) -> None:
-    """Raise `Malformed` (`settings.variable`) for a name with the prefix that no option of the command reads."""
-    app = App()
-    app.default(command)
-    known = {name for argument in app.assemble_argument_collection() for name in argument.parameter.env_var or ()}
-    for name in sorted(names):
-        if name.startswith(_PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            fix = f"It may mean {near[0]}." if near else "treaty-registry serve --help lists the variables."
+def check_variables(environment: Iterable[str]) -> None:
+    """Raise `Malformed` (`settings.variable`) for a name with the prefix that no option reads.
+
+    A command takes variables that only other commands read: a unit's settings are those of all its commands.
+    """
+    # An agent may run in the environment of its registry, and the other way round.
+    names = sorted(name for name in environment if name.startswith(_PREFIX) and name not in AGENT_VARIABLES)
+    known = _variables_of_options() if names else set()
+    for name in names:
+        if name not in known:
+            # Without the prefix, by which all are near.
+            near = difflib.get_close_matches(name.removeprefix(_PREFIX), sorted(each.removeprefix(_PREFIX) for each in known), 1)
+            fix = f"It may mean {_PREFIX}{near[0]}." if near else "treaty-registry serve --help lists the variables."
             raise Malformed(SettingsCode.VARIABLE, f"No option reads the environment variable {name[:80]}.", fix=fix)
+
+
+def _variables_of_options() -> set[str]:
+    # Imported only where a variable is to be checked: it takes half a second. Together they have the options of every command.
+    from .serving import serve, witness
+
+    serving, witnessing = App(), App()
+    serving.default(serve)
+    witnessing.default(witness)
+    arguments = [*serving.assemble_argument_collection(), *witnessing.assemble_argument_collection()]
+    return {name for argument in arguments for name in argument.parameter.env_var or ()}

@@ -6,7 +6,8 @@ cosignature tells a reader the age of its copy.
 
 If the log has witnesses (`witnesses`), their cosignatures arrive shortly after the head is released. So there are two heads. The
 newest head is used for receipts, tiles and records. The published head is the newest one with witness cosignatures;
-`/checkpoint` and the bundles use it.
+`/checkpoint` and the bundles use it. A process publishes no head before one that it has published: a monitor takes a checkpoint
+that goes back for a rollback of the log.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ class Head:
     """A released head: the signed checkpoint, and the right edge of the same tree, from which proofs are made.
 
     `witnessed`: the newest head with witness cosignatures, this one or an earlier one. Its note contains these cosignatures too.
+    `published_before`: the head that its process published last before this one.
     """
 
     signed: SignedCheckpoint
     edge: TreeEdge
     witnessed: Head | None = None
+    published_before: Head | None = None
 
     @property
     def size(self) -> int:
@@ -58,8 +61,19 @@ class Head:
         """Return the head that `/checkpoint` and the bundles use."""
         # If all witnesses fail, the newest head is published without them after two renewals. Readers that require
         # witnesses then refuse it, and all others still get new data.
-        witnessed = self.witnessed
-        return witnessed if witnessed and self.time - witnessed.time <= 2 * RENEWAL else self
+        witnessed, before = self.witnessed, self.published_before
+        head = witnessed if witnessed and self.time - witnessed.time <= 2 * RENEWAL else self
+        # Witnesses that return cosign an earlier head first, and another leader may know of fewer cosignatures.
+        return before if before and head.is_before(before) else head
+
+    def is_before(self, other: Head) -> bool:
+        """Whether this head of the same log was released before another one."""
+        return (self.size, self.time) < (other.size, other.time)
+
+    def after(self, head: Head | None) -> Head:
+        """Return this head as one that a process releases after `head`; None: it is its first."""
+        # Without the heads before it, or each head would keep all heads since the start in memory.
+        return replace(self, published_before=Head(head.published.signed, head.published.edge)) if head else self
 
     def cosigned(self, lines: bytes) -> Head:
         """Return this head with the signature lines of witnesses appended to its note."""

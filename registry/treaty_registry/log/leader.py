@@ -135,7 +135,10 @@ class Leader:
             self.fault = None  # the disk works, because the record was written; PostgreSQL's disk is not known yet
 
     def follow(self, head: Head) -> None:
-        """Serve a head that another process has released. It is not before the one that is served now."""
+        """Serve a head that another process has released, unless it is before the one that is served now."""
+        # It was read before this process released its own, or heard of a later one.
+        if self.head is not None and head.is_before(self.head):
+            return
         # A leader that hears of a larger head was replaced. It must not commit on top of a head that it did not make. Nor may one
         # that takes over, and has read the smaller head.
         if self._connection is not None and self.head is not None and head.size > self.head.size:
@@ -143,7 +146,7 @@ class Leader:
         if not self.leads:
             # Of this process's own writes. Another one writes now.
             self.fault = None
-        self.head = head
+        self.head = head.after(self.head)
 
     def check_clock(self) -> None:
         """Raise `Unavailable` when the clock is wrong, and stop leading then.
@@ -276,7 +279,7 @@ class Leader:
         self._clock.signed(at)
         witnessed = self.head.witnessed if self.head else None
         assert self.signer is not None, "take_over made it"
-        self.head = replace(self.signer.sign(edge, at.time), witnessed=witnessed)
+        self.head = replace(self.signer.sign(edge, at.time), witnessed=witnessed).after(self.head)
         self.released.set()
         self.unpublished.set()
         return self.head
@@ -290,8 +293,8 @@ class Leader:
         """Publish `head`, which witnesses have cosigned, unless a later witnessed head is published already."""
         assert self.head is not None, "it was released"
         before = self.head.witnessed
-        if before is None or (before.size, before.time) <= (head.size, head.time):
-            self.head = replace(self.head, witnessed=head)
+        if before is None or not head.is_before(before):
+            self.head = replace(self.head, witnessed=head).after(self.head)
             self.unpublished.set()
 
     async def _verified_edge(self, connection: Connection) -> TreeEdge:
