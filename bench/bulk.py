@@ -100,7 +100,7 @@ class Bulk:
 
     async def fill(self, protocols: int, leaves: int, tell: Callable[[int], None] = lambda _: None) -> None:
         """Grow the registry to so many protocols and leaves of the bulk. The registry must not run. `tell` gets the leaves."""
-        settings = Settings(self._data, origin=self._origin, database=self._database)
+        settings = Settings(self._data, new=True, origin=self._origin, database=self._database)
         async with Registry.open(settings, resolve=resolving(self.voters)) as opened:
             if not self.leaves:
                 await acquaint(opened, self.voters)

@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -72,6 +73,9 @@ class Scene:
         shared = ["--database", self.database, "--blobs", f"file://{self.folder}/blobs", "--head", f"file://{self.folder}/head"]
         own = ["--data", str(data), "--port", str(port), "--node", f"http://127.0.0.1:{port}", "--origin", ORIGIN, "--json"]
         node = Node(data, port, [str(_PROGRAM), "serve", *shared, *own, "--quota", "100000"])
+        if not self.nodes:
+            log = ["--data", str(data), "--origin", ORIGIN]
+            await asyncio.to_thread(subprocess.run, [str(_PROGRAM), "init", *shared, *log], check=True, capture_output=True)
         self.nodes.append(node)
         await self.start(node)
 

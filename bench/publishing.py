@@ -52,7 +52,7 @@ def make_voters(number: int) -> list[Voter]:
 
 async def introduce(voters: Sequence[Voter], data: Path, origin: str) -> None:
     """Make the log `origin` in the empty directory `data`, and have it know the DIDs of these voters."""
-    async with RunningRegistry.open(Settings(data, origin=origin), resolve=resolving(voters)) as opened:
+    async with RunningRegistry.open(Settings(data, new=True, origin=origin), resolve=resolving(voters)) as opened:
         await acquaint(opened, voters)
 
 

@@ -113,6 +113,8 @@ async def registry(
     if prepare is not None:
         await prepare(data, f"{port}.localhost")
     command = [str(_BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port), "--quota", str(quota), "--json"]
+    if not (data / "keys").exists():
+        command.append("--new")
     with running(command, log, processors) as process:
         await ready(process, log, lambda: bool(_announcement(log)))
         yield Registry(port, json.loads(_announcement(log))["name"], data, process.pid)

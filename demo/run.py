@@ -66,6 +66,8 @@ def _run(port: int, web_port: int, data: Path, witnesses: list[str]) -> int:
     print(f"A registry of your own, in {data}:\n{opening(port)}", flush=True)
     (data / "local").mkdir(parents=True, exist_ok=True)
     command = [str(BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port)]
+    if not (data / "keys").exists():
+        command.append("--new")
     command += [f"--resolve={domain}=127.0.0.1:{web_port}" for domain in DOMAINS]
     command += ["--ca", str(data / "local" / "demo-ca.pem")]
     command += [part for witness in witnesses for part in ("--witness", witness)]

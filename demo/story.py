@@ -101,7 +101,7 @@ class Story:
     def _start_registry(self, port_name: str, data: Path) -> Actor:
         stage, port = self.stage, self.stage.ports[port_name]
         certificate, key = stage.authority.issue(port_name, [REGISTRY])
-        command = ["serve", "--json", "--data", str(data), "--port", str(port), "--origin", REGISTRY]
+        command = ["serve", "--new", "--json", "--data", str(data), "--port", str(port), "--origin", REGISTRY]
         tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
         hosts = [f"--resolve={domain}=127.0.0.1:{stage.ports['domains']}" for domain in stage.domains]
         authority = ["--ca", str(stage.authority.certificate)]

@@ -102,9 +102,11 @@ class World:
     def start_registry(self) -> None:
         """Start the registry on its log."""
         stage, port = self.stage, self.stage.ports["registry"]
+        # At the first start: it is started again on its log.
+        new = [] if (stage.root / "registry" / "keys").exists() else ["--new"]
         if not (stage.root / "registry.pem").exists():
             stage.authority.issue("registry", [REGISTRY])
-        command = ["serve", "--json", "--data", str(stage.root / "registry"), "--port", str(port), "--origin", REGISTRY]
+        command = ["serve", *new, "--json", "--data", str(stage.root / "registry"), "--port", str(port), "--origin", REGISTRY]
         command += ["--tls-cert", str(stage.root / "registry.pem"), "--tls-key", str(stage.root / "registry.key")]
         command += [f"--resolve={domain}=127.0.0.1:{stage.ports['domains']}" for domain in DOMAINS]
         command += ["--ca", str(stage.authority.certificate)]

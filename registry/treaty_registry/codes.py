@@ -47,6 +47,7 @@ class CopyCode(Code):
 
 
 class DatabaseCode(Code):
+    EMPTY = "database.empty", "The log has signed leaves, and its database has no table.", NotFound
     FAILED = "database.failed", "PostgreSQL or a disk failed while the log was opened.", Unavailable
     MIGRATION = "database.migration", "A migration was applied to this database in another form.", Untrusted
     NO_LOCK = "database.no-lock", "The database does not keep the leader's lock.", Refused
@@ -142,6 +143,7 @@ class RegistryLogCode(Code):
     CLOCK_AHEAD = "log.clock-ahead", "The clock of the registry is ahead; nothing was begun.", Unavailable
     CLOCK_BEHIND = "log.clock-behind", "The clock of the registry is behind; nothing was begun.", Unavailable
     DAMAGED = "log.damaged", "The leaves in the database do not hash to the recorded root.", Untrusted
+    EXISTS = "log.exists", "A log is where a new one was to be made.", Conflict
     FORKED = "log.forked", "The carried checkpoint is signed by this log and not of its past.", Untrusted
     INCOMPLETE = "log.incomplete", "The database lacks leaves or tiles of the log.", Untrusted
     NOT_LEADING = "log.not-leading", "This process does not write the log.", Unavailable

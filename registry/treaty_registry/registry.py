@@ -30,7 +30,7 @@ from .admission.spent_tokens import SpentTokens
 from .admission.sweeping import sweep
 from .admission.uploads import Uploads
 from .codes import RegistryIdentityCode
-from .data_directory import open_operator, open_record, running_database
+from .data_directory import check_new, create_log, no_leaves, open_operator, open_record, running_database
 from .keys import Operator, Testimony
 from .log.changes import Changes
 from .log.checkpoints import RENEWAL, Head
@@ -190,7 +190,7 @@ class Registry(ReadableLog):
         uptime: ReadUptime | None = None,
         resolve: Resolve | None = None,
     ) -> AsyncIterator[Registry]:
-        """Start the database if needed, migrate it and lead the log. For a new data directory, make keys and the first leaves.
+        """Start the database if needed, migrate it and lead the log. With `settings.new` make its keys and the first leaves.
 
         `clock` replaces the machine's clock; the uptime is then unknown unless `uptime` is given. `resolve` fetches the document
         of a DID instead of the egress guard. Leaving the block waits for queued statements. Raises `Unavailable`, `Refused`,
@@ -199,13 +199,16 @@ class Registry(ReadableLog):
         async with AsyncExitStack() as stack:
             # Before the keys are made: a mistake in the file must not leave half a log.
             first = await asyncio.to_thread(read_draft, settings.parameters) if settings.parameters else None
+            # Before the database is started: where there is no log nothing is made, unless a new one is wanted.
+            operator = await asyncio.to_thread(check_new if settings.new else open_operator, settings)
             database = await stack.enter_async_context(running_database(settings))
-            operator = await asyncio.to_thread(open_operator, settings)
+            operator = operator or await create_log(settings, database)
             # Locked before the log is opened: a second process on this directory ends here.
             fence = await asyncio.to_thread(open_record, settings, operator.origin)
             stack.callback(fence.close)
             async with connect(database) as connection:
-                await migrate(connection)
+                record = fence.record
+                await migrate(connection, empty=no_leaves("The database is empty", record) if record.size else None)
             pool = await stack.enter_async_context(open_pool(database))
             uptime = uptime or (machine_uptime if clock is machine_clock else lambda: None)
             # The head of an empty log is shown to no one. Its time must not keep a new log from starting once a wrong clock is

@@ -1,6 +1,6 @@
 """Define the operator's settings. Everything else follows from the log.
 
-The data directory is created by the first start, and must be backed up as a whole:
+The data directory is made with a new log (`new`), and must be backed up as a whole:
 
     DATA/keys/        0700: the log's, the clock's and the operator's key, and the Sigstore authority's
     DATA/head         the fence: the newest head that was ever signed (see `fence`), unless `head` names another place; never
@@ -157,7 +157,8 @@ class MetricsAddress:
 class Settings:
     """The settings of one registry. Raises `Malformed` for invalid values.
 
-    `origin`: the permanent name of the log; only the first start needs it. `base_url`: the URL at which clients reach this
+    `new`: make a new log in the empty data directory; without it only a log that is there is opened. `origin`: the permanent
+    name of the log; only a new one needs it. `base_url`: the URL at which clients reach this
     registry, if it is not `https://ORIGIN` (or, for a loopback origin, the listening address). `database`: a PostgreSQL URL;
     None starts the embedded server. `blobs`: the URL of an object store; None uses a folder of the data directory. `resolve`:
     HOST → (address, port): hosts whose DID documents are fetched from there only, even if the address is not public. `ca`: a PEM
@@ -173,6 +174,7 @@ class Settings:
     data: Path
     host: str = "127.0.0.1"
     port: int = 8080
+    new: bool = False
     origin: str | None = None
     base_url: str | None = None
     database: str | None = None

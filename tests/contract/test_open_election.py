@@ -43,7 +43,7 @@ class Clock:
 async def test_from_the_first_leaf_to_a_consensus(tmp_path: Path, database: str, web: Web) -> None:
     web.serve(*VOTERS, NEWCOMER, CUSTOMER)
     clock = Clock()
-    settings = Settings(tmp_path / "registry", origin=ORIGIN, database=database, parameters=write(tmp_path, PERIOD))
+    settings = Settings(tmp_path / "registry", new=True, origin=ORIGIN, database=database, parameters=write(tmp_path, PERIOD))
     async with Registry.open(settings, clock=clock, resolve=web.resolve) as registry:
         transport = httpx.ASGITransport(create_app(registry))  # type: ignore[arg-type]  # the two spell ASGI's types differently
         async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}") as api:

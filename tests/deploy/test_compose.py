@@ -109,7 +109,7 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
     await composition.run("bucket")
     await composition.start("store")
     await composition.start("proxy")
-    made = await composition.run("registry", "init", "--origin", ORIGIN, "--json")
+    made = await composition.run("registry", "init", "--json")
     composition.values["LOG_KEY"] = json.loads(made)["key"]
     keys = []
     for service, host in (("witness-1", "w1.registry.example"), ("witness-2", "w2.registry.example")):

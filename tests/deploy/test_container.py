@@ -157,7 +157,7 @@ async def serves_read_only(root: Path, folder: Path, database: str) -> None:
     confined += [part for name, value in {"HOME": "/data", **variables}.items() for part in ("--setenv", name, value)]
     async with await asyncio.start_server(partial(relayed, socket_of(database)), "127.0.0.1", database_port):
         process = await asyncio.create_subprocess_exec(
-            *map(str, confined), "--chdir", "/data", "/opt/treaty/bin/treaty-registry", "serve", "--json", stdout=-1
+            *map(str, confined), "--chdir", "/data", "/opt/treaty/bin/treaty-registry", "serve", "--new", "--json", stdout=-1
         )
         assert process.stdout is not None
         try:

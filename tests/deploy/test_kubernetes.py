@@ -65,6 +65,10 @@ def pods(manifests: str) -> list[tuple[str, dict[str, Any]]]:
 def test_every_pod_is_confined(manifests: str) -> None:
     found = pods(manifests)
     assert [name for name, _ in found] == ["registry", "witness", "backup"]
+    check_confined(found)
+
+
+def check_confined(found: list[tuple[str, dict[str, Any]]]) -> None:
     for name, pod in found:
         assert pod["automountServiceAccountToken"] is False, name
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == 65532, name
@@ -75,6 +79,20 @@ def test_every_pod_is_confined(manifests: str) -> None:
             assert context["capabilities"] == {"drop": ["ALL"]}, name
             assert "memory" in container["resources"]["limits"], name
             assert container["image"].startswith("registry.example/treaty-registry:"), name
+
+
+def test_the_job_that_makes_the_log_is_confined_and_no_part_of_apply(programs: Path, built: dict[str, str]) -> None:
+    text = (DEPLOY / "kubernetes" / "init.yaml").read_text()
+    job = yaml.safe_load(text)
+    check_confined(pods(text))
+    pod = job["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"] == ["init"]
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "data-registry-0"
+    assert "kind: Job\n" not in built["kubernetes"]
+    # The schema of a CronJob has that of a job in it.
+    spec = {"schedule": "@yearly", "jobTemplate": {"spec": job["spec"]}}
+    found = conforms(programs, yaml.safe_dump({**job, "kind": "CronJob", "spec": spec}))
+    assert found.returncode == 0 and "Errors: 0, Skipped: 0" in found.stdout, found.stdout
 
 
 def registry_of(manifests: str) -> dict[str, Any]:

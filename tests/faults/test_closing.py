@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import combinations, groupby
 from pathlib import Path
@@ -20,9 +21,9 @@ import pytest
 from depth import SEED
 from did_host import did_host
 from open_electorates import anchor, write
-from registries import Web, log, publication, publish
+from registries import Web, log, publication, publish, settings_for
 from registry_process import Server, empty
-from signers import NOW, ORIGIN, Signer
+from signers import NOW, Signer
 
 from treaty_consensus import kinds, statement
 from treaty_consensus.canonical import hex_digest
@@ -34,7 +35,6 @@ from treaty_registry.log.checkpoints import CheckpointSigner
 from treaty_registry.log.entry import Logged
 from treaty_registry.log.fence import Fence
 from treaty_registry.registry import Registry
-from treaty_registry.settings import Settings
 
 PERIOD = 100
 TOPICS = ("a/first", "b/second", "c/third")
@@ -64,7 +64,7 @@ async def crash_after_holding(uploads: Uploads, sha256: str, data: bytes) -> Non
 @asynccontextmanager
 async def opened(folder: Path, database: str, web: Web, now: int) -> AsyncIterator[Registry]:
     """A registry with an open electorate, whose clock stands at `now`."""
-    settings = Settings(folder / "registry", origin=ORIGIN, database=database, parameters=write(folder, PERIOD))
+    settings = replace(settings_for(folder / "registry", database), parameters=write(folder, PERIOD))
     async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(now, UTC), resolve=web.resolve) as registry:
         yield registry
 
@@ -136,7 +136,7 @@ async def test_a_server_that_is_killed_around_its_closings_closes_every_epoch_wh
     agents = [anchor(number) for number in range(3)]
     web.serve(*agents)
     began = datetime.now(UTC)
-    settings = Settings(data / "registry", origin=ORIGIN, database=None, parameters=write(tmp_path, 1))
+    settings = replace(settings_for(data / "registry", None), parameters=write(tmp_path, 1))
     async with Registry.open(settings, clock=lambda: began, resolve=web.resolve) as registry:
         await nominate(registry)
     with did_host(tmp_path, *agents) as found:

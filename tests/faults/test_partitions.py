@@ -110,7 +110,8 @@ async def node(folder: Path, host: Host, database: str) -> AsyncIterator[None]:
         shutil.copytree(folder / "treaty2" / "keys", data / "keys")
     shared = ["--database", database, "--blobs", f"file://{folder}/blobs", "--head", f"file://{folder}/head"]
     own = ["--data", str(data), "--host", host.address, "--port", str(PORT), "--node", f"http://{host.address}:{PORT}"]
-    command = [*host.enter, str(PROGRAM), "serve", *shared, *own, "--origin", ORIGIN, "--base-url", f"https://{ORIGIN}"]
+    new = ["--new"] if host.number == 2 else []
+    command = [*host.enter, str(PROGRAM), "serve", *new, *shared, *own, "--origin", ORIGIN, "--base-url", f"https://{ORIGIN}"]
     with (folder / f"{host.name}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*command, "--json", stdout=asyncio.subprocess.PIPE, stderr=log)
     try:

@@ -197,7 +197,7 @@ def real_registry() -> Iterator[str]:
 
 def _serve(folder: Path) -> Iterator[str]:
     port = free_port()
-    command = [str(BIN / "treaty-registry"), "serve", "--data", str(folder / "registry"), "--port", str(port)]
+    command = [str(BIN / "treaty-registry"), "serve", "--new", "--data", str(folder / "registry"), "--port", str(port)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"

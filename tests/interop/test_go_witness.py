@@ -30,7 +30,7 @@ from treaty_consensus.log.policy import Group, PolicyLog, PolicyWitness, Witness
 from treaty_consensus.log.subtree import subtree_ranges
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.statement import Statement
-from treaty_registry.data_directory import open_operator
+from treaty_registry.data_directory import create_log
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings, WitnessName
 
@@ -166,7 +166,7 @@ async def opened(settings: Settings, web: Web) -> AsyncIterator[Registry]:
 async def test_a_foreign_witness_cosigns_the_log_and_its_decisions(database: str, web: Web, go_log: Path, tmp_path: Path) -> None:
     settings, voter = settings_for(tmp_path / "registry", database), domain_signer("voter.example")
     web.serve(voter)
-    operator = open_operator(settings)
+    operator = await create_log(settings, database)
     async with foreign_witness(go_log, operator.log_key.verifier) as witness:
         parameters = tmp_path / "parameters.toml"
         parameters.write_text(f'electorate = "development"\n[witnesses]\nquorum = 1\nkeys = ["{witness.key}"]\n')

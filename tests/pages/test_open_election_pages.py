@@ -25,7 +25,7 @@ async def test_voters_are_domains_and_stand_in_the_cluster_of_their_anchor(tmp_p
     newcomer, delegate = domain_signer("newcomer.example"), domain_signer("delegate.example:users:dora")
     web.serve(*voters, newcomer, delegate)
     seconds = [NOW]
-    settings = Settings(tmp_path / "registry", origin=ORIGIN, database=database, parameters=write(tmp_path, PERIOD))
+    settings = Settings(tmp_path / "registry", new=True, origin=ORIGIN, database=database, parameters=write(tmp_path, PERIOD))
     async with (
         Registry.open(settings, clock=lambda: datetime.fromtimestamp(seconds[0], UTC), resolve=web.resolve) as registry,
         browsing(registry) as browser,

@@ -54,7 +54,8 @@ def did_document(agent: Signer, note: str = "") -> bytes:
 
 
 def settings_for(data: Path, database: str | None, origin: str | None = ORIGIN) -> Settings:
-    return Settings(data=data, origin=origin, database=database)
+    """The settings of a log of this name, which is new where there is none yet."""
+    return Settings(data=data, new=not (data / "keys").exists(), origin=origin, database=database)
 
 
 @asynccontextmanager

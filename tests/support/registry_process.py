@@ -31,7 +31,9 @@ class Server:
     program: Path = PROGRAM
 
     async def start(self) -> None:
-        arguments = ["serve", "--data", str(self.data), "--port", str(self.port), "--json", *self.options]
+        # A start that was killed may have made the keys: the next one goes on without it.
+        new = [] if (self.data / "keys").exists() else ["--new"]
+        arguments = ["serve", *new, "--data", str(self.data), "--port", str(self.port), "--json", *self.options]
         errors = (self.data.parent / f"{self.data.name}.log").open("ab")
         pipe = asyncio.subprocess.PIPE
         self.process = await asyncio.create_subprocess_exec(self.program, *arguments, stdout=pipe, stderr=errors)

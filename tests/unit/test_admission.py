@@ -425,7 +425,7 @@ async def test_wheels_are_read_before_they_are_logged(registry: Registry, web: W
 @pytest.mark.threat(81)
 async def test_quotas_refuse_before_anything_is_parsed(tmp_path: Path, database: str, web: Web) -> None:
     few = Quotas(bucket(2), bucket(6), bucket(100))
-    settings = Settings(data=tmp_path / "registry", origin="registry.example", database=database, quotas=few)
+    settings = Settings(data=tmp_path / "registry", new=True, origin="registry.example", database=database, quotas=few)
     async with Registry.open(settings, resolve=web.resolve) as registry:
         before = await contents(registry)
         with pytest.raises(Unavailable) as refusal:
@@ -439,7 +439,7 @@ async def test_quotas_refuse_before_anything_is_parsed(tmp_path: Path, database:
 
 async def test_an_authors_quota_counts_what_it_signed(tmp_path: Path, database: str, web: Web) -> None:
     few = Quotas(principal=bucket(2))
-    settings = Settings(data=tmp_path / "registry", origin="registry.example", database=database, quotas=few)
+    settings = Settings(data=tmp_path / "registry", new=True, origin="registry.example", database=database, quotas=few)
     async with Registry.open(settings, resolve=web.resolve) as registry:
         web.serve(ALICE, BOB)
         await log(registry, ballot(registry), ALICE)

@@ -60,7 +60,7 @@ async def test_a_registry_is_mirrored_read_from_the_mirror_and_continued_there(d
     mirror = blocks("sh")[0].replace("8082", mirror_port)
     promote, serve = blocks("sh")[1].strip().split("\n")
     url, mirror_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{mirror_port}"
-    begin = f"treaty-registry serve --data registry --port {port} --origin registry.localhost --base-url {url}"
+    begin = f"treaty-registry serve --new --data registry --port {port} --origin registry.localhost --base-url {url}"
     async with server(begin, data) as registry:
         await asyncio.to_thread(run, f"treaty trust add '{registry['name']}' --yes", data)
         async with server(mirror, data, REGISTRY=registry["name"]) as mirrored:

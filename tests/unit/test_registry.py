@@ -16,7 +16,7 @@ from signers import NOW, ORIGIN, domain_signer, key_signer, signed
 from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_registry.admission.uploads import Uploads
 from treaty_registry.catalogue.lookup import Lookup
-from treaty_registry.data_directory import open_operator
+from treaty_registry.data_directory import create_log
 from treaty_registry.log.entry import Logged
 from treaty_registry.log.fence import create_fence
 from treaty_registry.registry import Registry
@@ -60,7 +60,7 @@ async def test_a_new_log_needs_a_name(tmp_path: Path, database: str) -> None:
 
 
 async def test_a_crash_between_keys_and_genesis_is_made_good(tmp_path: Path, database: str, web: Web) -> None:
-    operator = await asyncio.to_thread(open_operator, settings_for(tmp_path / "registry", database))
+    operator = await create_log(settings_for(tmp_path / "registry", database), database)
     async with open_registry(tmp_path / "registry", database, web) as registry:
         assert (registry.operator, registry.head.size) == (operator.did, 2)
 

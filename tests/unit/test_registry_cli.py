@@ -53,7 +53,8 @@ def port() -> int:
 
 @contextmanager
 def serving(data: Path, port: int, *options: str) -> Iterator[Served]:
-    arguments = [str(PROGRAM), "serve", "--data", str(data), "--port", str(port), "--json", *options]
+    new = [] if (data / "keys").exists() else ["--new"]
+    arguments = [str(PROGRAM), "serve", *new, "--data", str(data), "--port", str(port), "--json", *options]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -6,14 +6,14 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from open_electorates import anchor, draft, write
-from registries import TOPIC, Web, ballot, contents, log, operator_in
-from signers import NOW, ORIGIN, Signer
+from registries import TOPIC, Web, ballot, contents, log, operator_in, settings_for
+from signers import NOW, Signer
 
 from treaty_client.testing.virtual_time import run
 from treaty_consensus import kinds
@@ -21,7 +21,6 @@ from treaty_consensus.audit import Replay
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_registry.operator.schedule import Schedule, Timetable
 from treaty_registry.registry import Registry
-from treaty_registry.settings import Settings
 
 PERIOD = 100
 
@@ -128,7 +127,7 @@ class Clock:
 @asynccontextmanager
 async def opened(data: Path, database: str, web: Web, clock: Clock) -> AsyncIterator[Registry]:
     """A registry whose log begins with an open electorate, when it is new."""
-    settings = Settings(data=data / "registry", origin=ORIGIN, database=database, parameters=write(data, PERIOD))
+    settings = replace(settings_for(data / "registry", database), parameters=write(data, PERIOD))
     async with Registry.open(settings, clock=clock, resolve=web.resolve) as registry:
         yield registry
 

@@ -16,7 +16,7 @@ app = App(
 
 # By name, so that a command imports only its own modules: the web framework alone takes half a second.
 for _place, _help in {
-    "serving:serve": "Serve the registry. In an empty data directory, make a new log first.",
+    "serving:serve": "Serve the registry of the log in the data directory.",
     "serving:init": "Make a new log: its keys, its database, its first two leaves.",
     "serving:migrate": "Update the database's tables to this release.",
     "operating:decide": "Close the open epoch of a development electorate.",

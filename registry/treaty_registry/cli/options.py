@@ -34,7 +34,7 @@ class Options:
     Parameters
     ----------
     data
-        The data directory; made by the first start. That of a registry holds the log's keys: back it up, keep it secret.
+        The data directory; made with its log. That of a registry holds the log's keys: back it up, keep it secret.
     database
         The URL of a PostgreSQL server. Default: an embedded one, in the data directory.
     blobs

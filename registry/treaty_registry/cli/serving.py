@@ -18,7 +18,7 @@ from ..mirroring.mirrored_log import MirroredLog
 from ..mirroring.server import serve as serve_mirror
 from ..registry import Registry
 from ..server import serve as serve_http
-from ..settings import Quotas, Settings
+from ..settings import Quotas
 from ..storage.postgres import connect
 from ..storage.postgres import migrate as migrate_database
 from ..witness.copies import Copies
@@ -36,6 +36,7 @@ def serve(
     *,
     host: Annotated[str, Variable("HOST")] = "127.0.0.1",
     port: Annotated[int, Variable("PORT")] = 8080,
+    new: Annotated[bool, Parameter(negative="")] = False,
     origin: Annotated[str | None, Variable("ORIGIN")] = None,
     base_url: Annotated[str | None, Variable("BASE_URL")] = None,
     tls: TlsOptions = TlsOptions(),
@@ -47,7 +48,7 @@ def serve(
     observation: ObservationOptions = ObservationOptions(),
     options: Options = Options(),
 ) -> None:
-    """Serve the registry. In an empty data directory, make a new log first.
+    """Serve the registry of the log in the data directory.
 
     Parameters
     ----------
@@ -55,8 +56,10 @@ def serve(
         The address to listen on.
     port
         The port to listen on.
+    new
+        Make a new log first, in an empty data directory. To try Treaty; `init` makes one that stays.
     origin
-        The permanent name of a new log: a host. Default: PORT.localhost, so that two logs of one machine differ.
+        The permanent name of the log: a host. Default for a new one: PORT.localhost, so that two logs of one machine differ.
     base_url
         The URL at which clients reach this registry, if not https://ORIGIN (for a localhost origin: the listening address).
     quota
@@ -69,7 +72,9 @@ def serve(
         options.settings,
         host=host,
         port=port,
-        origin=origin or _origin_of_new(options.settings, port),
+        # Without a colon: Go's Sigstore clients take the host alone for the name of the log's key (`data_directory`).
+        origin=origin or (f"{port}.localhost" if new else None),
+        new=new,
         base_url=base_url or None,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
@@ -85,7 +90,12 @@ def serve(
     run(serve_http(settings, lambda registry: _announce(registry, url, options)))
 
 
-def init(*, origin: str, parameters: Path | None = None, options: Options = Options()) -> None:
+def init(
+    *,
+    origin: Annotated[str, Variable("ORIGIN")],
+    parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
+    options: Options = Options(),
+) -> None:
     """Make a new log: its keys, its database, its first two leaves.
 
     Parameters
@@ -97,7 +107,7 @@ def init(*, origin: str, parameters: Path | None = None, options: Options = Opti
     """
 
     async def make() -> dict[str, object]:
-        async with Registry.open(replace(options.settings, origin=origin, parameters=parameters)) as registry:
+        async with Registry.open(replace(options.settings, new=True, origin=origin, parameters=parameters)) as registry:
             return _description(registry)
 
     made = run(make())
@@ -223,12 +233,6 @@ def mirror(
         )
 
     run(serve_mirror(settings, parse_registry_name(upstream), announce))
-
-
-def _origin_of_new(settings: Settings, port: int) -> str | None:
-    # An existing log has its origin in its keys, so no default may contradict it.
-    # Without a colon: Go's Sigstore clients take the host alone for the name of the log's key (`data_directory`).
-    return None if settings.keys.exists() else f"{port}.localhost"
 
 
 def _description(registry: Registry) -> dict[str, object]:

@@ -201,7 +201,8 @@ def behind(record: Checkpoint, size: int) -> Untrusted:
         FenceCode.BEHIND,
         f"The database holds {size} leaves of the log {record.origin}, but a head of {record.size} leaves may have been signed, "
         "and that head is not part of this history. Signing this one would fork the log.",
-        fix="An old backup was restored. Recover the newest state (write-ahead log, replica) and start again.",
+        fix="An old backup was restored, or this is not the database of this log (TREATY_DATABASE_URL). Recover the newest state "
+        "(write-ahead log, replica) and start again.",
     )
 
 

@@ -163,6 +163,11 @@ async def read_head(connection: Connection | Pool) -> tuple[int, bytes]:
     return row["size"], row["root"]
 
 
+async def holds_log(connection: Connection) -> bool:
+    """Whether the database has a leaf; it may have no table yet."""
+    return bool(await connection.fetchval("select to_regclass('head') is not null")) and (await read_head(connection))[0] > 0
+
+
 async def read_leaves(connection: Connection | Pool, indexes: Collection[int]) -> dict[int, bytes]:
     """Return the leaves at `indexes`, without those that do not exist."""
     rows = await connection.fetch("select index, leaf from leaves where index = any($1::bigint[])", list(indexes))

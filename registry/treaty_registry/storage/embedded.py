@@ -79,6 +79,11 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
         os.close(lock)
 
 
+def is_cluster(data: Path) -> bool:
+    """Whether the embedded PostgreSQL of a data directory was made. It is made by the first `embedded_postgres`."""
+    return (data / "postgres" / "PG_VERSION").exists()
+
+
 def _opened(path: Path) -> int:
     # Never deleted: a process could hold the lock of the deleted file while another one locks a new file of this name.
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

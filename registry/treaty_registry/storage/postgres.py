@@ -24,7 +24,7 @@ import structlog
 from asyncpg.pool import PoolConnectionProxy
 
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import Refused, Unavailable, Untrusted
+from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 
 from ..codes import DatabaseCode, RegistryLogCode, ServiceCode
 from ..telemetry.measures import DATABASE_OUTAGES, POOL_WAIT_SECONDS
@@ -222,14 +222,18 @@ def migrations() -> list[tuple[str, str]]:
     return sorted((file.name, file.read_text()) for file in files if file.name.endswith(".sql"))
 
 
-async def migrate(connection: Connection) -> list[str]:
+async def migrate(connection: Connection, *, empty: TreatyError | None = None) -> list[str]:
     """Apply the missing migrations and return their names. Concurrent callers wait for each other.
 
-    Raises `Untrusted` when an applied migration differs from the file of that name.
+    `empty`: raised where no migration was ever applied, before anything is made. Raises `Untrusted` when an applied migration
+    differs from the file of that name.
     """
     # Without the lock where nothing is missing: a process that stands still while it has it would keep every other from starting.
-    if await connection.fetchval("select to_regclass('migrations') is not null") and not await _missing(connection):
-        return []
+    if await connection.fetchval("select to_regclass('migrations') is not null"):
+        if not await _missing(connection):
+            return []
+    elif empty is not None:
+        raise empty
     # Several processes may start at once. PostgreSQL frees the lock with the connection of a killed process.
     await connection.execute("select pg_advisory_lock($1)", _MIGRATING)
     try:
