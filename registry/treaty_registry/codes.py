@@ -149,6 +149,7 @@ class RegistryLogCode(Code):
     NOT_LEADING = "log.not-leading", "This process does not write the log.", Unavailable
     OTHER = "log.other", "The log in the database has other keys.", Untrusted
     OTHER_LEADER = "log.other-leader", "Another process writes the log.", Unavailable
+    SIGNED_ELSEWHERE = "log.signed-elsewhere", "Another process signs this log; nothing is signed here.", Unavailable
     SIZE = "log.size", "The log does not have so many leaves yet.", NotFound
     SUPERSEDED = "log.superseded", "Another process writes the log now.", Unavailable
     UNAVAILABLE = "log.unavailable", "The log did not confirm the statement; it may be logged. Retry.", Unavailable

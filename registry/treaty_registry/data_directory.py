@@ -159,12 +159,14 @@ def check_log(settings: Settings) -> None:
         raise _no_log(settings)
     if not is_cluster(settings.data):
         record = read_record(settings, load_operator(settings.keys).origin)
-        if record.size:
-            raise no_leaves(f"{settings.data} has no embedded database", record)
+        if (error := no_leaves(f"{settings.data} has no embedded database", record)) is not None:
+            raise error
 
 
-def no_leaves(found: str, record: Checkpoint) -> NotFound:
-    """Return the error for a log that has signed, where its leaves should be. `found`: what is there, as a main clause."""
+def no_leaves(found: str, record: Checkpoint) -> NotFound | None:
+    """Return the error for a place that lacks the leaves of a log, or None if it has signed none. `found`: a main clause."""
+    if not record.size:
+        return None
     return NotFound(
         DatabaseCode.EMPTY,
         f"{found}, but {record.origin} has signed {record.size} leaves.",

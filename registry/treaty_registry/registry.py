@@ -50,6 +50,7 @@ from .nodes import Nodes
 from .operator.announcements import Announcements
 from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
+from .operator.other_signer import OtherSigner
 from .operator.parameters import Draft, read_draft
 from .operator.rotations import Rotated, Rotations
 from .operator.schedule import Schedule, Timetable, read_timetable
@@ -119,6 +120,7 @@ class Registry(ReadableLog):
         self.disks = [*rooms, *filter(None, [self.blobs.room])]
         self._readiness = Readiness(self.leader, clock, self.disks, pool, self.nodes)
         self.accept_clock = clock.accept
+        self.other_signer = OtherSigner(settings, operator.origin, self.leader, clock, self.reader)
         self._add_writers(settings, operator)
 
     def _other_nodes(self, settings: Settings) -> Nodes:
@@ -193,8 +195,7 @@ class Registry(ReadableLog):
         """Start the database if needed, migrate it and lead the log. With `settings.new` make its keys and the first leaves.
 
         `clock` replaces the machine's clock; the uptime is then unknown unless `uptime` is given. `resolve` fetches the document
-        of a DID instead of the egress guard. Leaving the block waits for queued statements. Raises `Unavailable`, `Refused`,
-        `Conflict`, `NotFound` or `Untrusted`, each with a fix.
+        of a DID instead of the egress guard. Leaving the block waits for queued statements. Raises `TreatyError`, with a fix.
         """
         async with AsyncExitStack() as stack:
             # Before the keys are made: a mistake in the file must not leave half a log.
@@ -207,8 +208,7 @@ class Registry(ReadableLog):
             fence = await asyncio.to_thread(open_record, settings, operator.origin)
             stack.callback(fence.close)
             async with connect(database) as connection:
-                record = fence.record
-                await migrate(connection, empty=no_leaves("The database is empty", record) if record.size else None)
+                await migrate(connection, empty=no_leaves("The database is empty", fence.record))
             pool = await stack.enter_async_context(open_pool(database))
             uptime = uptime or (machine_uptime if clock is machine_clock else lambda: None)
             # The head of an empty log is shown to no one. Its time must not keep a new log from starting once a wrong clock is
@@ -224,6 +224,7 @@ class Registry(ReadableLog):
                 if part is not None:
                     stack.push_async_callback(part.close)
             stack.push_async_callback(registry.sequencer.stop)
+            await registry.other_signer.begin()
             await registry.sequencer.start(patience=_PATIENCE)
             if registry.nodes is not None:
                 await registry.nodes.begin(_PATIENCE)
@@ -231,6 +232,7 @@ class Registry(ReadableLog):
             # After the first leaves, because the electorate is read from them.
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
+            stack.callback(asyncio.create_task(registry.other_signer.run()).cancel)
             parts = (registry.schedule, registry.witnesses, registry._mirrors, registry.nodes, registry._tiles)
             for work in (sweep(registry.uploads, registry._tokens), *(part.run() for part in parts if part is not None)):
                 stack.callback(asyncio.create_task(work).cancel)
@@ -290,8 +292,7 @@ class Registry(ReadableLog):
         self.intake.begin_stop()
 
     async def submit(self, leaves: Sequence[bytes], *, source: str | None = None) -> list[Logged | TreatyError]:
-        """Log statements that came from the IP address `source`. Returns one result per leaf, in order; leaves are judged
-        independently.
+        """Log statements that came from the IP address `source`. Returns one result per leaf, in order; each is judged alone.
 
         A statement that is logged already gets the receipt of its first leaf, even if its author's keys have changed since.
         Raises `Unavailable` when quotas or a full queue refuse all of them.

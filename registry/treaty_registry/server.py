@@ -91,6 +91,10 @@ def _commands(registry: Registry, settings: Settings) -> dict[str, Command]:
     async def accept_clock() -> str:
         return registry.accept_clock().isoformat()
 
+    async def resume_signing() -> int:
+        await registry.other_signer.resume()
+        return registry.head.size
+
     async def backup(folder: str, device: int, inode: int) -> BackedUp:
         await asyncio.to_thread(check_folder, Path(folder), device, inode)
         return await back_up_log(settings, registry.database, Path(folder))
@@ -100,6 +104,7 @@ def _commands(registry: Registry, settings: Settings) -> dict[str, Command]:
 
     return {
         "accept-clock": accept_clock,
+        "resume-signing": resume_signing,
         "backup": backup,
         "decide": registry.decide,
         "rebuild": registry.rebuild,

@@ -5,6 +5,7 @@ The data directory is made with a new log (`new`), and must be backed up as a wh
     DATA/keys/        0700: the log's, the clock's and the operator's key, and the Sigstore authority's
     DATA/head         the fence: the newest head that was ever signed (see `fence`), unless `head` names another place; never
                       restore an old copy of it
+    DATA/restored     a mark: the log was restored here, and has signed nothing here yet (see `other_signer`)
     DATA/blobs/       documents, cards, wheels, …, unless `blobs` names an object store
     DATA/postgres/    the embedded database, unless `database` names a server
     DATA/run/         0700: the control socket of the running server
@@ -276,6 +277,11 @@ class Settings:
         """Return the path of the record of the newest signed head, where it is a file."""
         path = local_path(self.head) if self.head is not None else None
         return path if path is not None else self.data / "head"
+
+    @property
+    def restored(self) -> Path:
+        """Return the path of the mark of a restored log that has signed nothing here yet."""
+        return self.data / "restored"
 
     @property
     def head_object(self) -> str | None:

@@ -8,6 +8,7 @@ Network                     the HTTP client that asks witnesses and nodes   (out
 BlobStore                   a dictionary                                    (registry)
 ContentChecker              checks in the same process                      (admission.intake)
 open_operator               the operator's keys, made once for all          (registry)
+OtherSigner                 finds none: the places that it asks are outside   (registry)
 verify                      remembers what it verified                      (ed25519)
 migrations, _POLL, POLL     read once; one that does not lead looks less often (storage.postgres, log.node)
 """
@@ -78,6 +79,16 @@ def _checked(body: Any, contents: tuple[tuple[str, bytes], ...]) -> Any:
     return check_contents(body, dict(contents))
 
 
+class _OtherSigner:
+    """No process signs the log with another record: the faults of a history are those of one."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    async def begin(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+
 def _current() -> Any:
     return asyncio.get_running_loop().process  # type: ignore[attr-defined]
 
@@ -135,6 +146,7 @@ def simulated() -> Iterator[None]:
             (registry, "BlobStore", _Blobs),
             (registry, "open_operator", _open_operator),
             (intake, "ContentChecker", _ContentChecker),
+            (registry, "OtherSigner", _OtherSigner),
             # So that a second of a processor holds more histories: each of these is the same work again.
             (postgres, "_POLL", 0.25),
             (node, "POLL", 1.0),

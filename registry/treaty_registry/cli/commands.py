@@ -24,6 +24,7 @@ for _place, _help in {
     "serving:mirror": "Mirror a registry: follow its log, check every rule, and serve its reads.",
     "serving:witness": "Witness logs: cosign checkpoints that extend the ones cosigned before.",
     "operating:accept_clock": "Let the running registry sign again after its clock has jumped ahead.",
+    "operating:resume_signing": "Let the running registry sign again, after another process signed its log.",
     "rotating:prepare_rotation": "Make the next keys of the log, its clock or its authority. They sign nothing yet.",
     "rotating:rotate": "Log the prepared rotation: from then on the new keys sign.",
     "rotating:retire_keys": "After the overlap, move the old keys out of use.",

@@ -1,4 +1,5 @@
-"""Define the commands for an existing log: `decide`, `parameters`, `accept-clock`, `rebuild`, `audit`, `promote`."""
+"""Define the commands for an existing log: `decide`, `parameters`, `accept-clock`, `resume-signing`, `rebuild`, `audit` and
+`promote`."""
 
 from __future__ import annotations
 
@@ -85,6 +86,15 @@ def accept_clock(*, options: Options = Options()) -> None:
     """Let the running registry sign again after its clock has jumped ahead. Check first that the clock is right."""
     now = run(ask(options.settings.control, "accept-clock"))
     options.show({"now": now}, f"[green]✓[/] The registry now uses this clock: {escape(str(now))}.")
+
+
+def resume_signing(*, options: Options = Options()) -> None:
+    """Let the running registry sign again, after another process signed its log. End that process first.
+
+    The registry asks its base URL and its witnesses once more. It does not go on where the log would fork.
+    """
+    size = run(ask(options.settings.control, "resume-signing"))
+    options.show({"size": size}, f"[green]✓[/] The registry signs again, from {size} leaves on.")
 
 
 def rebuild(*, options: Options = Options()) -> None:

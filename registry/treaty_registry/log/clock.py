@@ -6,6 +6,7 @@ if it is plausible:
 
 - It is not before the newest signed time. If the clock is at most `SLEW` behind, the newest signed time is used. If it is
   further behind, all signing stops until it has caught up (`log.clock-behind`).
+- No other process signs this log (`operator.other_signer`). Otherwise all signing stops until the operator decides.
 - It has advanced as much as the machine's uptime since then, with a tolerance of `LEAP` and a thousandth. The uptime cannot be
   set, and continues while the machine sleeps. On a larger difference the clock was set. All signing then stops until the clock
   is set back, or until the operator confirms it (`log.clock-ahead`, `log.clock-behind`).
@@ -115,9 +116,14 @@ class LogClock:
         self.newest = newest
         self._reported = ""
         self._signed = False
+        self.barred: Unavailable | None = None
+        """The reason for which no time may be signed, whatever the clock says (`bar`)."""
 
     def now(self) -> datetime:
-        """Return the time, not before the newest signed time. Raises `Unavailable` (`log.clock-behind`, `log.clock-ahead`)."""
+        """Return the time, not before the newest signed time.
+
+        Raises `Unavailable` (`log.clock-behind`, `log.clock-ahead`), and the error of `bar`.
+        """
         return self._look()[0]
 
     def stamp(self) -> SignedTime:
@@ -131,6 +137,18 @@ class LogClock:
             _log.warning("the clock has moved on since the log last signed", seconds=stamp.time - self.newest.time)
         self._signed = True
         self.newest = stamp
+
+    def machine(self) -> datetime:
+        """Return the time of the machine, right or wrong."""
+        return self._wall()
+
+    def bar(self, reason: Unavailable) -> None:
+        """Let nothing be signed: from now on `now` and `stamp` raise `reason`. A person decides when it ends (`unbar`)."""
+        self.barred = reason
+
+    def unbar(self) -> None:
+        """Let times be signed again."""
+        self.barred = None
 
     def read(self, recorded: SignedTime | None) -> None:
         """Take in the newest recorded time, which another node may have signed."""
@@ -154,6 +172,9 @@ class LogClock:
         return now
 
     def _look(self) -> tuple[datetime, Uptime | None]:
+        if (barred := self.barred) is not None:
+            # A new object for each: one exception raised in several tasks would mix their tracebacks.
+            raise Unavailable(barred.code, barred.message, fix=barred.fix)
         now, uptime, newest = self._wall(), self._uptime(), self.newest
         if newest is not None:
             behind = newest.time - now.timestamp()

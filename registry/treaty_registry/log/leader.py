@@ -99,8 +99,9 @@ class Leader:
     async def take_over(self, *, patience: float) -> None:
         """Start to lead: get the lock, check the database against itself and against the fence, and release a checkpoint.
 
-        If a process starts while its clock is wrong, it releases the head with the newest time that was signed before. So
-        readers have a head, and no new time is signed until the clock is right.
+        If a process starts while its clock is wrong or barred, it releases the head with the newest time that was signed before.
+        So readers have a head, and no new time is signed until the clock is right. While it is barred, that is the head of the
+        record: nobody has seen a later one, and it may be no part of what the other process signed.
 
         Raises `Unavailable` (no database, another leader, a wrong clock later on), or `Untrusted` when the head of this database
         must not be signed.
@@ -118,6 +119,8 @@ class Leader:
             at = self._stamp()
             with deadline(self._connection, _PATIENCE):
                 edge = await self._verified_edge(self._connection)
+                if self._clock.barred is not None:
+                    edge = await tables.load_edge(self._connection, self.fence.record.size)
                 await self._take_keys(self._connection, at.time)
                 # After the head is read: everything that was visible then is on every synchronous replica when this commit is.
                 self.term = await leadership.take(self._connection)

@@ -3,8 +3,8 @@
 Before anything is written, the backup is compared with the newest signed head (`newest_head`). A backup that lacks leaves is
 refused, or completed from a mirror of the log.
 
-The order of the writes: leaves, blobs, tables, the record of the restored head, and last the keys. Without its keys no registry
-starts, so a crash leaves a restore that is repeated.
+The order of the writes: leaves, blobs, tables, the record of the restored head, the mark of a restored log, and last the keys.
+Without its keys no registry starts, so a crash leaves a restore that is repeated.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from treaty_client import durable
 from treaty_client.audit.mirror import Mirror
 from treaty_client.network.hosts import Network
 from treaty_client.registries.api import RegistryClient
@@ -86,6 +87,8 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
         async with running_database(settings) as database:
             await _fill(database, copy, head, source)
     await asyncio.to_thread(restore_record, settings, replace(head, extensions=time))
+    # Before the first signature here the base URL and the witnesses are asked (`other_signer`).
+    await asyncio.to_thread(durable.write, settings.restored, b"", mode=0o600)
     # Last: a directory without keys does not start.
     await asyncio.to_thread(copy_keys, backup / "keys", settings.keys)
     return Restored(head.origin, head.size, head.root, head.size - had, sorted(source.missing))
