@@ -129,14 +129,16 @@ class RegistryState(LogState):
         return super().waiting() | {"sequencer": self.log.sequencer.waiting}
 
     def _leader(self) -> Iterator[Metric]:
-        registry, clock_is_right = self.log, True
-        try:
-            registry.clock()
-        except TreatyError:
-            clock_is_right = False
+        registry, clock_is_right, elsewhere = self.log, True, self.log.other_signer.found
+        if not elsewhere:
+            try:
+                registry.clock()
+            except Unavailable:
+                clock_is_right = False
         yield gauge("leader", "Whether this process leads the log.", registry.leader.leads)
         yield gauge("write_fault", "Whether the last write failed by a disk or PostgreSQL.", registry.leader.fault is not None)
-        yield gauge("clock_is_right", "Whether times may be signed.", clock_is_right)
+        yield gauge("clock_is_right", "Whether the clock fits the times that were signed.", clock_is_right)
+        yield gauge("signed_elsewhere", "Whether another process signs the log, so that nothing is signed here.", elsewhere)
         known = registry.schedule.known
         yield gauge("epoch", "The open epoch; -1 where the operator or another node closes epochs.", known.epoch if known else -1)
         lag = registry.schedule.lag(self.now())

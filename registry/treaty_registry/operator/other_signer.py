@@ -54,6 +54,11 @@ class OtherSigner:
         witnesses = dict.fromkeys(f"{witness.url}/{shown}" for witness in settings.witnesses)
         self._places = [f"{settings.reached_at(origin)}/checkpoint", *witnesses]
 
+    @property
+    def found(self) -> bool:
+        """Whether another process signs this log, so that nothing is signed here."""
+        return self._clock.barred is not None
+
     async def begin(self) -> None:
         """Bar the clock if another process signs this log, before this one signs anything. Takes 5 seconds at most."""
         record = await asyncio.to_thread(read_record, self._settings, self._origin)
@@ -75,21 +80,21 @@ class OtherSigner:
 
     async def resume(self) -> None:
         """Let this process sign again, once no other process does. Raises `Unavailable` (`log.signed-elsewhere`) before that."""
-        if (found := await self._find()) is not None:
-            raise found
+        if (error := await self._find()) is not None:
+            raise error
         self._clock.unbar()
         await self._forget_restore()
         # The next take-over reads the database again: while the clock was barred, the head of the record was served.
         self._leader.resign()
 
     async def _check(self) -> None:
-        if (found := await self._find()) is not None and self._clock.barred is None:
-            _log.critical("another process signs this log, and nothing is signed here", reason=found.message, todo=found.fix)
-            self._clock.bar(found)
+        if (error := await self._find()) is not None and not self.found:
+            _log.critical("another process signs this log, and nothing is signed here", reason=error.message, todo=error.fix)
+            self._clock.bar(error)
 
     async def _forget_restore(self) -> None:
         """From now on this process has a record of its own."""
-        if self._clock.barred is None:
+        if not self.found:
             await asyncio.to_thread(self._settings.restored.unlink, missing_ok=True)
 
     async def _find(self) -> Unavailable | None:
