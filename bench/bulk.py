@@ -100,7 +100,8 @@ class Bulk:
 
     async def fill(self, protocols: int, leaves: int, tell: Callable[[int], None] = lambda _: None) -> None:
         """Grow the registry to so many protocols and leaves of the bulk. The registry must not run. `tell` gets the leaves."""
-        settings = Settings(self._data, new=True, origin=self._origin, database=self._database)
+        new = not (self._data / "keys").exists()
+        settings = Settings(self._data, new=new, origin=self._origin, database=self._database)
         async with Registry.open(settings, resolve=resolving(self.voters)) as opened:
             if not self.leaves:
                 await acquaint(opened, self.voters)

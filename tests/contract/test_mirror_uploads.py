@@ -14,7 +14,7 @@ from threading import Thread
 import httpx
 import pytest
 from ports import free_port
-from registries import Web, ballot, log, settings_for
+from registries import Web, ballot, log, new_or_not, settings_for
 from signers import NOW, Signer, domain_signer, signed
 from structlog.testing import capture_logs
 from witness_process import WitnessProcess
@@ -107,7 +107,9 @@ def broken_mirror(witness: WitnessProcess, answers: Sequence[tuple[int, bytes]])
 
 @asynccontextmanager
 async def opened(settings: Settings, web: Web) -> AsyncIterator[Registry]:
-    async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve) as registry:
+    async with Registry.open(
+        new_or_not(settings), clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve
+    ) as registry:
         yield registry
 
 

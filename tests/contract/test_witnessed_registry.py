@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from registries import Web, ballot, contents, log, settings_for
+from registries import Web, ballot, contents, log, new_or_not, settings_for
 from signers import NOW, ORIGIN, domain_signer
 from witness_process import WitnessProcess, witness_process
 
@@ -37,7 +37,9 @@ class Witnessed:
 
     @asynccontextmanager
     async def open(self, web: Web) -> AsyncIterator[Registry]:
-        async with Registry.open(self.settings, clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve) as registry:
+        async with Registry.open(
+            new_or_not(self.settings), clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve
+        ) as registry:
             yield registry
 
 

@@ -17,7 +17,7 @@ import pytest
 from go_programs import needs_go, refusal, result
 from http_api import serving
 from ports import free_port
-from registries import Web, ballot, grant, log, operator_in, settings_for
+from registries import Web, ballot, grant, log, new_or_not, operator_in, settings_for
 from signers import NOW, ORIGIN, domain_signer, key_signer
 from witness_process import witness_process
 from witnesses import LOG, OTHER_LOG, WITNESSES, History, leaves
@@ -159,7 +159,9 @@ async def foreign_witness(go_log: Path, log_key: VerifierKey) -> AsyncIterator[W
 
 @asynccontextmanager
 async def opened(settings: Settings, web: Web) -> AsyncIterator[Registry]:
-    async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve) as registry:
+    async with Registry.open(
+        new_or_not(settings), clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve
+    ) as registry:
         yield registry
 
 

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,7 +55,12 @@ def did_document(agent: Signer, note: str = "") -> bytes:
 
 def settings_for(data: Path, database: str | None, origin: str | None = ORIGIN) -> Settings:
     """The settings of a log of this name, which is new where there is none yet."""
-    return Settings(data=data, new=not (data / "keys").exists(), origin=origin, database=database)
+    return new_or_not(Settings(data=data, origin=origin, database=database))
+
+
+def new_or_not(settings: Settings) -> Settings:
+    """The same settings for another start: the log is new where there is none yet."""
+    return replace(settings, new=not settings.keys.exists())
 
 
 @asynccontextmanager

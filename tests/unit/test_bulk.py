@@ -29,7 +29,7 @@ async def test_a_generated_registry_passes_the_audit_of_the_product(tmp_path: Pa
     await bulk.fill(40, 90)
     await bulk.fill(60, 300)
     assert (bulk.protocols, bulk.leaves) == (60, 300)
-    settings = Settings(tmp_path / "registry", new=True, origin=ORIGIN, database=database)
+    settings = Settings(tmp_path / "registry", database=database)
     async with Registry.open(settings, resolve=resolving(bulk.voters)) as registry:
         record = await asyncio.to_thread(read_fence, tmp_path / "registry" / "head", ORIGIN)
         async with connect(database) as connection, connect(database) as reader:
