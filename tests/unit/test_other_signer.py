@@ -69,14 +69,17 @@ async def first(tmp_path: Path, database: str, web: Web, places: Places) -> Asyn
 
 
 @asynccontextmanager
-async def copied(first: Registry, tmp_path: Path, postgres: Postgres, places: Places) -> AsyncIterator[Settings]:
-    """The settings of a restored copy of a living registry."""
+async def copied(
+    first: Registry, tmp_path: Path, postgres: Postgres, places: Places, *, record: bool = True
+) -> AsyncIterator[Settings]:
+    """The settings of a restored copy of a living registry. Without its `record` people confirmed the number of leaves."""
     backup = tmp_path / "backup"
     of_first = replace(settings_for(tmp_path / "first", first.database), base_url=places.url)
     await back_up_log(of_first, first.database, backup)
     async with postgres.fresh() as database:
         settings = Settings(tmp_path / "second", database=database, base_url=places.url)
-        await restore(backup, settings, SignedHeads(str(tmp_path / "first" / "head")), None, Network())
+        evidence = SignedHeads(str(tmp_path / "first" / "head")) if record else SignedHeads(size=first.head.size)
+        await restore(backup, settings, evidence, None, Network())
         yield settings
 
 
@@ -93,10 +96,11 @@ async def code(registry: Registry) -> str:
     return unready.value.code
 
 
+@pytest.mark.parametrize("record", [True, False])
 async def test_a_restored_copy_waits_until_the_living_registry_has_ended(
-    first: Registry, tmp_path: Path, web: Web, postgres: Postgres, places: Places
+    first: Registry, tmp_path: Path, web: Web, postgres: Postgres, places: Places, record: bool
 ) -> None:
-    async with copied(first, tmp_path, postgres, places) as settings:
+    async with copied(first, tmp_path, postgres, places, record=record) as settings:
         places.shown["/checkpoint"] = first.head.note
         async with places.open(settings, web) as second:
             assert await code(second) == "log.signed-elsewhere"

@@ -29,7 +29,7 @@ from treaty_consensus.log.note import MAX_NOTE_BYTES
 from ..codes import RegistryLogCode
 from ..data_directory import read_record
 from ..log.checkpoints import RENEWAL
-from ..log.clock import LogClock
+from ..log.clock import LogClock, SignedTime
 from ..log.fence import signed_time
 from ..log.leader import Leader
 from ..log.reader import LogReader
@@ -131,6 +131,8 @@ class OtherSigner:
         since = 0 if recorded is None or self._settings.restored.exists() else recorded.time
         age = self._clock.machine().timestamp() - (signed.time or 0)
         if signed.time is not None and signed.time > since and age < 2 * RENEWAL:
+            # Readers have seen it, so no earlier time is signed here. A restored record may have no time at all.
+            self._clock.read(SignedTime(signed.time))
             return _signed_elsewhere(
                 f"{place} shows a checkpoint of this log that another process signed {max(0, int(age))} seconds ago.",
                 f"End the other process. After {2 * RENEWAL} seconds run: treaty-registry resume-signing",
