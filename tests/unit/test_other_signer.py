@@ -165,6 +165,9 @@ async def test_a_start_with_an_old_head_asks_the_witnesses(
         async with places.open(settings, web) as second:
             assert await code(second) == "log.signed-elsewhere"
             assert second.head.size == first.head.size - 1
+            with pytest.raises(Unavailable) as behind:
+                await second.check_ready()
+            assert "4 leaves of this log, and 3 were signed here" in behind.value.message
         # A head of its own record, and notes that this log did not sign.
         for note in (older, older.replace(b"\n3\n", b"\n9\n"), b"registry.example\n9\nAAAA\n\n"):
             places.shown[shown] = note

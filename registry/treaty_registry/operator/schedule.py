@@ -79,23 +79,26 @@ class Schedule:
         return max(0.0, now - due)
 
     async def run(self) -> None:
-        """Run until cancelled. Errors are logged and the close is tried again."""
+        """Run until cancelled. Errors are logged, once as long as they are the same, and the close is tried again."""
+        reported = ""
         while True:
             try:
                 pause = await self.close_if_due()
+                reported = ""
             # The schedule must survive any failure: without it the epoch would never close.
             except Exception as error:
                 EPOCH_CLOSES.labels("failed").inc()
-                _log.error("epoch not closed", error=str(error), exc_info=None if isinstance(error, TreatyError) else error)
+                if reported != (reported := f"{type(error).__name__}: {error}"):
+                    _log.error("epoch not closed", error=str(error), exc_info=None if isinstance(error, TreatyError) else error)
                 pause = _LOOK
             await asyncio.sleep(pause)
 
     async def close_if_due(self) -> float:
         """Close the epoch if it is due. Returns the seconds until the next check."""
-        timetable, now = await self._timetable(), self._clock().timestamp()
-        self.known = timetable
+        timetable = self.known = await self._timetable()
         if timetable is None:
             return _LOOK
+        now = self._clock().timestamp()
         due = timetable.due
         # An empty epoch costs a replay, so it is looked at again only at its next date.
         if self._found_empty is not None and self._found_empty[0] == timetable:
