@@ -46,6 +46,7 @@ async def tables(database: str) -> int:
         await connection.close()
 
 
+@pytest.mark.threat(332)
 @pytest.mark.parametrize("origin", [None, ORIGIN])
 async def test_no_log_is_made_where_none_is_asked_for(tmp_path: Path, database: str, origin: str | None) -> None:
     for place in (database, None):
@@ -56,6 +57,7 @@ async def test_no_log_is_made_where_none_is_asked_for(tmp_path: Path, database: 
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.threat(332)
 async def test_a_new_log_is_not_made_where_one_is(tmp_path: Path, database: str, web: Web) -> None:
     async with open_registry(tmp_path / "first", database, web) as registry:
         before = (registry.head.size, registry.head.root)
@@ -69,6 +71,7 @@ async def test_a_new_log_is_not_made_where_one_is(tmp_path: Path, database: str,
     assert (read_fence(tmp_path / "first" / "head", ORIGIN).size, before[0]) == (2, 2)
 
 
+@pytest.mark.threat(332)
 async def test_a_log_that_has_signed_gets_no_empty_database(tmp_path: Path, database: str, web: Web, postgres: Postgres) -> None:
     async with open_registry(tmp_path / "data", database, web):
         pass

@@ -96,6 +96,7 @@ async def code(registry: Registry) -> str:
     return unready.value.code
 
 
+@pytest.mark.threat(331)
 @pytest.mark.parametrize("record", [True, False])
 async def test_a_restored_copy_waits_until_the_living_registry_has_ended(
     first: Registry, tmp_path: Path, web: Web, postgres: Postgres, places: Places, record: bool
@@ -121,6 +122,7 @@ async def test_a_restored_copy_waits_until_the_living_registry_has_ended(
             assert await second.is_ready()
 
 
+@pytest.mark.threat(331)
 async def test_a_registry_that_was_replaced_stops_and_a_fork_is_never_continued(
     first: Registry, tmp_path: Path, web: Web, postgres: Postgres, places: Places
 ) -> None:
@@ -139,6 +141,7 @@ async def test_a_registry_that_was_replaced_stops_and_a_fork_is_never_continued(
         assert await second.is_ready()
 
 
+@pytest.mark.threat(331)
 async def test_two_histories_of_one_size_are_seen_on_both_sides(
     first: Registry, tmp_path: Path, web: Web, postgres: Postgres, places: Places
 ) -> None:
@@ -151,6 +154,7 @@ async def test_two_histories_of_one_size_are_seen_on_both_sides(
             assert await code(registry) == "log.signed-elsewhere"
 
 
+@pytest.mark.threat(331)
 async def test_a_start_with_an_old_head_asks_the_witnesses(
     first: Registry, tmp_path: Path, web: Web, postgres: Postgres, places: Places
 ) -> None:
