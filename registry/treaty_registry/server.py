@@ -7,7 +7,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from .operator.backup import BackedUp, back_up_log, check_folder
 from .operator.control import Command, control_socket
 from .operator.parameters import Announced, Draft
 from .operator.rotations import prepare
+from .operator.withdrawals import Reason, Withdrawn
 from .registry import Registry
 from .serving.views import Views
 from .settings import Settings
@@ -41,7 +42,7 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     for store in (settings.blobs, settings.tiles, settings.head_object):
         check_store(store)
     with ended_by_sigterm():
-        async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry, settings)):
+        async with Registry.open(settings) as registry, controlled(registry, settings):
             views = Views(registry)
             state = RegistryState(registry, views, asyncio.get_running_loop())
             async with metrics_served(settings.metrics, state):
@@ -82,6 +83,27 @@ def settle() -> None:
     gc.freeze()
     # The HTTP server's threads need the interpreter's lock for each request. A busy event loop holds it for this long.
     sys.setswitchinterval(_SWITCH)
+
+
+def controlled(registry: Registry, settings: Settings) -> AbstractAsyncContextManager[None]:
+    commands = _commands(registry, settings) | _moderation(registry)
+    return control_socket(settings.control, commands, registry.acts)
+
+
+def _moderation(registry: Registry) -> dict[str, Command]:
+    senders = registry.intake.senders
+
+    async def withdraw(_target: str, digests: list[str], reason: str) -> Withdrawn:
+        return await registry.withdrawals.withdraw(digests, msgspec.convert(reason, Reason))
+
+    return {
+        "withdrawable": registry.withdrawals.plan,
+        "withdraw": withdraw,
+        "block": senders.block,
+        "unblock": senders.unblock,
+        "quota": senders.set_factor,
+        "senders": registry.senders,
+    }
 
 
 def _commands(registry: Registry, settings: Settings) -> dict[str, Command]:
