@@ -24,6 +24,7 @@ from .operator.withdrawals import Reason, Withdrawn
 from .registry import Registry
 from .serving.views import Views
 from .settings import Settings
+from .status import read_status
 from .storage.objects import check_store
 
 _SWITCH = 0.0005  # seconds
@@ -86,6 +87,7 @@ def settle() -> None:
 
 
 def controlled(registry: Registry, settings: Settings) -> AbstractAsyncContextManager[None]:
+    """Answer the operator's commands on the control socket during the block."""
     commands = _commands(registry, settings) | _moderation(registry)
     return control_socket(settings.control, commands, registry.acts)
 
@@ -121,6 +123,7 @@ def _commands(registry: Registry, settings: Settings) -> dict[str, Command]:
         return await asyncio.to_thread(prepare, settings.keys, roles)
 
     return {
+        "status": lambda: read_status(registry, settings),
         "accept-clock": accept_clock,
         "backup": backup,
         "decide": registry.decide,

@@ -230,3 +230,42 @@ async def test_acts_are_recorded_with_the_user(registry: Registry, console: Cons
     (act,) = await registry.acts.newest(10)
     assert (act.command, act.detail.split(" ")[:2]) == ("block", ["192.0.2.0/24", "flood"])
     assert act.uid >= 0 and act.user
+
+
+async def test_the_status_of_a_registry_and_its_problems(registry: Registry, console: Console, tmp_path: Path) -> None:
+    await console("block", "192.0.2.0/24", "--reason", "flood")
+    found = await console("status")
+    assert (found["leads"], found["ready"], found["signed"]["size"], found["blocked"]) == (True, "", 2, 1)
+    assert [act["command"] for act in found["acts"]] == ["block"]
+    assert found["backup"] is None
+    # The clock of this registry stands still, in the past.
+    problems = [each["what"] for each in (await console("doctor", status=1))["problems"]]
+    assert "No backup is known." in problems
+    await console("backup", str(tmp_path / "backup"))
+    found = await console("status")
+    assert abs(found["now"] - found["backup"]) < 60
+    assert "No backup is known." not in [each["what"] for each in (await console("doctor", status=1))["problems"]]
+    shown = await console("status", text=True)
+    assert all(word in shown for word in ("signed head", "1 blocked", "backup", registry.origin))
+    await console("doctor", status=1, text=True)
+
+
+async def test_a_registry_that_does_not_run_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    console = Console(tmp_path / "empty", capsys)
+    (problem_found,) = (await console("doctor", status=1))["problems"]
+    assert "systemctl start" in problem_found["fix"]
+    assert (await console("status", status=1))["error"]["code"] == "control.not-running"
+
+
+async def test_an_earlier_backup_loses_withdrawn_bytes(
+    api: httpx.AsyncClient, console: Console, alice: Signer, tmp_path: Path
+) -> None:
+    made, folder = publication(alice), tmp_path / "backup"
+    await publish(api, alice, made)
+    await console("backup", str(folder))
+    copies = [folder / "blobs" / "sha256" / digest[:2] / digest for digest in made.blobs]
+    assert all(copy.exists() for copy in copies)
+    await console("withdraw", made.body.uri, "--reason", "illegal", "--yes")
+    await console("backup", str(folder))
+    assert not any(copy.exists() for copy in copies)

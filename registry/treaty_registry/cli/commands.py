@@ -19,6 +19,8 @@ for _place, _help in {
     "serving:serve": "Serve the registry. In an empty data directory, make a new log first.",
     "serving:init": "Make a new log: its keys, its database, its first two leaves.",
     "serving:migrate": "Update the database's tables to this release.",
+    "inspecting:status": "Show how the running registry is.",
+    "inspecting:doctor": "Name each problem of the running registry, and its fix.",
     "operating:decide": "Close the open epoch of a development electorate.",
     "operating:parameters": "Show the constants of the election, or announce new ones.",
     "serving:mirror": "Mirror a registry: follow its log, check every rule, and serve its reads.",

@@ -18,7 +18,7 @@ import structlog
 from treaty_consensus.errors import TreatyError
 
 from ..storage.cluster import named_user
-from ..storage.postgres import DATABASE_ERRORS, Pool
+from ..storage.postgres import DATABASE_ERRORS, Connection, Pool
 
 MAX_ROWS = 100
 """Acts of one command that are kept."""
@@ -69,7 +69,7 @@ class Act:
 class Acts:
     """The acts of all nodes. Safe for concurrent use."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool | Connection) -> None:
         self._pool = pool
 
     async def record(self, command: str, arguments: Sequence[object], caller: Caller, refusal: TreatyError | None = None) -> None:
