@@ -23,7 +23,7 @@ from treaty_consensus.did import Did, is_host, parse_did
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
 
 from ..codes import SenderCode
-from ..storage.postgres import DATABASE_ERRORS, Pool
+from ..storage.postgres import DATABASE_ERRORS, Connection, Pool
 
 PERIOD = 10.0
 """Seconds after which a node knows what another one was told."""
@@ -45,6 +45,14 @@ _FACTOR = """
 insert into senders (sender, factor, caller) select $1, $2, $3
 where (select count(*) from senders) < $4 or exists (select from senders where sender = $1)
 on conflict (sender) do update set factor = excluded.factor, caller = excluded.caller, since = now() returning true
+"""
+_EXPORT = """
+select coalesce(json_agg(row order by row.sender), '[]')::text from (select sender, blocked, factor, caller from senders) as row
+"""
+_IMPORT = """
+insert into senders (sender, blocked, factor, caller)
+select row.* from json_to_recordset($1::json) as row (sender text, blocked text, factor float8, caller text) limit $2
+on conflict do nothing
 """
 _UNBLOCK = "update senders set blocked = null, since = now() where sender = $1 and blocked is not null returning true"
 _FORGET = "delete from senders where blocked is null and factor is null"
@@ -176,6 +184,20 @@ class Senders:
             f"The operator of this registry takes nothing from {who}.",
             fix=f"Write to the operator: {self._contact}" if self._contact else "",
         )
+
+
+async def export_senders(connection: Connection) -> bytes:
+    """Return all decisions, for a backup."""
+    # A registry of an earlier release may have made the database.
+    if await connection.fetchval("select to_regclass('senders') is null"):
+        return b"[]"
+    text: str = await connection.fetchval(_EXPORT)
+    return text.encode()
+
+
+async def import_senders(connection: Connection, data: bytes) -> None:
+    """Bring decisions back from a backup."""
+    await connection.execute(_IMPORT, data.decode(), MAX_SENDERS)
 
 
 def parse_sender(text: str) -> str:

@@ -3,6 +3,7 @@
     BACKUP/checkpoint             the head of the copy, signed by the log's key
     BACKUP/tile/…                 its leaves and hash tiles, as C2SP tlog-tiles: any auditor reads them
     BACKUP/blobs/sha256/HH/HEX    the blobs that its leaves name
+    BACKUP/senders.json           who is blocked, and whose quota is another one: personal data
     BACKUP/keys/                  the operator's keys, 0700: keep the whole folder as secret as they are
 
 A copy holds no table that follows from the leaves: `restore` derives them again, and so checks every signature, rule and
@@ -34,6 +35,7 @@ from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import sign
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, TreeEdge, encode_bundle
 
+from ..admission.senders import export_senders
 from ..codes import BackupCode, RegistryLogCode
 from ..data_directory import read_record
 from ..keys import Operator, key_files, load_operator
@@ -42,6 +44,8 @@ from ..settings import Settings
 from ..storage.blobs import BlobStore
 from ..storage.postgres import Connection, connect
 
+SENDERS = "senders.json"
+"""The file of the decisions about senders, which no leaf has."""
 _BLOBS_AT_ONCE = 32
 """Blobs copied at once. It bounds the memory."""
 
@@ -107,6 +111,7 @@ async def back_up(
         copy = BlobStore.open(to / "blobs", None)
         copied = await _copy_blobs(connection, blobs, copy, record.size)
         await _delete_withdrawn(connection, copy)
+        await asyncio.to_thread(durable.write, to / SENDERS, await export_senders(connection), mode=0o600)
     # Its head may be signed already, so this signature says nothing new. The clock does not sign: this copy has no age.
     signing = log_keys.at(record.size).log
     signers = [key for key in operator.log_keys if key.verifier == signing] or [operator.log_key]
