@@ -17,11 +17,9 @@ from treaty_consensus.did import parse_did
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable
-from treaty_consensus.events import certified_dids
 from treaty_consensus.kinds import Decision, Identity, Parameters
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.rotation import Rotation
-from treaty_consensus.sigstore_leaf import RekordLeaf, parse_sigstore_leaf
 from treaty_consensus.statement import Verified
 
 from . import projection
@@ -48,10 +46,8 @@ from .log.tables import read_keys
 from .log.tile_store import TileStore
 from .log.witnesses import WitnessClient
 from .nodes import Nodes
-from .operator.acts import Acts
 from .operator.announcements import Announcements
 from .operator.decisions import Decided, Decisions
-from .operator.largest import SenderList, list_senders
 from .operator.maintenance import Rebuilt, rebuild
 from .operator.parameters import Draft, read_draft
 from .operator.rotations import Rotated, Rotations
@@ -92,8 +88,7 @@ class Registry(ReadableLog):
         self.operator: str = operator.did
         keys = keys or operator.first_keys
         self.trusted_root = operator.trusted_root_of(keys.terms[0].log)
-        self.proxies = settings.proxies
-        self.contact = settings.contact
+        self.proxies, self.contact = settings.proxies, settings.contact
         self.pool = pool
         self.clock: Clock = clock.now
         self.blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
@@ -182,15 +177,7 @@ class Registry(ReadableLog):
         self._announcements = Announcements(
             pool=self.pool, uploads=self.uploads, operator=operator, sequencer=self.sequencer, clock=self.clock
         )
-        self.withdrawals = Withdrawals(
-            base_url=self.base_url,
-            database=self.database,
-            uploads=self.uploads,
-            operator=operator,
-            sequencer=self.sequencer,
-            clock=self.clock,
-        )
-        self.acts = Acts(self.pool)
+        self.withdrawals = Withdrawals(self.base_url, self.database, self.uploads, operator, self.sequencer, self.clock)
         self.announce = self._announcements.announce
         self.parameters_status = self._announcements.status
         self.schedule = Schedule(self._timetable, self.decide, self.clock)
@@ -243,7 +230,6 @@ class Registry(ReadableLog):
             # After the first leaves, because the electorate is read from them.
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
-            # Other nodes decide about senders too.
             senders = registry.intake.senders if registry.nodes else None
             parts = (senders, registry.schedule, registry.witnesses, registry._mirrors, registry.nodes, registry._tiles)
             for work in (sweep(registry.uploads, registry._tokens), *(part.run() for part in parts if part is not None)):
@@ -326,10 +312,7 @@ class Registry(ReadableLog):
 
     async def append(self, leaf: bytes) -> LoggedLeaf:
         """Log a Sigstore leaf. Raises `Malformed`, `TooLarge`, `Unavailable`, or `Refused` when a blocked DID signed it."""
-        parsed = parse_sigstore_leaf(leaf)
-        # A certificate lives for minutes, and may be older than a block.
-        if isinstance(parsed, RekordLeaf):
-            self.intake.senders.check_authors(certified_dids(parsed.certificate) or ())
+        self.intake.check_sigstore(leaf)
         (position,) = await self.sequencer.submit([Proposal(leaf)])
         if isinstance(position, TreatyError):
             raise position
@@ -340,8 +323,7 @@ class Registry(ReadableLog):
     async def authentication_keys(self, did: str) -> Mapping[str, bytes]:
         """Return the current keys of a DID: DID URL → raw Ed25519. They are the keys that a new statement would be judged by.
 
-        A DID that the log does not know is resolved and logged. Raises `Malformed`, `Unauthorized`, `Unavailable`, or
-        `Refused` for a blocked DID.
+        A DID that the log does not know is resolved and logged. Raises as `Identities.learn`, and `Refused` for a blocked DID.
         """
         parsed = parse_did(did)
         self.intake.senders.check_authors([parsed])
@@ -374,10 +356,6 @@ class Registry(ReadableLog):
         if terms is None:
             return None
         return await asyncio.to_thread(SuffixList, await self.blob(terms.suffix_list.sha256))
-
-    async def senders(self, newest: int | None = None) -> SenderList:
-        """Return the largest senders among the newest leaves, or all, and what was decided about senders."""
-        return await list_senders(self.database, self.intake.quota, self.intake.senders, self.head.size, newest)
 
     async def rebuild(self) -> Rebuilt:
         """Derive every table from the leaves again and correct the rows that differ. Writers wait, readers do not.

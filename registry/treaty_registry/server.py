@@ -16,8 +16,10 @@ import msgspec
 from .app import create_app
 from .listening import Listening
 from .observation import RegistryState, metrics_served
+from .operator.acts import Acts
 from .operator.backup import BackedUp, back_up_log, check_folder
 from .operator.control import Command, control_socket
+from .operator.largest import SenderList, list_senders
 from .operator.parameters import Announced, Draft
 from .operator.rotations import prepare
 from .operator.withdrawals import Reason, Withdrawn
@@ -89,7 +91,7 @@ def settle() -> None:
 def controlled(registry: Registry, settings: Settings) -> AbstractAsyncContextManager[None]:
     """Answer the operator's commands on the control socket during the block."""
     commands = _commands(registry, settings) | _moderation(registry)
-    return control_socket(settings.control, commands, registry.acts)
+    return control_socket(settings.control, commands, Acts(registry.pool))
 
 
 def _moderation(registry: Registry) -> dict[str, Command]:
@@ -98,13 +100,16 @@ def _moderation(registry: Registry) -> dict[str, Command]:
     async def withdraw(_target: str, digests: list[str], reason: str) -> Withdrawn:
         return await registry.withdrawals.withdraw(digests, msgspec.convert(reason, Reason))
 
+    async def largest(newest: int | None) -> SenderList:
+        return await list_senders(registry.database, registry.intake, registry.head.size, newest)
+
     return {
         "withdrawable": registry.withdrawals.plan,
         "withdraw": withdraw,
         "block": senders.block,
         "unblock": senders.unblock,
         "quota": senders.set_factor,
-        "senders": registry.senders,
+        "senders": largest,
     }
 
 

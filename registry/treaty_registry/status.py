@@ -19,8 +19,9 @@ from cryptography import x509
 from treaty_consensus import __version__
 from treaty_consensus.errors import TreatyError
 
+from .codes import RegistryWitnessCode
 from .log.checkpoints import RENEWAL, Head
-from .operator.acts import Act
+from .operator.acts import Act, Acts
 from .registry import Registry
 from .settings import Settings
 from .storage.postgres import DATABASE_ERRORS
@@ -73,7 +74,7 @@ class DiskStatus:
 
 
 @dataclass(frozen=True)
-class Status:
+class RegistryStatus:
     """The state of a registry as one process sees it. Times are Unix seconds; `now` is the machine's.
 
     `ready`: the code of the reason why no writes are taken, or "". `leader`: the URL of the leader where it is another node, ""
@@ -117,7 +118,7 @@ class Diagnosis:
     fix: str
 
 
-async def read_status(registry: Registry, settings: Settings) -> Status:
+async def read_status(registry: Registry, settings: Settings) -> RegistryStatus:
     """Return the state of an open registry. Never raises for a part that does not answer."""
     ready, reason, fix, clock = "", "", "", ""
     try:
@@ -131,7 +132,7 @@ async def read_status(registry: Registry, settings: Settings) -> Status:
     head, now = registry.head, datetime.now().timestamp()
     followed = registry.nodes.led_elsewhere if registry.nodes else None
     backup, database_clock, blocked, quotas, acts = await _from_database(registry)
-    return Status(
+    return RegistryStatus(
         version=__version__,
         origin=registry.origin,
         base_url=registry.base_url,
@@ -166,9 +167,10 @@ async def _from_database(registry: Registry) -> tuple[int | None, float | None, 
             time = await registry.pool.fetchval("select extract(epoch from clock_timestamp())::float8")
             difference = time - datetime.now().timestamp()
             senders = await registry.intake.senders.listed()
+            acts = Acts(registry.pool)
             blocked = sum(sender.blocked is not None for sender in senders)
             quotas = sum(sender.factor is not None for sender in senders)
-            return await registry.acts.last("backup"), difference, blocked, quotas, await registry.acts.newest(_ACTS)
+            return await acts.last("backup"), difference, blocked, quotas, await acts.newest(_ACTS)
     return None, None, 0, 0, []
 
 
@@ -200,12 +202,12 @@ def _end_of(path: Path) -> int:
         return 0  # it cannot be read, so a restart would fail
 
 
-def problems_of(status: Status) -> list[Diagnosis]:
+def problems_of(status: RegistryStatus) -> list[Diagnosis]:
     """Return the problems of a registry, the gravest first, then the advice."""
     return [*_of_writes(status), *_of_heads(status), *_of_machine(status), *_of_installation(status)]
 
 
-def _of_writes(status: Status) -> Iterator[Diagnosis]:
+def _of_writes(status: RegistryStatus) -> Iterator[Diagnosis]:
     if status.ready:
         fix = status.fix or "Read the lines of level error: journalctl -u treaty-registry -p err"
         yield Diagnosis("problem", f"No writes are taken ({status.ready}): {status.reason}", fix)
@@ -232,7 +234,7 @@ def _of_writes(status: Status) -> Iterator[Diagnosis]:
             )
 
 
-def _of_heads(status: Status) -> Iterator[Diagnosis]:
+def _of_heads(status: RegistryStatus) -> Iterator[Diagnosis]:
     age = status.now - status.published.time
     if age > 3 * RENEWAL:
         yield Diagnosis(
@@ -244,7 +246,7 @@ def _of_heads(status: Status) -> Iterator[Diagnosis]:
         if witness.failure:
             fix = (
                 "It knows another history. Stop, and follow the runbook: the log may have forked."
-                if witness.failure in ("witness.ahead", "witness.history")
+                if witness.failure in (RegistryWitnessCode.AHEAD, RegistryWitnessCode.HISTORY)
                 else "See that it runs and is reached from here; the runbook has an entry for it."
             )
             yield Diagnosis("problem", f"The witness {witness.name} does not cosign ({witness.failure}).", fix)
@@ -256,7 +258,7 @@ def _of_heads(status: Status) -> Iterator[Diagnosis]:
         )
 
 
-def _of_machine(status: Status) -> Iterator[Diagnosis]:
+def _of_machine(status: RegistryStatus) -> Iterator[Diagnosis]:
     for disk in status.disks:
         if disk.free < DISK_LEFT * disk.kept + 1024**3:
             yield Diagnosis(
@@ -275,7 +277,7 @@ def _of_machine(status: Status) -> Iterator[Diagnosis]:
             yield Diagnosis("problem", f"The certificate of {name} ends in {days} days.", fix)
 
 
-def _of_installation(status: Status) -> Iterator[Diagnosis]:
+def _of_installation(status: RegistryStatus) -> Iterator[Diagnosis]:
     if status.backup is None:
         yield Diagnosis("problem", "No backup is known.", "treaty-registry backup DIR, from a timer: see “Operating a registry”.")
     elif status.now - status.backup > BACKUP_AGE:

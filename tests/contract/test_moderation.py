@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+import stat
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from http_api import attach, path_of, post, problem, publish, put, unchanged
-from registries import grant, publication, settings_for
-from signers import Signer, domain_signer, key_signer
+from registries import Web, grant, publication, settings_for
+from signers import NOW, Signer, domain_signer, key_signer
 
 from treaty_consensus import kinds, statement
-from treaty_consensus.errors import Refused, Unavailable
+from treaty_consensus.errors import Malformed, Refused, Unavailable
+from treaty_consensus.sigstore_leaf import RekordLeaf
+from treaty_registry.admission.senders import import_senders
+from treaty_registry.app import create_app
 from treaty_registry.cli import main
 from treaty_registry.keys import Operator
+from treaty_registry.operator.acts import Acts
 from treaty_registry.registry import Registry
 from treaty_registry.server import controlled
+from treaty_registry.settings import Settings
+from treaty_registry.sigstore_authority.certificates import issue
+from treaty_registry.storage.postgres import connect
 
 
 @dataclass
@@ -227,7 +238,7 @@ async def test_acts_are_recorded_with_the_user(registry: Registry, console: Cons
     await console("block", "192.0.2.0/24", "--reason", "flood")
     await console("block", "nonsense", "--reason", "x", status=1)
     await console("senders")
-    (act,) = await registry.acts.newest(10)
+    (act,) = await Acts(registry.pool).newest(10)
     assert (act.command, act.detail.split(" ")[:2]) == ("block", ["192.0.2.0/24", "flood"])
     assert act.uid >= 0 and act.user
 
@@ -269,3 +280,56 @@ async def test_an_earlier_backup_loses_withdrawn_bytes(
     await console("withdraw", made.body.uri, "--reason", "illegal", "--yes")
     await console("backup", str(folder))
     assert not any(copy.exists() for copy in copies)
+
+
+async def test_blocks_and_quotas_are_in_the_backup(registry: Registry, console: Console, alice: Signer, tmp_path: Path) -> None:
+    await console("block", alice.did, "--reason", "never again")
+    await console("quota", "shop.example", "2")
+    await console("backup", str(tmp_path / "backup"))
+    saved = tmp_path / "backup" / "senders.json"
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+    await console("unblock", alice.did)
+    await console("quota", "shop.example", "1")
+    async with connect(registry.database) as connection:
+        await import_senders(connection, saved.read_bytes())
+    await registry.intake.refresh()
+    listed = {each.sender: (each.blocked, each.factor) for each in await registry.intake.senders.listed()}
+    assert listed == {alice.did: ("never again", None), "shop.example": (None, 2.0)}
+
+
+async def test_a_certificate_of_a_blocked_did_logs_nothing(registry: Registry, console: Console, alice: Signer) -> None:
+    """It was issued before the block, and lives for ten minutes."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = issue(registry.authority, key.public_key(), did=alice.did, issuer="https://x", now=registry.clock())
+    leaf = RekordLeaf(b"\0" * 32, b"signature", certificate.public_bytes(Encoding.DER)).encode()
+    await console("block", alice.did, "--reason", "x")
+    async with unchanged(registry):
+        with pytest.raises(Refused) as error:
+            await registry.append(leaf)
+        assert error.value.code == "sender.blocked"
+    await console("unblock", alice.did)
+    assert (await registry.append(leaf)).index == registry.head.size - 1
+
+
+@pytest.mark.parametrize("contact", ["abuse@registry.example", "https://registry.example/abuse"])
+async def test_a_contact_is_shown_on_pages_in_the_log_and_in_refusals(
+    tmp_path: Path, database: str, web: Web, alice: Signer, contact: str
+) -> None:
+    settings = replace(settings_for(tmp_path / "registry", database), contact=contact)
+    async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve) as registry:
+        transport = httpx.ASGITransport(create_app(registry))  # type: ignore[arg-type]  # the two spell ASGI's types differently
+        async with httpx.AsyncClient(transport=transport, base_url=registry.base_url) as api:
+            assert (await api.get("/log")).json()["contact"] == contact
+            assert f"{contact}</a>" in (await api.get("/log", headers={"Accept": "text/html"})).text
+            await registry.intake.senders.block(alice.did, "x", "me")
+            refused = problem(await post(api, alice.statement(grant(alice))), 422, "sender.blocked")
+            assert contact in refused["fix"]
+
+
+@pytest.mark.parametrize(
+    "contact", ["javascript:alert(1)", "http://registry.example", "a b@c.example", "<b>@c.example", "x" * 300]
+)
+def test_a_contact_is_an_address_or_a_page(tmp_path: Path, contact: str) -> None:
+    with pytest.raises(Malformed) as error:
+        Settings(data=tmp_path, contact=contact)
+    assert error.value.code == "settings.contact"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from treaty_registry.status import DiskStatus, HeadStatus, Status, WitnessStatus, failing, problems_of
+from treaty_registry.status import DiskStatus, HeadStatus, RegistryStatus, WitnessStatus, failing, problems_of
 
 NOW, DAY = 1_800_000_000, 86_400
 HEAD = HeadStatus(10, NOW - 5)
-HEALTHY = Status(
+HEALTHY = RegistryStatus(
     version="1",
     origin="registry.example",
     base_url="https://registry.example",

@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from treaty_consensus.election.principals import SuffixList
+from treaty_consensus.events import certified_dids
+from treaty_consensus.sigstore_leaf import RekordLeaf, parse_sigstore_leaf
 
 from ..log.reader import LogReader
 from ..log.seen_checkpoints import SeenCheckpoints
@@ -75,6 +77,13 @@ class Intake:
         await self.senders.refresh()
         await self._standings.refresh()
         await self._electors.refresh()
+
+    def check_sigstore(self, leaf: bytes) -> None:
+        """Check a Sigstore leaf. Raises `Malformed`, `TooLarge`, or `Refused` when a blocked DID signed it."""
+        parsed = parse_sigstore_leaf(leaf)
+        # A certificate lives for minutes, and may be older than a block.
+        if isinstance(parsed, RekordLeaf):
+            self.senders.check_authors(certified_dids(parsed.certificate) or ())
 
     def begin_stop(self) -> None:
         """Refuse all contents whose check has not begun, so that a stop takes seconds."""

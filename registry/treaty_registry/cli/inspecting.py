@@ -12,7 +12,7 @@ from rich.table import Table
 from treaty_consensus.errors import NotFound
 
 from ..operator.control import NOT_RUNNING, ask
-from ..status import Diagnosis, HeadStatus, Status, failing, problems_of
+from ..status import Diagnosis, HeadStatus, RegistryStatus, failing, problems_of
 from .options import Options, run
 
 _UNITS = (("days", 86_400), ("hours", 3600), ("minutes", 60))
@@ -45,11 +45,11 @@ def doctor(*, options: Options = Options()) -> int:
     return 1 if failing(problems) else 0
 
 
-def _status(options: Options) -> Status:
-    return msgspec.convert(run(ask(options.settings.control, "status")), Status)
+def _status(options: Options) -> RegistryStatus:
+    return msgspec.convert(run(ask(options.settings.control, "status")), RegistryStatus)
 
 
-def _rows(found: Status) -> Iterator[tuple[str, str]]:
+def _rows(found: RegistryStatus) -> Iterator[tuple[str, str]]:
     yield "registry", f"{found.origin} at {found.base_url}, Treaty {found.version}"
     yield "writes", "taken" if not found.ready else f"refused ({found.ready}): {found.reason}"
     yield "leader", "this process" if found.leads else found.leader or "none"
@@ -71,11 +71,11 @@ def _rows(found: Status) -> Iterator[tuple[str, str]]:
     yield "contact", found.contact or "none"
 
 
-def _head(found: Status, head: HeadStatus) -> str:
+def _head(found: RegistryStatus, head: HeadStatus) -> str:
     return f"{head.size} leaves, {_ago(found, head.time)}"
 
 
-def _ago(found: Status, time: int) -> str:
+def _ago(found: RegistryStatus, time: int) -> str:
     seconds = max(0, found.now - time)
     for unit, length in _UNITS:
         if seconds >= 2 * length:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,8 +17,8 @@ from treaty_consensus.errors import Malformed
 
 from ..admission.senders import Sender
 from ..codes import SenderCode
-from ..operator.acts import Caller, calling_user
-from ..operator.largest import SenderList
+from ..operator.acts import Acts, Caller, calling_user
+from ..operator.largest import SenderList, list_senders
 from ..operator.withdrawals import Reason, Takedown, Withdrawn
 from ..registry import Registry
 from ..settings import Settings
@@ -159,14 +159,17 @@ async def _ask(settings: Settings, command: str, kind: Any, alone: Any, *argumen
     async def here() -> Any:
         async with Registry.open(settings) as registry:
             result = await alone(registry)
-            await registry.acts.record(command, arguments, Caller.of_this_process())
+            await Acts(registry.pool).record(command, arguments, Caller.of_this_process())
             return result
 
     return await ask_or(settings, command, kind, here, *arguments)
 
 
 def _senders(options: Options, newest: int | None = None) -> SenderList:
-    found: SenderList = run(_ask(options.settings, "senders", SenderList, lambda log: log.senders(newest), newest))
+    def alone(log: Registry) -> Awaitable[SenderList]:
+        return list_senders(log.database, log.intake, log.head.size, newest)
+
+    found: SenderList = run(_ask(options.settings, "senders", SenderList, alone, newest))
     return found
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..admission.quota import Quota
-from ..admission.senders import Sender, Senders
+from ..admission.intake import Intake
+from ..admission.senders import Sender
 from ..storage.postgres import connect
 
 MAX_LISTED = 100
@@ -48,11 +48,11 @@ class SenderList:
     decided: list[Sender]
 
 
-async def list_senders(database: str, quota: Quota, senders: Senders, size: int, newest: int | None) -> SenderList:
+async def list_senders(database: str, intake: Intake, size: int, newest: int | None) -> SenderList:
     """Return the largest senders among the `newest` leaves of a log of `size` leaves; None for all leaves."""
     begin = 0 if newest is None else max(0, size - newest)
     # Not from the pool, whose statements have a limit.
     async with connect(database) as connection:
         largest = [LargestSender(**row) for row in await connection.fetch(_LARGEST, begin, MAX_LISTED)]
-    hosts, networks = quota.busiest(MAX_LISTED)
-    return SenderList(largest, hosts, networks, await senders.listed())
+    hosts, networks = intake.quota.busiest(MAX_LISTED)
+    return SenderList(largest, hosts, networks, await intake.senders.listed())

@@ -122,7 +122,6 @@ class Withdrawals:
 
     def __init__(
         self,
-        *,
         base_url: str,
         database: str,
         uploads: Uploads,
