@@ -184,6 +184,7 @@ class Withdrawals:
         uris = {version.uri for version in versions} | {blob.of for blob in blobs if blob.of and not blob.of.startswith("did:")}
         stems = [parse_protocol_uri(uri).path for uri in sorted(uris)]
         paths += [f"{stem}{form}" for stem in stems for form in ("", ".json", ".md", ".bundle")]
+        paths += sorted({stem.rpartition("/")[0] for stem in stems})
         return [f"{self._base_url}{path}" for path in paths]
 
     async def _log(self, digests: Iterable[str], reason: Reason) -> list[int]:
