@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import msgspec
 from rich.markup import escape
-from rich.table import Table
 
 from treaty_consensus.errors import NotFound
 
 from ..operator.control import NOT_RUNNING, ask
 from ..status import Diagnosis, HeadStatus, RegistryStatus, failing, problems_of
+from .console import folding_table
 from .options import Options, run
 
 _UNITS = (("days", 86_400), ("hours", 3600), ("minutes", 60))
@@ -21,10 +21,10 @@ _UNITS = (("days", 86_400), ("hours", 3600), ("minutes", 60))
 def status(*, options: Options = Options()) -> None:
     """Show how the running registry is: leader, heads, witnesses, backup, certificates, disks, clock, queues, last acts."""
     found = _status(options)
-    table = Table("", "", box=None, show_header=False)
+    table = folding_table("", "", show_header=False)
     for name, value in _rows(found):
         table.add_row(f"[bold]{name}[/]", escape(value))
-    acts = Table("last acts", "by", "when", box=None)
+    acts = folding_table("last acts", "by", "when")
     for act in found.acts:
         acts.add_row(escape(f"{act.command} {act.detail}"), escape(f"{act.user} (uid {act.uid})"), _ago(found, act.at))
     options.show(msgspec.to_builtins(found), table, *([acts] if found.acts else []))

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from rich.markup import escape
 from rich.prompt import Confirm
-from rich.table import Table
 
 from treaty_consensus.errors import Malformed
 
@@ -22,6 +21,7 @@ from ..operator.largest import SenderList, list_senders
 from ..operator.withdrawals import Reason, Takedown, Withdrawn
 from ..registry import Registry
 from ..settings import Settings
+from .console import folding_table
 from .options import Options, ask_or, run
 
 _SHOWN = 40  # blobs and versions that a terminal shows; JSON has all
@@ -143,10 +143,10 @@ def senders(*, newest: int | None = None, options: Options = Options()) -> None:
         Count only this many of the newest leaves.
     """
     found = _senders(options, newest)
-    table = Table("DID", "statements", "bytes", "newest leaf", box=None)
+    table = folding_table("DID", "statements", "bytes", "newest leaf")
     for each in found.largest:
         table.add_row(escape(each.did), str(each.statements), str(each.bytes), str(each.newest))
-    busy = Table("now, at this process", "used of its quota", box=None)
+    busy = folding_table("now, at this process", "used of its quota")
     for name, share in (found.hosts | found.networks).items():
         busy.add_row(escape(name), f"{share:.0%}")
     rows: list[Any] = [table] if found.largest else ["Nobody has signed a leaf yet."]
@@ -183,10 +183,10 @@ def _confirmed(plan: Takedown, reason: str, options: Options) -> bool:
 
 
 def _described(plan: Takedown, reason: str) -> list[Any]:
-    cards = Table("version", "title", "summary", "tags", box=None)
+    cards = folding_table("version", "title", "summary", "tags")
     for version in plan.versions[:_SHOWN]:
         cards.add_row(*map(escape, (version.uri, version.title, version.summary, " ".join(version.tags))))
-    blobs = Table("blob", "is", "of", "bytes", "other versions with it", box=None)
+    blobs = folding_table("blob", "is", "of", "bytes", "other versions with it")
     for blob in plan.blobs[:_SHOWN]:
         blobs.add_row(f"{blob.sha256[:16]}…", blob.part, escape(blob.of), str(blob.size), str(blob.others))
     hidden = max(len(plan.versions), len(plan.blobs)) - _SHOWN
@@ -201,7 +201,7 @@ def _described(plan: Takedown, reason: str) -> list[Any]:
 
 
 def _show_decided(options: Options, decided: Sequence[Sender]) -> None:
-    table = Table("sender", "blocked", "quota", "by", box=None)
+    table = folding_table("sender", "blocked", "quota", "by")
     for each in decided:
         table.add_row(*map(escape, (each.sender, each.blocked or "", f"{each.factor or 1:g}", each.user)))
     options.show({"senders": msgspec.to_builtins(decided)}, table if decided else "None.")

@@ -77,7 +77,7 @@ class Acts:
         if command in READS:
             return
         outcome = refusal.code if refusal else "done"
-        _log.warning("act of the operator", command=command, outcome=outcome, user=caller.user, uid=caller.uid, pid=caller.pid)
+        _log.info("act of the operator", command=command, outcome=outcome, user=caller.user, uid=caller.uid, pid=caller.pid)
         if refusal is not None:
             return
         detail = " ".join(argument if isinstance(argument, str) else repr(argument) for argument in arguments)
