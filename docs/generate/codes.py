@@ -65,7 +65,7 @@ TABLES: dict[str, list[str]] = {
     "codes-operation": ["operation", "transcript"],
     "codes-project": ["local", "project", "vector"],
     "codes-protocol": ["protocol"],
-    "codes-quota": ["quota", "blob", "content", "statements", "disk"],
+    "codes-quota": ["quota", "sender", "blob", "content", "statements", "disk"],
     "codes-report": ["report"],
     "codes-rpc": ["rpc"],
     "codes-sandbox": ["sandbox"],

@@ -225,6 +225,16 @@ class SearchCode(Code):
     TOPIC = "search.topic", "The topic is malformed.", Malformed
 
 
+class SenderCode(Code):
+    BLOCKED = "sender.blocked", "The operator of the registry takes nothing from this DID, domain or network.", Refused
+    NOT_BLOCKED = "sender.not-blocked", "The sender is not blocked.", NotFound
+    OWN = "sender.own", "The operator cannot block its own DID.", Refused
+    QUOTA = "sender.quota", "The factor of a sender's quota is out of its range, or the sender is a network.", Malformed
+    REASON = "sender.reason", "A block has no reason, or a long one.", Malformed
+    TOO_MANY = "sender.too-many", "There are as many blocks and quotas as a registry keeps.", TooLarge
+    UNKNOWN = "sender.unknown", "The text is no DID, no domain and no network, or the network is too wide.", Malformed
+
+
 class ServerCode(Code):
     PORT = "server.port", "The address and port cannot be listened on.", Unavailable
 
@@ -237,6 +247,7 @@ class ServiceCode(Code):
 class SettingsCode(Code):
     BASE_URL = "settings.base-url", "Agents cannot use the URL as the address of a registry.", Malformed
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
+    CONTACT = "settings.contact", "The contact is no e-mail address and no https URL.", Malformed
     DATABASE = "settings.database", "The URL of the database is not one of PostgreSQL.", Malformed
     HEAD = "settings.head", "The URL names no object for the record of the newest signed head.", Malformed
     NODE = "settings.node", "The settings of a node are missing or do not fit.", Malformed

@@ -37,7 +37,8 @@ class ReadableLog(ABC):
 
     `base_url`: the URL at which clients reach the registry; pages and the trust configuration name it. `operator`: the DID that
     the genesis names. `trusted_root`: the bytes that it pins, with the log's first key. `changes`: the changes of the newest
-    leaves, for caches; replaced when the record is interrupted. `disks`: those that writes need.
+    leaves, for caches; replaced when the record is interrupted. `disks`: those that writes need. `contact`: where
+    abuse is reported.
     """
 
     origin: str
@@ -45,6 +46,7 @@ class ReadableLog(ABC):
     operator: str
     trusted_root: bytes
     proxies: TrustedProxies
+    contact: str | None
     pool: Pool
     blobs: BlobStore
     uploads: Uploads

@@ -20,7 +20,6 @@ from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable
 from treaty_consensus.kinds import Decision, Identity, Parameters
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.rotation import Rotation
-from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
 from treaty_consensus.statement import Verified
 
 from . import projection
@@ -54,6 +53,7 @@ from .operator.other_signer import OtherSigner
 from .operator.parameters import Draft, read_draft
 from .operator.rotations import Rotated, Rotations
 from .operator.schedule import Schedule, Timetable, read_timetable
+from .operator.withdrawals import Withdrawals
 from .outbound import Resolve, guarded, network_of
 from .readable import ReadableLog
 from .readiness import Readiness
@@ -89,12 +89,12 @@ class Registry(ReadableLog):
         self.operator: str = operator.did
         keys = keys or operator.first_keys
         self.trusted_root = operator.trusted_root_of(keys.terms[0].log)
-        self.proxies = settings.proxies
+        self.proxies, self.contact = settings.proxies, settings.contact
         self.pool = pool
         self.clock: Clock = clock.now
         self.blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
         self.database = database
-        self.uploads = Uploads(pool, self.blobs)
+        self.uploads = Uploads(pool, self.blobs, contact=settings.contact)
         self._tokens = SpentTokens(pool)
         self.spend = self._tokens.spend
         self.reader = LogReader(pool)
@@ -157,6 +157,7 @@ class Registry(ReadableLog):
             origin=self.origin,
             operator=operator.did,
             quotas=settings.quotas,
+            contact=settings.contact,
             identities=self._identities,
             seen_checkpoints=SeenCheckpoints(lambda: self.keys, self.reader, lambda: self.head),
             uploads=self.uploads,
@@ -178,6 +179,7 @@ class Registry(ReadableLog):
         self._announcements = Announcements(
             pool=self.pool, uploads=self.uploads, operator=operator, sequencer=self.sequencer, clock=self.clock
         )
+        self.withdrawals = Withdrawals(self.base_url, self.database, self.uploads, operator, self.sequencer, self.clock)
         self.announce = self._announcements.announce
         self.parameters_status = self._announcements.status
         self.schedule = Schedule(self._timetable, self.decide, self.clock)
@@ -232,8 +234,10 @@ class Registry(ReadableLog):
             # After the first leaves, because the electorate is read from them.
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
-            stack.callback(asyncio.create_task(registry.other_signer.run()).cancel)
-            parts = (registry.schedule, registry.witnesses, registry._mirrors, registry.nodes, registry._tiles)
+            parts = (
+                *(registry.other_signer, registry.schedule, registry.witnesses, registry._mirrors, registry._tiles),
+                *(registry.nodes, registry.intake.senders if registry.nodes else None),
+            )
             for work in (sweep(registry.uploads, registry._tokens), *(part.run() for part in parts if part is not None)):
                 stack.callback(asyncio.create_task(work).cancel)
             yield registry
@@ -312,8 +316,8 @@ class Registry(ReadableLog):
         self.intake.submissions.charge_service(source)
 
     async def append(self, leaf: bytes) -> LoggedLeaf:
-        """Log a Sigstore leaf. Raises `Malformed`, `TooLarge` or `Unavailable`."""
-        parse_sigstore_leaf(leaf)
+        """Log a Sigstore leaf. Raises `Malformed`, `TooLarge`, `Unavailable`, or `Refused` when a blocked DID signed it."""
+        self.intake.check_sigstore(leaf)
         (position,) = await self.sequencer.submit([Proposal(leaf)])
         if isinstance(position, TreatyError):
             raise position
@@ -324,9 +328,10 @@ class Registry(ReadableLog):
     async def authentication_keys(self, did: str) -> Mapping[str, bytes]:
         """Return the current keys of a DID: DID URL → raw Ed25519. They are the keys that a new statement would be judged by.
 
-        A DID that the log does not know is resolved and logged. Raises `Malformed`, `Unauthorized` or `Unavailable`.
+        A DID that the log does not know is resolved and logged. Raises as `Identities.learn`, and `Refused` for a blocked DID.
         """
         parsed = parse_did(did)
+        self.intake.senders.check_authors([parsed])
         keys = await self._identities.keys(parsed) or await self._identities.learn(parsed)
         if not keys:
             raise Unauthorized(RegistryIdentityCode.UNKNOWN, f"This log knows no key of {did}.")

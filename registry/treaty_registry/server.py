@@ -7,7 +7,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +16,17 @@ import msgspec
 from .app import create_app
 from .listening import Listening
 from .observation import RegistryState, metrics_served
+from .operator.acts import Acts
 from .operator.backup import BackedUp, back_up_log, check_folder
 from .operator.control import Command, control_socket
+from .operator.largest import SenderList, list_senders
 from .operator.parameters import Announced, Draft
 from .operator.rotations import prepare
+from .operator.withdrawals import Reason, Withdrawn
 from .registry import Registry
 from .serving.views import Views
 from .settings import Settings
+from .status import read_status
 from .storage.objects import check_store
 
 _SWITCH = 0.0005  # seconds
@@ -41,7 +45,7 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     for store in (settings.blobs, settings.tiles, settings.head_object):
         check_store(store)
     with ended_by_sigterm():
-        async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry, settings)):
+        async with Registry.open(settings) as registry, controlled(registry, settings):
             views = Views(registry)
             state = RegistryState(registry, views, asyncio.get_running_loop())
             async with metrics_served(settings.metrics, state):
@@ -84,6 +88,31 @@ def settle() -> None:
     sys.setswitchinterval(_SWITCH)
 
 
+def controlled(registry: Registry, settings: Settings) -> AbstractAsyncContextManager[None]:
+    """Answer the operator's commands on the control socket during the block."""
+    commands = _commands(registry, settings) | _moderation(registry)
+    return control_socket(settings.control, commands, Acts(registry.pool))
+
+
+def _moderation(registry: Registry) -> dict[str, Command]:
+    senders = registry.intake.senders
+
+    async def withdraw(_target: str, digests: list[str], reason: str) -> Withdrawn:
+        return await registry.withdrawals.withdraw(digests, msgspec.convert(reason, Reason))
+
+    async def largest(newest: int | None) -> SenderList:
+        return await list_senders(registry.database, registry.intake, registry.head.size, newest)
+
+    return {
+        "withdrawable": registry.withdrawals.plan,
+        "withdraw": withdraw,
+        "block": senders.block,
+        "unblock": senders.unblock,
+        "quota": senders.set_factor,
+        "senders": largest,
+    }
+
+
 def _commands(registry: Registry, settings: Settings) -> dict[str, Command]:
     async def announce(draft: object) -> Announced:
         return await registry.announce(msgspec.convert(draft, Draft))
@@ -103,6 +132,7 @@ def _commands(registry: Registry, settings: Settings) -> dict[str, Command]:
         return await asyncio.to_thread(prepare, settings.keys, roles)
 
     return {
+        "status": lambda: read_status(registry, settings),
         "accept-clock": accept_clock,
         "resume-signing": resume_signing,
         "backup": backup,

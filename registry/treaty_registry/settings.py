@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,9 @@ from .connections import ConnectionLimits
 from .networks import TrustedProxies
 from .storage.hosts import each_host
 from .storage.objects import local_path, shown
+
+_CONTACT = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+|https://[A-Za-z0-9.-]+(:[0-9]+)?(/[A-Za-z0-9._~/?=&%+-]*)?")
+_MAX_CONTACT = 200  # characters
 
 MIRROR_MARK = "mirror.json"
 """The file of a data directory that is a mirror's (`mirroring.directory`). A registry never signs there."""
@@ -169,7 +173,7 @@ class Settings:
     newest signed head; None uses a file of the data directory. `node`: the URL at which the other nodes of this registry reach
     this process; None when it is the only one. `tiles`: the URL of an object store to copy the log to. `dask`: the address of
     a Dask scheduler, whose workers verify and count when an epoch closes. `metrics`: the address of the metrics; None serves
-    none.
+    none. `contact`: an e-mail address or https URL to which anyone reports abuse; pages, /log and refusals name it.
     """
 
     data: Path
@@ -195,6 +199,7 @@ class Settings:
     tiles: str | None = None
     dask: str | None = None
     metrics: MetricsAddress | None = None
+    contact: str | None = None
 
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):
@@ -213,6 +218,8 @@ class Settings:
             _check_object(self.head_object)
         if self.base_url is not None:
             _check_base_url(self.base_url)
+        if self.contact is not None:
+            _check_contact(self.contact)
         self._check_witnesses()
         self._check_node()
 
@@ -334,6 +341,16 @@ def _check_database(url: str) -> None:
             "The URL of the database is not one of PostgreSQL.",
             fix="Give postgresql://USER@HOST:PORT/DATABASE, or leave it out for the embedded server: --database. "
             "In a password write / as %2F, @ as %40, : as %3A.",
+        )
+
+
+def _check_contact(text: str) -> None:
+    # Pages show it as a link, and refusals as text.
+    if not _CONTACT.fullmatch(text) or len(text) > _MAX_CONTACT:
+        raise Malformed(
+            SettingsCode.CONTACT,
+            f"{text[:80]!r} is no contact.",
+            fix="Give an e-mail address or an https URL: --contact abuse@example.com",
         )
 
 

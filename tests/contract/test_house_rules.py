@@ -16,15 +16,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = ("consensus", "client", "registry")
 
-MAX_FILE = 400
-"""Lines of a file: what a reader keeps in mind."""
 MAX_FUNCTION = 60
 """Lines of a function, without its decorators."""
 MAX_INDIRECT = 2.0
 """Indirect words per 1,000 words of docstrings, for each package."""
 INDIRECT = frozenset(("what", "whoever", "whatever", "whom", "nobody", "somebody"))
 
-LONG_FILES: set[str] = set()
 LONG_FUNCTIONS: set[str] = set()
 HOMONYMS: set[str] = set()
 INDIRECT_TODAY: dict[str, float] = {}
@@ -65,10 +62,6 @@ def sources() -> dict[str, tuple[str, ast.Module]]:
             found[str(path.relative_to(ROOT / root))] = (text, ast.parse(text))
     assert len(found) > 100
     return found
-
-
-def test_no_file_is_too_long() -> None:
-    assert {path for path, (text, _) in sources().items() if text.count("\n") > MAX_FILE} == LONG_FILES
 
 
 def test_no_function_is_too_long() -> None:

@@ -28,8 +28,8 @@ def supervise(script: str, *options: str, folder: Path, ignored: signal.Signals 
     """Start a shell script, whose $1 is its folder, below a supervisor that makes temporary files in `folder`."""
 
     def set_signals() -> None:
-        # A shell that started the tests in the background lets them ignore both, and a child inherits that.
-        for number in (signal.SIGINT, signal.SIGQUIT):
+        # A shell in the background lets its programs ignore the first two, and nohup the third. A child inherits that.
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         if ignored:
             signal.signal(ignored, signal.SIG_IGN)
@@ -53,14 +53,15 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
 def ready(script: str, *options: str, folder: Path, ignored: signal.Signals | None = None) -> Iterator[subprocess.Popen[str]]:
     """A script that has printed `ready`."""
     process = supervise(script, *options, folder=folder, ignored=ignored)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield process
     finally:
-        # After a failure it may run for ever. Its command gets a signal when it is killed.
+        # After a failure it may run for ever. Its command gets a signal when it is killed; what that leaves holds the pipe open.
         process.kill()
-        process.communicate()
+        process.wait()
+        process.stdout.close()
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 128 + 9)])

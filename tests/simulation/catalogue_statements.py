@@ -27,11 +27,19 @@ def present(view: View, digests: list[bytes], seconds: float) -> list[Row]:
     return waiting + [{"sha256": row["sha256"], "withdrawn": row["withdrawn"] is not None} for row in logged if row]
 
 
-@means("update blobs set withdrawn = $2 where sha256 = $1 and withdrawn is null")
+@means("with withdrawn as (update blobs set withdrawn = $2 where sha256 = $1 and withdrawn is null returning sha256, size) "
+       "insert into pending_blobs (sha256, size, expires) select sha256, size, now() from withdrawn "
+       "on conflict (sha256) do update set expires = excluded.expires")  # fmt: skip
 def withdraw(view: View, digest: bytes, index: int) -> list[Row]:
     row = view.get("blobs", digest)
     if row and row["withdrawn"] is None:
         view.put("blobs", {**row, "withdrawn": index})
+        view.insert("pending_blobs", digest, row["size"], view.now, on_conflict=lambda before: {**before, "expires": view.now})
+    return []
+
+
+@means("select sender, blocked, factor, extract(epoch from since)::bigint as since, caller as user from senders order by sender")
+def senders(_: View) -> list[Row]:
     return []
 
 

@@ -89,12 +89,14 @@ def append_anyway(view: View, _size: int, _root: bytes, new_size: int, new_root:
 
 @means("with named as ( insert into blobs (sha256, size, index) select row.* from unnest($1::bytea[], $2::bigint[], "
        "$3::bigint[]) "
-       "as row on conflict (sha256) do nothing ) delete from pending_blobs where sha256 = any($1::bytea[])")  # fmt: skip
+       "as row on conflict (sha256) do nothing ) delete from pending_blobs where sha256 = any($1::bytea[]) and sha256 not in "
+       "(select sha256 from blobs where sha256 = any($1::bytea[]) and withdrawn is not null)")  # fmt: skip
 def name_blobs(view: View, *columns: list[Any]) -> list[Row]:
     for row in zipped(*columns):
         view.insert("blobs", *row, on_conflict=lambda _: None)
     for digest in columns[0]:
-        if pending := view.get("pending_blobs", digest):
+        logged = view.get("blobs", digest)
+        if (pending := view.get("pending_blobs", digest)) and logged and logged["withdrawn"] is None:
             view.delete("pending_blobs", pending)
     return []
 

@@ -208,3 +208,25 @@ def test_what_was_taken_at_a_high_capacity_is_not_owed_for_minutes_at_a_low_one(
     capacity = 100.0
     clock.now += 10
     assert limits.take_from("198.51.100.1")
+
+
+def test_the_operator_raises_and_lowers_the_quota_of_one_author() -> None:
+    friend, foe, other = (parse_did(key_signer(name).did) for name in ("friend", "foe", "other"))
+    factors = {friend.text: 2.0, foe.text: 0.5, "did:wba:shop.example": 2.0}
+    quotas = Quotas(Share(1, 3), strangers_prefix=Rate(0, 4), strangers=Rate(0, 4))
+    limits = Quota(quotas, Clock(), lambda _: 0, lambda: 1, lambda author: factors.get(author.text))
+    for _ in range(6):
+        limits.take_of(of("shop.example"))
+    assert refused(limits.take_of, of("shop.example")) == "quota.principal"
+    for _ in range(2):
+        limits.take_of(foe, "192.0.2.1")
+    assert refused(limits.take_of, foe, "192.0.2.1") == "quota.principal"
+    # A raised one takes nothing from the did:keys that share a bucket.
+    for _ in range(8):
+        limits.take_of(friend, "192.0.2.1")
+    assert refused(limits.take_of, friend, "192.0.2.1") == "quota.principal"
+    for _ in range(2):
+        limits.take_of(other, "192.0.2.1")
+    assert refused(limits.take_of, other, "192.0.2.1") == "quota.strangers"
+    hosts, networks = limits.busiest(1)
+    assert (hosts, networks) == ({"shop.example": 1.0}, {})

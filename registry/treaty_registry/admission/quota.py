@@ -3,6 +3,8 @@
 The rates are shares of the measured capacity of this machine (`fair_queue`). A did:key costs nothing to make, so a bucket for
 each did:key would limit nothing. All did:keys of one prefix share a bucket, and all did:keys together share another.
 
+The operator can multiply the quota of a DID or of a domain (`senders`). A did:key with a quota of its own has its own bucket.
+
 Standing (`treaty_consensus.election.credit`) has two effects:
 
 - A sender's own bucket grows with its standing: by the factor 1 + standing in full credits, at most `MAX_FACTOR`.
@@ -12,6 +14,7 @@ Standing (`treaty_consensus.election.credit`) has two effects:
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -35,21 +38,28 @@ class Quota:
     """All quotas of a process. For one event loop.
 
     `clock`: monotonic seconds. `standing`: of a DID, in units of 1 / ONE. `capacity`: statements a second that the machine
-    takes, as measured now.
+    takes, as measured now. `special`: the factor that the operator set for an author, or None.
     """
 
     def __init__(
-        self, quotas: Quotas, clock: Callable[[], float], standing: Callable[[str], int], capacity: Callable[[], float]
+        self,
+        quotas: Quotas,
+        clock: Callable[[], float],
+        standing: Callable[[str], int],
+        capacity: Callable[[], float],
+        special: Callable[[Did], float | None] = lambda _: None,
     ) -> None:
         self._principals = _Buckets(lambda: quotas.principal.of(capacity()), clock)
         self._prefixes = _Buckets(lambda: quotas.prefix.of(capacity()), clock)
         self._total = _Buckets(lambda: quotas.total.of(capacity()), clock)
         self._strangers_by_prefix = _Buckets(lambda: quotas.strangers_prefix, clock)
+        self._known_keys = _Buckets(lambda: quotas.strangers_prefix, clock)
         self._strangers = _Buckets(lambda: quotas.strangers, clock)
         self._services = _Buckets(lambda: quotas.services, clock)
         self._uploads = _Buckets(lambda: quotas.uploads, clock)
         self._reserve: Callable[[], float] = lambda: quotas.total.of(capacity()).burst * RESERVE
         self._standing = standing
+        self._special = special
 
     def take_from(self, source: str | None, count: int = 1) -> bool:
         """Charge `count` statements to the IP address `source`, before they are parsed. None stands for this process itself.
@@ -89,12 +99,13 @@ class Quota:
         `quota.strangers`).
         """
         # A did:key costs nothing, so a bucket for each would limit nothing.
+        special = self._special(author)
         if author.host is None:
-            self._take_of_stranger(source)
+            self._take_of_stranger(author, source, special)
             return
         # By host, because a domain can have any number of DIDs. After the signature, because a forger must not use up
         # the quota of another author.
-        factor = min(1 + self._standing(author.text) / ONE, MAX_FACTOR)
+        factor = min(1 + self._standing(author.text) / ONE, MAX_FACTOR) * (special or 1)
         if not self._principals.take(author.host, 1, factor=factor):
             raise _exhausted(QuotaCode.PRINCIPAL, f"{author.host} sends too many statements.")
 
@@ -113,9 +124,19 @@ class Quota:
         if not self.take_from(source):
             raise _exhausted(QuotaCode.TOTAL, "This registry is busy, and takes only what agents with standing send just now.")
 
-    def _take_of_stranger(self, source: str | None) -> None:
+    def busiest(self, count: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the hosts and the networks that have used most of their quotas now: name → used share, at most `count` each."""
+        return self._principals.emptiest(count), self._prefixes.emptiest(count)
+
+    def _take_of_stranger(self, author: Did, source: str | None, special: float | None) -> None:
         if source is None:
             return
+        # Its own bucket, because the operator knows it. With a raised quota it needs none of the common ones.
+        if special is not None:
+            if not self._known_keys.take(author.text, 1, factor=special):
+                raise _exhausted(QuotaCode.PRINCIPAL, f"{author.text} sends too many statements.")
+            if special > 1:
+                return
         if not self._strangers_by_prefix.take(site_network(source), 1):  # first, as in `take_from`
             raise _exhausted(QuotaCode.STRANGERS, "Your network sends too many statements signed by did:keys.")
         if not self._strangers.take("", 1):
@@ -152,6 +173,12 @@ class _Buckets:
     def left(self, key: str) -> float:
         """Return the number of tokens in a bucket."""
         return self._rate().burst - self._lacking(key, self._clock())
+
+    def emptiest(self, count: int) -> dict[str, float]:
+        """Return the buckets that lack most: key → the lacking share, the largest first."""
+        now, full = self._clock(), self._rate().burst
+        shares = ((self._lacking(key, now) / full, key) for key in self._lacks)
+        return {key: share for share, key in heapq.nlargest(count, shares) if share > 0}
 
     def _lacking(self, key: str, now: float, factor: float = 1) -> float:
         lacks, at = self._lacks.get(key, (0.0, now))

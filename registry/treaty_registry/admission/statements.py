@@ -42,6 +42,7 @@ from .electors import Electors
 from .fair_queue import FairQueue
 from .identities import Identities
 from .quota import Quota
+from .senders import Senders
 from .uploads import Uploads
 from .verifier import Verifier
 
@@ -72,6 +73,7 @@ class Admission:
         operator: str,
         queue: FairQueue,
         quota: Quota,
+        senders: Senders,
         electors: Electors,
         identities: Identities,
         seen_checkpoints: SeenCheckpoints,
@@ -85,6 +87,7 @@ class Admission:
         self._operator = operator
         self._queue = queue
         self._quota = quota
+        self._senders = senders
         self._electors = electors
         self._identities = identities
         self._seen_checkpoints = seen_checkpoints
@@ -96,12 +99,15 @@ class Admission:
         """Charge `count` leaves to the IP address `source`.
 
         Returns True when the registry is so busy that it takes only leaves of agents with standing. Raises `Unavailable`
-        (`quota.*`).
+        (`quota.*`), or `Refused` (`sender.blocked`).
         """
+        self._senders.check_source(source)
         return not self._quota.take_from(source, count)
 
     def charge_service(self, source: str) -> None:
-        """Charge one request to the Sigstore services to an IP address. Raises `Unavailable` (`quota.*`)."""
+        """Charge one request to the Sigstore services to an IP address. Raises `Unavailable` (`quota.*`) or `Refused`
+        (`sender.blocked`)."""
+        self._senders.check_source(source)
         self._quota.take_service(source)
 
     async def examine(self, leaves: Sequence[bytes], source: str | None, *, reserved: bool) -> list[Examined]:
@@ -126,9 +132,10 @@ class Admission:
         Raises what `examine` reports for the statement, and `Refused` when statement and bytes do not fit.
         """
         # Before parsing, because it is the cheapest check.
-        reserved = not self._quota.take_from(source)
+        reserved = self.charge(source, 1)
         canonical.parse_digest(sha256)
         signed = statement.parse(leaf)
+        self._senders.check_authors(signed.authors)
         if reserved:
             self._quota.take_reserved(*(did.text for did in signed.authors))
         # Only bytes that a signed statement names are stored, so the registry is no free storage.
@@ -149,7 +156,8 @@ class Admission:
 
     async def testimony(self, did: Did, key_id: str, source: str | None) -> Testimony:
         """See `Identities.testimony`. The request is charged as a statement from the IP address `source`."""
-        if not self._quota.take_from(source):
+        self._senders.check_authors([did])
+        if self.charge(source, 1):
             self._quota.take_reserved(did.text)
         with asking_for(source):
             return await self._identities.testimony(did, key_id)
@@ -157,6 +165,7 @@ class Admission:
     async def _keys(self, signed: Statement, reserved: bool) -> Mapping[str, bytes] | TreatyError | None:
         """Return the keys to verify a statement with; None when one of them is not known; or the reason to verify nothing."""
         try:
+            self._senders.check_authors(signed.authors)
             if reserved:
                 self._quota.take_reserved(*(did.text for did in signed.authors))
             # A statement that can never count is refused before its signature is verified, and before its author's

@@ -1,7 +1,8 @@
 """Keep uploaded blobs until a logged statement names them.
 
 An upload is not served. It is stored in the blob store under its digest, and its row in `pending_blobs` has its expiry time. The
-commit of a statement that names it deletes that row and inserts a row in `blobs`. Expired uploads are deleted.
+commit of a statement that names it deletes that row and inserts a row in `blobs`. Expired uploads are deleted. A withdrawal makes
+the bytes of a blob an expired upload again (`log.tables`), so they are deleted even if the process ends in between.
 """
 
 from __future__ import annotations
@@ -47,15 +48,18 @@ delete from pending_blobs where sha256 in
   (select sha256 from pending_blobs where expires < now() order by expires limit $1 for update skip locked)
 returning sha256
 """
+_SERVED = "select sha256 from blobs where sha256 = any($1::bytea[]) and withdrawn is null"
 
 
 class Uploads:
     """Pending uploads, and the blobs of logged statements. Safe for concurrent use, also by several processes."""
 
-    def __init__(self, pool: Pool, blobs: BlobStore, lifetime: float = LIFETIME) -> None:
+    def __init__(self, pool: Pool, blobs: BlobStore, lifetime: float = LIFETIME, contact: str | None = None) -> None:
+        """`lifetime`: seconds that an upload is kept. `contact`: whom the refusal of withdrawn bytes names."""
         self._pool = pool
         self._blobs = blobs
         self._lifetime = lifetime
+        self._contact = contact
         # The statements of a batch ask at about the same time, so one query serves them all.
         self._present = Lookup(pool, self._read_present)
         self._waiting = _Waiting(pool)
@@ -96,7 +100,7 @@ class Uploads:
         states = await asyncio.gather(*(self._present.get(blob.sha256) for blob in named))
         for blob, withdrawn in zip(named, states, strict=True):
             if withdrawn:
-                raise _withdrawn(blob.sha256)
+                raise self._withdrawn(blob.sha256)
             if withdrawn is None:
                 raise _missing(blob)
 
@@ -122,13 +126,13 @@ class Uploads:
         return data
 
     async def expire(self) -> int:
-        """Delete expired uploads and return their number. After a crash the next call deletes the rest."""
+        """Delete expired uploads and withdrawn bytes, and return their number. After a crash the next call deletes the rest."""
         deleted = 0
         while True:
             # In small batches: the pool lends a connection only for seconds, and a store may need long for each delete.
             async with self._pool.acquire() as connection, connection.transaction():
                 digests = [row["sha256"] for row in await connection.fetch(_EXPIRED, _AT_ONCE)]
-                kept = await connection.fetch("select sha256 from blobs where sha256 = any($1::bytea[])", digests)
+                kept = await connection.fetch(_SERVED, digests)
                 # Hold the row locks until the bytes are deleted: a new upload of the same bytes waits, and then stores them
                 # again.
                 gone = {digest.hex() for digest in digests} - {row["sha256"].hex() for row in kept}
@@ -160,8 +164,12 @@ class Uploads:
     async def _is_logged(self, sha256: str) -> bool:
         row = await self._pool.fetchrow("select withdrawn from blobs where sha256 = $1", bytes.fromhex(sha256))
         if row is not None and row["withdrawn"] is not None:
-            raise _withdrawn(sha256)
+            raise self._withdrawn(sha256)
         return row is not None
+
+    def _withdrawn(self, sha256: str) -> Gone:
+        fix = f"Questions about it go to {self._contact}." if self._contact else ""
+        return Gone(RegistryBlobCode.WITHDRAWN, f"The operator of this registry withdrew the bytes of {sha256}.", fix=fix)
 
 
 class _Waiting:
@@ -191,7 +199,3 @@ def _missing(blob: Blob) -> NotFound:
         f"The statement names the blob {blob.sha256}, which is not here.",
         fix=f"Upload it first: PUT /blobs/sha256/{blob.sha256}",
     )
-
-
-def _withdrawn(sha256: str) -> Gone:
-    return Gone(RegistryBlobCode.WITHDRAWN, f"The operator of this registry withdrew the bytes of {sha256}.")

@@ -318,7 +318,8 @@ class LogView(msgspec.Struct, frozen=True):
 
     `key`, `clock_key`: the newest C2SP verifier keys. `rotations`: the leaves that changed them. `parameters`: the statement in
     force. `announced`: the statement that holds from the next epoch on. `opened`: when the open epoch started, Unix seconds.
-    `closes`: when it is due to close, or null where the operator closes epochs.
+    `closes`: when it is due to close, or null where the operator closes epochs. `contact`: where abuse is reported, an e-mail
+    address or https URL; null where none is set.
     """
 
     origin: str
@@ -333,6 +334,7 @@ class LogView(msgspec.Struct, frozen=True):
     closes: int | None
     size: int
     rotations: list[Index]
+    contact: str | None
 
 
 class Signature(msgspec.Struct, frozen=True):

@@ -1,9 +1,10 @@
 """Define the command line of a registry: `treaty-registry`.
 
-`decide`, `parameters`, `rebuild`, `backup` and the commands of a rotation ask the server that runs on the data directory, through
-its control socket. Without a server they do the work themselves. Called by root, a command runs as the owner of its data
-directory (`owner`). Every command takes `--json`. A refusal is printed with its code and its fix, and the exit status is 1;
-`audit` also exits with 1 when it finds a fault. A wrong command line exits with 2.
+`decide`, `parameters`, `rebuild`, `backup`, the commands of a rotation, and those for content and senders ask the server that
+runs on the data directory, through its control socket. Without a server they do the work themselves. Called by root, a command
+runs as the owner of its data directory (`owner`). Every command takes `--json`. A refusal is printed with its code and its fix,
+and the exit status is 1; `audit` also exits with 1 when it finds a fault, `doctor` when it finds a problem, and `withdraw` when
+something is left. A wrong command line exits with 2.
 """
 
 from __future__ import annotations

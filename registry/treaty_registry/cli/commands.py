@@ -19,6 +19,8 @@ for _place, _help in {
     "serving:serve": "Serve the registry of the log in the data directory.",
     "serving:init": "Make a new log: its keys, its database, its first two leaves.",
     "serving:migrate": "Update the database's tables to this release.",
+    "inspecting:status": "Show how the running registry is.",
+    "inspecting:doctor": "Name each problem of the running registry, and its fix.",
     "operating:decide": "Close the open epoch of a development electorate.",
     "operating:parameters": "Show the constants of the election, or announce new ones.",
     "serving:mirror": "Mirror a registry: follow its log, check every rule, and serve its reads.",
@@ -32,6 +34,11 @@ for _place, _help in {
     "operating:promote": "Make a registry of a mirror whose registry is gone for good.",
     "copying:backup": "Copy the log, its blobs and its keys into a folder, beside the running registry.",
     "copying:restore": "Bring a log back from a backup, if that cannot fork it.",
+    "moderating:withdraw": "Stop serving content and delete its bytes: a URI, all of a DID, or one blob.",
+    "moderating:block": "Refuse every write of a DID, a domain or a network, or list who is blocked.",
+    "moderating:unblock": "Take writes of a sender again.",
+    "moderating:quota": "Raise or lower the quota of a DID or a domain.",
+    "moderating:senders": "List the largest senders.",
     "operating:audit": "Check all stored data: every signature, rule and decision.",
 }.items():
     app.command(f"{__package__}.{_place}", help=_help)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from treaty_consensus.errors import TreatyError
 
@@ -23,6 +24,14 @@ def show(value: dict[str, Any], *renderables: Any, as_json: bool) -> None:
     for renderable in renderables:
         console.print(renderable)
     console.file.flush()
+
+
+def folding_table(*headings: str, show_header: bool = True) -> Table:
+    """Return a table that breaks long names and cuts none, because people copy them."""
+    table = Table(box=None, show_header=show_header)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
 
 
 def print_error(error: TreatyError, *, as_json: bool) -> None:

@@ -13,12 +13,14 @@ from treaty_consensus.errors import TreatyError
 
 from ..codes import BackupCode, ControlCode
 from ..data_directory import check_log, running_database
+from ..operator.acts import Acts, Caller
 from ..operator.backup import BackedUp, back_up_log
 from ..operator.control import NOT_RUNNING, ask
 from ..operator.newest_head import SignedHeads
 from ..operator.restore import Restored
 from ..operator.restore import restore as restore_log
 from ..settings import WitnessName
+from ..storage.postgres import connect
 from .options import Options, run
 
 
@@ -45,7 +47,10 @@ def backup(folder: Path, /, *, options: Options = Options()) -> None:
             if error.code not in (NOT_RUNNING, BackupCode.FOLDER, ControlCode.FAILED):
                 raise
         async with running_database(settings) as url:
-            return await back_up_log(settings, url, to)
+            made = await back_up_log(settings, url, to)
+            async with connect(url) as connection:
+                await Acts(connection).record("backup", (str(to),), Caller.of_this_process())
+            return made
 
     done = run(copy())
     summary = f"{done.size} leaves ({done.leaves} new), {done.blobs} new blobs; root {done.root.hex()}"

@@ -42,6 +42,7 @@ def serve(
     tls: TlsOptions = TlsOptions(),
     network: NetworkOptions = NetworkOptions(),
     quota: Annotated[float, Variable("QUOTA")] = 1,
+    contact: Annotated[str | None, Variable("CONTACT")] = None,
     parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
     witnesses: WitnessOptions = WitnessOptions(),
     nodes: NodeOptions = NodeOptions(),
@@ -64,6 +65,8 @@ def serve(
         The URL at which clients reach this registry, if not https://ORIGIN (for a localhost origin: the listening address).
     quota
         Multiply every quota by this factor.
+    contact
+        Where anyone reports abuse: an e-mail address or an https URL. Pages, /log and refusals name it.
     parameters
         A TOML file with the constants of a new log's election. Default: a development electorate.
     """
@@ -79,6 +82,7 @@ def serve(
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
         quotas=Quotas().times(quota),
+        contact=contact or None,
         parameters=parameters,
         witnesses=witnesses.names,
         tlog_mirrors=tuple(url.rstrip("/") for url in witnesses.tlog_mirror),
@@ -193,6 +197,7 @@ def mirror(
     host: str = "127.0.0.1",
     port: int = 8082,
     base_url: str | None = None,
+    contact: Annotated[str | None, Variable("CONTACT")] = None,
     tls: TlsOptions = TlsOptions(),
     network: NetworkOptions = NetworkOptions(),
     observation: ObservationOptions = ObservationOptions(),
@@ -210,6 +215,8 @@ def mirror(
         The port to listen on.
     base_url
         The URL of the registry in pages and refusals, if it is not the one that the registry names itself.
+    contact
+        Where anyone reports abuse of this mirror: an e-mail address or an https URL. Pages, /log and refusals name it.
     """
     observation.begin("treaty-mirror")
     settings = replace(
@@ -217,6 +224,7 @@ def mirror(
         host=host,
         port=port,
         base_url=base_url or None,
+        contact=contact or None,
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
         metrics=observation.metrics,

@@ -53,6 +53,15 @@ with named as (
   on conflict (sha256) do nothing
 )
 delete from pending_blobs where sha256 = any($1::bytea[])
+  and sha256 not in (select sha256 from blobs where sha256 = any($1::bytea[]) and withdrawn is not null)
+"""
+
+# The first withdrawal counts; a second one does not move it. The bytes become an upload that has expired, in the transaction of
+# the leaf: even if this process ends, the next sweep of any process deletes them (`admission.uploads`).
+_WITHDRAW = """
+with withdrawn as (update blobs set withdrawn = $2 where sha256 = $1 and withdrawn is null returning sha256, size)
+insert into pending_blobs (sha256, size, expires) select sha256, size, now() from withdrawn
+on conflict (sha256) do update set expires = excluded.expires
 """
 
 
@@ -138,9 +147,7 @@ async def _apply_blobs(connection: Connection, entries: Sequence[Entry]) -> None
         await connection.execute(_NAME_BLOBS, *(list(column) for column in zip(*named, strict=True)))
     for index, body in statements:
         if isinstance(body, Withdrawal):
-            # The first withdrawal counts; a second one does not move it.
-            query = "update blobs set withdrawn = $2 where sha256 = $1 and withdrawn is null"
-            await connection.execute(query, bytes.fromhex(body.sha256), index)
+            await connection.execute(_WITHDRAW, bytes.fromhex(body.sha256), index)
 
 
 async def write_facts(connection: Connection, facts: Mapping[str, Fact]) -> None:

@@ -53,11 +53,6 @@ class BlobCopier:
 
         return read
 
-    async def delete(self, digests: Iterable[str]) -> None:
-        """Delete withdrawn bytes. After a crash before it they stay, and are not served."""
-        for digest in digests:
-            await self._store.delete(digest)
-
     async def _copy(self, blob: Blob, withdrawn: Callable[[], frozenset[str]]) -> None:
         data = await self._store.get(blob.sha256)
         # Hashed, because a crash may have left a damaged file.

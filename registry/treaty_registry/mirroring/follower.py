@@ -38,6 +38,7 @@ from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.statement import Statement
 
 from ..admission.content_checker import ContentChecker
+from ..admission.uploads import Uploads
 from ..catalogue.handler_facts import HandlerFacts
 from ..codes import RegistryLogCode, RegistryMirrorCode
 from ..log.checkpoints import Head
@@ -70,17 +71,20 @@ class Follower:
         client: RegistryClient,
         directory: MirrorDirectory,
         tables: MirrorTables,
+        uploads: Uploads,
         blobs: BlobStore,
         checker: ContentChecker,
         scratch: ReplayStore,
         snapshots: Snapshots,
         resumed: Snapshot | None = None,
     ) -> None:
-        """`keys`: the trusted ones, with the rotations that this mirror has verified. `checker`: reads foreign blobs in processes
-        with limits. `scratch`: an empty store, or the one of `resumed`, whose leaves are all in the tables."""
+        """`keys`: the trusted ones, with the rotations that this mirror has verified. `uploads`: deletes withdrawn bytes.
+        `checker`: reads foreign blobs in processes with limits. `scratch`: an empty store, or the one of `resumed`, whose leaves
+        are all in the tables."""
         self._client = client
         self._directory = directory
         self._tables = tables
+        self._uploads = uploads
         self._blobs = blobs
         self._checker = checker
         self._copier = BlobCopier(client, blobs)
@@ -96,6 +100,8 @@ class Follower:
         self._run = AuditedReplay(keys, self._mirror, replay, directory.evidence, resumed=notes, taken=self._take)
         self._taken: deque[tuple[int, bytes, Taken]] = deque()
         """Leaves that were replayed and are not committed yet."""
+        self._withdrew = True
+        """Whether withdrawn bytes may be here still: at the start too, because a crash may have left some."""
         self.room = FreeSpace(directory.log.parent, "mirror", _ROOM)
         self.keys = keys
         """The keys of the log, with those of the rotations that were replayed."""
@@ -160,6 +166,9 @@ class Follower:
                 async for _ in replayed(self._run, workers if added >= WORTH_PROCESSES else None):
                     await self._commit()
         await self._commit()
+        if self._withdrew:
+            await self._uploads.expire()
+            self._withdrew = False
         self._run.decisions.clear()  # they would grow with the log
         await self._save(signed)
 
@@ -203,7 +212,7 @@ class Follower:
         await self._tables.append(entries, self._facts.changed)
         self._facts.stored()
         self._taken.clear()
-        await self._copier.delete(made.body.sha256 for made in statements if isinstance(made.body, Withdrawal))
+        self._withdrew |= any(isinstance(made.body, Withdrawal) for made in statements)
 
     async def _entry(self, index: int, leaf: bytes, taken: Taken) -> Entry:
         made = taken if isinstance(taken, Statement) else None

@@ -72,6 +72,7 @@ class MirroredLog(ReadableLog):
         about: _About,
         pool: Pool,
         blobs: BlobStore,
+        uploads: Uploads,
         checker: ContentChecker,
         tables: MirrorTables,
         follower: Follower,
@@ -83,9 +84,10 @@ class MirroredLog(ReadableLog):
         self.operator = about.genesis.operator
         self.trusted_root = about.trusted_root
         self.proxies = settings.proxies
+        self.contact = settings.contact
         self.pool = pool
         self.blobs = blobs
-        self.uploads = Uploads(pool, blobs)
+        self.uploads = uploads
         self.checker = checker
         self.reader = LogReader(pool)
         self._tables = tables
@@ -113,6 +115,7 @@ class MirroredLog(ReadableLog):
                 await migrate(connection)
             pool = await stack.enter_async_context(open_pool(database))
             blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
+            uploads = Uploads(pool, blobs, contact=settings.contact)
             network = Network({host: Address(*address) for host, address in settings.resolve.items()}, settings.ca)
             client = await stack.enter_async_context(RegistryClient(upstream.base_url, network))
             tables, checker = MirrorTables(database), ContentChecker()
@@ -126,7 +129,7 @@ class MirroredLog(ReadableLog):
             keys = _trusted(upstream.key, stored)
             snapshots = directory.snapshots
             snapshot = await _snapshot(snapshots, directory, tables, keys, scratch)
-            follower = Follower(keys, client, directory, tables, blobs, checker, scratch, snapshots, snapshot)
+            follower = Follower(keys, client, directory, tables, uploads, blobs, checker, scratch, snapshots, snapshot)
             shown = directory.shown(keys, tables.edge.size)
             # The first copy is complete before anything is served.
             if shown is None:
@@ -134,7 +137,7 @@ class MirroredLog(ReadableLog):
             else:
                 await _resume(follower, directory, tables, keys)
             about = await _about(pool, client, directory, upstream, settings.base_url)
-            mirrored = cls(settings, upstream, about, pool, blobs, checker, tables, follower, clock)
+            mirrored = cls(settings, upstream, about, pool, blobs, uploads, checker, tables, follower, clock)
             following = asyncio.create_task(follower.run(), name="follow the registry")
             stack.push_async_callback(_ended, following)
             yield mirrored

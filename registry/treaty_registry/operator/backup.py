@@ -3,11 +3,12 @@
     BACKUP/checkpoint             the head of the copy, signed by the log's key
     BACKUP/tile/…                 its leaves and hash tiles, as C2SP tlog-tiles: any auditor reads them
     BACKUP/blobs/sha256/HH/HEX    the blobs that its leaves name
+    BACKUP/senders.json           who is blocked, and whose quota is another one: personal data
     BACKUP/keys/                  the operator's keys, 0700: keep the whole folder as secret as they are
 
 A copy holds no table that follows from the leaves: `restore` derives them again, and so checks every signature, rule and
 decision. It is independent of the release of PostgreSQL and of the tables. A second backup into the same folder adds the new
-leaves and blobs.
+leaves and blobs, and deletes the bytes that were withdrawn.
 
 A running registry makes the copy itself (`back_up_log`), so every file is its own user's, and no other process opens its
 database. The folder is named with its device and inode: in the unit of a registry `/tmp` is another folder, and others may be
@@ -34,6 +35,7 @@ from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import sign
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, TreeEdge, encode_bundle
 
+from ..admission.senders import export_senders
 from ..codes import BackupCode, RegistryLogCode
 from ..data_directory import read_record
 from ..keys import Operator, key_files, load_operator
@@ -42,6 +44,8 @@ from ..settings import Settings
 from ..storage.blobs import BlobStore
 from ..storage.postgres import Connection, connect
 
+SENDERS = "senders.json"
+"""The file of the decisions about senders, which no leaf has."""
 _BLOBS_AT_ONCE = 32
 """Blobs copied at once. It bounds the memory."""
 
@@ -104,7 +108,10 @@ async def back_up(
         log_keys = await log_tables.read_keys(connection) or operator.first_keys
         before = await _known(connection, Mirror(to, log_keys, to / "evidence"), record)
         await _write_leaves(connection, to, before, edge)
-        copied = await _copy_blobs(connection, blobs, BlobStore.open(to / "blobs", None), record.size)
+        copy = BlobStore.open(to / "blobs", None)
+        copied = await _copy_blobs(connection, blobs, copy, record.size)
+        await _delete_withdrawn(connection, copy)
+        await asyncio.to_thread(durable.write, to / SENDERS, await export_senders(connection), mode=0o600)
     # Its head may be signed already, so this signature says nothing new. The clock does not sign: this copy has no age.
     signing = log_keys.at(record.size).log
     signers = [key for key in operator.log_keys if key.verifier == signing] or [operator.log_key]
@@ -169,6 +176,13 @@ async def _copy_blobs(connection: Connection, blobs: BlobStore, copy: BlobStore,
     for begin in range(0, len(rows), _BLOBS_AT_ONCE):
         copied += sum(await asyncio.gather(*(keep(row["sha256"].hex()) for row in rows[begin : begin + _BLOBS_AT_ONCE])))
     return copied
+
+
+async def _delete_withdrawn(connection: Connection, copy: BlobStore) -> None:
+    """Delete from the folder the bytes that were withdrawn since an earlier backup."""
+    rows = await connection.fetch("select sha256 from blobs where withdrawn is not null")
+    for begin in range(0, len(rows), _BLOBS_AT_ONCE):
+        await asyncio.gather(*(copy.delete(row["sha256"].hex()) for row in rows[begin : begin + _BLOBS_AT_ONCE]))
 
 
 def _keep_keys(keys: Path, operator: Operator, to: Path) -> None:

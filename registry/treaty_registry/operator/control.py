@@ -3,9 +3,10 @@
 The control socket is the Unix socket `DATA/run/control`. Only the server's user can reach it (the directory is 0700). Each
 connection has one request:
 
-    {"command": NAME, "arguments"?: [VALUE, …]} LF
+    {"command": NAME, "arguments"?: [VALUE, …], "user"?: NAME} LF
     {"result": VALUE} LF, or {"error": {"family": CLASS, "code": CODE, "message": SENTENCE, "fix": SENTENCE}} LF
 
+`user` is who called, as the client says; the kernel says the rest (SO_PEERCRED). Each act is recorded with both (`acts`).
 A command runs to its end even if the client disconnects. A killed server leaves its socket file, which refuses connections;
 clients then know that no server runs, and the next server replaces the file.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -29,6 +31,7 @@ from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 
 from ..codes import ControlCode
 from ..storage.cluster import named_user
+from .acts import Acts, Caller, calling_user
 
 Command = Callable[..., Awaitable[object]]
 
@@ -36,19 +39,28 @@ NOT_RUNNING = ControlCode.NOT_RUNNING
 _NAME = "control"
 _MAX_LINE = 16 * 1024 * 1024  # bytes; an answer may list all decisions of an epoch
 
+_CREDENTIALS = struct.Struct("iII")  # struct ucred (unix(7)): process, user, group
+
 _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def control_socket(directory: Path, commands: Mapping[str, Command]) -> AsyncIterator[None]:
-    """Answer requests on the socket in `directory` until the block ends. Only the leader of the log may call this."""
+async def control_socket(directory: Path, commands: Mapping[str, Command], acts: Acts | None = None) -> AsyncIterator[None]:
+    """Answer requests on the socket in `directory` until the block ends. Only the holder of the data directory may call this.
+
+    `acts`: records what is done; None records nothing.
+    """
     listening = await asyncio.to_thread(_bind, directory)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = msgspec.json.decode(await reader.readline())
-            result = await _run(commands, request["command"], request.get("arguments", []))
-            writer.write(msgspec.json.encode(result) + b"\n")
+            name, arguments = request["command"], request.get("arguments", [])
+            outcome = await _run(commands, name, arguments)
+            refusal = outcome if isinstance(outcome, TreatyError) else None
+            if acts is not None and name in commands:
+                await acts.record(name, arguments, _caller(writer, str(request.get("user", ""))), refusal)
+            writer.write(msgspec.json.encode(_answer(outcome)) + b"\n")
             await writer.drain()
         # A broken client must not end the socket. The command itself has run to its end.
         except (ConnectionError, msgspec.DecodeError, LookupError, ValueError) as error:
@@ -74,7 +86,7 @@ async def ask(directory: Path, command: str, *arguments: object) -> Any:
             reader, writer = await asyncio.open_unix_connection(str(path), limit=_MAX_LINE)
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise NotFound(NOT_RUNNING, f"No registry runs on {directory.parent}.") from error
-    writer.write(msgspec.json.encode({"command": command, "arguments": arguments}) + b"\n")
+    writer.write(msgspec.json.encode({"command": command, "arguments": arguments, "user": calling_user()}) + b"\n")
     reply = await reader.readline()
     writer.close()
     if not reply:
@@ -99,20 +111,33 @@ def _bind(directory: Path) -> socket.socket:
     return listening
 
 
-async def _run(commands: Mapping[str, Command], name: str, arguments: Sequence[object]) -> dict[str, object]:
+async def _run(commands: Mapping[str, Command], name: str, arguments: Sequence[object]) -> object:
+    """Return the result of a command, or its refusal."""
     try:
-        return {"result": await commands[name](*arguments)}
+        return await commands[name](*arguments)
     except TreatyError as error:
-        refusal = error
+        return error
     # A file or a right is the operator's to mend, and only root and the owner of the folder reach this socket.
     except OSError as error:
         _log.error("control command failed", command=name, exc_info=error)
-        refusal = _of_system(error)
+        return _of_system(error)
     # The client needs an answer in every case. The reason may hold internals, so it goes to the log only.
     except Exception as error:
         _log.error("control command failed", command=name, exc_info=error)
-        refusal = Unavailable(ControlCode.FAILED, f"The registry could not {name}; the reason is in its log.")
-    return {"error": {"family": type(refusal).__name__, "code": refusal.code, "message": refusal.message, "fix": refusal.fix}}
+        return Unavailable(ControlCode.FAILED, f"The registry could not {name}; the reason is in its log.")
+
+
+def _answer(outcome: object) -> dict[str, object]:
+    if not isinstance(outcome, TreatyError):
+        return {"result": outcome}
+    return {"error": {"family": type(outcome).__name__, "code": outcome.code, "message": outcome.message, "fix": outcome.fix}}
+
+
+def _caller(writer: asyncio.StreamWriter, user: str) -> Caller:
+    """Return the process at the other end of a connection. `user`: who it says that it works for."""
+    packed = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(packed)
+    return Caller(user, uid, pid)
 
 
 def _of_system(error: OSError) -> Unavailable:

@@ -33,7 +33,7 @@ from ..storage.blobs import BlobStore
 from ..storage.postgres import Connection, Pool, migrations
 
 # State of this registry that no leaf contains.
-_NOT_DERIVED = ("leadership", "pending_blobs", "spent_tokens")
+_NOT_DERIVED = ("leadership", "operator_acts", "pending_blobs", "senders", "spent_tokens")
 # Bounds the memory: so many blobs are read at a time.
 _BLOBS_AT_ONCE = 256
 

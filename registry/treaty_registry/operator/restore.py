@@ -27,6 +27,7 @@ from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import VerifierKey, signers_of
 from treaty_consensus.log.tiles import TreeEdge
 
+from ..admission.senders import import_senders
 from ..codes import BackupCode
 from ..data_directory import restore_record, running_database
 from ..keys import Operator, load_operator
@@ -36,7 +37,7 @@ from ..settings import Settings
 from ..storage.blobs import BlobStore
 from ..storage.postgres import Connection, connect, lead, migrate
 from . import maintenance
-from .backup import copy_keys
+from .backup import SENDERS, copy_keys
 from .newest_head import SignedHeads, check_newest
 
 _PATIENCE_LEADER = 1.0  # seconds
@@ -86,6 +87,11 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
         # Not earlier: a refusal leaves no embedded database behind.
         async with running_database(settings) as database:
             await _fill(database, copy, head, source)
+            senders = backup / SENDERS
+            # A backup of an earlier release has none.
+            if senders.exists():
+                async with connect(database) as connection:
+                    await import_senders(connection, senders.read_bytes())
     await asyncio.to_thread(restore_record, settings, replace(head, extensions=time))
     # Before the first signature here the base URL and the witnesses are asked (`other_signer`).
     await asyncio.to_thread(durable.write, settings.restored, b"", mode=0o600)

@@ -44,7 +44,7 @@ class Pages:
         """`site`: the archive of the documentation, or a path where nothing is."""
         self.views = views
         self.assets = Assets()
-        self.renderer = Renderer(views.registry.origin, self.assets, views.memory)
+        self.renderer = Renderer(views.registry.origin, self.assets, views.memory, views.registry.contact)
         self.agents = AgentQueries(views.registry.pool)
         self.history = TopicHistory(views.registry, views.standings)
         self.assets.keep_in(views.memory)

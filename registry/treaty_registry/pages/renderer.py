@@ -68,10 +68,11 @@ class Gathered:
 class Renderer:
     """Renders the templates of one registry. Safe for concurrent use.
 
-    `origin`: the name of the registry's log, which each page shows. `memory`: keeps the parts of pages.
+    `origin`: the name of the registry's log, and `contact`: where abuse is reported; each page shows both. `memory`: keeps the
+    parts of pages.
     """
 
-    def __init__(self, origin: str, assets: Assets, memory: ResponseCache) -> None:
+    def __init__(self, origin: str, assets: Assets, memory: ResponseCache, contact: str | None = None) -> None:
         self._memory = memory
         # A name that a template misspells is an error, and no empty text.
         environment = Environment(
@@ -83,7 +84,7 @@ class Renderer:
             auto_reload=False,  # templates do not change while this runs, so their files are read once
         )
         environment.filters.update(filters.FILTERS)
-        environment.globals.update(origin=origin, asset=assets.path)
+        environment.globals.update(origin=origin, contact=contact, asset=assets.path)
         self.engine = JinjaTemplateEngine(engine_instance=environment)
 
     def text(self, template: str, context: Mapping[str, object]) -> bytes:

@@ -203,6 +203,7 @@ class Elections:
             closes=None if period is None else log.opened + period,
             size=head.size,
             rotations=[term.since - 1 for term in registry.keys.below(head.size).terms if term.since],
+            contact=registry.contact,
         )
 
     async def _documents(self, topic: str) -> list[Row]:
