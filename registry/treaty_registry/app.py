@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any, cast
 
 from litestar import Litestar, Response, route
-from litestar.di import Provide
+from litestar.di import NamedDependency, Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
+from litestar.types import Scope
 
 from .pages.documentation import ARCHIVE
 from .pages.pages import Pages
@@ -41,7 +43,9 @@ from .telemetry.middleware import Observed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from litestar.types import ASGIApp
+    from litestar.types import ASGIApp, Receive, Send
+
+    from .routes.requests import HttpRequest
 
 
 _READS: list[HTTPRouteHandler] = [
@@ -92,11 +96,21 @@ _WRITES: list[HTTPRouteHandler] = [
 ]
 
 
-# It takes half a second, and is the same for every registry of this release.
-@lru_cache(maxsize=1)
+_VALUES = "treaty"
+"""The key of a scope that has what the routes are given (`_OfOneLog`)."""
+_NAMES = ("views", "pages", "registry", "authorities")
+_documenting = Lock()  # many clients may ask at once, and making it takes half a second
+
+
 def openapi_document() -> bytes:
-    """Return the OpenAPI document, made once from the routes in a separate application."""
-    absent = {name: Provide(lambda: None, sync_to_thread=False) for name in ("views", "pages", "registry", "authorities")}
+    """Return the OpenAPI document, made from the routes at the first call. It is the same for every registry of a release."""
+    with _documenting:
+        return _openapi_document()
+
+
+@cache
+def _openapi_document() -> bytes:
+    absent = {name: Provide(lambda: None, sync_to_thread=False) for name in _NAMES}
     config = OpenAPIConfig(
         title="Treaty registry",
         version="1",
@@ -122,36 +136,64 @@ def create_app(
     """
     views = views or Views(log, memory, period)
     shown = Pages(views, site)
-    document = openapi_document()  # at the start, because it takes half a second and many clients may request it at once
-    values: dict[str, object] = {"openapi": document, "views": views, "pages": shown}
+    values: dict[str, object] = {"views": views, "pages": shown}
     posts: dict[str, DirectRoute] = {}
     if isinstance(log, Registry):
-        writes = _WRITES
         posts = {path: statements.DirectSubmission(log) for path in statements.submit.paths}
         values |= {"registry": log, "authorities": sigstore.Authorities(log)}
-    else:
-        writes = [_refusing(handler, log) for handler in _WRITES]
-    app = Litestar(
+    app = _OfOneLog(_routes(takes_writes=isinstance(log, Registry)), values)
+    return Observed(FastPath(app, views, shown, posts))
+
+
+class _OfOneLog:
+    """The routes, which are given the values of one log with each request."""
+
+    def __init__(self, routes: Litestar, values: Mapping[str, object]) -> None:
+        self._routes = routes
+        self._values = values
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        cast("dict[str, object]", scope)[_VALUES] = self._values
+        await self._routes(scope, receive, send)
+
+
+# Made once in a process: reading the types of all handlers takes a third of a second.
+@cache
+def _routes(*, takes_writes: bool) -> Litestar:
+    writes = _WRITES if takes_writes else [_refusing(handler) for handler in _WRITES]
+    dependencies = {name: Provide(_value(name), sync_to_thread=False) for name in _NAMES}
+    return Litestar(
         route_handlers=[*writes, *_READS, openapi.schema],
-        dependencies={name: Provide(_constant(value), sync_to_thread=False) for name, value in values.items()},
-        exception_handlers={Exception: partial(on_exception, shown)},
+        # In a thread, because it is made at the first request.
+        dependencies={**dependencies, "openapi": Provide(openapi_document, sync_to_thread=True)},
+        exception_handlers={Exception: _on_exception},
         openapi_config=None,
         request_max_body_size=MAX_BODY,
         logging_config=None,
     )
-    return Observed(FastPath(app, views, shown, posts))
 
 
-def _refusing(handler: HTTPRouteHandler, log: ReadableLog) -> HTTPRouteHandler:
+def _value(name: str) -> Callable[[Scope], object]:
+    def value(scope: Scope) -> object:
+        return _values(scope)[name]
+
+    return value
+
+
+def _values(scope: Scope) -> Mapping[str, Any]:
+    return cast("Mapping[str, Mapping[str, Any]]", scope)[_VALUES]
+
+
+def _on_exception(request: HttpRequest, error: Exception) -> Response[bytes]:
+    return on_exception(_values(request.scope)["pages"], request, error)
+
+
+def _refusing(handler: HTTPRouteHandler) -> HTTPRouteHandler:
     """Return a handler that answers the writes of `handler` with the refusal of a log that takes none."""
 
-    async def refuse() -> Response[bytes]:
-        assert log.refusal is not None, "only a registry takes writes"
-        raise log.refusal
+    async def refuse(views: NamedDependency[Views]) -> Response[bytes]:
+        assert views.registry.refusal is not None, "only a registry takes writes"
+        raise views.registry.refusal
 
     # Before the body is read: no write needs one to be refused.
     return route(sorted(handler.paths), http_method=sorted(handler.http_methods))(refuse)
-
-
-def _constant(value: object) -> Callable[[], object]:
-    return lambda: value
