@@ -1,11 +1,15 @@
-"""The program `treaty` as a process of its own."""
+"""The program `treaty`, as a process of its own or in this one."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+
+from treaty_client.cli import main
 
 # A shell that started the tests in the background lets them ignore Ctrl-C, and a child inherits that.
 START = """
@@ -48,3 +52,18 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 def treaty(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
     """Run a command to its end: exit status, standard output, standard error."""
     return finished(start(*arguments, environment=environment))
+
+
+def treaty_here(*arguments: str) -> tuple[int, str, str]:
+    """Run a command in this process, which has imported it: exit status, standard output, standard error."""
+    # Files, because a command may flush what it printed to the disk.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        with redirect_stdout(out), redirect_stderr(errors):
+            try:
+                main(arguments)
+                status = 0
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        out.seek(0)
+        errors.seek(0)
+        return status, out.read(), errors.read()

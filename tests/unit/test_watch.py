@@ -1,4 +1,4 @@
-"""`treaty watch` as a process, against a log that is really signed."""
+"""`treaty watch` against a log that is really signed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from served_log import Wire, served
 from simulated_registry import ALICE, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
-from treaty_process import finished, start, treaty
+from treaty_process import finished, start, treaty_here
 from webhook_receiver import SECRET, Receiver, receiving, secret_in
 
 from treaty_client.registries.signed import SignedIds
@@ -43,7 +43,7 @@ def moved(home: Path, name: str) -> None:
 
 def watch(home: Path, *options: str) -> tuple[int, list[dict[str, Any]], str]:
     """Exit status, findings, and the error."""
-    status, out, err = treaty("watch", "--once", "--json", "--home", str(home), *options)
+    status, out, err = treaty_here("watch", "--once", "--json", "--home", str(home), *options)
     lines = [json.loads(line) for line in out.splitlines()]
     return status, [line for line in lines if "error" not in line], err + "".join(str(line) for line in lines if "error" in line)
 
