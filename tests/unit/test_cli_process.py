@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import trustme
 from signers import key_signer
-from treaty_process import DURING_IMPORT, finished, start, treaty
+from treaty_process import DURING_IMPORT, finished, start, treaty, treaty_here
 
 from treaty_client.cli.failures import status_of
 from treaty_client.codes import ClientTopicCode
@@ -85,7 +85,7 @@ def registry(answers: dict[str, object], asked: list[str] | None = None) -> Iter
 
 
 def trust(home: list[str], url: str) -> None:
-    assert treaty("trust", "add", f"{url}#{KEY}", *home)[0] == 0
+    assert treaty_here("trust", "add", f"{url}#{KEY}", *home)[0] == 0
 
 
 # Exit statuses
@@ -127,10 +127,10 @@ def test_the_guide_has_the_table_of_statuses() -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("arguments", [["search", "--bogus"], ["vote"], ["nosuch"], ["search", "--limit", "many"]])
 def test_a_wrong_command_line_is_an_error_like_others(arguments: list[str]) -> None:
-    status, out, err = treaty(*arguments)
+    status, out, err = treaty_here(*arguments)
     assert (status, out) == (2, "")
     assert "system.usage" in err and "--help" in err and "╭" not in err
-    status, out, err = treaty(*arguments, "--json")
+    status, out, err = treaty_here(*arguments, "--json")
     assert (status, err) == (2, "")
     assert json.loads(out)["error"]["code"] == "system.usage"
 
@@ -183,7 +183,7 @@ def test_an_interrupt_while_the_sandbox_works_is_quiet(home: list[str]) -> None:
     # This registry never answers, so that the command cannot end by itself before a busy machine sends the signal.
     with listening(lambda connection: bool(connection.recv(65536)) and connection.recv(1)) as port:
         trust(home, f"http://127.0.0.1:{port}")
-        assert treaty("identity", "new", *home)[0] == 0
+        assert treaty_here("identity", "new", *home)[0] == 0
         process = start("publish", str(ROOT / "examples" / "greeting"), *home, environment={"PYTHONUNBUFFERED": "1"})
         assert process.stdout is not None
         assert "built" in process.stdout.readline()
@@ -205,18 +205,16 @@ def test_no_color_means_no_escape_sequence(home: list[str]) -> None:
         assert not ESCAPE.search(plain[1] + plain[2])
 
 
-@pytest.mark.deep
 def test_a_key_is_shown_whole_at_any_width(home: list[str]) -> None:
     trust(home, "http://127.0.0.1:9")
     name = f"http://127.0.0.1:9#{KEY}"
     assert name in treaty("trust", "list", *home, environment={"COLUMNS": "40"})[1].splitlines()[1]
-    assert treaty("trust", "list", "--name", *home)[1] == f"{name}\n"
+    assert treaty_here("trust", "list", "--name", *home)[1] == f"{name}\n"
 
 
 # Connections
 
 
-@pytest.mark.deep
 def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_path: Path) -> None:
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -247,7 +245,7 @@ def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_p
         for number, (url, code) in enumerate(cases.items()):
             own = ["--home", str(tmp_path / str(number))]
             trust(own, url)
-            status, out, _ = treaty("search", "x", "--json", *own)
+            status, out, _ = treaty_here("search", "x", "--json", *own)
             error = json.loads(out)["error"]
             assert (status, error["code"]) == (3, code), error
             fixes.add(error["fix"].replace(str(tls), "").replace(str(http), ""))
@@ -257,15 +255,14 @@ def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_p
 # Registries
 
 
-@pytest.mark.deep
 def test_the_topics_of_a_registry_are_listed(home: list[str]) -> None:
     listed = {"topics": [{"topic": "a/b", "protocols": 3, "consensus": "ab" * 32, "epoch": 4}, {"topic": "c", "protocols": 1}]}
     with registry({"/topics": listed | {"next": "c"}}) as url:
         trust(home, url)
-        status, out, err = treaty("topics", *home)
+        status, out, err = treaty_here("topics", *home)
         assert (status, err) == (0, "")
         assert "a/b" in out and "abababab" in out and "treaty topics --after c" in out
-        value = json.loads(treaty("topics", "--json", *home)[1])
+        value = json.loads(treaty_here("topics", "--json", *home)[1])
     assert [topic["topic"] for topic in value["topics"]] == ["a/b", "c"] and value["next"] == "c"
 
 
@@ -290,44 +287,41 @@ def test_texts_of_a_hostile_registry_stay_printable(home: list[str]) -> None:
             ["doctor"],
         ):
             for more in ([], ["--json"]):
-                _, out, err = treaty(*arguments, *more, *home)
+                _, out, err = treaty_here(*arguments, *more, *home)
                 assert (out + err).replace("\n", "").isprintable(), arguments
 
 
-@pytest.mark.deep
 def test_only_uris_are_printed_for_a_script(home: list[str]) -> None:
     summary = {"topic": "a/b", "title": "T", "hash": "ab", "publisher": "did:wba:a.example", "status": "active"}
     found = {"protocols": [{**summary, "uri": f"https://r.example/protocols/a.example/x/{n}"} for n in (1, 2)], "next": None}
     with registry({"/protocols": found}) as url:
         trust(home, url)
         lines = [f"https://r.example/protocols/a.example/x/{n}" for n in (1, 2)]
-        assert treaty("search", "--uri", *home) == (0, "".join(f"{line}\n" for line in lines), "")
+        assert treaty_here("search", "--uri", *home) == (0, "".join(f"{line}\n" for line in lines), "")
     with registry({"/protocols": {"protocols": [], "next": None}}) as url:
         own = [*home[:1], f"{home[1]}-2"]
         trust(own, url)
-        status, out, _ = treaty("search", "--uri", *own)
+        status, out, _ = treaty_here("search", "--uri", *own)
         assert (status, out) == (5, "")
 
 
-@pytest.mark.deep
 def test_filters_reach_the_registry(home: list[str]) -> None:
     asked: list[str] = []
     with registry({"/protocols": {"protocols": [], "next": None}}, asked) as url:
         trust(home, url)
         filters = {"topic": "a/b", "state": "consensus", "origin": "standard", "namespace": "a.example", "signed": "did"}
         arguments = [part for name, value in filters.items() for part in (f"--{name}", value)]
-        assert treaty("search", "预订", *arguments, "--coverage", "all", "--code-free", *home)[0] == 0
-        assert treaty("search", *home)[0] == 0
+        assert treaty_here("search", "预订", *arguments, "--coverage", "all", "--code-free", *home)[0] == 0
+        assert treaty_here("search", *home)[0] == 0
     found = [{name: value for name, (value,) in parse_qs(urlsplit(path).query).items()} for path in asked]
     assert found[0] == {"q": "预订", **filters, "coverage": "all", "handler": "code-free", "limit": "20"}
     assert found[1] == {"limit": "20"}
 
 
-@pytest.mark.deep
 def test_the_log_tells_requests_and_no_secrets(home: list[str]) -> None:
     with registry({"/protocols": {"protocols": [], "next": None}}) as url:
         trust(home, url)
-        status, out, err = treaty("search", "my-secret-words", "-v", "--json", *home)
+        status, out, err = treaty_here("search", "my-secret-words", "-v", "--json", *home)
     assert status == 0 and json.loads(out) == {"protocols": []}
     assert re.fullmatch(rf"answered method=GET url={url}/protocols status=200 bytes=\d+ ms=\d+\n", err)
 
@@ -346,19 +340,18 @@ publishers = [
 """
 
 
-@pytest.mark.deep
 def test_a_publisher_is_allowed_and_the_file_stays_as_written(home: list[str]) -> None:
     file = Path(home[1]) / "policy.toml"
-    assert treaty("policy", "list", *home)[1].startswith("No publisher is allowed")
+    assert treaty_here("policy", "list", *home)[1].startswith("No publisher is allowed")
     file.parent.mkdir(exist_ok=True)
     file.write_text(WRITTEN)
     for changed in (True, False):
-        assert json.loads(treaty("policy", "allow", "did:wba:b.example", "--json", *home)[1])["changed"] is changed
+        assert json.loads(treaty_here("policy", "allow", "did:wba:b.example", "--json", *home)[1])["changed"] is changed
     assert file.read_text() == WRITTEN.replace("a friend\n", 'a friend\n    "did:wba:b.example"\n')
-    assert json.loads(treaty("policy", "list", "--json", *home)[1])["publishers"] == ["did:wba:a.example", "did:wba:b.example"]
+    assert json.loads(treaty_here("policy", "list", "--json", *home)[1])["publishers"] == ["did:wba:a.example", "did:wba:b.example"]
     file.unlink()
     for did in ("did:wba:a.example", "did:wba:b.example"):
-        assert treaty("policy", "allow", did, *home)[0] == 0
+        assert treaty_here("policy", "allow", did, *home)[0] == 0
     assert file.read_text() == 'publishers = ["did:wba:a.example", "did:wba:b.example"]\n'
 
 
@@ -368,7 +361,7 @@ def test_a_policy_that_is_a_link_stays_one_and_keeps_its_mode(home: list[str], t
     file.chmod(0o600)
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(file)
-    assert treaty("policy", "allow", "did:wba:b.example", *home)[0] == 0
+    assert treaty_here("policy", "allow", "did:wba:b.example", *home)[0] == 0
     assert link.is_symlink()
     assert "did:wba:b.example" in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
@@ -390,23 +383,22 @@ def test_a_file_that_cannot_be_edited_stays_as_it_is(text: str, home: list[str])
     file = Path(home[1]) / "policy.toml"
     file.parent.mkdir()
     file.write_text(text)
-    status, out, _ = treaty("policy", "allow", "did:wba:b.example", "--json", *home)
+    status, out, _ = treaty_here("policy", "allow", "did:wba:b.example", "--json", *home)
     assert status == 1 and json.loads(out)["error"]["code"].startswith("policy.")
     assert file.read_text() == text
 
 
 @pytest.mark.parametrize("did", ["rubbish", 'did:wba:a.example"]', "did:wba:a.example\n[x]"])
 def test_no_text_but_a_did_comes_into_the_policy(did: str, home: list[str]) -> None:
-    assert treaty("policy", "allow", did, *home)[0] == 1
+    assert treaty_here("policy", "allow", did, *home)[0] == 1
     assert not (Path(home[1]) / "policy.toml").exists()
 
 
 # Doctor, completion
 
 
-@pytest.mark.deep
 def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
-    status, out, _ = treaty("doctor", "--json", *home)
+    status, out, _ = treaty_here("doctor", "--json", *home)
     checks = {found["check"]: found for found in json.loads(out)["checks"]}
     assert status == 1 and json.loads(out)["healthy"] is False
     assert (checks["identity"]["outcome"], checks["policy"]["outcome"]) == ("warning", "warning")
@@ -415,15 +407,14 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     assert not (Path(home[1]) / "identity.json").exists()
     trust(home, "http://127.0.0.1:9")
     (Path(home[1]) / "policy.toml").write_text('isolation = "none"\n')
-    checks = {found["check"]: found for found in json.loads(treaty("doctor", "--json", *home)[1])["checks"]}
+    checks = {found["check"]: found for found in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
     assert (checks["sandbox"]["outcome"], checks["sandbox"]["code"]) == ("warning", "policy.unconfined")
     assert checks["registry registry.example"]["code"] == "registry.refused"
 
 
-@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_completion(shell: str) -> None:
-    status, out, err = treaty("completion", shell)
+    status, out, err = treaty_here("completion", shell)
     assert (status, err) == (0, "")
     assert "deprecate" in out and "--successor" in out
