@@ -46,7 +46,7 @@ async def nothing_unhandled() -> AsyncIterator[None]:
     assert [(said["message"], said.get("exception")) for said in complaints] == []
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.threat(53)
 @pytest.mark.parametrize("code", HAND_WRITTEN.values(), ids=list(HAND_WRITTEN))
 async def test_a_handler_writes_a_reply_by_hand_and_dies(code: str) -> None:
@@ -62,6 +62,7 @@ async def test_a_handler_writes_a_reply_by_hand_and_dies(code: str) -> None:
         await ask("value = 3")
 
 
+@pytest.mark.deep
 @pytest.mark.threat(53)
 async def test_a_worker_that_is_ended_while_it_starts() -> None:
     async with nothing_unhandled():

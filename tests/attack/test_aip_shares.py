@@ -16,6 +16,7 @@ LARGE = 3 * 1024 * 1024
 each_way = pytest.mark.parametrize("parameters", [PROVED, SHARED], ids=["proved", "shared"])
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.threat(236)
 @each_way
@@ -36,7 +37,7 @@ def test_one_caller_leaves_bytes_for_nodes_to_others(parameters: dict[str, Any])
     assert statuses(gateway.request("a", "RegisterAgent", {**agent("a"), "description": "x" * 1000})) == ["OK"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.threat(236)
 @each_way
 @pytest.mark.parametrize("name", ["s", "s" * 250], ids=["many", "long"])

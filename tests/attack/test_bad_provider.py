@@ -57,6 +57,7 @@ class Registry(SimulatedProtocols):
         return await super().fetch(uri)
 
 
+@pytest.mark.deep
 @pytest.mark.threat(47)
 async def test_handlers_that_hang_eat_memory_or_do_not_compile(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = descendants()

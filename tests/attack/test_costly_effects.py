@@ -56,6 +56,7 @@ MANY: dict[str, tuple[dict[str, Any], str]] = {
 """Schemas, and values of which each is cheap and 1,024 fit into one reply; `r` is a `random.Random`."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.threat(45)
 @pytest.mark.parametrize("name", MANY)
 def test_the_effects_of_one_event_share_one_budget(name: str) -> None:
@@ -139,6 +140,7 @@ class Lag:
             self.most, last = max(self.most, now - last), now
 
 
+@pytest.mark.deep
 @pytest.mark.threat(44, 45)
 async def test_an_honest_session_beside_hostile_ones() -> None:
     lag = Lag()

@@ -88,6 +88,7 @@ async def searching(database: str) -> AsyncIterator[tuple[Retrieval, Callable[[]
         yield Retrieval(pool), read
 
 
+@pytest.mark.deep
 @pytest.mark.threat(85)
 async def test_a_search_reads_no_more_of_a_large_catalogue_than_of_a_small_one(database: str) -> None:
     bound = 16 * (MAX_WALK + MAX_COMPLETIONS)
@@ -107,6 +108,7 @@ async def test_a_search_reads_no_more_of_a_large_catalogue_than_of_a_small_one(d
     await connection.close()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("text", ["small", "odd series7", "series", "series1", "word12", "even odd", "od sm wo", ""])
 async def test_pages_show_everything_once_and_best_first(database: str, text: str) -> None:
     connection = await asyncpg.connect(database)
@@ -223,6 +225,7 @@ async def test_no_spelling_of_a_request_makes_anything_anew(
         assert (await api.get(target, headers={"Accept": accept})).status_code == 200, (target, accept)
 
 
+@pytest.mark.deep
 @pytest.mark.threat(87)
 async def test_strangers_push_nothing_out_that_is_used(registry: Registry, made: Publication) -> None:
     path = path_of(made.body.uri)
@@ -305,6 +308,7 @@ async def waiting(database: asyncpg.Connection[asyncpg.Record]) -> int:
     return count
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(85)
 @pytest.mark.parametrize(("table", "most"), [("words", 2), ("handlers", 4)])
 async def test_costly_answers_leave_room_for_others(

@@ -185,6 +185,7 @@ def most_costly() -> Iterator[tuple[str, dict[str, Any], Any]]:
     yield "lengths", {"allOf": [{"maxLength": 10**9}] * 300}, "é" * 200_000
 
 
+@pytest.mark.deep
 @pytest.mark.threat(44)
 def test_the_worst_case_that_the_caps_admit() -> None:
     """Prints what each takes (`pytest -s`): the figure in the documentation is the largest of them."""

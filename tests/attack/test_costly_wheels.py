@@ -104,6 +104,7 @@ async def attack(api: httpx.AsyncClient, server: Server, name: str) -> tuple[str
     return name, await send(api, server, attacker, body, *blobs)
 
 
+@pytest.mark.deep
 @pytest.mark.threat(73)
 async def test_an_honest_publish_and_attach_succeed_while_costly_wheels_are_refused(
     api: httpx.AsyncClient, server: Server

@@ -57,6 +57,7 @@ async def test_a_sender_is_proved_by_its_signature_and_has_the_kinds_of_its_gran
     assert effects.messages == [honest]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(241)
 async def test_a_replayed_message_has_no_second_effect_and_none_elsewhere(unsealed: World) -> None:
     alice = Identity.create()
@@ -75,6 +76,7 @@ async def test_a_replayed_message_has_no_second_effect_and_none_elsewhere(unseal
     assert len(effects.messages) == 1 and others.messages == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(242)
 async def test_another_content_under_a_known_id_has_no_effect_and_stops_nothing(unsealed: World) -> None:
     support, broker, queue = await unsealed.agent("support"), await unsealed.broker(), unsealed.name("support")
@@ -96,6 +98,7 @@ async def test_another_content_under_a_known_id_has_no_effect_and_stops_nothing(
     await until(lambda: support.metrics.total("refused") == 3)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(243)
 async def test_huge_messages_are_refused_before_they_are_parsed(unsealed: World) -> None:
     support, broker, queue = await unsealed.agent("support"), await unsealed.broker(), unsealed.name("support")
@@ -114,6 +117,7 @@ async def test_huge_messages_are_refused_before_they_are_parsed(unsealed: World)
     assert stored < 10_000
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(244)
 async def test_a_flood_does_not_delay_what_is_urgent(unsealed: World) -> None:
     desk, support = await unsealed.agent("desk"), await unsealed.agent("support")
@@ -179,6 +183,7 @@ async def test_stored_messages_survive_a_change_of_the_key_and_show_nothing_with
     assert len(stored) >= 2 and not any(b"Restore" in body for body in stored)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(249)
 async def test_a_broker_that_reads_changes_moves_and_drops_finds_and_reaches_nothing(anywhere: World) -> None:
     """It also confirms a message that it forgets: then only the silence is seen."""

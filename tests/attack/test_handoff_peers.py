@@ -31,7 +31,7 @@ async def queued(made: World, name: str, body: bytes) -> None:
     await (await made.broker()).publish(queue, made.seal.close(body, f"queue/{queue}"), 3)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(1)
 @pytest.mark.threat(260)
 @pytest.mark.parametrize(
     ("place", "value"),
@@ -60,6 +60,7 @@ async def test_odd_members_are_refused_and_hold_up_nothing(anywhere: World, plac
     assert await support.set_aside() == {anywhere.name("support"): 0}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(261)
 @pytest.mark.parametrize("name", ["x" * 256, "中" * 100, "amq.reply", "support.later", "a b/c?*#"])
 async def test_no_name_stops_the_outbox(anywhere: World, name: str) -> None:
@@ -75,6 +76,7 @@ async def test_no_name_stops_the_outbox(anywhere: World, name: str) -> None:
     await until(lambda: drained(anywhere))
 
 
+@pytest.mark.deep
 @pytest.mark.threat(262)
 async def test_only_a_proved_sender_gets_a_report(here: World) -> None:
     """The id of a coordinator's step can be computed: a forged message with it must not make the agent report on it."""
@@ -117,6 +119,7 @@ async def test_only_a_proved_sender_gets_a_report(here: World) -> None:
     assert done.messages == []
 
 
+@pytest.mark.deep
 @pytest.mark.threat(263)
 async def test_an_answer_counts_from_a_recipient_of_the_request_only(here: World) -> None:
     keys = {name: Identity.create() for name in ("desk", "oracle", "anna", "mallory")}
@@ -150,6 +153,7 @@ async def test_an_answer_counts_from_a_recipient_of_the_request_only(here: World
         assert await coordinator.position(transaction, "task-1") == ""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(264)
 async def test_a_message_to_another_agent_has_no_effect_in_any_queue(anywhere: World) -> None:
     key = Identity.create()
@@ -214,6 +218,7 @@ async def test_a_sender_cannot_make_the_agent_sign_for_others(here: World) -> No
         await support.send(here.message(NOTE, "desk", "support"))
 
 
+@pytest.mark.deep
 @pytest.mark.threat(267)
 async def test_work_that_cannot_be_reported_is_a_failure_with_a_record(here: World) -> None:
     support, reports = await here.agent("support"), []

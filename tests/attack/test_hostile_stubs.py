@@ -200,6 +200,7 @@ def test_no_operation_takes_the_method_of_another_one() -> None:
     assert "functions.import___(" in module
 
 
+@pytest.mark.deep
 @pytest.mark.threat(170)
 def test_the_stubs_of_each_kind_are_typed(tmp_path: Path, cache: Path) -> None:
     for kind in KINDS:

@@ -87,6 +87,7 @@ async def test_a_member_speaks_for_itself_alone() -> None:
         assert len(await wiring.history()) == 3, "without a sender it would be the user's"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(220)
 @pytest.mark.parametrize(("name", "address"), [("Bob", "Other"), ("Writer", "Other"), ("Eve", "Bob"), ("Eve", "Writer")])
 async def test_a_name_or_class_of_another_is_not_taken_over(name: str, address: str) -> None:
@@ -103,6 +104,7 @@ async def test_a_name_or_class_of_another_is_not_taken_over(name: str, address: 
         assert (await join(wiring, EVE, "Dan", "Writer")).code == 409
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(223)
 @pytest.mark.parametrize(("first", "second"), [(False, True), (True, False), (False, False)])
 async def test_a_class_is_one_members_unless_all_share_it(first: bool, second: bool) -> None:
@@ -178,6 +180,7 @@ PARTS: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(220)
 @pytest.mark.parametrize("did", [ENVIRONMENT, BOB])
 async def test_messages_of_any_form_change_nothing_and_end_no_session(did: str) -> None:
@@ -198,7 +201,7 @@ async def test_messages_of_any_form_change_nothing_and_end_no_session(did: str) 
         assert all(len(note) <= 1_000 for note in wiring.notes)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.threat(220)
 @pytest.mark.parametrize("name", ["id", "role", "cause_by", "sent_from", "send_to"])
 async def test_a_message_on_the_wire_has_no_defaults(name: str) -> None:
@@ -241,6 +244,7 @@ async def test_a_member_that_is_lost_ends_no_round() -> None:
         assert len((await state_of(wiring))[0]["members"]) == 2, "its name is free again"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(221)
 @pytest.mark.parametrize(
     "answer", ["No model.", {"publish": [{"content": "kept back"}], "response": {"content": "x", "cause_by": "a.b"}}]
@@ -264,6 +268,7 @@ async def test_an_action_that_fails_publishes_nothing_and_is_reported(answer: An
         assert bob.news == ["x", "y"]
 
 
+@pytest.mark.deep
 @pytest.mark.threat(221)
 async def test_a_member_without_room_misses_a_message_alone() -> None:
     async with wired({"Bob": Doing(), "Eve": Doing()}) as wiring:
@@ -309,6 +314,7 @@ def nested(levels: int) -> Any:
     return {"a": nested(levels - 1)} if levels > 1 else 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(221)
 @pytest.mark.parametrize("about", [{"a": [0] * 1_000}, nested(16)])
 async def test_a_message_that_does_not_fit_into_an_action_is_refused(about: Any) -> None:
@@ -321,6 +327,7 @@ async def test_a_message_that_does_not_fit_into_an_action_is_refused(about: Any)
         assert (await wiring.call(EVE, "publish", content="x", instruct_content=about)).code == 400
 
 
+@pytest.mark.deep
 @pytest.mark.threat(221)
 async def test_the_values_that_wait_for_a_member_fit_into_its_action() -> None:
     bob = Doing()
@@ -385,6 +392,7 @@ async def test_a_large_message_to_many_members_ends_no_session() -> None:
         assert answer.error is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(221)
 @pytest.mark.parametrize(
     "published",
@@ -407,6 +415,7 @@ async def test_an_answer_of_which_a_part_is_refused_publishes_nothing(published:
         assert (await wiring.call(ENVIRONMENT, "run"))["failures"] == []
 
 
+@pytest.mark.deep
 async def test_messages_to_oneself_take_no_room_from_those_of_others() -> None:
     bob = Doing()
     async with wired({"Bob": bob, "Eve": Doing()}) as wiring:
@@ -425,6 +434,7 @@ async def test_messages_to_oneself_take_no_room_from_those_of_others() -> None:
         assert wiring.notes == []
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.threat(224)
 @pytest.mark.parametrize("send_to", [["<all>"], ["<none>"], ["Bob"]])

@@ -69,12 +69,14 @@ async def opened(source: str, *, at_once: bool) -> str:
         return ""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(54)
 @pytest.mark.parametrize("name", OPENS)
 async def test_what_fails_at_the_opening_fails_at_once_with_the_same_error(name: str) -> None:
     assert await opened(OPENS[name], at_once=True) == await opened(OPENS[name], at_once=False) != ""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.threat(54)
 @pytest.mark.parametrize("name", IMPORTS)
 async def test_what_fails_or_lies_at_the_import_ends_the_worker(name: str) -> None:

@@ -37,6 +37,7 @@ async def refused(inside: Probe, code: str, expected: str) -> None:
     assert not inside.worker.alive
 
 
+@pytest.mark.sample(10)
 @pytest.mark.threat(55)
 @pytest.mark.parametrize(
     ("effect", "code"),
@@ -83,6 +84,7 @@ async def test_an_effect_that_breaks_a_rule(effect: str, code: str) -> None:
         await refused(inside, f"effects = [{effect}]", f"handler.effect-{code}")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "effect",
     [
@@ -104,12 +106,14 @@ async def test_an_effect_with_a_field_of_another_type(effect: str) -> None:
         await refused(inside, f"effects = [{effect}]", "handler.reply")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("effects", ["[1]", "[None]", "['send']", "[Opened()]", "[{'send': {}}]", "[object()]"])
 async def test_what_is_no_effect(effects: str) -> None:
     async with probe() as inside:
         await refused(inside, f"effects = {effects}", "handler.type")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "reply", [b"", b"\x90", b"\xc0", b"\x91\x01", b"\x92\xa7effects\xc0", b"\x91\xa7effects", b"\x92\xa4done\x90"]
 )

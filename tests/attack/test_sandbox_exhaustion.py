@@ -32,6 +32,7 @@ async def ends_with(inside: Probe, code: str, expected: str) -> None:
     assert gone(before)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.threat(52)
 @pytest.mark.parametrize(
     "code",
@@ -68,6 +69,7 @@ async def test_a_crash() -> None:
         await ends_with(inside, "import os; os._exit(3)", "sandbox.died")
 
 
+@pytest.mark.deep
 async def test_exceptions_of_every_kind_are_told_escaped() -> None:
     for code, told in (
         ("raise ValueError('a\\x1b[31m\\nb')", "ValueError: a\\x1b[31m b"),
@@ -87,6 +89,7 @@ async def test_exceptions_of_every_kind_are_told_escaped() -> None:
             assert gone(before)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.threat(54)
 @pytest.mark.parametrize(
     "code",
@@ -146,6 +149,7 @@ async def test_one_worker_dies_and_the_others_go_on() -> None:
         assert [worker.alive for worker in workers] == [False, True]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("source", "code"),
     [
@@ -199,6 +203,7 @@ async def test_everything_ends_with_the_pool_ready_or_not() -> None:
         await pool.load_code(package(), local=LOCAL, peers=[PEER])
 
 
+@pytest.mark.deep
 async def test_closing_while_starting_leaves_nothing() -> None:
     """Whatever moment of a start it hits: also the one in which bubblewrap's child waits for its parent."""
     before = descendants()

@@ -65,6 +65,7 @@ async def effects(session: HandlerSession, code: str) -> Sequence[Effect]:
     return await session.handle(Call(call="y", operation="ask", arguments={"code": f"effects = [{code}]"}))
 
 
+@pytest.mark.sample(10)
 @pytest.mark.threat(55)
 @pytest.mark.parametrize(
     ("effect", "code"),

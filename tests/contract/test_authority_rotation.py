@@ -142,6 +142,7 @@ PUBLIC = (
 )
 
 
+@pytest.mark.deep
 @pytest.mark.threat(302, 324)
 async def test_a_mirror_follows_and_is_promoted_after_the_rotation(place: Place, postgres: Postgres, tmp_path: Path) -> None:
     place.web.serve(ALICE)

@@ -113,6 +113,7 @@ async def test_a_protocol_with_more_handlers_than_a_bundle_holds(
     assert handlers[-1] in await reader.lacks(PATH, handlers[-1]) and handlers[0] not in await reader.lacks(PATH, handlers[0])
 
 
+@pytest.mark.deep
 async def test_a_topic_with_more_protocols_than_a_bundle_holds(
     api: httpx.AsyncClient,
     registry: Registry,
@@ -155,6 +156,7 @@ async def test_a_topic_with_more_protocols_than_a_bundle_holds(
     await reader.read("/protocols/alice.example/change/1.0.bundle")
 
 
+@pytest.mark.deep
 async def test_a_topic_of_versions_that_are_based_on_those_before(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

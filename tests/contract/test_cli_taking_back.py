@@ -62,6 +62,7 @@ def signer(homes: Path, name: str) -> Signer:
     return Signer(identity.did, identity.key_id, identity.private_key)
 
 
+@pytest.mark.deep
 async def test_a_protocol_is_deprecated_yanked_and_active_again(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
     own = signer(tmp_path, "alice")
     old, new = publication(own), publication(own, version="2.0")

@@ -59,6 +59,7 @@ async def test_bytes_that_were_changed_in_the_store_are_not_served(
     assert (await api.get(f"/blobs/sha256/{digest}")).content == made.document
 
 
+@pytest.mark.deep
 async def test_uploads_that_do_not_fit_are_refused(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     await publish(api, alice, publication(alice))
     made = publication(alice, version="2.0")

@@ -238,6 +238,7 @@ async def test_a_topic_comes_with_its_protocols_and_decision(
     assert alone.bodies(Decision) == [decision] and decision.transcript.sha256 in alone.bundle.blobs
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("path", [PATH, f"/topics/{TOPIC}.bundle"])
 async def test_a_bundle_is_of_one_head_while_others_write(
     newest: httpx.AsyncClient, registry: Registry, alice: Signer, path: str

@@ -166,6 +166,7 @@ async def test_quotas_ask_to_come_back_later(tmp_path: Path, database: str, web:
             assert (await api.get("/checkpoint")).status_code == 200, "reading costs nothing"
 
 
+@pytest.mark.deep
 async def test_many_readers_at_once_get_the_same(api: httpx.AsyncClient, alice: Signer) -> None:
     for number in range(5):
         await publish(api, alice, publication(alice, version=f"1.{number}"))

@@ -113,6 +113,7 @@ async def test_entries_are_uploaded_and_the_copy_is_cosigned(tmp_path: Path) -> 
         await check_copy(witness, 900)
 
 
+@pytest.mark.deep
 @pytest.mark.threat(303)
 async def test_what_is_not_proved_is_not_kept(tmp_path: Path) -> None:
     async with mirror(tmp_path / "w") as witness:
@@ -132,6 +133,7 @@ async def test_what_is_not_proved_is_not_kept(tmp_path: Path) -> None:
         await check_copy(witness, 600)
 
 
+@pytest.mark.deep
 async def test_uploads_at_the_same_time_end_in_one_copy(tmp_path: Path) -> None:
     async with mirror(tmp_path / "w") as witness:
         await expect(witness, 0, 900)
@@ -140,6 +142,7 @@ async def test_uploads_at_the_same_time_end_in_one_copy(tmp_path: Path) -> None:
         await check_copy(witness, 900)
 
 
+@pytest.mark.deep
 async def test_a_plain_witness_takes_no_entries(tmp_path: Path) -> None:
     running = WitnessProcess(tmp_path / "w", [LOG.verifier], "w.example/1", free_port())
     await running.start()

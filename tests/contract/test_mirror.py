@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
+import pytest
 from depth import FULL
 from http_api import path_of, problem, serving
 from mirrors import caught_up, crawl, differences, mirrored, served
@@ -27,6 +28,7 @@ from treaty_registry.settings import MetricsAddress
 WRITER = key_signer("writer")
 
 
+@pytest.mark.deep
 async def test_every_read_is_answered_byte_for_byte(registry: Registry, web: Web, postgres: Postgres, tmp_path: Path) -> None:
     await populate(registry, web)
     async with (
@@ -68,6 +70,7 @@ async def test_writes_are_refused_with_the_address_of_the_registry(
         assert (await client.get("/health/ready")).json() == {"status": "ready"}
 
 
+@pytest.mark.deep
 async def test_withdrawn_bytes_are_withdrawn_here_too(
     registry: Registry, postgres: Postgres, tmp_path: Path, alice: Signer
 ) -> None:

@@ -179,6 +179,7 @@ async def test_a_copy_that_is_far_behind_takes_several_requests(
         await check_copy(witness, registry)
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "answers",

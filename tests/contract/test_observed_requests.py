@@ -87,6 +87,7 @@ async def test_metrics_are_on_loopback_and_on_no_path_of_the_registry(data: Path
     assert f"00000000:{metrics:04X}" not in listening
 
 
+@pytest.mark.deep
 async def test_strangers_cannot_make_new_series(data: Path) -> None:
     async with served(data) as (_, client, metrics):
 

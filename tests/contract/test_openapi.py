@@ -104,6 +104,7 @@ def findings(live: Live, parameters: dict[str, str], *phases: str) -> tuple[list
     return found, taken
 
 
+@pytest.mark.deep
 @pytest.mark.threat(88)
 def test_no_phase_finds_anything(live: Live) -> None:
     found, phases = findings(live, {}, *RUN)

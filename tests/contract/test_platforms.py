@@ -118,6 +118,7 @@ async def test_locks_exclude_and_files_are_written(platform: str, tmp_path: Path
     assert out == "held first other authentication.memory b'whole'\n"
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @PLATFORMS
 async def test_an_agent_searches_fetches_verifies_and_votes(platform: str, registry: SocketRegistry, tmp_path: Path) -> None:
@@ -139,6 +140,7 @@ async def test_an_agent_searches_fetches_verifies_and_votes(platform: str, regis
     assert ballot.tiers == ((registry.registry.document_of(NEW).sha256,),)
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @PLATFORMS
 async def test_the_sandbox_says_that_it_needs_linux(platform: str, registry: SocketRegistry, tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ async def remember(handler: RunningHandler, number: int) -> Any:
     return effect.value
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
 async def test_a_session_goes_on_in_another_sandbox_as_if_nothing_had_happened(tmp_path: Path, isolation: Isolation) -> None:
     sandbox = SandboxRuntime(tmp_path, isolation, Passivation(max_workers=2))

@@ -149,6 +149,7 @@ async def test_origin_and_namespace(api: httpx.AsyncClient, alice: Signer, bob: 
     assert await found(api, namespace="carol.example") == []
 
 
+@pytest.mark.deep
 async def test_states_of_the_network(newest: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, bob: Signer) -> None:
     carol = domain_signer("carol.example")
     web.serve(carol)
@@ -189,6 +190,7 @@ async def test_a_withdrawn_blob_takes_its_facet_away(
     assert not (await registry.rebuild()).differed
 
 
+@pytest.mark.deep
 async def test_rebuild_reads_the_same_facets_from_the_blobs(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     made = publication(alice, "p")
     await publish(api, alice, made)

@@ -79,6 +79,7 @@ def test_a_command_that_cannot_start_leaves_no_folder(tmp_path: Path) -> None:
 # Processes
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("before", "then"), [("", ""), ('trap "" TERM;', ""), ("", "kill -STOP $$;")], ids=["plain", "ignores SIGTERM", "stopped"]
 )
@@ -129,6 +130,7 @@ def test_the_folder_of_a_command_that_fails_may_be_kept(tmp_path: Path) -> None:
 # Signals
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT"])
 def test_a_signal_is_passed_on_once_and_the_command_may_end_by_itself(name: str, tmp_path: Path) -> None:
     script = f"trap 'echo {name}; sleep 0.5; exit 4' {name}; echo ready; sleep 600 & wait"

@@ -66,6 +66,7 @@ async def test_it_answers_as_the_specification_says(tmp_path: Path) -> None:
         assert await witness.stop() == 0
 
 
+@pytest.mark.deep
 async def test_monitors_read_the_newest_cosigned_checkpoint(tmp_path: Path) -> None:
     async with witness_process(tmp_path / "w", LOG.verifier, OTHER_LOG.verifier) as witness:
         path = f"/{hex_digest(ORIGIN.encode())}/checkpoint"
@@ -97,6 +98,7 @@ async def test_it_keeps_a_proof_of_what_it_is_shown(tmp_path: Path) -> None:
         assert "a log signed two histories" in witness.said and "critical" in witness.said
 
 
+@pytest.mark.deep
 async def test_of_many_at_once_one_history_is_cosigned(tmp_path: Path) -> None:
     async with witness_process(tmp_path / "w", LOG.verifier) as witness:
         assert (await witness.ask(HISTORY.request(0, 5).format())).status_code == 200
@@ -107,6 +109,7 @@ async def test_of_many_at_once_one_history_is_cosigned(tmp_path: Path) -> None:
         assert list(record(witness).values()) == [history.note(size)], "of those that begin with one size, one alone"
 
 
+@pytest.mark.deep
 async def test_it_goes_on_where_it_stopped_and_under_its_own_name(tmp_path: Path) -> None:
     async with witness_process(tmp_path / "w", LOG.verifier, OTHER_LOG.verifier) as witness:
         key = witness.key
@@ -122,6 +125,7 @@ async def test_it_goes_on_where_it_stopped_and_under_its_own_name(tmp_path: Path
         assert (await witness.ask(HISTORY.request(9, 12).format())).status_code == 200
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "code"), [("w w", "note.name"), ("w" * 81, "witness.keys")])
 async def test_a_name_that_no_witness_can_have_makes_none(tmp_path: Path, name: str, code: str) -> None:
     async with witness_process(tmp_path / "w", LOG.verifier, name=name) as witness:

@@ -82,6 +82,7 @@ async def test_decisions_rest_on_what_the_witnesses_have_seen(witnessed: Witness
         ]
 
 
+@pytest.mark.deep
 @pytest.mark.threat(14)
 async def test_without_them_nothing_is_decided_and_the_rest_goes_on(witnessed: Witnessed, web: Web) -> None:
     voter = domain_signer("voter.example")

@@ -59,6 +59,7 @@ async def refused_upload(registry: Registry, leaf: bytes, data: bytes, digest: s
 # --- form and signature
 
 
+@pytest.mark.deep
 async def test_leaves_that_are_no_statements(registry: Registry) -> None:
     good = KEY.statement(grant(KEY))
     envelope = json.loads(good.leaf)
@@ -451,6 +452,7 @@ async def test_an_authors_quota_counts_what_it_signed(tmp_path: Path, database: 
         await log(registry, ballot(registry), BOB)
 
 
+@pytest.mark.deep
 async def test_a_ballot_that_saw_another_log_of_the_same_name(data: Path, web: Web, registry: Registry) -> None:
     async with open_registry(data, None, web) as other:
         web.serve(ALICE)

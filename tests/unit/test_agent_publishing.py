@@ -87,6 +87,7 @@ async def test_what_was_negotiated_is_published_and_reported_and_strangers_speak
             assert (session.protocol, session.document) == (URI, "")
 
 
+@pytest.mark.deep
 async def test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_model(
     tmp_path: Path, registry: SimulatedRegistry
 ) -> None:

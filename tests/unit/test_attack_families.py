@@ -24,6 +24,7 @@ def found(lab: Laboratory, table: object) -> dict[tuple[str, str], float | None]
     return {(row.goal, row.detail): figure for row, figure in table.figures(lab)}  # type: ignore[attr-defined]
 
 
+@pytest.mark.deep
 def test_litter_costs_others_little_more_than_its_author() -> None:
     ballots = litter.Littered(4)
     for topic in ballots.topics:
@@ -52,6 +53,7 @@ def test_clones_keep_no_newcomer_out(lab: Laboratory) -> None:
         assert places >= (figures["keep out", f"{spoken:g}"] or 1.0), "its reporters may lack weight, too"
 
 
+@pytest.mark.deep
 def test_timing_gains_an_epoch_at_most(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "DEADLINES", (3, 26))
     figures = found(lab, timing)
@@ -69,6 +71,7 @@ def test_timing_gains_an_epoch_at_most(lab: Laboratory, monkeypatch: pytest.Monk
     assert share("block", "withheld") >= share("block", "present"), "a fresh ballot weighs half"
 
 
+@pytest.mark.deep
 def test_insincere_ballots_rarely_pay(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truncation, "ELECTIONS", 12)
     figures = found(lab, truncation)
@@ -88,6 +91,7 @@ def test_a_voice_takes_many_vouches(lab: Laboratory) -> None:
     assert bribery.voice(attacked(lab.world, Coalition((), 1, "domains")), ()) == 0
 
 
+@pytest.mark.deep
 def test_farms_grow_slowly_and_alone_not_at_all(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(farming, "INVENTED", (1, 10))
     figures = found(lab, farming)

@@ -103,6 +103,7 @@ def test_eigentrust_gives_names_nothing_until_an_endpoint_is_open() -> None:
 # Ours
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("goal", GOALS)
 def test_thousands_of_domains_that_nobody_vouches_for_flip_nothing(goal: campaigns.Goal) -> None:
     for size in (SMALL, 300):

@@ -66,6 +66,7 @@ def replayed(log: LogBuilder, anchors: tuple[str, ...] | None) -> list[tuple[Dec
     return decisions
 
 
+@pytest.mark.deep
 def test_with_the_logs_own_anchors_everything_is_as_it_was(log: LogBuilder) -> None:
     for anchors in (None, ANCHORS, tuple(reversed(ANCHORS))):
         decisions = replayed(log, anchors)

@@ -68,6 +68,7 @@ def test_what_a_worker_raises_is_told_of(scheduler: str) -> None:
     assert refused.value.code == "audit.cluster"
 
 
+@pytest.mark.deep
 def test_the_topics_of_an_epoch_are_counted_by_the_workers(scheduler: str) -> None:
     made = VariedLog(1)
     made.fill(5, actions=34)

@@ -40,6 +40,7 @@ def treaty(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "form"), [(kind, form) for kind in KINDS for form in forms_of(kind)])
 async def test_a_new_project_passes_at_once_with_every_outcome_reached(tmp_path: Path, kind: Kind, form: Form) -> None:
     made = write_project(tmp_path / "weather", NewProtocol("weather-report", "science/weather", kind, form))
@@ -53,6 +54,7 @@ async def test_a_new_project_passes_at_once_with_every_outcome_reached(tmp_path:
     assert not any("@" in path.read_text() for path in made)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_handlers_of_the_templates_survive_strangers(tmp_path: Path, kind: Kind) -> None:
     """Foreign bytes never raise, in any role, whatever is a text, a number, a list or absent in them."""
@@ -98,6 +100,7 @@ def test_a_choice_that_is_not_legal_names_the_legal_ones(choices: Any, told: str
     assert f"--{told}" in caught.value.fix
 
 
+@pytest.mark.deep
 async def test_a_new_room_runs_with_several_members_and_records_them(tmp_path: Path) -> None:
     folder, recordings = tmp_path / "board", tmp_path / "recordings"
     write_project(folder, NewProtocol("board", "social/board", "shared", "python"))
@@ -148,6 +151,7 @@ def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.deep
 def test_without_a_terminal_nothing_is_asked(tmp_path: Path) -> None:
     refused = treaty("new", str(tmp_path / "weather"), "--json", home=tmp_path / "home")
     assert refused.returncode == 1
@@ -182,6 +186,7 @@ def test_on_a_terminal_four_questions_are_asked(tmp_path: Path) -> None:
     assert "handler" in project.handler.sources["__init__.py"].decode()
 
 
+@pytest.mark.deep
 def test_a_failed_check_has_status_1_and_one_json_value(tmp_path: Path) -> None:
     write_project(tmp_path / "weather", NewProtocol("weather", "a/b"))
     (tmp_path / "weather" / "manifest.json").write_text("{}")
@@ -195,6 +200,7 @@ def test_a_failed_check_has_status_1_and_one_json_value(tmp_path: Path) -> None:
     assert "✗" in for_people.stdout
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("changed", ["document.md", "vectors/provider.json", "handler/__init__.py", "protocol.toml"])
 def test_files_of_tools_do_not_hide_a_change(tmp_path: Path, changed: str) -> None:
     """A repository and an environment beside the project have more files than are watched."""

@@ -348,7 +348,10 @@ def test_a_publisher_is_allowed_and_the_file_stays_as_written(home: list[str]) -
     for changed in (True, False):
         assert json.loads(treaty_here("policy", "allow", "did:wba:b.example", "--json", *home)[1])["changed"] is changed
     assert file.read_text() == WRITTEN.replace("a friend\n", 'a friend\n    "did:wba:b.example"\n')
-    assert json.loads(treaty_here("policy", "list", "--json", *home)[1])["publishers"] == ["did:wba:a.example", "did:wba:b.example"]
+    assert json.loads(treaty_here("policy", "list", "--json", *home)[1])["publishers"] == [
+        "did:wba:a.example",
+        "did:wba:b.example",
+    ]
     file.unlink()
     for did in ("did:wba:a.example", "did:wba:b.example"):
         assert treaty_here("policy", "allow", did, *home)[0] == 0

@@ -146,7 +146,7 @@ def test_what_is_kept_is_bounded_as_well(tmp_path: Path, monkeypatch: pytest.Mon
     assert indexes[0] == 5 and indexes[-8:] == list(range(52, 60)) and len(indexes) <= 17
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.threat(19)
 @pytest.mark.parametrize("wheel", [None, "1" * 64])
 @pytest.mark.parametrize("state", ["yanked", "revoked"])
@@ -294,6 +294,7 @@ def writer(home: Path, first: int) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.deep
 def test_two_processes_learn_at_once_and_one_that_is_killed_loses_nothing_it_had_learned(tmp_path: Path) -> None:
     one, other = writer(tmp_path, 100), writer(tmp_path, 200)
     assert one.stdout is not None and other.stdout is not None

@@ -96,7 +96,7 @@ JOBS = [
 ]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("job", JOBS, ids=range(len(JOBS)))
 async def test_a_process_says_what_the_check_itself_says(
     checker: ContentChecker, job: tuple[kinds.Publish | kinds.Handler, dict[str, bytes]]
@@ -116,6 +116,7 @@ async def test_a_process_says_what_the_check_itself_says(
     assert (said.code, said.message, said.fix) == (expected.code, expected.message, expected.fix)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(73)
 @pytest.mark.parametrize("limits", [ContentLimits(processor=0.003), ContentLimits(memory=1024 * 1024)], ids=["time", "memory"])
 async def test_what_costs_too_much_is_refused_and_the_next_is_checked(

@@ -52,6 +52,7 @@ async def test_only_its_user_reaches_the_server(data: Path) -> None:
         assert (data / "postgres" / ".s.PGSQL.5432").is_socket()
 
 
+@pytest.mark.deep
 async def test_several_processes_share_it(data: Path) -> None:
     other = await another_process(data)
     async with embedded_postgres(data) as url:
@@ -64,6 +65,7 @@ async def test_several_processes_share_it(data: Path) -> None:
     assert server_pid(data) is None
 
 
+@pytest.mark.deep
 async def test_a_killed_user_leaves_it_running_for_the_next(data: Path) -> None:
     other = await another_process(data)
     pid = server_pid(data)
@@ -75,6 +77,7 @@ async def test_a_killed_user_leaves_it_running_for_the_next(data: Path) -> None:
     assert server_pid(data) is None
 
 
+@pytest.mark.deep
 async def test_a_killed_server_recovers(data: Path) -> None:
     async with embedded_postgres(data) as url:
         await fetch(url, "create table kept as select 1 as one")
@@ -110,6 +113,7 @@ async def test_a_server_of_another_namespace_is_used_and_left_running(data: Path
     assert (data / "postgres" / "log").read_text().count("starting PostgreSQL") == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("lock", ["postgres.starting", "postgres.running"])
 async def test_nothing_is_started_or_removed_while_another_process_has_a_lock(
     data: Path, monkeypatch: pytest.MonkeyPatch, lock: str
@@ -129,6 +133,7 @@ async def test_nothing_is_started_or_removed_while_another_process_has_a_lock(
         assert await fetch(url, "select 1") == 1
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(os.geteuid() != 0, reason="Only root can give a folder away.")
 async def test_the_owner_of_a_cluster_is_never_changed(data: Path) -> None:
     async with embedded_postgres(data):

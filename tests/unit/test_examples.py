@@ -36,6 +36,7 @@ def built(name: str) -> HandlerPackage:
     return read_wheel(*project.build_wheel(f"https://registry.example/protocols/example.com/{name}/1.0"))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("name", "declarative"), [("greeting", True), ("appointment", True), ("chat", True), ("haggling", False), ("assembly", False)]
 )
@@ -67,6 +68,7 @@ async def haggle(sides: dict[str, LoadedSession], offer: int, limit: int, ask: i
     return one
 
 
+@pytest.mark.deep
 async def test_two_sides_that_haggle_meet_between_floor_and_limit() -> None:
     draw = random.Random(1)
     async with SandboxPool(size=0, isolation="none") as pool:

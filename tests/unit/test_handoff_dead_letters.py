@@ -49,6 +49,7 @@ async def deaths_of(arguments: list[str], healthy: asyncio.Event) -> int:
             await process.wait()
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.threat(245)
 async def test_a_message_that_kills_its_receiver_is_set_aside_and_can_be_given_back(bare: tuple[World, list[str]]) -> None:
@@ -85,6 +86,7 @@ async def test_a_message_that_kills_its_receiver_is_set_aside_and_can_be_given_b
     assert await repaired.set_aside() == {support: 0}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(245)
 async def test_a_message_that_always_fails_is_set_aside_and_can_be_given_back(anywhere: World) -> None:
     desk, support = await anywhere.agent("desk"), await anywhere.agent("support")
@@ -135,6 +137,7 @@ async def test_a_message_that_the_database_refuses_is_invalid(here: World) -> No
     assert effects.messages == [] and await support.set_aside() == {queue: 0}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(248)
 async def test_messages_that_cannot_be_opened_are_kept_for_the_operator(anywhere: World) -> None:
     """A receiver that lost its key destroys nothing: with the key, the operator gives the messages back."""
@@ -156,6 +159,7 @@ async def test_messages_that_cannot_be_opened_are_kept_for_the_operator(anywhere
     assert await done.wait() == [message]
 
 
+@pytest.mark.deep
 @pytest.mark.threat(244)
 async def test_a_flood_of_unreadable_messages_is_bounded(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters_module, "MAX_DEAD", 3)
@@ -168,6 +172,7 @@ async def test_a_flood_of_unreadable_messages_is_bounded(here: World, monkeypatc
     assert [entry.event for entry in await here.journals[here.name("support")].events("")].count("dropped") == 2
 
 
+@pytest.mark.deep
 async def test_an_orderly_end_and_an_unreadable_document_are_no_failed_attempts(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
     started, feedback = asyncio.Event(), Inbox(desk, STATUS)
@@ -190,6 +195,7 @@ async def test_an_orderly_end_and_an_unreadable_document_are_no_failed_attempts(
     assert await support.set_aside() == {here.name("support"): 0}
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("times", [1, 2])
 async def test_the_command_shows_gives_back_and_deletes(here: World, times: int) -> None:

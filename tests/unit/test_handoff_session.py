@@ -19,6 +19,7 @@ from treaty_handoff import Kind, build
 SYMPTOMS = {"objective": "Restore the line.", "sub_tasks": []}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
 async def test_vectors(isolation: Isolation) -> None:
     project = load_project(FOLDER)

@@ -98,6 +98,7 @@ def test_a_folder_that_others_may_write_is_not_used(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.deep
 def test_the_oldest_are_removed(tmp_path: Path) -> None:
     others = [tmp_path / f"{number:064}" for number in range(12)]
     for number, folder in enumerate(others):
@@ -107,12 +108,14 @@ def test_the_oldest_are_removed(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted([root.parent, *others[-interpreter.MAX_SNAPSHOTS + 1 :]])
 
 
+@pytest.mark.deep
 def test_a_process_whose_snapshot_goes_away_makes_another(tmp_path: Path) -> None:
     first, second = roots_of_a_process(tmp_path)
     assert first == second
     assert first.is_relative_to(tmp_path / "treaty" / "interpreters")
 
 
+@pytest.mark.deep
 def test_without_a_folder_to_write_a_process_has_its_own(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no folder")
     first, second = roots_of_a_process(tmp_path / "cache")
@@ -120,6 +123,7 @@ def test_without_a_folder_to_write_a_process_has_its_own(tmp_path: Path) -> None
     assert not second.parent.parent.exists()
 
 
+@pytest.mark.deep
 def test_an_interpreter_of_the_system(tmp_path: Path) -> None:
     """Its standard library lies among other things, such as those of /usr/lib."""
     system = Path("/usr/bin/python3")

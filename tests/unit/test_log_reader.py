@@ -84,6 +84,7 @@ async def test_what_is_above_a_head_is_not_there(registry: Registry, heads: list
             await call
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "path", ["/tile/0/0", "/tile/0/000.p/256", "/tile/0/000.p/0", "/tile/64/000", "/tile/x/000", "", "/etc/passwd"]
 )

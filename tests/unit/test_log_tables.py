@@ -65,6 +65,7 @@ async def test_the_edge_is_read_back_at_every_size(log: Log) -> None:
         assert (await log_tables.load_edge(log.connection, size)).root() == log.roots[size]
 
 
+@pytest.mark.deep
 async def test_the_edge_of_three_levels_of_tiles(log: Log) -> None:
     """65,536 leaves fill a tile of level 1; written in one go, since it is the reading that is in question."""
     size = 65_536 + 256 * 3 + 7

@@ -266,7 +266,7 @@ def test_a_tile_of_the_wrong_length_or_missing_is_refused() -> None:
         TreeEdge.load(3, {})
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("start", [0, 1, 254, 255, 256, 257, 511, 65_534, 65_535, 65_536])
 @pytest.mark.parametrize("more", [0, 1, 2, 3, 300])
 def test_an_edge_grows_exactly_the_tiles_of_the_definition(start: int, more: int) -> None:
@@ -284,6 +284,7 @@ def test_an_edge_grows_exactly_the_tiles_of_the_definition(start: int, more: int
             assert truncated(narrower, content) == old[narrower]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 600, 65_535, 65_536, 65_537])
 def test_an_edge_is_loaded_from_its_partial_tiles(size: int) -> None:
     edge = grown(size)

@@ -242,7 +242,7 @@ async def test_a_witness_that_does_not_answer_holds_nobody_up_for_long(watched: 
     assert asked.is_set()
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.threat(63)
 @pytest.mark.parametrize(
     ("answer", "level", "code"),

@@ -67,6 +67,7 @@ async def place(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Place]
         yield Place(registry, tmp_path / "registry", database)
 
 
+@pytest.mark.deep
 async def test_a_healthy_registry_has_no_findings_and_audit_changes_nothing(place: Place) -> None:
     before = await contents(place.registry)
     found = await place.audit()
@@ -112,6 +113,7 @@ async def test_a_changed_table_is_found_and_put_right(place: Place, table: str, 
     assert (await place.audit()).findings == []
 
 
+@pytest.mark.deep
 async def test_whatever_the_catalogue_loses_comes_back(place: Place) -> None:
     healthy = await contents(place.registry)
     lost = {}
@@ -146,6 +148,7 @@ async def test_damage_to_the_log_itself_is_found_and_not_papered_over(place: Pla
     assert await contents(place.registry) == damaged
 
 
+@pytest.mark.deep
 async def test_a_missing_and_a_damaged_blob_are_found(place: Place) -> None:
     folder = place.data / "blobs" / "sha256"
     files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: b'"principals"' in path.read_bytes())

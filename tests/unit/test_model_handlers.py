@@ -63,6 +63,7 @@ BAD_CODE: list[tuple[Callable[[str], str], str]] = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("change", "said"), BAD_CODE)
 async def test_bad_code_is_mended_when_the_model_is_told_what_failed(
     server: ScriptedModel, negotiators: ModelNegotiators, change: Callable[[str], str], said: str

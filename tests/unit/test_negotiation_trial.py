@@ -42,6 +42,7 @@ async def tried(pool: SandboxPool, name: str, handler: Written) -> dict[str, byt
     return await try_handler(pool, await build(files, document.uri), handler.cases)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "roles"),
     [
@@ -121,6 +122,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("right", "wrong", "said"), MISTAKES)
 async def test_a_mistake_is_found(pool: SandboxPool, right: str, wrong: str, said: str) -> None:
     handler = written("train-tickets")

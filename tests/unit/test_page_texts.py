@@ -58,7 +58,7 @@ class Depth(HTMLParser):
         self.depth -= 1
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.threat(274)
 @pytest.mark.parametrize("name", COSTLY)
 def test_a_costly_document_is_rendered_in_bounds(name: str) -> None:
@@ -135,7 +135,7 @@ UNSEEN = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.threat(282)
 @pytest.mark.parametrize("name", UNSEEN)
 def test_what_a_reader_does_not_see_is_counted(name: str) -> None:

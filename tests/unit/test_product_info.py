@@ -67,6 +67,7 @@ def load(request: pytest.FixtureRequest) -> Load:
     return loaded
 
 
+@pytest.mark.sample(3)
 @version
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
 async def test_vectors(load: Load, version: str, isolation: Isolation) -> None:

@@ -214,6 +214,7 @@ async def test_a_vector_that_a_handler_does_not_reproduce_is_reported(folder: Pa
     assert "Success" in json.dumps(mismatches[0].actual)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("file", "old", "new", "told"),
     [

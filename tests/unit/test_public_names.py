@@ -30,6 +30,7 @@ def test_another_name_is_an_attribute_error() -> None:
         _ = treaty_client.Nothing  # type: ignore[attr-defined]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("names", "absent"),
     [

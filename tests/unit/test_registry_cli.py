@@ -138,6 +138,7 @@ def test_from_a_development_to_an_open_electorate(
     assert (status, "reputation.anchors" in out, "anchor-7.example" in out) == (0, True, True)
 
 
+@pytest.mark.deep
 def test_a_log_begins_as_its_operator_says(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = ("--data", str(data), "--json")
     (tmp_path / "wrong.toml").write_text("horizon_epochs = 0")
@@ -173,6 +174,7 @@ def test_it_ends_in_order_with_connections_open(data: Path, port: int) -> None:
     assert {answer[:12] for answer in answers} == {b"HTTP/1.1 201"}
 
 
+@pytest.mark.deep
 def test_it_serves_https(data: Path, port: int, tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("registry.example")
@@ -200,6 +202,7 @@ def refused(data: Path, *options: str) -> str:
     return ended.stderr
 
 
+@pytest.mark.deep
 def test_a_port_that_is_taken(data: Path, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
         said = refused(data, "--port", str(port))
@@ -217,6 +220,7 @@ def test_tls_files_that_are_none(data: Path, port: int, tmp_path: Path) -> None:
         assert "--tls-key" in said
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("option", "code"), [("--blobs", "blobs"), ("--head", "head"), ("--tiles", "blobs")])
 def test_a_path_in_the_place_of_a_store(data: Path, port: int, option: str, code: str) -> None:
@@ -225,6 +229,7 @@ def test_a_path_in_the_place_of_a_store(data: Path, port: int, option: str, code
     assert not (data / "postgres").exists()
 
 
+@pytest.mark.deep
 def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "init", "--data", str(data), "--origin", "registry.example", "--json")
     made = json.loads(out)
@@ -238,7 +243,7 @@ def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFix
     assert (status, json.loads(out)["error"]["code"]) == (1, "settings.other-origin")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["decide", "audit", "migrate", "rebuild", "parameters"])
 def test_without_a_log_it_says_how_to_make_one(data: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, command, "--data", str(data))
@@ -247,6 +252,7 @@ def test_without_a_log_it_says_how_to_make_one(data: Path, command: str, capsys:
     assert "--origin" in err
 
 
+@pytest.mark.deep
 def test_an_audit_with_findings_fails(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "init", "--data", str(data), "--origin", "registry.example")
     fence = Fence(data / "head", "registry.example")

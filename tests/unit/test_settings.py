@@ -67,6 +67,7 @@ BAD_URLS = (
 )
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("code", "options"), [(code, options) for code, *options in BAD_URLS])
 def test_a_wrong_url_is_refused_and_its_secrets_are_not_shown(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, code: str, options: list[str]

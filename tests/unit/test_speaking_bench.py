@@ -8,6 +8,7 @@ from bench.contest import Result, Sample
 from bench.dialogues import SIZES, WAYS, dialogue
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", speaking.TITLES)
 @pytest.mark.parametrize("size", SIZES)

@@ -128,6 +128,7 @@ async def listed(session: Session, **arguments: Any) -> list[Any]:
     return [item async for item in session.stream("watch", **arguments)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("flow", [False, True])
 async def test_a_stream_an_event_and_a_request_beside_each_other(tmp_path: Path, flow: bool) -> None:
     async with meeting(tmp_path, flow=flow) as (session, feed):
@@ -157,6 +158,7 @@ async def test_a_stream_in_the_sandbox_also_of_a_session_that_rests_between_two_
         await sandbox.close()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("flow", [False, True])
 async def test_a_generator_of_a_million_items_is_not_run_ahead(tmp_path: Path, flow: bool) -> None:
     async with meeting(tmp_path, flow=flow) as (session, feed):
@@ -214,6 +216,7 @@ async def test_a_peer_that_reads_slowly_stops_the_generator_although_its_handler
         await serving
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("flow", [False, True])
 async def test_whoever_leaves_a_stream_closes_its_generator(tmp_path: Path, flow: bool) -> None:
     async with meeting(tmp_path, flow=flow) as (session, feed):
