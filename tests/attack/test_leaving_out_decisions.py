@@ -42,7 +42,7 @@ async def test_another_decision_of_the_same_epoch_stops(decided: SimulatedRegist
     await stops(decided, tmp_path, "memory.decision")
 
 
-@pytest.mark.parametrize("lie", ["same epoch", "after the one before", "after none", "on an older log"])
+@pytest.mark.parametrize("lie", ["same epoch", "after the one before", "after none", "after another", "on an older log"])
 async def test_a_decision_that_does_not_follow_the_one_that_was_seen_stops(
     decided: SimulatedRegistry, tmp_path: Path, lie: str
 ) -> None:
@@ -55,10 +55,13 @@ async def test_a_decision_that_does_not_follow_the_one_that_was_seen_stops(
         "same epoch": {"epoch": 1},
         "after the one before": {"previous": newest.body.previous},
         "after none": {"previous": None},
+        "after another": {"previous": "ab" * 32},
         "on an older log": {"input": newest.body.input},
     }
     index = other_decision(decided, TOPIC, **(honest | changes[lie]))
-    await topic_stops(decided, tmp_path, "memory.decision")
+    failure = await topic_stops(decided, tmp_path, "memory.decision")
+    assert isinstance(failure, LeftOut)
+    assert failure.contradiction is None or failure.contradiction.verify() is (lie != "on an older log")
     decided.left_out.add(index)
     other_decision(decided, TOPIC, **honest | {"input": kinds.Input(decided.size, decided.root().hex())})
     await seen(decided, tmp_path)

@@ -134,8 +134,8 @@ def left_out(answer: RegistryAnswer, seen: Iterable[SeenLeaf]) -> list[SeenLeaf]
 def excludes(one: Statement, other: Statement) -> bool:
     """Return whether no log of Treaty can hold both statements.
 
-    These pairs exclude each other: two first or two second identities of a DID, two publications of one version, and two
-    decisions of one topic in one epoch or after the same decision.
+    These pairs exclude each other: two first or two second identities of a DID, two publications of one version, two decisions
+    of one topic in one epoch or after the same decision, and a decision of the next epoch that follows another one.
     """
     a, b = one.body, other.body
     if one.id == other.id:
@@ -146,7 +146,12 @@ def excludes(one: Statement, other: Statement) -> bool:
         case Publish(), Publish():
             return a.uri == b.uri
         case Decision(), Decision():
-            return a.topic == b.topic and (a.epoch == b.epoch or a.previous == b.previous)
+            return a.topic == b.topic and (
+                a.epoch == b.epoch
+                or a.previous == b.previous
+                or (b.epoch == a.epoch + 1 and b.previous != one.id)
+                or (a.epoch == b.epoch + 1 and a.previous != other.id)
+            )
     return False
 
 
@@ -159,7 +164,7 @@ def _holds(answer: RegistryAnswer, seen: SeenLeaf) -> bool:
     body = made.body
     # Decisions replace each other by epoch, so presence alone does not decide.
     if isinstance(body, Decision):
-        return _is_decided(answer, seen.index, body)
+        return _is_decided(answer, seen.index, made.id, body)
     if there is not None or answer.replaces(seen):
         return True
     match body:
@@ -179,8 +184,8 @@ def _holds(answer: RegistryAnswer, seen: SeenLeaf) -> bool:
     return False
 
 
-def _is_decided(answer: RegistryAnswer, index: int, seen: Decision) -> bool:
-    """Return whether the answer's decision in that topic is the one that was seen, or follows it.
+def _is_decided(answer: RegistryAnswer, index: int, seen_id: str, seen: Decision) -> bool:
+    """Return whether the answer's decision in that topic is the one that was seen, or may follow it.
 
     For a topic other than that of the answer, an older decision or none is allowed.
     """
@@ -189,7 +194,8 @@ def _is_decided(answer: RegistryAnswer, index: int, seen: Decision) -> bool:
         return newest == index or seen.topic != answer.elects
     # A decision after the same predecessor, or of an input before the seen leaf, belongs to another history.
     follows = decision.previous is not None and decision.previous != seen.previous and decision.input.size > index
-    return follows and decision.epoch > seen.epoch
+    # No other decision of the topic stands between two epochs that follow each other.
+    return follows and decision.epoch > seen.epoch and (decision.epoch > seen.epoch + 1 or decision.previous == seen_id)
 
 
 def _is_topic_full(answer: RegistryAnswer, index: int, seen: Publish) -> bool:
