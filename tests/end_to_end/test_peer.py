@@ -96,7 +96,8 @@ async def test_an_idempotent_call_survives_the_death_of_the_peer(shop: Shop, tmp
     ):
         assert await peer.call("getProductInfo", productId="P12345") == LAPTOP
         assert peer.did == "did:wba:shop.example"
-        calling = asyncio.create_task(peer.call("getProductInfo", productId="HANG-ONCE"))
+        # A minute, because a busy machine starts the shop slowly.
+        calling = asyncio.create_task(peer.within(60).call("getProductInfo", productId="HANG-ONCE"))
         await killed_in_the_middle(shop, calling)
         await asyncio.to_thread(shop.start)
         assert await calling == LAPTOP
