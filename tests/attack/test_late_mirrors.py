@@ -8,6 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
+from fetching import known_in
+from hypothesis import given
+from hypothesis import strategies as st
+from lying import leave_out
 from simulated_registry import ALICE, NAME, SimulatedRegistry, uri_of, with_echo
 
 from treaty_client.network.exchange import BoundedClient
@@ -15,6 +19,7 @@ from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
+from treaty_consensus import kinds
 from treaty_consensus.errors import TreatyError
 
 FIRST, SECOND = "https://first.example", "https://second.example"
@@ -120,3 +125,40 @@ async def test_of_a_mirror_that_lies_the_next_one_is_asked(tmp_path: Path, forge
     async with fetcher:
         assert (await fetcher.fetch(uri_of())).publisher == ALICE.did
     assert network.asked[:3] == ["registry.example", "first.example", "second.example"]
+
+
+PROBLEMS = st.builds(
+    lambda code: b'{"code":"%b","detail":"Gone."}' % code.encode(), st.sampled_from(["blob.withdrawn", "protocol.unknown", "a"])
+)
+BODIES = st.one_of(st.binary(max_size=200), PROBLEMS, st.sampled_from([b"", b"null", b"{}", bytes(17 << 20)]))
+
+
+@pytest.mark.threat(304)
+@given(st.integers(200, 599), BODIES, st.sampled_from([".bundle", "/blobs/", ""]))
+async def test_no_answer_of_a_mirror_keeps_a_protocol_from_an_agent(
+    tmp_path_factory: pytest.TempPathFactory, status: int, body: bytes, paths: str
+) -> None:
+    """The registry is down, and the second mirror is honest. `paths`: what the first one lies about."""
+    registry, liar = with_echo(), with_echo()
+    honest = liar.answer
+    liar.answer = lambda request: (status, body) if paths in request.url.path else honest(request)  # type: ignore[method-assign]
+    hosts = {"first.example": liar, "second.example": registry}
+    fetcher, _ = agent(tmp_path_factory.mktemp("home"), hosts, registry.now)
+    async with fetcher:
+        assert (await fetcher.fetch(uri_of())).publisher == ALICE.did
+
+
+@pytest.mark.threat(304)
+async def test_of_a_mirror_that_leaves_a_leaf_out_the_next_one_is_asked(tmp_path: Path) -> None:
+    registry = with_echo()
+    fetcher, _ = agent(tmp_path, {"first.example": registry}, registry.now)
+    async with fetcher:
+        await fetcher.fetch(uri_of())
+    known, liar = known_in(tmp_path), registry.copy()
+    leave_out(liar, kinds.Handler)
+    fetcher, network = agent(tmp_path, {"second.example": registry, "first.example": liar}, registry.now + 700)
+    async with fetcher:
+        registry.cosigned = liar.cosigned = registry.now + 700
+        assert (await fetcher.fetch(uri_of())).publisher == ALICE.did
+    assert network.asked[:3] == ["registry.example", "first.example", "second.example"]
+    assert known_in(tmp_path) == known

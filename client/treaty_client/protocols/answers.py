@@ -281,5 +281,7 @@ def _size(registry: TrustedRegistry) -> int | None:
 
 
 def _is_proof(error: VerificationFailed) -> bool:
-    """Whether the log signed what contradicts itself: two checkpoints, or leaves that it proved before."""
-    return bool(error.evidence) or (isinstance(error, LeftOut) and error.contradiction is not None)
+    """Return whether the log signed two checkpoints or leaves that exclude each other. A leaf that is left out proves nothing:
+    anybody on the path can do that."""
+    contradiction = error.contradiction if isinstance(error, LeftOut) else None
+    return bool(error.evidence) or (contradiction is not None and contradiction.verify())

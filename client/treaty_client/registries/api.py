@@ -169,8 +169,9 @@ class RegistryClient:
     # Blobs
 
     async def blob(self, blob: Blob) -> bytes:
-        """Return the bytes of a blob, at most `blob.size` of them. The caller checks their digest."""
-        return await self._send("GET", f"/blobs/sha256/{blob.sha256}", limit=blob.size)
+        """Return the bytes of a blob, at most `blob.size` of them. A mirror that sends others is passed over; the caller checks
+        those of the registry."""
+        return await self._send("GET", f"/blobs/sha256/{blob.sha256}", limit=blob.size, digest=blob.sha256)
 
     async def put_blob(self, data: bytes, statement: Statement) -> None:
         """Upload bytes that `statement` names. The caller logs the statement next."""
@@ -297,8 +298,12 @@ class RegistryClient:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         work: float = 0.0,
+        digest: str = "",
     ) -> bytes:
-        """Return the body of a successful answer, at most `limit` bytes. Reads fall back to the mirrors."""
+        """Return the body of a successful answer, at most `limit` bytes. Reads fall back to the mirrors.
+
+        A mirror proves nothing by a refusal, so the next one is asked after any. `digest`: of the body, if it is known.
+        """
         if method != "GET" or not self._sources.has_mirrors:
             return await self._exchange(self.base_url, method, path, limit, params, content, headers, work)
         failed: list[tuple[str, TreatyError]] = []
@@ -308,16 +313,17 @@ class RegistryClient:
                 # A silent address must not use up the time of a read that another one can answer.
                 async with asyncio.timeout(PATIENCE if url != order[-1] else None):
                     data = await self._exchange(url, method, path, limit, params, content, headers)
+                if digest and url != self.base_url and canonical.hex_digest(data) != digest:
+                    raise _bad_answer("its bytes are not those that were asked for")
             except TimeoutError:
                 failed.append((url, RegistryUnavailable(NetworkCode.DEADLINE, f"It did not answer in {PATIENCE:g} seconds.")))
-            except RegistryUnavailable as error:
-                failed.append((url, error))
-            # A mirror may lack what is new. Only the registry can say that there is no such thing.
-            except NotFound as error:
-                if url == self.base_url:
+            except TreatyError as error:
+                # Only the registry can refuse: a mirror may lack what is new, or lie.
+                if url == self.base_url and not isinstance(error, RegistryUnavailable):
                     raise
                 failed.append((url, error))
-                continue
+                if isinstance(error, NotFound):
+                    continue  # it answers, and may have the next thing
             else:
                 self._sources.answered(url)
                 self._answered = url
