@@ -29,13 +29,20 @@ _OWN = ("/etc", "/opt", "/srv", "/usr", "/var")
 
 
 class Machine:
-    """`leader`: the first of its processes; its namespaces are the machine. `folder`: a folder of this host for its scripts."""
+    """`leader`: the first of its processes; its namespaces are the machine. `process`: one of this host with which it ends.
+
+    `folder`: a folder of this host for its scripts.
+    """
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes], leader: int) -> None:
-        """`process`: the one with which all of them end."""
         self.folder = folder
+        self.process = process
+        self._proxies: list[subprocess.Popen[bytes]] = []
+        self.enter(leader)
+
+    def enter(self, leader: int) -> None:
+        """Run commands in the namespaces of this process from now on."""
         self.leader = leader
-        self._processes = [process]
         namespaces = ["nsenter", f"--target={leader}", "--mount", "--net", "--pid", "--ipc", "--uts"]
         self._entered = [*namespaces, "env", "--ignore-environment", f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8"]
 
@@ -80,12 +87,12 @@ class Machine:
         here = free_port()
         # The socket is of this host, and systemd's proxy, which gets it, connects in the network of the machine.
         command = ["systemd-socket-activate", f"--listen=127.0.0.1:{here}", "nsenter", f"--target={self.leader}", "--net"]
-        self._processes.append(subprocess.Popen([*command, _PROXY, f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL))
+        self._proxies.append(subprocess.Popen([*command, _PROXY, f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL))
         return here
 
     def end(self) -> None:
         """End every process of it."""
-        for process in reversed(self._processes):
+        for process in (*self._proxies, self.process):
             process.kill()
             process.wait()
 

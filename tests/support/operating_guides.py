@@ -19,7 +19,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 LIBRARIES = blocks(DEPLOYING, "console")[0]
 """The commands that install the programs, the users and the folders."""
-UNITS, OPEN, KEY, WITNESS, NAME, BACK_UP, DRILL = blocks(DEPLOYING, "sh")
+UNITS, OPEN, KEY, WITNESS, NAME, BACK_UP, DRILL, UPGRADE = blocks(DEPLOYING, "sh")
 PREPARE, ROTATE, RETIRE = blocks(OPERATING, "sh")
 CONSTANTS = blocks(ELECTORATE, "toml")[0]
 """A file `electorate.toml`, which an operator writes."""

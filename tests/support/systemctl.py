@@ -1,6 +1,7 @@
 """A `systemctl` for a machine of namespaces: it starts the services of units, confined (`units`), and stops them.
 
     systemctl [enable --now | start | stop | restart] UNIT
+    systemctl daemon-reload
 
 What a service prints is in `/run/units/UNIT.log`. A oneshot service is waited for; a timer is only looked for.
 """
@@ -48,6 +49,8 @@ def stop(name: str) -> None:
 def main(arguments: list[str]) -> int:
     """Carry out one command."""
     action, name = arguments[0], arguments[-1]
+    if action == "daemon-reload":
+        return 0  # it reads each unit when it starts it
     name = name if "." in name else f"{name}.service"
     text = (UNITS / name).read_text()
     if action in ("stop", "restart"):
