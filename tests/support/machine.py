@@ -95,6 +95,9 @@ class Machine:
         for process in (*self._proxies, self.process):
             process.kill()
             process.wait()
+        # Its first process ends last, and is ended by the kernel.
+        while Path(f"/proc/{self.leader}").exists():
+            time.sleep(0.05)
 
 
 @cache
