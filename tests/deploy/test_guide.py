@@ -48,8 +48,8 @@ def test_its_commands_make_an_open_witnessed_and_backed_up_registry(machine: Mac
 
 @needs_namespaces
 @pytest.mark.deep
-def test_a_rotation_as_the_guide_has_it_leaves_a_registry_that_starts(machine: Machine) -> None:
-    for commands in (guides.OPEN, guides.PREPARE, guides.ROTATE, "systemctl restart treaty-registry"):
+def test_a_rotation_and_an_upgrade_as_the_guides_have_them_leave_a_registry_that_starts(machine: Machine) -> None:
+    for commands in (guides.OPEN, guides.PREPARE, guides.ROTATE, guides.UPGRADE):
         machine.sh(commands)
     checkpoint = machine.sh("curl --silent --fail --retry 60 --retry-connrefused http://127.0.0.1:8080/checkpoint")
     assert checkpoint.count("— registry.example ") == 2

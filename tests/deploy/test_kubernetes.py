@@ -143,8 +143,8 @@ def test_a_node_names_itself_by_either_kind_of_address(built: dict[str, str], tm
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "POD_IP": address}
     done = subprocess.run(["sh", "-ec", script], env=variables, check=True, capture_output=True, text=True)
     assert done.stdout == f"serve {url}\n"
-    shared = {"database": "postgresql://a@b/c", "blobs": "s3://b", "head": "s3://b/head"}
-    assert Settings(tmp_path, node=url, **shared).node == url
+    node = Settings(tmp_path, node=url, database="postgresql://a@b/c", blobs="s3://b", head="s3://b/head")
+    assert node.node == url
 
 
 def test_a_drain_takes_one_node_at_a_time_and_each_is_on_a_machine_of_its_own(built: dict[str, str]) -> None:

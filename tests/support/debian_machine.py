@@ -66,6 +66,7 @@ def debian_machine(folder: Path) -> Iterator[DebianMachine]:
         yield machine
     finally:
         machine.end()
+        shutil.rmtree(root)
         # nspawn leaves this empty folder behind where /run is on a disk.
         shutil.rmtree(f"/run/systemd/nspawn/propagate/{_NAME}", ignore_errors=True)
 
@@ -92,7 +93,7 @@ def _debian() -> Path:
     """Return a folder with the root of a Debian, made once of its packages."""
 
     def make(folder: Path) -> None:
-        command = ["mmdebstrap", "--variant=minbase", f"--include={_PACKAGES}", _RELEASE, folder / "root"]
+        command = ["mmdebstrap", "--variant=minbase", f"--include={_PACKAGES}", _RELEASE, str(folder / "root")]
         subprocess.run(command, check=True)
         shutil.rmtree(folder / "root/var/cache/apt")
 
