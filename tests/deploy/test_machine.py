@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import operating_guides as guides
 import pytest
 from debian_machine import DebianMachine, debian_machine, lacking
@@ -21,6 +22,8 @@ from fault_oracle import Seen, check_acknowledged, check_history, check_tables
 from machine import CLONE, Machine
 from registry_process import Server
 from steady_writers import steady_writers
+
+from treaty_consensus.log.proof import Receipt
 
 pytestmark = [pytest.mark.deep, pytest.mark.skipif(lacking() is not None, reason=str(lacking()))]
 
@@ -83,6 +86,14 @@ class Operator:
         return Server(Path(DATA), self.machine.reach(8080), about=about, program=self.machine.program("treaty-registry"))
 
 
+async def published(server: Server, seen: Seen) -> None:
+    """Wait until the witnessed checkpoint has each leaf that was acknowledged: it follows a commit by some seconds."""
+    size = max(Receipt.parse(receipt).index for _, receipt in seen.acknowledged) + 1
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as api, asyncio.timeout(180):
+        while int((await api.get("/checkpoint")).text.split("\n")[1]) < size:
+            await asyncio.sleep(0.2)
+
+
 async def test_no_command_of_the_guides_loses_what_was_acknowledged(machine: DebianMachine) -> None:
     operator, seen = Operator(machine), Seen()
     await asyncio.to_thread(machine.sh, guides.LIBRARIES)
@@ -109,6 +120,7 @@ async def test_no_command_of_the_guides_loses_what_was_acknowledged(machine: Deb
         await operator.does("upgrade", guides.UPGRADE)
         lasted = time.monotonic() - begun
     assert (operator.starts(), operator.servers) == (starts + 1, {1})  # the one more is of the upgrade
+    await published(server, seen)
     await check_acknowledged(server, seen)
     await asyncio.to_thread(machine.reboot)
     await operator.does("ready after a reboot", READY)
