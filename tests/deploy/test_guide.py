@@ -1,4 +1,4 @@
-"""docs/guides/deploying.md is executed as root: from an empty machine to an open, witnessed and backed-up registry, by its units."""
+"""docs/guides/deploying.md is executed as root: from an empty machine to an open, witnessed and backed-up registry."""
 
 from __future__ import annotations
 
