@@ -6,11 +6,12 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -92,10 +93,12 @@ class Machine:
 
     def end(self) -> None:
         """End every process of it."""
+        # The kernel ends all others with the first one, which outlives the process that has started it.
+        with suppress(ProcessLookupError):
+            os.kill(self.leader, signal.SIGKILL)
         for process in (*self._proxies, self.process):
             process.kill()
             process.wait()
-        # Its first process ends last, and is ended by the kernel.
         while Path(f"/proc/{self.leader}").exists():
             time.sleep(0.05)
 
