@@ -124,7 +124,7 @@ async def test_no_command_of_the_guides_loses_what_was_acknowledged(machine: Deb
     await check_acknowledged(server, seen)
     await asyncio.to_thread(machine.reboot)
     await operator.does("ready after a reboot", READY)
-    server.port = machine.reach(8080)
+    server.port, server.program = machine.reach(8080), machine.program("treaty-registry")
     await published(server, seen)
     await check_acknowledged(server, seen)
     await check_history(server, seen)

@@ -46,7 +46,7 @@ class DebianMachine(Machine):
         super().__init__(folder, process, leader)
 
     def reboot(self) -> None:
-        """Have systemd stop all services, and start them again. The ports that `reach` has lent lead nowhere afterwards."""
+        """Have systemd stop all services, and start them again. What `reach` and `program` have returned ends with it."""
         self.run("systemctl reboot")  # the command may end with the machine
         # nspawn leaves a reboot to its caller: it ends with this status.
         assert self.process.wait(_BOOT) == 133
