@@ -207,7 +207,7 @@ def test_pods_reach_what_they_need_and_nothing_else(built: dict[str, str]) -> No
     one, nodes = built["kubernetes"], built["kubernetes-nodes"]
     database, store = {"labels": {"cnpg.io/cluster": "postgres"}}, {"address": "198.51.100.7"}
     for manifests in (one, nodes):
-        for name in ("registry", "backup"):
+        for name in ("registry", "backup", "init"):
             assert reaches(manifests, name, database, 5432)
             assert reaches(manifests, name, store, 443) and reaches(manifests, name, {"address": "2001:db8::7"}, 443)
             assert not reaches(manifests, name, store, 80)

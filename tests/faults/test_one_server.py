@@ -37,7 +37,7 @@ def machine() -> Iterator[Machine]:
         changed = unit.replace(f" backup {BACKUP}", " backup /tmp/private --json")
         assert changed != unit
         machine.path(f"/etc/systemd/system/{PRIVATE}").write_text(changed)
-        machine.sh("systemctl start treaty-registry")
+        machine.sh("treaty-registry init && systemctl start treaty-registry")
         yield machine
 
 
