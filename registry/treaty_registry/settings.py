@@ -266,7 +266,7 @@ class Settings:
             raise Malformed(
                 SettingsCode.NODE,
                 f"{shown(self.node)!r} is no URL of a node.",
-                fix="Name it as http://ADDRESS:PORT, or https://HOST:PORT.",
+                fix="Name it as http://HOST:PORT or https://HOST:PORT; an address of IPv6 stands in brackets.",
             )
 
     @property

