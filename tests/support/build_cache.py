@@ -16,8 +16,8 @@ _machine = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
 def trust_no_authority() -> None:
     """Have no authority of the machine trusted by the processes that start from here on: tests bring their own.
 
-    Reading the hundred authorities costs each program, and each client of httpx, 50 ms of processor time. The one that is named in
-    their place signs nothing: its key was thrown away. Some libraries refuse an empty list.
+    Reading the hundred authorities costs each program, and each client of httpx, 50 ms of processor time. The one in their place
+    signs nothing: its key was thrown away. Some libraries refuse an empty list.
     """
     os.environ.pop("SSL_CERT_DIR", None)
     os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
