@@ -182,6 +182,8 @@ async def test_a_fault_at_each_step_of_a_write(scene: Scene, fault: Fault) -> No
                 await _cell(scene, fault, step, when)
         except BaseException as error:
             error.add_note(f"{fault.name}, {when} {step}; refusals {sorted(scene.seen.refusals)}")
+            data = scene.machine.server.data
+            error.add_note((data.parent / f"{data.name}.log").read_text()[-4_000:])
             raise
     await check_acknowledged(scene.machine.server, scene.seen)
     await check_history(scene.machine.server, scene.seen)
