@@ -182,6 +182,7 @@ async def test_one_that_cannot_be_started_is_tried_again_until_it_can(client: Cl
     assert "was started again" in client.log
 
 
+@pytest.mark.deep
 async def test_connections_that_are_cut_are_made_again(client: Client) -> None:
     for _ in range(3):
         for pid in processes(client.server.data):

@@ -124,6 +124,7 @@ async def requested(
         return await asyncio.to_thread(live.call, "request", url=url, **arguments), seller
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scheme", TRANSPORTS)
 async def test_the_sdk_proposes_to_our_agent_and_calls_it(live: Any, sdk: Any, tmp_path: Path, scheme: str) -> None:
     outcome, seller = await requested(live, sdk, tmp_path, scheme, [{"text": DOCUMENT}, *CODE])

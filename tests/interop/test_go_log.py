@@ -52,6 +52,7 @@ async def served(registry: Registry, web: Web) -> AsyncIterator[Served]:
         yield Served(url, registry, decided.index)
 
 
+@pytest.mark.deep
 async def test_sumdb_proves_every_record_and_every_tree(served: Served, go_log: Path) -> None:
     size = served.registry.head.size
     assert await result(go_log / "log", "tlog", served.url, served.key) == {"size": size, "records": size}

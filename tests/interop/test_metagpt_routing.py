@@ -35,7 +35,7 @@ def metagpt(metagpt_script: Callable[[str], Any]) -> Iterator[Any]:
         yield running
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("begin", [in_team, in_sessions, in_processes])
 @pytest.mark.parametrize("rounds", [3, 4])
 async def test_the_histories_of_the_feedback_loop_agree_message_for_message(metagpt: Any, begin: Any, rounds: int) -> None:

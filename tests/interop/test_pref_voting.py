@@ -103,7 +103,7 @@ def margin_graph(m: Sequence[Sequence[int]]) -> MarginGraph:
     return MarginGraph(list(range(len(m))), edges)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("model", MODELS)
 def test_agrees_on_generated_elections(model: str, shape: str) -> None:
@@ -178,7 +178,7 @@ def profile_with_clones(seed: int) -> Profile:
     return Profile(rankings)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("axiom", "violator", "sample"),
     [

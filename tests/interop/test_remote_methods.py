@@ -73,6 +73,7 @@ async def test_a_caller_without_a_signature_gets_what_the_sdk_serves_to_all(tmp_
         assert refusal.value.code == "rpc.unauthorized"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("as_json", [True, False], ids=["json", "events"])
 async def test_the_tools_of_a_server_of_the_mcp_sdk_are_called(tmp_path: Path, environment: Environment, as_json: bool) -> None:
     python = environment("mcp", (SCRIPTS.parent / "mcp.lock").read_text(), sys.executable)
@@ -95,6 +96,7 @@ async def test_the_tools_of_a_server_of_the_mcp_sdk_are_called(tmp_path: Path, e
             assert refusal.value.code == "rpc.arguments"
 
 
+@pytest.mark.deep
 async def test_the_command_lists_and_calls(tmp_path: Path, sdk_python: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loopback, home = Loopback(tmp_path), tmp_path / "home"
     home.mkdir()

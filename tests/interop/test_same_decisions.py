@@ -103,7 +103,7 @@ def run(python: str, folder: Path, *flags: str, **environment: str) -> str:
     return made.stdout.strip()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("flags", "environment"),
     [
@@ -121,6 +121,7 @@ def test_in_another_process(folder: Path, expected: str, flags: tuple[str, ...],
     assert run(sys.executable, folder, *flags, **environment) == expected
 
 
+@pytest.mark.sample(1)
 def test_in_threads(folder: Path, expected: str) -> None:
     with ThreadPoolExecutor(4) as threads:
         assert set(threads.map(recompute, [folder] * 4)) == {expected}

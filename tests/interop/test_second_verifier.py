@@ -89,7 +89,7 @@ def pass_epochs(made: LogBuilder, epochs: int, *documents: str) -> None:
         made.close()
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", [*range(10), *range(11, 31)])
 def test_of_everything_a_bit(seed: int) -> None:
     made = VariedLog(seed)
@@ -558,6 +558,7 @@ CHANGES: dict[str, tuple[str, str, Callable[[Store, dict[str, Any]], object]]] =
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_forged_decision_is_found_and_the_rest_is_checked(name: str) -> None:
     made = two_topics()

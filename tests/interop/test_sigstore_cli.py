@@ -71,6 +71,7 @@ def test_signs_a_file_and_verifies_it(
     assert sigstore(*good).returncode != 0
 
 
+@pytest.mark.deep
 def test_signs_several_files_with_one_certificate(
     registry: Registry, sigstore: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_signs_several_files_with_one_certificate(
     assert verified.returncode == 0, verified.stderr
 
 
+@pytest.mark.deep
 def test_attests_and_verifies_an_envelope(
     registry: Registry, sigstore: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ def test_attests_and_verifies_an_envelope(
     assert sigstore(*good).returncode != 0
 
 
+@pytest.mark.deep
 def test_a_token_signs_once(
     registry: Registry, sigstore: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

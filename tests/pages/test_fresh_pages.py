@@ -193,7 +193,7 @@ def test_each_kind_of_statement_is_here() -> None:
     assert set(CASES) == set(statement.KINDS) - {"genesis", "identity"}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", CASES)
 async def test_a_page_that_was_kept_shows_a_statement_at_once(scene: Scene, kind: str) -> None:
     everything = [f"/topics/{TOPIC}", f"/topics/{OTHER}", scene.path, scene.path.rpartition("/")[0], "/log"]
@@ -216,6 +216,7 @@ async def test_a_decision_drops_the_records_of_its_topic_and_no_others(scene: Sc
     assert scene.memory.made == [f"{scene.path}.json"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("template", ["protocol.html", "agent.html", "topic.html"])
 async def test_a_page_is_rendered_again_only_of_other_data(scene: Scene, template: str) -> None:
     path = {"protocol.html": scene.path, "agent.html": agent_page(scene.agents[0]), "topic.html": f"/topics/{TOPIC}"}[template]

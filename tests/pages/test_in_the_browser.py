@@ -28,6 +28,7 @@ def _answering(body: str) -> Callable[[Route], Awaitable[None]]:
     return answer
 
 
+@pytest.mark.deep
 async def test_an_entry_is_proved_in_the_browser(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
 ) -> None:
