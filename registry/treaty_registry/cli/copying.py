@@ -37,7 +37,8 @@ def backup(folder: Path, /, *, options: Options = Options()) -> None:
 
     async def copy() -> BackedUp:
         settings = options.settings
-        check_log(settings)
+        if not settings.control.exists():
+            check_log(settings)  # before the folder is made
         to = await asyncio.to_thread(_made, folder)
         try:
             place = to.stat()
@@ -46,6 +47,7 @@ def backup(folder: Path, /, *, options: Options = Options()) -> None:
             # A registry of an older release knows no such command, and answers as one that failed (`control.failed`).
             if error.code not in (NOT_RUNNING, BackupCode.FOLDER, ControlCode.FAILED):
                 raise
+        check_log(settings)  # the socket may be what a killed registry left
         async with running_database(settings) as url:
             made = await back_up_log(settings, url, to)
             async with connect(url) as connection:
