@@ -29,6 +29,7 @@ def machine(data: Path) -> Iterator[Machine]:
         yield machine
 
 
+@pytest.mark.deep
 @needs_namespaces
 def test_its_commands_make_an_open_witnessed_and_backed_up_registry(machine: Machine) -> None:
     machine.sh(guides.OPEN)
