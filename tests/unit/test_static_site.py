@@ -102,7 +102,7 @@ async def test_an_agent_fetches_from_files_while_no_registry_runs(site: Site, tm
     async with agent(tmp_path / "home", site, site.folder) as (fetcher, network):
         assert await fetcher.document(PROTOCOL.body.uri) == PROTOCOL.document
         (view,) = await fetcher.topic(TOPIC)
-        assert [candidate.uri for candidate in view.candidates] == [PROTOCOL.body.uri]
+        assert [protocol.uri for protocol in view.protocols] == [PROTOCOL.body.uri]
         client = fetcher.client(ORIGIN)
         assert await client.blob(Blob(canonical.hex_digest(wheel), len(wheel))) == wheel
         assert (await client.log()).origin == ORIGIN
@@ -114,10 +114,7 @@ async def test_an_agent_fetches_from_files_while_no_registry_runs(site: Site, tm
     for page in ("", f"{PATH}/", f"/topics/{TOPIC}/", PATH.rpartition("/")[0] + "/", "/topics/"):
         assert (site.folder / f"{page.strip('/')}/index.html".lstrip("/")).read_bytes().startswith(b"<!doctype html>")
     assert (site.folder / f"{PATH[1:]}.md").read_bytes() == PROTOCOL.document
-
-
-async def test_after_the_age_of_the_policy_the_agent_says_why(site: Site, tmp_path: Path) -> None:
-    await site.copy()
+    # For as long as the policy allows, and then it says why.
     async with agent(tmp_path / "one", site, site.folder, NOW + 3600) as (fetcher, _):
         assert await fetcher.document(PROTOCOL.body.uri) == PROTOCOL.document
     async with agent(tmp_path / "other", site, site.folder, NOW + 3700) as (fetcher, _):
@@ -198,7 +195,7 @@ async def test_a_withdrawal_deletes_the_bytes_in_the_store(site: Site) -> None:
     assert not (site.folder / names[0]).exists()
 
 
-async def test_another_leader_goes_on_where_the_last_one_stopped(site: Site) -> None:
+async def test_a_leaf_renews_what_it_changes_and_another_leader_goes_on(site: Site) -> None:
     await site.copy()
     before = {file: file.stat().st_mtime_ns for file in site.folder.rglob("*.bundle")}
     site.site = site.another_leader()
@@ -212,21 +209,13 @@ async def test_another_leader_goes_on_where_the_last_one_stopped(site: Site) -> 
     assert (site.folder / "topics/other/topic.bundle").is_file()
     # What it changed, and nothing else.
     assert before == {file: file.stat().st_mtime_ns for file in before}
-
-
-async def test_a_status_and_a_decision_renew_what_they_change(site: Site) -> None:
-    await site.copy()
     await log(site.registry, kinds.Status(PROTOCOL.body.uri, "yanked"), ALICE)
     await site.copy()
     assert json.loads((site.folder / f"{PATH[1:]}.json").read_bytes())["status"] == "yanked"
     assert site.size_of(f"{PATH[1:]}.bundle") == site.registry.head.size
-
-
-async def test_the_site_of_another_log_is_left_alone(site: Site) -> None:
-    await site.copy()
     (site.folder / "site.json").write_text('{"origin":"other.example"}')
-    before = {file: file.read_bytes() for file in site.folder.rglob("*") if file.is_file()}
+    content = {file: file.read_bytes() for file in site.folder.rglob("*") if file.is_file()}
     with pytest.raises(Untrusted) as refused:
         await site.another_leader().renew(site.registry.head)
     assert refused.value.code == "log.other"
-    assert before == {file: file.read_bytes() for file in site.folder.rglob("*") if file.is_file()}
+    assert content == {file: file.read_bytes() for file in site.folder.rglob("*") if file.is_file()}
