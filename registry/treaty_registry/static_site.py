@@ -198,7 +198,9 @@ class StaticSite:
         await self._each(topics, lambda topic: self._topic(topic, head))
         if topics:
             await self._front()
-        again = progress.again or changed.everything or bool(changed.topics) or len(rows) == _MAX_AFFECTED
+        changes_more = changed.everything or bool(changed.topics) or len(rows) == _MAX_AFFECTED
+        # Before the first round every object is new.
+        again = progress.again or (changes_more and progress.begun > 0)
         return msgspec.structs.replace(progress, size=end, again=again)
 
     async def _blob(self, digest: str) -> None:
