@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import certifi
 import httpx
 import obstore
 import pytest
@@ -22,8 +21,6 @@ ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "treaty-test",
     "AWS_SECRET_ACCESS_KEY": "treaty-test-secret",
     "AWS_REGION": "us-east-1",
-    # The HTTP client of obstore does not start where the machine trusts no authority, as in tests.
-    "SSL_CERT_FILE": certifi.where(),
 }
 
 
