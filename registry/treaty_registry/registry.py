@@ -140,7 +140,8 @@ class Registry(ReadableLog):
 
     def _add_writers(self, settings: Settings, operator: Operator) -> None:
         """Add the parts that write, which stand on the ones that read."""
-        self._tiles = TileStore(settings.tiles, lambda: self.keys, self.leader, self.reader) if settings.tiles else None
+        self.tiles = TileStore(settings.tiles, lambda: self.keys, self.leader, self.reader) if settings.tiles else None
+        """The copy of the log in an object store; None without one."""
         network = network_of(settings)
         self.witnesses = WitnessClient(settings.witnesses, network, self.leader, self.reader)
         self._mirrors = MirrorUploads(settings.tlog_mirrors, self.origin, network, self.leader, self.witnesses, self.reader)
@@ -235,7 +236,7 @@ class Registry(ReadableLog):
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
             parts = (
-                *(registry.other_signer, registry.schedule, registry.witnesses, registry._mirrors, registry._tiles),
+                *(registry.other_signer, registry.schedule, registry.witnesses, registry._mirrors, registry.tiles),
                 *(registry.nodes, registry.intake.senders if registry.nodes else None),
             )
             for work in (sweep(registry.uploads, registry._tokens), *(part.run() for part in parts if part is not None)):

@@ -23,9 +23,11 @@ from .operator.largest import SenderList, list_senders
 from .operator.parameters import Announced, Draft
 from .operator.rotations import prepare
 from .operator.withdrawals import Reason, Withdrawn
+from .pages.pages import Pages
 from .registry import Registry
 from .serving.views import Views
 from .settings import Settings
+from .static_site import StaticSite
 from .status import read_status
 from .storage.objects import check_store
 
@@ -51,7 +53,21 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
             async with metrics_served(settings.metrics, state):
                 app = create_app(registry, views=views)
                 settle()
-                await listening.serve(app, lambda: ready(registry), registry.begin_stop)
+                with site_written(registry, views):
+                    await listening.serve(app, lambda: ready(registry), registry.begin_stop)
+
+
+@contextmanager
+def site_written(registry: Registry, views: Views) -> Iterator[None]:
+    """Write the static site beside the tiles during the block, where the log is copied to a store."""
+    if registry.tiles is None:
+        yield
+        return
+    task = asyncio.create_task(StaticSite(registry, registry.tiles, Pages(views)).run())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 @contextmanager

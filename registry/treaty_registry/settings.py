@@ -171,9 +171,9 @@ class Settings:
     None makes a development electorate. `witnesses`: the witnesses that cosign the log. `tlog_mirrors`: the URLs of those that
     keep a copy of it, which is uploaded. `head`: the URL of the record of the
     newest signed head; None uses a file of the data directory. `node`: the URL at which the other nodes of this registry reach
-    this process; None when it is the only one. `tiles`: the URL of an object store to copy the log to. `dask`: the address of
-    a Dask scheduler, whose workers verify and count when an epoch closes. `metrics`: the address of the metrics; None serves
-    none. `contact`: an e-mail address or https URL to which anyone reports abuse; pages, /log and refusals name it.
+    this process; None when it is the only one. `tiles`: the URL of an object store to copy the log and all reads to. `dask`: the
+    address of a Dask scheduler, whose workers verify and count when an epoch closes. `metrics`: the address of the metrics; None
+    serves none. `contact`: an e-mail address or https URL to which anyone reports abuse; pages, /log and refusals name it.
     """
 
     data: Path

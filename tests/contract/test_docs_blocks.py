@@ -59,6 +59,7 @@ RUN = {
     ("docs/guides/mirroring.md", "sh"): (2, "unit/test_guide_mirroring.py"),
     ("docs/guides/mirroring.md", "toml"): (1, "unit/test_guide_mirroring.py"),
     ("docs/guides/watching.md", "sh"): (1, "unit/test_guide_watching.py"),
+    ("docs/guides/several-nodes.md", "toml"): (1, "unit/test_static_site.py"),
     ("docs/guides/watching.md", "toml"): (1, "unit/test_guide_watching.py"),
     ("docs/guides/witnessing.md", "sh"): (3, "unit/test_guide_witnessing.py"),
     ("docs/guides/witnessing.md", "toml"): (2, "unit/test_guide_witnessing.py"),

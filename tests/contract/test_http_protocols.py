@@ -143,6 +143,8 @@ async def test_versions_are_ordered_by_what_they_mean(api: httpx.AsyncClient, al
     for version in ("1.10", "2.0", "1.9", "2.0rc1", "1.10.post1"):
         await publish(api, alice, publication(alice, version=version))
     found = (await api.get("/protocols/alice.example/product-info")).json()
+    page = {"Accept": "text/html"}
+    assert (await api.get("/protocols/alice.example/product-info.json", headers=page)).json() == found
     assert found.keys() == {"namespace", "name", "versions"}
     assert [entry["uri"].rsplit("/", 1)[1] for entry in found["versions"]] == ["2.0", "2.0rc1", "1.10.post1", "1.10", "1.9"]
 

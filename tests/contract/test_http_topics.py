@@ -22,6 +22,8 @@ async def test_topics_are_listed_by_name(api: httpx.AsyncClient, alice: Signer, 
     await publish(api, alice, publication(alice, version="1.1", topic="b/c"))
     await publish(api, bob, publication(bob, topic="a"))
     found = (await api.get("/topics")).json()
+    # By the suffix it is JSON for a browser too, as a static copy has it.
+    assert (await api.get("/topics.json", headers={"Accept": "text/html"})).json() == found
     assert found["topics"] == [
         {"topic": "a", "protocols": 1, "consensus": None, "epoch": None},
         {"topic": "b/c", "protocols": 2, "consensus": None, "epoch": None},

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import go_programs
+import obstore
 import pytest
 from go_programs import needs_go
 from node_processes import WITHIN, Clients, cluster, get, leaf, post, until_size
-from object_server import ENVIRONMENT, object_server, objects
+from object_server import BUCKET, ENVIRONMENT, object_server, objects
+from obstore.store import S3Store
 from postgres_server import Postgres
 from registry_process import PROGRAM
 from signers import ORIGIN
@@ -163,6 +165,13 @@ async def test_nodes_share_blobs_head_and_tiles_in_the_store(store: None, data: 
         for path, content in found.items():
             assert (await get(node.port, f"/{path}")).content == content
         assert decode_bundle(found[Bundle(0).path[1:]], TILE_WIDTH)[0].startswith(b'{"payload"')
+        # The static site beside them has the headers of a registry's answers.
+        async with asyncio.timeout(WITHIN):
+            while b'"size":302' not in objects().get("tiles/site.json", b""):  # noqa: ASYNC110 (other processes)
+                await asyncio.sleep(0.2)
+        kept = obstore.get(S3Store(BUCKET), "tiles/log").attributes
+        answer = await get(node.port, "/log")
+        assert (kept["Content-Type"], kept["Cache-Control"]) == (answer.headers["content-type"], answer.headers["cache-control"])
         # Another leader continues where the first one stopped.
         leader = await made.leader()
         await leader.kill()
@@ -171,6 +180,8 @@ async def test_nodes_share_blobs_head_and_tiles_in_the_store(store: None, data: 
             while (await post(rest.port, leaf(1000))).status_code not in (200, 201):  # noqa: ASYNC110 (other processes)
                 await asyncio.sleep(0.1)
             while b"\n303\n" not in objects()["tiles/checkpoint"]:  # noqa: ASYNC110 (other processes)
+                await asyncio.sleep(0.2)
+            while b'"size":303' not in objects()["tiles/site.json"]:  # noqa: ASYNC110 (other processes)
                 await asyncio.sleep(0.2)
 
 

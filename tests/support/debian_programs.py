@@ -25,4 +25,5 @@ def debian_program(name: str, package: str) -> str:
                 subprocess.run(["dpkg", "-x", archive, folder / "root"], check=True, capture_output=True)
 
     cache = Path(__file__).parents[2] / ".pytest_cache" / "d" / "debian" / package
-    return str(kept(cache, unpack) / "root" / "usr" / "bin" / name)
+    root = kept(cache, unpack) / "root" / "usr"
+    return str(root / "sbin" / name if (root / "sbin" / name).exists() else root / "bin" / name)

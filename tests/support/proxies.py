@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from debian_programs import debian_program
 from ports import free_port
 from tls_servers import TestAuthority
 
@@ -73,14 +74,40 @@ def nginx(folder: Path, upstream: str) -> Iterator[Proxy]:
         },
     )
     (folder / "treaty.conf").write_text(site)
+    with _nginx(folder, proxy):
+        yield proxy
+
+
+@contextmanager
+def static_nginx(folder: Path, site: Path) -> Iterator[Proxy]:
+    """nginx with nginx-static.conf over the static site in a folder."""
+    proxy = _proxy(folder)
+    text = changed(
+        (FILES / "nginx-static.conf").read_text(),
+        **{
+            "static.example": "localhost",
+            "/srv/treaty/site": str(site),
+            "/etc/ssl/treaty/chain.pem": str(proxy.authority.certificate),
+            "/etc/ssl/treaty/key.pem": str(proxy.authority.key),
+            "listen 443": f"listen 127.0.0.1:{proxy.port}",
+            "listen [::]:443": f"listen [::1]:{proxy.port}",
+        },
+    )
+    (folder / "treaty.conf").write_text(text)
+    with _nginx(folder, proxy):
+        yield proxy
+
+
+@contextmanager
+def _nginx(folder: Path, proxy: Proxy) -> Iterator[None]:
+    """nginx with treaty.conf of the folder."""
     paths = "".join(f"{name}_temp_path {folder}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     site_file = f"http {{\naccess_log off;\n{paths}include {folder}/treaty.conf;\n}}\n"
     main = f"daemon off;\nerror_log stderr;\npid {folder}/pid;\nevents {{}}\n{site_file}"
     (folder / "nginx.conf").write_text(("user root;\n" if os.geteuid() == 0 else "") + main)
-    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    assert program is not None
+    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or debian_program("nginx", "nginx")
     with _running([program, "-c", str(folder / "nginx.conf"), "-p", str(folder)], folder, dict(os.environ), proxy):
-        yield proxy
+        yield
 
 
 def _proxy(folder: Path) -> Proxy:

@@ -257,7 +257,7 @@ def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_p
 
 def test_the_topics_of_a_registry_are_listed(home: list[str]) -> None:
     listed = {"topics": [{"topic": "a/b", "protocols": 3, "consensus": "ab" * 32, "epoch": 4}, {"topic": "c", "protocols": 1}]}
-    with registry({"/topics": listed | {"next": "c"}}) as url:
+    with registry({"/topics.json": listed | {"next": "c"}}) as url:
         trust(home, url)
         status, out, err = treaty_here("topics", *home)
         assert (status, err) == (0, "")
@@ -272,7 +272,7 @@ def test_texts_of_a_hostile_registry_stay_printable(home: list[str]) -> None:
     summary = {"uri": HOSTILE, "topic": HOSTILE, "title": HOSTILE, "hash": HOSTILE, "publisher": HOSTILE, "status": HOSTILE}
     grant = {"namespace": HOSTILE, "to": HOSTILE, "by": HOSTILE, "statement": HOSTILE, "index": 1}
     answers: dict[str, object] = {
-        "/topics": {"topics": [topic], "next": HOSTILE},
+        "/topics.json": {"topics": [topic], "next": HOSTILE},
         "/protocols": {"protocols": [summary], "next": None},
         "/grants": {"grants": [grant]},
     }

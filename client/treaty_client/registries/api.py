@@ -1,5 +1,6 @@
 """Call a registry's HTTP API: one method a route, which returns bytes or structs and raises `TreatyError`.
 
+A form is asked for by the suffix of its path, so that a static copy (`treaty_registry.static_site`) answers as a registry does.
 No answer is trusted. Answers that matter are proved by `protocols.verification`; the others are for display. Answers are capped
 while they arrive, must be unencoded, and redirects are not followed. A refusal is RFC 9457 `application/problem+json`. Its status
 gives the family of the error (`_FAMILIES`); code, message and fix come from the registry.
@@ -22,7 +23,7 @@ from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused
 from treaty_consensus.kinds import Blob
 from treaty_consensus.log.note import MAX_NOTE_BYTES
 from treaty_consensus.log.proof import MAX_RECEIPT_BYTES
-from treaty_consensus.log.tiles import MAX_ENTRY_BYTES, TILE_WIDTH, Bundle, Tile
+from treaty_consensus.log.tiles import MAX_ENTRY_BYTES, TILE_WIDTH, Bundle, Tile, truncated
 from treaty_consensus.protocol import ProtocolUri
 from treaty_consensus.statement import MAX_LEAF, Statement
 
@@ -129,8 +130,20 @@ class RegistryClient:
         return await self._send("GET", "/checkpoint", limit=MAX_NOTE_BYTES)
 
     async def tile(self, tile: Tile | Bundle) -> bytes:
-        """Return a hash tile or an entry bundle."""
-        return await self._send("GET", tile.path, limit=_MAX_TILE)
+        """Return a hash tile or an entry bundle. A static copy drops a partial tile once the full one is there, which begins with
+        it (C2SP tlog-tiles)."""
+        try:
+            return await self._send("GET", tile.path, limit=_MAX_TILE)
+        except NotFound:
+            if tile.width == TILE_WIDTH:
+                raise
+            try:
+                whole = await self._send("GET", tile._replace(width=TILE_WIDTH).path, limit=_MAX_TILE)
+            except NotFound:
+                whole = None
+            if whole is None:
+                raise
+        return truncated(tile, whole)
 
     async def statement(self, statement_id: str) -> bytes:
         """Return the leaf of a logged statement."""
@@ -227,11 +240,11 @@ class RegistryClient:
 
     async def topics(self, after: str = "") -> TopicPage:
         """Return a page of the topics, for display. `after`: the `next` of the page before."""
-        return await self._json("/topics", TopicPage, {"after": after} if after else None)
+        return await self._json("/topics.json", TopicPage, {"after": after} if after else None)
 
     async def topic(self, topic: str) -> dict[str, object]:
         """Return a topic's candidates, matrix and newest decision, for display."""
-        return await self._object(f"/topics/{topic}")
+        return await self._object(f"/topics/{topic}.json")
 
     async def topic_bundle(self, topic: str, *, since: int | None = None) -> bytes:
         """Return a topic's bundle: its protocols and newest decision, with all proofs. `since`: as in `bundle`."""

@@ -117,7 +117,7 @@ class NodeOptions:
     node
         The URL at which the other nodes of this registry reach this process. They share a database, blobs, head and keys.
     tiles
-        The URL of an object store (s3://BUCKET/PATH, …) to copy the log's checkpoint and tiles to, for a CDN.
+        The URL of an object store (s3://BUCKET/PATH, …) to copy the log and all reads to, for a CDN or a static web server.
     dask
         The address of a Dask scheduler (tcp://HOST:8786), whose workers help to close epochs. They must be the operator's own.
     """

@@ -1,4 +1,5 @@
 """Copy the log to an object store, as C2SP tlog-tiles has it, so that a bucket or a CDN serves readers without this process.
+`static_site` writes the rest of the read side beside it, at the heads that were copied.
 
     checkpoint                        the newest published checkpoint; everything below it is there before it
     tile/<L>/<N>[.p/<W>], tile/entries/<N>[.p/<W>]
@@ -12,19 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import obstore
 import structlog
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.exceptions import BaseError
 
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Bundle, Tile, width_at
 
 from ..codes import RegistryLogCode
-from ..storage.objects import open_store, version_of
 from ..storage.postgres import DATABASE_ERRORS
+from ..storage.public_store import Condition, PublicStore
 from .checkpoints import Head
 from .leader import Leader
 from .reader import LogReader
@@ -33,7 +32,9 @@ _PERIOD = 2.0  # seconds between two copies: the partial tiles of heads in betwe
 _AT_ONCE = 8  # writes, which bounds memory and the load on the store
 _MAX_CHECKPOINT = 256 * 1024
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable", "Content-Type": "application/octet-stream"}
-_FOR_SECONDS = {"Cache-Control": "public, max-age=5", "Content-Type": "text/plain; charset=utf-8"}
+# That of `/checkpoint` (`serving.representation`).
+_SHARED = "public, max-age=5, s-maxage=10, stale-while-revalidate=60, stale-if-error=86400"
+_FOR_SECONDS = {"Cache-Control": _SHARED, "Content-Type": "text/plain; charset=utf-8"}
 
 _log = structlog.get_logger(__name__)
 
@@ -43,9 +44,9 @@ class TileStore:
 
     def __init__(self, url: str, keys: Callable[[], LogKeys], leader: Leader, reader: LogReader) -> None:
         """Raises `Malformed` (`settings.blobs`) when the URL names no store."""
-        self._store = open_store(url)
-        # A local folder keeps no attributes.
-        self._attributes = not url.startswith("file://")
+        self.store = PublicStore(url)
+        self.copied: Head | None = None
+        """The newest head that this process has copied: every proof in its tree can be made from the copy alone."""
         self._keys = keys
         self._leader = leader
         self._reader = reader
@@ -69,7 +70,7 @@ class TileStore:
 
     async def copy(self, head: Head) -> None:
         """Copy the tree of `head`, then its checkpoint. Raises `Untrusted` for another log in the store, and obstore's errors."""
-        size, mode = await self._copied()
+        size, condition = await self._size()
         # Another leader has copied a later head.
         if size > head.size:
             return
@@ -78,51 +79,33 @@ class TileStore:
             for tile in _tiles(size, head.size):
                 await limit.acquire()
                 group.create_task(self._create(tile, head)).add_done_callback(lambda _: limit.release())
-        try:
-            # Last: a reader of the checkpoint finds everything below it.
-            await self._put("checkpoint", head.note, mode, _FOR_SECONDS)
-        except (PreconditionError, AlreadyExistsError):
-            return  # another leader was quicker
+        # Last: a reader of the checkpoint finds everything below it. False: another leader was quicker.
+        if await self.store.put("checkpoint", head.note, _FOR_SECONDS, condition):
+            self.copied = head
 
-    async def _copied(self) -> tuple[int, Any]:
+    async def _size(self) -> tuple[int, Condition]:
         """Return the size of the copy, and the condition under which its checkpoint may be replaced."""
+        note, condition = await self.store.get("checkpoint", _MAX_CHECKPOINT)
+        if note is None:
+            if condition != "create":
+                raise self._foreign()
+            return 0, condition
         try:
-            result = await obstore.get_async(self._store, "checkpoint")
-        except FileNotFoundError:
-            return 0, "create"
-        if result.meta["size"] > _MAX_CHECKPOINT:
-            raise self._foreign()
-        try:
-            signed = self._keys().open(bytes(await result.bytes_async()))
+            return self._keys().open(note).checkpoint.size, condition
         except TreatyError as error:
             raise self._foreign() from error
-        # A local folder has no conditional writes, and one process at a time that uses it.
-        return signed.checkpoint.size, version_of(result.meta) if self._attributes else "overwrite"
 
     async def _create(self, tile: Tile | Bundle, head: Head) -> None:
         data = await self._reader.tile(tile.path, head)
         assert data is not None, "the head has it"
         key = tile.path[1:]
-        try:
-            await self._put(key, data, "create", _FOR_EVER)
-        except AlreadyExistsError:
-            # Written by a copy that did not reach its end. It never changes, so it must be the same.
-            found = await obstore.get_async(self._store, key)
-            if bytes(await found.bytes_async()) != data:
-                raise self._foreign() from None
+        # Written by a copy that did not reach its end. It never changes, so it must be the same.
+        if not await self.store.put(key, data, _FOR_EVER, "create") and (await self.store.get(key, len(data)))[0] != data:
+            raise self._foreign()
         if tile.width == TILE_WIDTH:
-            await self._delete_partial(key)
-
-    async def _delete_partial(self, key: str) -> None:
-        # obstore lists by whole names of folders, and `.p` is one.
-        listed = await obstore.list(self._store, prefix=f"{key}.p").collect_async()
-        if listed:
-            await obstore.delete_async(self._store, [item["path"] for item in listed])
-
-    async def _put(self, key: str, data: bytes, mode: Any, attributes: Any) -> None:
-        await obstore.put_async(
-            self._store, key, data, mode=mode, attributes=attributes if self._attributes else None, use_multipart=False
-        )
+            # obstore lists by whole names of folders, and `.p` is one.
+            for partial in await self.store.names(f"{key}.p"):
+                await self.store.delete(partial)
 
     def _foreign(self) -> Untrusted:
         return Untrusted(

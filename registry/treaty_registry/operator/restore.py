@@ -41,7 +41,7 @@ from .backup import SENDERS, copy_keys
 from .newest_head import SignedHeads, check_newest
 
 _PATIENCE_LEADER = 1.0  # seconds
-_STATEMENT_START = b'{"payload":'
+STATEMENT_START = b'{"payload":'
 """The first bytes of a statement in its one spelling; other leaves are of the Sigstore services."""
 
 
@@ -165,7 +165,7 @@ async def _write_leaves(writer: Connection, copy: Mirror, head: Checkpoint, sour
     edge = TreeEdge()
     for leaves in copy.entries():
         # Its copy was compared with the signed head; the rebuild checks what a leaf says.
-        parsed = [statement.parse(leaf) if leaf.startswith(_STATEMENT_START) else None for leaf in leaves]
+        parsed = [statement.parse(leaf) if leaf.startswith(STATEMENT_START) else None for leaf in leaves]
         for made in parsed:
             for blob in blobs_of(made.body) if made else ():
                 await source.bring(blob)

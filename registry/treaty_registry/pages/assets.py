@@ -23,14 +23,15 @@ class Assets:
 
     def __init__(self, folder: Path = STATIC) -> None:
         self._paths: dict[str, str] = {}
-        self._files: dict[str, PackedRepresentation] = {}
+        self.files: dict[str, PackedRepresentation] = {}
+        """Each file by its path."""
         for file in sorted(folder.iterdir()):
             if file.suffix not in _TYPES:
                 continue
             data = file.read_bytes()
             path = f"/static/{file.stem}-{hex_digest(data)[:16]}{file.suffix}"
             self._paths[file.name] = path
-            self._files[path] = PackedRepresentation(data, _TYPES[file.suffix], cache_control=IMMUTABLE, level=9)
+            self.files[path] = PackedRepresentation(data, _TYPES[file.suffix], cache_control=IMMUTABLE, level=9)
 
     def path(self, name: str) -> str:
         """Return the path of a file. Raises `KeyError` for an unknown one."""
@@ -38,9 +39,9 @@ class Assets:
 
     def keep_in(self, memory: ResponseCache) -> None:
         """Put all files into a cache, where `fast_path` finds them."""
-        for path, file in self._files.items():
+        for path, file in self.files.items():
             memory.keep(path, file)
 
     def get(self, path: str) -> PackedRepresentation | None:
         """Return the file at a path, or None."""
-        return self._files.get(path)
+        return self.files.get(path)

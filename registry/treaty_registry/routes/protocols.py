@@ -12,6 +12,7 @@ from ..catalogue.resources import Page, Record, Versions
 from ..catalogue.retrieval import MAX_PAGE, Query
 from ..catalogue.search import MAX_QUERY
 from ..pages.pages import Pages
+from ..serving.negotiation import split_form
 from ..serving.representation import BUNDLE, MARKDOWN, Representation
 from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, TEXT_BODY, answers, operation
@@ -98,7 +99,10 @@ async def versions(
     old: Compared = None,
     new: ComparedTo = None,
 ) -> Representation:
-    """Return the versions of one protocol."""
+    """Return the versions of one protocol. NAME.json is the same for a browser too."""
+    stem, form = split_form(name)
+    if form == "json":
+        return await views.versions(namespace, stem)
     if is_for_people(request):
         pair = (old, new) if old and new else None
         at = target(f"/protocols/{namespace}/{name}", **{"from": old, "to": new} if pair else {})

@@ -28,13 +28,13 @@ AnyVoter = Annotated[
 Voter = Annotated[str, QueryParameter(name="did", max_length=MAX_DID)]
 
 
-@get("/topics", summary="All topics", responses=answers(Topics, "By name.", *READ))
+@get(["/topics", "/topics.json"], summary="All topics", responses=answers(Topics, "By name.", *READ))
 async def topics(
     request: HttpRequest, views: NamedDependency[Views], pages: NamedDependency[Pages], after: After = ""
 ) -> Representation:
     """Return the topics that have protocols, each with its consensus."""
     at = target("/topics", after=after or None)
-    if is_for_people(request):
+    if is_for_people(request) and not request.url.path.endswith(".json"):
         return await pages.topics(at, after)
     return await views.json(at, lambda: views.elections.topics(after), CATALOGUE, cache_control=SHARED)
 

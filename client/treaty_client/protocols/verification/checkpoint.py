@@ -22,17 +22,19 @@ CLOCK_SKEW = 300
 
 
 def missing_proof(bundle: Bundle, registry: TrustedRegistry) -> tuple[int, int] | None:
-    """Return the two sizes to prove consistency between if the bundle's checkpoint is older than the newest one seen.
+    """Return the two sizes to prove consistency between, the smaller one first, if the bundle does not prove it.
 
-    Return None otherwise. The caller computes this proof from tiles, because a server that lags behind does not know the newer
-    size.
+    Return None otherwise. The caller computes this proof from tiles. A server that lags behind, or a cache, does not know the
+    newer size; a static copy does not know the size that was asked for.
     """
     with taking(Step.CHECKPOINT):
         if registry.newest is None:
             return None
         size = registry.keys.open(bundle.checkpoint).checkpoint.size
         seen = registry.newest.checkpoint.size
-    return (size, seen) if size < seen else None
+    if size == seen or (size > seen and bundle.consistency is not None):
+        return None
+    return min(size, seen), max(size, seen)
 
 
 def open_head(bundle: Bundle, keys: LogKeys) -> tuple[SignedCheckpoint, Genesis]:
@@ -105,14 +107,12 @@ def check_consistency(
 ) -> None:
     """Check that one of the two checkpoints extends the other.
 
-    `seen`: the newest one seen. `bridge`: the proof if `seen` is larger. Raises `VerificationFailed` with
-    both signed checkpoints as its evidence.
+    `seen`: the newest one seen. `bridge`: the proof for the sizes of `missing_proof`. Raises `VerificationFailed` with both
+    signed checkpoints as its evidence.
     """
-    old, new = seen.checkpoint, checkpoint.checkpoint
-    proof: Sequence[bytes] = bundle.consistency or ()
-    # A server that lags behind: prove that the newest one seen extends this one.
-    if new.size < old.size:
-        old, new, proof = new, old, bridge or ()
+    old, new = sorted((seen.checkpoint, checkpoint.checkpoint), key=lambda head: head.size)
+    # That of the bundle leads to its own checkpoint. An older one than the newest seen is extended by that.
+    proof = bundle.consistency if new is checkpoint.checkpoint and bundle.consistency is not None else bridge or ()
     try:
         verify_consistency(old.size, new.size, old.root, new.root, proof)
     except TreatyError as error:
