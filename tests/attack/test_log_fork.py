@@ -246,7 +246,7 @@ async def test_without_its_keys_a_log_is_not_begun_again(database: str, data: Pa
     async with open_registry(data, database, web):
         pass
     shutil.rmtree(data / "keys")
-    assert await opening_fails(data, database, Conflict) == "fence.exists"
+    assert await opening_fails(data, database, Conflict) == "log.exists"
 
 
 @pytest.mark.parametrize(
