@@ -53,6 +53,7 @@ from .operator.other_signer import OtherSigner
 from .operator.parameters import Draft, read_draft
 from .operator.rotations import Rotated, Rotations
 from .operator.schedule import Schedule, Timetable, read_timetable
+from .operator.upkeep import Upkeep
 from .operator.withdrawals import Withdrawals
 from .outbound import Resolve, guarded, network_of
 from .readable import ReadableLog
@@ -140,7 +141,8 @@ class Registry(ReadableLog):
 
     def _add_writers(self, settings: Settings, operator: Operator) -> None:
         """Add the parts that write, which stand on the ones that read."""
-        self._tiles = TileStore(settings.tiles, lambda: self.keys, self.leader, self.reader) if settings.tiles else None
+        self.upkeep = Upkeep(self.pool, settings.tls_cert, lambda: self.authority)
+        self.tiles = TileStore(settings.tiles, lambda: self.keys, self.leader, self.reader) if settings.tiles else None
         network = network_of(settings)
         self.witnesses = WitnessClient(settings.witnesses, network, self.leader, self.reader)
         self._mirrors = MirrorUploads(settings.tlog_mirrors, self.origin, network, self.leader, self.witnesses, self.reader)
@@ -235,7 +237,14 @@ class Registry(ReadableLog):
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
             parts = (
-                *(registry.other_signer, registry.schedule, registry.witnesses, registry._mirrors, registry._tiles),
+                *(
+                    registry.other_signer,
+                    registry.schedule,
+                    registry.witnesses,
+                    registry._mirrors,
+                    registry.tiles,
+                    registry.upkeep,
+                ),
                 *(registry.nodes, registry.intake.senders if registry.nodes else None),
             )
             for work in (sweep(registry.uploads, registry._tokens), *(part.run() for part in parts if part is not None)):
