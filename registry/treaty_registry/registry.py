@@ -237,15 +237,8 @@ class Registry(ReadableLog):
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
             parts = (
-                *(
-                    registry.other_signer,
-                    registry.schedule,
-                    registry.witnesses,
-                    registry._mirrors,
-                    registry.tiles,
-                    registry.upkeep,
-                ),
-                *(registry.nodes, registry.intake.senders if registry.nodes else None),
+                *(registry.other_signer, registry.schedule, registry.witnesses, registry._mirrors, registry.tiles),
+                *(registry.upkeep, registry.nodes, registry.intake.senders if registry.nodes else None),
             )
             for work in (sweep(registry.uploads, registry._tokens), *(part.run() for part in parts if part is not None)):
                 stack.callback(asyncio.create_task(work).cancel)

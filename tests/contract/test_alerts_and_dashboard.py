@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from alert_cases import CASES, SLOWLY_FULL
 from debian_programs import debian_program
 from http_api import serving
 from mirrors import mirrored
@@ -108,11 +109,46 @@ def test_each_alert_has_an_entry_in_the_runbook() -> None:
 
 
 @pytest.mark.deep
-def test_prometheus_takes_the_configuration_and_each_alert_fires_on_its_fault() -> None:
+def test_prometheus_takes_the_configuration_and_each_alert_fires_on_its_fault_and_ends(tmp_path: Path) -> None:
     promtool("check", "config", DEPLOY / "prometheus" / "prometheus.yml")
-    promtool("test", "rules", DEPLOY / "prometheus" / "alerts.test.yml")
-    tested = {case["name"] for case in yaml.safe_load((DEPLOY / "prometheus" / "alerts.test.yml").read_text())["tests"]}
-    assert {rule["alert"] for rule in rules()} <= tested
+    cases = {
+        "rule_files": [str(DEPLOY / "prometheus" / "alerts.yml")],
+        "evaluation_interval": "30s",
+        "tests": [*(case.test() for case in CASES), SLOWLY_FULL],
+    }
+    (tmp_path / "cases.yml").write_text(yaml.safe_dump(cases))
+    promtool("test", "rules", tmp_path / "cases.yml")
+
+
+@pytest.mark.deep
+def test_alertmanager_takes_its_configuration() -> None:
+    amtool = debian_program("amtool", "prometheus-alertmanager")
+    done = subprocess.run([amtool, "check-config", DEPLOY / "prometheus" / "alertmanager.yml"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_case() -> None:
+    fired = {name for case in CASES for name in case.fires}
+    assert {rule["alert"] for rule in rules()} == fired | {"TreatyWatchdog"}
+
+
+def test_a_cause_is_one_page() -> None:
+    """Of the alerts of one fault, Alertmanager sends one page: the others are held back by the rules of inhibition."""
+    severity = {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
+    config = yaml.safe_load((DEPLOY / "prometheus" / "alertmanager.yml").read_text())
+    held = [(names(rule["source_matchers"]), names(rule["target_matchers"])) for rule in config["inhibit_rules"]]
+    assert {name for sources, targets in held for name in sources | targets} <= set(severity)
+    assert not any(sources & targets for sources, targets in held), "an alert must not hold itself back"
+    for case in CASES:
+        fires = set(case.fires)
+        sent = {name for name in fires if not any(sources & fires and name in targets for sources, targets in held)}
+        assert sum(severity[name] == "page" for name in sent) <= 1, case.name
+        assert not sent or len(sent) == 1, case.name
+
+
+def names(matchers: list[str]) -> set[str]:
+    (matcher,) = matchers
+    return set(re.findall(r"Treaty\w+", matcher))
 
 
 @pytest.mark.deep
