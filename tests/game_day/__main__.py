@@ -9,10 +9,13 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from conftest import temporary_directory
 from rich.console import Console
 from rich.table import Table
 
@@ -96,10 +99,19 @@ async def dead_mans_switch(day: Day) -> Seen:
     return Seen("TreatyWatchdog", how, rang, heard() - mended if heard() > mended else None, "")
 
 
+@contextmanager
+def folder_for_all() -> Iterator[Path]:
+    """A folder for the day. Others may traverse it: PostgreSQL, which root starts, runs as another user."""
+    with tempfile.TemporaryDirectory(prefix="treaty-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
 async def main(only: str) -> bool:
     """Run the day. Returns whether each alert fired and ended, and each fault was one page."""
     console = Console()
-    with temporary_directory() as folder:
+    with folder_for_all() as folder:
         async with stage(folder) as made, monitoring(folder) as watching:
             day = Day(made, watching, {job: [*ports] for job, ports in made.targets.items()})
             day.scrape()
@@ -140,4 +152,6 @@ def show(console: Console, seen: list[Seen]) -> None:
 if __name__ == "__main__":
     if os.geteuid() != 0:
         sys.exit("A game day needs root: it fills a disk of its own, and limits the descriptors of a process.")
+    # For this program alone: the processes that it starts have the packages of the environment.
+    os.environ.pop("PYTHONPATH", None)
     sys.exit(not asyncio.run(main(os.environ.get("ONLY", ""))))
