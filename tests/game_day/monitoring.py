@@ -17,9 +17,8 @@ from debian_programs import debian_program
 from ports import free_port
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus"
-FACTOR = 15
+FACTOR = 10
 """Every duration of the shipped files is divided by it: scrapes, ranges, `for`, and the ages that a rule allows."""
-_AGES = {"180": 12, "300": 20, "900": 60}
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -31,7 +30,9 @@ def faster(text: str) -> str:
         return f"{match[1]}{round(seconds * 1000)}ms" if seconds else match[0]
 
     text = re.sub(r"(\[|for: |offset |_interval: |group_wait: )(\d+)([smh])\b", divided, text)
-    return re.sub(r"(_age_seconds\) <= |_seconds\)? > )(180|300|900)\b", lambda match: f"{match[1]}{_AGES[match[2]]}", text)
+    return re.sub(
+        r"(_age_seconds\) <= |_seconds\)? > )(180|300|900)\b", lambda match: f"{match[1]}{int(match[2]) // FACTOR}", text
+    )
 
 
 class Message(NamedTuple):
@@ -68,7 +69,7 @@ class Monitoring:
     async def firing(self) -> set[tuple[str, str]]:
         """Return the alerts that fire now: name and job."""
         async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
-            with suppress(httpx.HTTPError):
+            with suppress(httpx.HTTPError, ValueError):  # ValueError: it starts, and answers with a text
                 found = (await client.get(f"http://127.0.0.1:{self.prometheus}/api/v1/alerts")).json()["data"]["alerts"]
                 return {
                     (each["labels"]["alertname"], each["labels"].get("job", "")) for each in found if each["state"] == "firing"
@@ -92,6 +93,11 @@ class Monitoring:
         writer.close()
 
 
+def _end(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+
+
 @asynccontextmanager
 async def monitoring(folder: Path) -> AsyncIterator[Monitoring]:
     """Run both; nothing of them runs on after the block."""
@@ -106,6 +112,7 @@ async def monitoring(folder: Path) -> AsyncIterator[Monitoring]:
     (folder / "prometheus.yml").write_text(config)
     hooks = faster((RULES / "alertmanager.yml").read_text()).replace("127.0.0.1:9095", f"127.0.0.1:{receiver}")
     (folder / "alertmanager.yml").write_text(hooks)
+    alertmanager = debian_program("prometheus-alertmanager", "prometheus-alertmanager")
     commands = [
         [
             debian_program("prometheus", "prometheus"),
@@ -116,7 +123,10 @@ async def monitoring(folder: Path) -> AsyncIterator[Monitoring]:
             "--rules.alert.resend-delay=2s",
         ],
         [
-            debian_program("prometheus-alertmanager", "prometheus-alertmanager"),
+            # Debian's program reads its templates there, where an unpacked package has none. For this process alone.
+            *("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /usr/share && exec "$@"'),
+            str(Path(alertmanager).parents[1] / "share"),
+            alertmanager,
             f"--config.file={folder / 'alertmanager.yml'}",
             f"--storage.path={folder / 'alertmanager'}",
             f"--web.listen-address=127.0.0.1:{made.alertmanager}",
@@ -130,7 +140,7 @@ async def monitoring(folder: Path) -> AsyncIterator[Monitoring]:
                 process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
             made.processes.append(process)
             stack.push_async_callback(process.wait)
-            stack.callback(process.kill)
+            stack.callback(_end, process)
         async with asyncio.timeout(60):
             while not await made.firing():  # noqa: ASYNC110 (the watchdog fires first)
                 await asyncio.sleep(0.5)

@@ -113,7 +113,7 @@ class Leader:
         try:
             self._connection = await self._lead(patience)
             # Another node may have recorded later heads and times.
-            await self._with_record(self.fence.reread)
+            await self._in_thread(self.fence.reread)
             # The head of an empty log is shown to no one, so its time binds no later one (see `Registry.open`).
             self._clock.read(self.fence.signed if self.fence.record.size else None)
             at = self._stamp()
@@ -278,7 +278,7 @@ class Leader:
 
     async def _release(self, edge: TreeEdge, at: SignedTime) -> Head:
         """Record a committed head and the time in the fence, then sign both."""
-        await self._with_record(self.fence.advance, edge.size, edge.root(), at)
+        await self._in_thread(self.fence.advance, edge.size, edge.root(), at)
         # Recorded before it is signed: after a crash the record shows every time that may have been signed.
         self._clock.signed(at)
         witnessed = self.head.witnessed if self.head else None
@@ -288,7 +288,7 @@ class Leader:
         self.unpublished.set()
         return self.head
 
-    async def _with_record(self, work: Callable[..., None], *arguments: object) -> None:
+    async def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
         loop = asyncio.get_running_loop()
         try:
             # The thread continues; a late record is harmless, because its head is committed.

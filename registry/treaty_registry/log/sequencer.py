@@ -316,7 +316,7 @@ class Sequencer:
                 _refuse_all(proposals, error)
                 # A fault of one statement is an internal error, and each of them has its line.
                 if is_outage(error) or isinstance(error, OSError | Unavailable):
-                    self._report_refusal("batch failed", error, proposals)
+                    self._report_refusal("batch failed", error, proposals, exc_info=error)
                 else:
                     _log.error("batch failed", size=len(proposals), exc_info=error)
                 return
@@ -326,12 +326,13 @@ class Sequencer:
             await self._sequence(proposals[:middle])
             await self._sequence(proposals[middle:])
 
-    def _report_refusal(self, event: str, error: Exception, proposals: Sequence[Proposal]) -> None:
+    def _report_refusal(
+        self, event: str, error: Exception, proposals: Sequence[Proposal], exc_info: Exception | None = None
+    ) -> None:
         """Log that proposals were refused: at once, and then once a minute with the number of the lines that were left out."""
         if (more := self._refusals.admit(f"{event} {type(error).__name__} {getattr(error, 'code', '')}")) is None:
             return
-        unexpected = None if isinstance(error, TreatyError) else error
-        _log.error(event, size=len(proposals), error=f"{type(error).__name__}: {error}", exc_info=unexpected, **more)
+        _log.error(event, size=len(proposals), error=f"{type(error).__name__}: {error}", exc_info=exc_info, **more)
 
     async def _judge(self, proposals: Sequence[Proposal]) -> Batch:
         statements = [proposal.verified.statement for proposal in proposals if proposal.verified]
