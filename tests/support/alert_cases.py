@@ -88,18 +88,17 @@ _HISTOGRAMS: Mapping[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """A series while the fault lasts: `value`, which grows by `step` with each sample. A counter keeps what it has reached."""
+    """A series while the fault lasts: `value`, which grows by `step` with each sample. A counter keeps its value after it.
+    `new`: the process started with the fault, so there are no samples before."""
 
     series: str
     value: float = 0
     step: float = 0
-    missing: bool = False
+    new: bool = False
 
     def apply(self, samples: list[float]) -> list[float | None]:
         """Return the samples of the series with the fault in them."""
-        fault: list[float | None] = [
-            None if self.missing else self.value + self.step * number for number in range(1, END - BEGIN + 1)
-        ]
+        fault: list[float | None] = [self.value + self.step * number for number in range(1, END - BEGIN + 1)]
         after: list[float | None] = [*samples[END:]]
         name = self.series.partition("{")[0]
         if name.endswith(("_total", "_bucket")):
@@ -107,7 +106,8 @@ class Fault:
             fault = [before + (each or 0) for each in fault]
             # As fast as before the fault.
             after = [before + reached + (each - samples[END - 1]) for each in samples[END:]]
-        return [*samples[:BEGIN], *fault, *after]
+        before_fault: list[float | None] = [None] * BEGIN if self.new else [*samples[:BEGIN]]
+        return [*before_fault, *fault, *after]
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ CASES = (
     ),
     Case(
         "a mirror writes a proof of a fork",
-        (Fault(_series("treaty_forks_total", **_MIRROR), 1), Fault(_series("treaty_mirror_stopped", **_MIRROR), 1)),
+        (Fault(_series("treaty_forks_total", **_MIRROR), 1, new=True), Fault(_series("treaty_mirror_stopped", **_MIRROR), 1)),
         {"TreatyForkProved": 1, "TreatyMirrorStopped": 1},
         ends=61,
     ),
