@@ -16,7 +16,8 @@ from ports import free_port
 from registry_process import PROGRAM, Server
 
 from .monitoring import Monitoring
-from .stage import Stage, away, back, clear, pid_of, tell
+from .senders import publish, send_batches
+from .stage import Stage, away, back, children, clear, pid_of, tell
 
 
 @dataclass
@@ -279,6 +280,49 @@ async def second_signer(day: Day) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def lost_workers(day: Day) -> AsyncIterator[None]:
+    """Each process that checks contents is killed while publications arrive."""
+    machine = day.stage.alone
+
+    async def kill() -> None:
+        while True:
+            tell(signal.SIGKILL, *children(machine.pid))
+            await asyncio.sleep(0.05)
+
+    killing = asyncio.create_task(kill())
+    publishing = [asyncio.create_task(publish(machine.server, name)) for name in ("one", "two", "three")]
+    try:
+        yield
+    finally:
+        for task in (killing, *publishing):
+            task.cancel()
+
+
+@asynccontextmanager
+async def flood(day: Day) -> AsyncIterator[None]:
+    """Batches arrive faster than they are committed."""
+    machine = day.stage.alone
+    machine.calls.set(slow=700)
+    sending = [asyncio.create_task(send_batches(machine.server, f"flood {number}")) for number in range(24)]
+    try:
+        yield
+    finally:
+        for task in sending:
+            task.cancel()
+        machine.calls.set(slow=0)
+
+
+@asynccontextmanager
+async def no_blobs(day: Day) -> AsyncIterator[None]:
+    blobs = day.stage.secure.data / "blobs"
+    away(blobs)
+    try:
+        yield
+    finally:
+        back(blobs)
+
+
+@asynccontextmanager
 async def proof_at_the_mirror(day: Day) -> AsyncIterator[None]:
     mirror = day.stage.mirror
     evidence = mirror.data / "evidence"
@@ -319,6 +363,8 @@ TOGETHER: tuple[tuple[Provocation, ...], ...] = (
         Provocation("a witness answers 409 with more leaves than the log has", _all(ALONE, "WitnessDisagrees"), lying_witness),
         Provocation("a file in the place of the folder of the tiles", _all(ALONE, "TilesOld"), no_place_for_tiles),
         Provocation("the disk of the blobs filled", _all(ALONE, "DiskFull", "DiskLow"), full_disk, "TreatyDiskFull"),
+        Provocation("processes that check contents killed", _all(ALONE, "WorkersLost"), lost_workers),
+        Provocation("batches while each write to the disk takes 0.7 s", _all(ALONE, "QueueLong"), flood),
         Provocation("each write to the registry's disk takes 1.5 s", _all(ALONE, "CommitSlow"), slow_disk),
     ),
     (
@@ -332,6 +378,7 @@ TOGETHER: tuple[tuple[Provocation, ...], ...] = (
         Provocation("no backup since the start; then treaty-registry backup", _all(SECURE, "BackupOld"), no_backup),
         Provocation("a certificate that ends tomorrow", _all(SECURE, "CertificateEnds", "CertificateOld"), old_certificate),
         Provocation("an old backup restored and served", _all("treaty-copy", "SignedElsewhere"), second_signer),
+        Provocation("an epoch is due and the blobs cannot be read", _all(SECURE, "EpochLate"), no_blobs),
         Provocation("a limit of file descriptors just above those in use", _all(SECURE, "DescriptorsLow"), few_descriptors),
         Provocation("SIGSTOP for 0.9 of each 1.3 seconds", _all(SECURE, "LoopBlocked"), starved_process),
         Provocation(

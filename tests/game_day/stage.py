@@ -19,6 +19,7 @@ from faulty_machine import FaultyMachine, faulty_machine
 from mirrors import MirrorProcess, mirror_process
 from node_processes import Cluster, cluster
 from object_server import BUCKET, object_server
+from open_electorates import write as write_electorate
 from ports import free_port
 from postgres_process import another_process
 from registries import grant
@@ -102,15 +103,19 @@ def pid_of(process: asyncio.subprocess.Process | None) -> int:
     return process.pid
 
 
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    found = []
+    for place in Path("/proc").iterdir():
+        with suppress(OSError):
+            if place.name.isdecimal() and f"\nPPid:\t{pid}\n" in (place / "status").read_text():
+                found.append(int(place.name))
+    return found
+
+
 def child(name: str) -> int:
     """Return the child of this process whose command line has a word."""
-    for place in Path("/proc").iterdir():
-        with suppress(OSError, StopIteration):
-            if place.name.isdecimal() and name.encode() in (place / "cmdline").read_bytes():
-                status = (place / "status").read_text()
-                if f"\nPPid:\t{os.getpid()}\n" in status:
-                    return int(place.name)
-    raise LookupError(name)
+    return next(pid for pid in children(os.getpid()) if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 @contextmanager
@@ -153,8 +158,10 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
         (folder / "secure").mkdir(mode=0o755)
         authority = TestAuthority(folder / "secure")
         tls = ("--tls-cert", str(authority.certificate), "--tls-key", str(authority.key))
+        # An epoch of half a minute, which has nothing to decide.
+        electorate = ("--quota", "1000000", "--parameters", str(write_electorate(folder / "secure", 30)))
         secure = await stack.enter_async_context(
-            empty(folder / "secure" / "registry", "--metrics-address", str(metrics["secure"]), *tls, "--quota", "1000000")
+            empty(folder / "secure" / "registry", "--metrics-address", str(metrics["secure"]), *tls, *electorate)
         )
         await secure.start()
         assert await secure.ready()
