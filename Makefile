@@ -106,7 +106,7 @@ bench: $(VENV)/development ## The table of ratios that the docs quote
 soak: $(VENV)/development ## Mixed traffic on a registry for MINUTES (60 by default): memory, descriptors and latency
 	$(BIN)/python -m bench soak --minutes $(or $(MINUTES),60)
 
-game-day: $(VENV)/development ## Provoke each alert on real processes with Prometheus, and see it fire and end; ONLY=NAME: one alert
+game-day: $(VENV)/development ## Provoke each alert on real processes with Prometheus, and see it fire and end; ONLY=NAME,NAME: these alerts
 	$(SUPERVISED) -- env PYTHONPATH=tests/support:tests ONLY=$(ONLY) $(BIN)/python -m game_day
 
 bench-attacks: $(VENV)/development ## What an attack on an election costs, by our rule and by others

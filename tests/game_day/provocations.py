@@ -266,8 +266,12 @@ async def second_signer(day: Day) -> AsyncIterator[None]:
     assert await restoring.wait() == 0
     here = f"https://127.0.0.1:{stage.secure.port}"
     copy.options = ("--base-url", here, "--ca", str(stage.authority.ca), "--metrics-address", str(metrics))
+    # A copy that finds the registry alive does not start at all.
+    tell(signal.SIGSTOP, pid_of(stage.secure.process))
     await copy.start()
-    assert await copy.ready()
+    began = await copy.ready()
+    tell(signal.SIGCONT, pid_of(stage.secure.process))
+    assert began
     day.targets["treaty-copy"] = [metrics]
     day.scrape()
     try:
@@ -352,7 +356,7 @@ def _all(job: str, *names: str) -> tuple[tuple[str, str], ...]:
 
 
 _UNWITNESSED = "TreatyUnwitnessed"
-_DATABASE = _all(ALONE, "DatabaseSilent", "NoLeader", "WritesFail", "CheckpointStale", "Sheds")
+_DATABASE = _all(ALONE, "DatabaseSilent", "NoLeader", "WritesFail", "CheckpointStale", "PoolExhausted", "Sheds")
 TOGETHER: tuple[tuple[Provocation, ...], ...] = (
     (
         Provocation("SIGSTOP to every process of PostgreSQL", _DATABASE, hung_database, "TreatyDatabaseSilent"),
@@ -371,13 +375,17 @@ TOGETHER: tuple[tuple[Provocation, ...], ...] = (
         Provocation("SIGSTOP to the object store", _all(NODES, "StoreSilent"), silent_store, "TreatyStoreSilent"),
         Provocation("a node is cut from PostgreSQL", _all(NODES, "NodeBehind"), cut_node),
         Provocation("pg_terminate_backend of the leader each 3 s", _all(NODES, "LeadershipUnstable"), lost_leaders),
-        Provocation("a lock on a table that reads need", _all(NODES, "ReadsSlow", "PoolExhausted"), locked_table),
+        Provocation("a lock on a table that reads need", _all(NODES, "ReadsSlow"), locked_table),
         Provocation("a table renamed that reads need", _all(NODES, "Errors"), missing_table),
     ),
     (
         Provocation("no backup since the start; then treaty-registry backup", _all(SECURE, "BackupOld"), no_backup),
         Provocation("a certificate that ends tomorrow", _all(SECURE, "CertificateEnds", "CertificateOld"), old_certificate),
-        Provocation("an old backup restored and served", _all("treaty-copy", "SignedElsewhere"), second_signer),
+        Provocation(
+            "an old backup restored and served while the registry stands still",
+            _all("treaty-copy", "SignedElsewhere"),
+            second_signer,
+        ),
         Provocation("an epoch is due and the blobs cannot be read", _all(SECURE, "EpochLate"), no_blobs),
         Provocation("a limit of file descriptors just above those in use", _all(SECURE, "DescriptorsLow"), few_descriptors),
         Provocation("SIGSTOP for 0.9 of each 1.3 seconds", _all(SECURE, "LoopBlocked"), starved_process),
