@@ -382,7 +382,7 @@ TOGETHER: tuple[tuple[Provocation, ...], ...] = (
         Provocation("no backup since the start; then treaty-registry backup", _all(SECURE, "BackupOld"), no_backup),
         Provocation("a certificate that ends tomorrow", _all(SECURE, "CertificateEnds", "CertificateOld"), old_certificate),
         Provocation(
-            "an old backup restored and served while the registry stands still",
+            "an old backup served; the registry stood still at its start",
             _all("treaty-copy", "SignedElsewhere"),
             second_signer,
         ),
