@@ -134,6 +134,9 @@ async def locked_table(day: Day) -> AsyncIterator[None]:
 async def missing_table(day: Day) -> AsyncIterator[None]:
     connection = await asyncpg.connect(day.stage.nodes.database)
     await connection.execute("alter table protocols rename to protocols_away")
+    # A statement that a connection has prepared goes on with the renamed table.
+    others = "backend_type = 'client backend' and pid <> pg_backend_pid()"
+    await connection.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where {others}")
     try:
         yield
     finally:
@@ -331,7 +334,7 @@ async def proof_at_the_mirror(day: Day) -> AsyncIterator[None]:
     mirror = day.stage.mirror
     evidence = mirror.data / "evidence"
     evidence.mkdir(exist_ok=True)
-    proof = evidence / "game-day.txt"
+    proof = evidence / "game-day.equivocation.json"
     proof.write_text("A proof that a log signed two histories.\n")
     try:
         yield

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from treaty_consensus import __version__
 
+from ..codes import DiskCode, RegistryLogCode
 from .answered import AnsweredRequests
 
 PROCESS = CollectorRegistry()
@@ -85,7 +86,7 @@ LOOP_DELAY = Histogram(
 
 # A counter that begins with its first event at 1 shows no increase, so an alert on it would miss the first event.
 _FROM_THE_START: Mapping[Counter, tuple[str, ...]] = {
-    REFUSALS: ("disk.full", "log.unavailable"),
+    REFUSALS: (DiskCode.FULL, RegistryLogCode.UNAVAILABLE),
     STATEMENTS: ("logged", "known", "refused", "failed"),
     TAKE_OVERS: ("led", "failed"),
     EPOCH_CLOSES: ("closed", "empty", "failed"),
