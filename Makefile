@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples agency run test test-deep test-pythons mutants check docs vectors site screens wheel bench soak bench-attacks stubs lock clean
+.PHONY: help demo examples agency run test test-deep test-pythons mutants check docs vectors site screens wheel bench soak game-day bench-attacks stubs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -105,6 +105,9 @@ bench: $(VENV)/development ## The table of ratios that the docs quote
 
 soak: $(VENV)/development ## Mixed traffic on a registry for MINUTES (60 by default): memory, descriptors and latency
 	$(BIN)/python -m bench soak --minutes $(or $(MINUTES),60)
+
+game-day: $(VENV)/development ## Provoke each alert on real processes with Prometheus, and see it fire and end; ONLY=NAME,NAME: these alerts
+	$(SUPERVISED) -- env PYTHONPATH=tests/support:tests ONLY=$(ONLY) $(BIN)/python -m game_day
 
 bench-attacks: $(VENV)/development ## What an attack on an election costs, by our rule and by others
 	$(BIN)/python -m bench.attacks

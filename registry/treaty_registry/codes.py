@@ -48,7 +48,7 @@ class CopyCode(Code):
 
 class DatabaseCode(Code):
     EMPTY = "database.empty", "The log has signed leaves, and its database has no table.", NotFound
-    FAILED = "database.failed", "PostgreSQL or a disk failed while the log was opened.", Unavailable
+    FAILED = "database.failed", "PostgreSQL failed while the log was opened.", Unavailable
     MIGRATION = "database.migration", "A migration was applied to this database in another form.", Untrusted
     NO_LOCK = "database.no-lock", "The database does not keep the leader's lock.", Refused
     NOT_DURABLE = "database.not-durable", "PostgreSQL runs with a setting that can lose commits.", Refused
@@ -69,6 +69,7 @@ class EmbeddedCode(Code):
 class FenceCode(Code):
     BEHIND = "fence.behind", "The database is behind the record of signed heads, or forked from it.", Untrusted
     EXISTS = "fence.exists", "There is a record of signed heads, and its keys are missing.", Conflict
+    FAILED = "fence.failed", "The record of signed heads cannot be read or written: its object store or disk fails.", Unavailable
     HELD = "fence.held", "Another process signs on the data directory.", Unavailable
     IGNORED = "fence.ignored", "The object store does not keep the conditions of a write.", Refused
     MISSING = "fence.missing", "The record of signed heads is missing.", NotFound

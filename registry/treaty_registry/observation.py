@@ -94,10 +94,12 @@ class LogState(Collector):
         lookups.add_metric(["miss"], memory.misses)
         yield lookups
         free: dict[str, float] = {}
+        full: dict[str, float] = {}
         for disk in self.log.disks:
             with suppress(OSError):
-                free[disk.purpose] = disk.free
+                free[disk.purpose], full[disk.purpose] = disk.free, disk.full
         yield _gauges("disk_free_bytes", "Free bytes of a disk that a write needs.", "disk", free)
+        yield _gauges("disk_full", "Whether a disk has too little room for any write.", "disk", full)
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,11 @@ class RegistryState(LogState):
     def gauges(self) -> Iterator[Metric]:
         """Return the gauges, on the event loop."""
         yield from super().gauges()
-        yield from self._leader()
-        yield from self._witnesses()
+        yield from self._writer()
+        yield from self._upkeep()
+        # A follower neither closes epochs, nor asks witnesses, nor copies tiles. Its zeros would hide the leader's faults.
+        if self.log.leader.leads:
+            yield from self._leader()
         capacity = self.log.intake.queue.capacity
         yield gauge("capacity_statements_per_second", "Statements a second, as last measured under load.", capacity)
 
@@ -128,7 +133,7 @@ class RegistryState(LogState):
         """Return the entries that wait, by queue."""
         return super().waiting() | {"sequencer": self.log.sequencer.waiting}
 
-    def _leader(self) -> Iterator[Metric]:
+    def _writer(self) -> Iterator[Metric]:
         registry, clock_is_right, elsewhere = self.log, True, self.log.other_signer.found
         if not elsewhere:
             try:
@@ -139,10 +144,25 @@ class RegistryState(LogState):
         yield gauge("write_fault", "Whether the last write failed by a disk or PostgreSQL.", registry.leader.fault is not None)
         yield gauge("clock_is_right", "Whether the clock fits the times that were signed.", clock_is_right)
         yield gauge("signed_elsewhere", "Whether another process signs the log, so that nothing is signed here.", elsewhere)
+
+    def _upkeep(self) -> Iterator[Metric]:
+        upkeep = self.log.upkeep
+        yield gauge("backup_time_seconds", "Unix time of the newest backup, read each minute; 0 for none.", upkeep.backup or 0)
+        yield _gauges(
+            "certificate_end_seconds", "Unix time at which a certificate ends.", "certificate", dict(upkeep.certificates)
+        )
+
+    def _leader(self) -> Iterator[Metric]:
+        registry = self.log
         known = registry.schedule.known
         yield gauge("epoch", "The open epoch; -1 where the operator or another node closes epochs.", known.epoch if known else -1)
         lag = registry.schedule.lag(self.now())
         yield gauge("epoch_lag_seconds", "Seconds by which the close of the open epoch is late.", lag)
+        if registry.tiles is not None:
+            yield gauge(
+                "tiles_time_seconds", "Unix time of the newest head in the copy of the tiles; 0 for none.", registry.tiles.time
+            )
+        yield from self._witnesses()
 
     def _witnesses(self) -> Iterator[Metric]:
         # The labels are the names in the operator's settings.

@@ -37,6 +37,7 @@ from treaty_consensus.errors import (
 from .codes import HttpCode
 from .storage.postgres import database_silent, is_outage
 from .telemetry.measures import count_refusal
+from .telemetry.repeats import Repeats
 
 MEDIA_TYPE = "application/problem+json"
 REFUSAL_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -67,6 +68,8 @@ _STATUSES: Mapping[int, tuple[str, str]] = {
     431: (HttpCode.HEADERS_TOO_LARGE, "The headers of the request are larger than a registry reads."),
     500: (HttpCode.INTERNAL, "The registry failed to answer; the fault is on its side and was recorded."),
 }
+_outages, _failures = Repeats(), Repeats(60)
+"""Lines of requests that failed for PostgreSQL's sake, and by internal errors. A stranger can send any number of requests."""
 _log = structlog.get_logger(__name__)
 
 
@@ -107,7 +110,8 @@ def problem_of(error: Exception) -> Problem:
     """Return the public problem of `error`. Logs unexpected errors."""
     # PostgreSQL's own message may name hosts and tables, so a fixed sentence replaces it.
     if is_outage(error):
-        _log.warning("database unavailable", error=repr(error))
+        if (more := _outages.admit(type(error).__name__)) is not None:
+            _log.warning("database unavailable", error=repr(error), **more)
         error = database_silent()
     if isinstance(error, TreatyError):
         return _of_treaty(error)
@@ -115,7 +119,8 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _of_framework(error)
     # The text of an unexpected error can hold internals. Clients get a fixed sentence.
-    _log.error("request failed", exc_info=error)
+    if (more := _failures.admit(type(error).__name__)) is not None:
+        _log.error("request failed", exc_info=error, **more)
     return http_problem(500)
 
 

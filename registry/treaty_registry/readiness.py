@@ -22,6 +22,7 @@ from .storage.space import FreeSpace
 
 # Supervisors usually wait a few seconds for a health check, so a silent database must be reported sooner.
 _PATIENCE = 1.0
+_RECORD_FAILS = "The record of signed heads cannot be read or written: its object store or its disk fails."
 
 
 class Readiness:
@@ -48,14 +49,18 @@ class Readiness:
     async def check(self) -> None:
         """Raise `Unavailable` with the reason when this process takes no writes now. Takes about a second at most."""
         self.permit_write()
-        head = self._leader.head
-        if self._leader.fault is not None:
-            raise _not_ready(f"the last write failed ({type(self._leader.fault).__name__})")
+        # The first cause first: without PostgreSQL no process leads and no write succeeds.
+        if not await self._database_answers():
+            raise database_silent()
+        head, fault = self._leader.head, self._leader.fault
+        if isinstance(fault, TreatyError):
+            # Without the place, which strangers need not know. The log has it.
+            raise Unavailable(fault.code, _RECORD_FAILS, fix="Try again in a few seconds.") from fault
+        if fault is not None:
+            raise _not_ready(f"the last write failed ({type(fault).__name__})")
         followed = self._nodes.led_elsewhere if self._nodes is not None else None
         if head is None or not (self._leader.leads or followed):
             raise _not_ready("no process leads the log" if self._nodes else "this process does not lead the log")
-        if not await self._database_answers():
-            raise database_silent()
         # One renewal may be late. After two, readers see a stale log.
         if self._clock.now().timestamp() - head.time >= 2 * RENEWAL:
             raise _not_ready("the checkpoint is not renewed")

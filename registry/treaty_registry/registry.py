@@ -53,6 +53,7 @@ from .operator.other_signer import OtherSigner
 from .operator.parameters import Draft, read_draft
 from .operator.rotations import Rotated, Rotations
 from .operator.schedule import Schedule, Timetable, read_timetable
+from .operator.upkeep import Upkeep
 from .operator.withdrawals import Withdrawals
 from .outbound import Resolve, guarded, network_of
 from .readable import ReadableLog
@@ -140,6 +141,7 @@ class Registry(ReadableLog):
 
     def _add_writers(self, settings: Settings, operator: Operator) -> None:
         """Add the parts that write, which stand on the ones that read."""
+        self.upkeep = Upkeep(self.pool, settings.tls_cert, lambda: self.authority)
         self.tiles = TileStore(settings.tiles, lambda: self.keys, self.leader, self.reader) if settings.tiles else None
         """The copy of the log in an object store; None without one."""
         network = network_of(settings)
@@ -237,7 +239,7 @@ class Registry(ReadableLog):
             stack.push_async_callback(registry.decisions.stop)
             parts = (
                 *(registry.other_signer, registry.schedule, registry.witnesses, registry._mirrors, registry.tiles),
-                *(registry.nodes, registry.intake.senders if registry.nodes else None),
+                *(registry.upkeep, registry.nodes, registry.intake.senders if registry.nodes else None),
             )
             for work in (sweep(registry.uploads, registry._tokens), *(part.run() for part in parts if part is not None)):
                 stack.callback(asyncio.create_task(work).cancel)

@@ -148,7 +148,7 @@ def _commands(registry: Registry, settings: Settings) -> dict[str, Command]:
         return await asyncio.to_thread(prepare, settings.keys, roles)
 
     return {
-        "status": lambda: read_status(registry, settings),
+        "status": lambda: read_status(registry),
         "accept-clock": accept_clock,
         "resume-signing": resume_signing,
         "backup": backup,

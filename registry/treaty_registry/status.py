@@ -11,10 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Literal
-
-from cryptography import x509
 
 from treaty_consensus import __version__
 from treaty_consensus.errors import TreatyError
@@ -23,7 +20,6 @@ from .codes import RegistryWitnessCode
 from .log.checkpoints import RENEWAL, Head
 from .operator.acts import Act, Acts
 from .registry import Registry
-from .settings import Settings
 from .storage.postgres import DATABASE_ERRORS
 from .storage.space import FreeSpace
 
@@ -118,7 +114,7 @@ class Diagnosis:
     fix: str
 
 
-async def read_status(registry: Registry, settings: Settings) -> RegistryStatus:
+async def read_status(registry: Registry) -> RegistryStatus:
     """Return the state of an open registry. Never raises for a part that does not answer."""
     ready, reason, fix, clock = "", "", "", ""
     try:
@@ -131,7 +127,8 @@ async def read_status(registry: Registry, settings: Settings) -> RegistryStatus:
         clock = error.code
     head, now = registry.head, datetime.now().timestamp()
     followed = registry.nodes.led_elsewhere if registry.nodes else None
-    backup, database_clock, blocked, quotas, acts = await _from_database(registry)
+    await registry.upkeep.read()
+    database_clock, blocked, quotas, acts = await _from_database(registry)
     return RegistryStatus(
         version=__version__,
         origin=registry.origin,
@@ -146,8 +143,8 @@ async def read_status(registry: Registry, settings: Settings) -> RegistryStatus:
         published=HeadStatus.of(head.published),
         witnessed=HeadStatus.of(head.witnessed) if head.witnessed else None,
         witnesses=[WitnessStatus(*state) for state in registry.witnesses.states],
-        backup=backup,
-        certificates=await asyncio.to_thread(_certificates, registry, settings),
+        backup=registry.upkeep.backup,
+        certificates=registry.upkeep.certificates,
         disks=await asyncio.to_thread(_disks, registry.disks),
         clock=clock,
         database_clock=database_clock,
@@ -160,18 +157,17 @@ async def read_status(registry: Registry, settings: Settings) -> RegistryStatus:
     )
 
 
-async def _from_database(registry: Registry) -> tuple[int | None, float | None, int, int, list[Act]]:
-    """Return backup, the database's clock against the machine's, blocks, quotas and acts; nothing when it is silent."""
+async def _from_database(registry: Registry) -> tuple[float | None, int, int, list[Act]]:
+    """Return the database's clock against the machine's, blocks, quotas and acts; nothing when it is silent."""
     with suppress(TreatyError, TimeoutError, *DATABASE_ERRORS):
         async with asyncio.timeout(_PATIENCE):
             time = await registry.pool.fetchval("select extract(epoch from clock_timestamp())::float8")
             difference = time - datetime.now().timestamp()
             senders = await registry.intake.senders.listed()
-            acts = Acts(registry.pool)
             blocked = sum(sender.blocked is not None for sender in senders)
             quotas = sum(sender.factor is not None for sender in senders)
-            return await acts.last("backup"), difference, blocked, quotas, await acts.newest(_ACTS)
-    return None, None, 0, 0, []
+            return difference, blocked, quotas, await Acts(registry.pool).newest(_ACTS)
+    return None, 0, 0, []
 
 
 def _disks(rooms: Iterable[FreeSpace]) -> list[DiskStatus]:
@@ -183,23 +179,6 @@ def _disks(rooms: Iterable[FreeSpace]) -> list[DiskStatus]:
             free = room.free
         found.append(DiskStatus(room.purpose, str(room.folder), free, room.kept))
     return found
-
-
-def _certificates(registry: Registry, settings: Settings) -> dict[str, int]:
-    """Return the end of each certificate's validity. Blocking."""
-    ends: dict[str, int] = {}
-    if settings.tls_cert is not None:
-        ends["https"] = _end_of(settings.tls_cert)
-    with suppress(TreatyError):
-        ends["Sigstore authority"] = int(registry.authority.ca_certificate.not_valid_after_utc.timestamp())
-    return ends
-
-
-def _end_of(path: Path) -> int:
-    try:
-        return int(x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp())
-    except (OSError, ValueError):
-        return 0  # it cannot be read, so a restart would fail
 
 
 def problems_of(status: RegistryStatus) -> list[Diagnosis]:

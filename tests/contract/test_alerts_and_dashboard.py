@@ -10,26 +10,41 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 import yaml
+from alert_cases import CASES, SLOWLY_FULL
 from debian_programs import debian_program
 from http_api import serving
 from mirrors import mirrored
 from ports import free_port
 from postgres_server import Postgres
+from registries import grant
+from signers import NOW, ORIGIN, key_signer
 
+from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_registry.log.tile_store import TileStore
 from treaty_registry.mirroring.gauges import MirrorState
 from treaty_registry.observation import LogState, RegistryState, metrics_served
 from treaty_registry.registry import Registry
 from treaty_registry.serving.views import Views
 from treaty_registry.settings import MetricsAddress
+from treaty_registry.telemetry.measures import PROCESS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "treaty-registry.json"
 _METRIC = re.compile(r"\b(?:treaty|process)_[a-z_]+\b")
 _SUFFIX = re.compile(r"_(?:bucket|sum|count)$")
+_OF_THE_LEADER = (
+    "epoch",
+    "epoch_lag_seconds",
+    "tiles_time_seconds",
+    "witness_failing",
+    "witness_lag_leaves",
+    "witness_lag_seconds",
+)
 _VARIABLES = {"$__rate_interval": "5m", "$job": "treaty", "$instance": ".*"}
 
 
@@ -62,6 +77,7 @@ def expressions() -> Iterator[str]:
 async def served(registry: Registry, postgres: Postgres, tmp_path: Path) -> dict[str, tuple[str, str]]:
     """The metrics that a registry and its mirror serve: name → kind and meaning."""
     loop = asyncio.get_running_loop()
+    registry.tiles = TileStore("memory:///tiles", lambda: registry.keys, registry.leader, registry.reader)
     async with (
         postgres.fresh() as database,
         serving(registry, free_port()) as url,
@@ -78,6 +94,63 @@ async def scraped(state: LogState) -> str:
     port = free_port()
     async with metrics_served(MetricsAddress("127.0.0.1", port), state), httpx.AsyncClient(trust_env=False) as client:
         return (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+
+
+async def test_a_follower_hides_nothing_that_the_leader_knows(registry: Registry) -> None:
+    registry.tiles = TileStore("memory:///tiles", lambda: registry.keys, registry.leader, registry.reader)
+    state = RegistryState(registry, Views(registry), asyncio.get_running_loop())
+    leading = {metric.name for metric in state.gauges()}
+    registry.leader.resign()
+    following = {metric.name for metric in state.gauges()}
+    assert leading - following == {f"treaty_{name}" for name in _OF_THE_LEADER}
+    assert "treaty_leader" in following
+
+
+async def test_a_fault_of_the_record_is_named_as_its_own(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no route to the store")
+
+    before, size = outages("head"), registry.head.size
+    with monkeypatch.context() as patch:
+        patch.setattr(registry.leader.fence, "advance", fail)
+        patch.setattr(registry.leader.fence, "reread", fail)
+        (outcome,) = await registry.submit([leaf(1)])
+        assert isinstance(outcome, TreatyError) and outcome.code == "log.unavailable"
+        fault = registry.leader.fault
+        assert isinstance(fault, TreatyError) and fault.code == "fence.failed"
+        assert "no route to the store" in fault.message, "the log has the reason"
+        with pytest.raises(Unavailable) as refused:
+            await registry.check_ready()
+        assert refused.value.code == "fence.failed"
+        assert str(registry.leader.fence.place) not in refused.value.message, "strangers read it"
+        assert outages("head") > before
+        assert registry.head.size == size
+    async with asyncio.timeout(30):
+        while not await registry.is_ready():  # noqa: ASYNC110 (it tries again each second)
+            await asyncio.sleep(0.1)
+
+
+async def test_readiness_names_the_database_before_what_follows_from_it(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise asyncpg.InterfaceError("hangs")
+
+    monkeypatch.setattr(registry.pool, "fetchval", fail)
+    registry.leader.resign()
+    registry.leader.fault = TimeoutError()
+    with pytest.raises(Unavailable) as refused:
+        await registry.check_ready()
+    assert refused.value.code == "registry.database"
+
+
+def leaf(number: int) -> bytes:
+    writer = key_signer("writer")
+    return writer.statement(grant(writer, number), log=ORIGIN, issued=NOW).leaf
+
+
+def outages(store: str) -> float:
+    return PROCESS.get_sample_value("treaty_store_outages_total", {"store": store}) or 0.0
 
 
 def samples(text: str, *names: str) -> set[str]:
@@ -105,14 +178,51 @@ def test_each_alert_has_an_entry_in_the_runbook() -> None:
         name, severity = rule["alert"], rule["labels"]["severity"]
         assert rule["annotations"]["runbook"] == f"docs/guides/runbook.md#{name.lower()}"
         assert f"## {name}\n\n*{severity.capitalize()}.*" in runbook
+        entry = runbook.partition(f"## {name}\n")[2].partition("\n## ")[0]
+        assert entry.count("\n\n*Provoke it:* ") == 1, name
 
 
 @pytest.mark.deep
-def test_prometheus_takes_the_configuration_and_each_alert_fires_on_its_fault() -> None:
+def test_prometheus_takes_the_configuration_and_each_alert_fires_on_its_fault_and_ends(tmp_path: Path) -> None:
     promtool("check", "config", DEPLOY / "prometheus" / "prometheus.yml")
-    promtool("test", "rules", DEPLOY / "prometheus" / "alerts.test.yml")
-    tested = {case["name"] for case in yaml.safe_load((DEPLOY / "prometheus" / "alerts.test.yml").read_text())["tests"]}
-    assert {rule["alert"] for rule in rules()} <= tested
+    cases = {
+        "rule_files": [str(DEPLOY / "prometheus" / "alerts.yml")],
+        "evaluation_interval": "30s",
+        "tests": [*(case.test() for case in CASES), SLOWLY_FULL],
+    }
+    (tmp_path / "cases.yml").write_text(yaml.safe_dump(cases))
+    promtool("test", "rules", tmp_path / "cases.yml")
+
+
+@pytest.mark.deep
+def test_alertmanager_takes_its_configuration() -> None:
+    amtool = debian_program("amtool", "prometheus-alertmanager")
+    done = subprocess.run([amtool, "check-config", DEPLOY / "prometheus" / "alertmanager.yml"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_case() -> None:
+    fired = {name for case in CASES for name in case.fires}
+    assert {rule["alert"] for rule in rules()} == fired | {"TreatyWatchdog"}
+
+
+def test_a_cause_is_one_page() -> None:
+    """Of the alerts of one fault, Alertmanager sends one page: the others are held back by the rules of inhibition."""
+    severity = {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
+    config = yaml.safe_load((DEPLOY / "prometheus" / "alertmanager.yml").read_text())
+    held = [(names(rule["source_matchers"]), names(rule["target_matchers"])) for rule in config["inhibit_rules"]]
+    assert {name for sources, targets in held for name in sources | targets} <= set(severity)
+    assert not any(sources & targets for sources, targets in held), "an alert must not hold itself back"
+    for case in CASES:
+        fires = set(case.fires)
+        sent = {name for name in fires if not any(sources & fires and name in targets for sources, targets in held)}
+        assert sum(severity[name] == "page" for name in sent) <= 1, case.name
+        assert not sent or len(sent) == 1, case.name
+
+
+def names(matchers: list[str]) -> set[str]:
+    (matcher,) = matchers
+    return set(re.findall(r"Treaty\w+", matcher))
 
 
 @pytest.mark.deep

@@ -43,6 +43,11 @@ def senders(_: View) -> list[Row]:
     return []
 
 
+@means("select extract(epoch from max(at))::bigint from operator_acts where command = $1")
+def last_act(_: View, command: str) -> list[Row]:
+    return one(None)
+
+
 # Protocols and handlers.
 
 

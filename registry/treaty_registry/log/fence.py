@@ -86,9 +86,11 @@ def read_fence(path: Path, origin: str) -> Checkpoint:
 
 
 class HeadRecord(Protocol):
-    """The record of the newest head that may have been signed. Blocks; safe for threads. `record`: as it was read last."""
+    """The record of the newest head that may have been signed. Blocks; safe for threads. `record`: as it was read last.
+    `place`: where it is, for messages."""
 
     record: Checkpoint
+    place: str
 
     @property
     def signed(self) -> SignedTime | None:
@@ -116,6 +118,7 @@ class Fence:
         """Read the record, and lock it unless it is `shared`. Raises as `read_fence`, and `Unavailable` when another process
         holds the lock."""
         self.record = read_fence(path, origin)
+        self.place = str(path)
         self._path = path
         self._shared = shared
         # O_DSYNC: a head may be signed as soon as its record is written, so the write must be durable on return.
@@ -192,6 +195,16 @@ def moved(place: object) -> Unavailable:
     """Return the error for a record that another node has advanced."""
     return Unavailable(
         FenceCode.MOVED, f"Another node has advanced {place}; it writes this log now.", fix="Send again in a while."
+    )
+
+
+def failed(record: HeadRecord, error: OSError | TimeoutError) -> Unavailable:
+    """Return the error for a record that its object store or its disk does not read or write."""
+    reason = str(error) or "no answer in time"
+    return Unavailable(
+        FenceCode.FAILED,
+        f"The record of signed heads at {record.place} cannot be read or written: {reason}",
+        fix="See that its object store or its disk works. The registry tries again by itself.",
     )
 
 

@@ -24,14 +24,14 @@ from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import Tile, TreeEdge
 from treaty_consensus.log_keys import keys_of_log
 
-from ..codes import DatabaseCode, RegistryLogCode
+from ..codes import DatabaseCode, FenceCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, deadline, is_outage
-from ..telemetry.measures import TAKE_OVERS
+from ..telemetry.measures import STORE_OUTAGES, TAKE_OVERS
 from . import leadership, tables
 from .checkpoints import CheckpointSigner, Head
 from .clock import LogClock, SignedTime
 from .entry import Entry
-from .fence import HeadRecord, behind
+from .fence import HeadRecord, behind, failed
 
 # A connection that does not answer is closed, and a write to a disk is given up. Without a limit every submission
 # would hang with a suspended PostgreSQL.
@@ -82,7 +82,7 @@ class Leader:
         self.unpublished = asyncio.Event()
         """Set whenever other nodes should see another head. The waiting task clears it."""
         self.fault: BaseException | None = None
-        """The error of the last write if a disk or PostgreSQL as a whole failed; None after the next successful write."""
+        """The error of the last write if PostgreSQL, or the record's store or disk failed; None after the next good write."""
 
     @property
     def leads(self) -> bool:
@@ -132,7 +132,7 @@ class Leader:
             TAKE_OVERS.labels("failed").inc()
             self._fail(error)
             if isinstance(error, DATABASE_ERRORS):
-                raise Unavailable(DatabaseCode.FAILED, "PostgreSQL or a disk failed while the log was being opened.") from error
+                raise Unavailable(DatabaseCode.FAILED, "PostgreSQL failed while the log was being opened.") from error
             raise
         if self.fault is not None and not is_outage(self.fault):
             self.fault = None  # the disk works, because the record was written; PostgreSQL's disk is not known yet
@@ -267,7 +267,8 @@ class Leader:
     def _fail(self, error: BaseException) -> None:
         """Handle a failure: resign, and store the error if later writes would fail in the same way."""
         self.resign()
-        if is_outage(error) or isinstance(error, OSError):  # a TimeoutError is one
+        record_failed = isinstance(error, Unavailable) and error.code == FenceCode.FAILED
+        if is_outage(error) or record_failed or isinstance(error, OSError):  # a TimeoutError is one
             self.fault = error
 
     @property
@@ -289,8 +290,14 @@ class Leader:
 
     async def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(_PATIENCE):  # the thread continues; a late record is harmless, because its head is committed
-            await loop.run_in_executor(self._thread, work, *arguments)
+        try:
+            # The thread continues; a late record is harmless, because its head is committed.
+            async with asyncio.timeout(_PATIENCE):
+                await loop.run_in_executor(self._thread, work, *arguments)
+        # With a code of its own: PostgreSQL works, and the operator must not be sent there.
+        except OSError as error:
+            STORE_OUTAGES.labels("head").inc()
+            raise failed(self.fence, error) from error
 
     def witness(self, head: Head) -> None:
         """Publish `head`, which witnesses have cosigned, unless a later witnessed head is published already."""

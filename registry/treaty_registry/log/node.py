@@ -27,6 +27,8 @@ from treaty_consensus.log.tiles import TreeEdge
 
 from ..codes import NodeCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, Pool, connect_node, deadline
+from ..telemetry.redaction import show_address
+from ..telemetry.repeats import Repeats
 from . import leadership, tables
 from .checkpoints import Head
 from .entry import BlobReader, Entry
@@ -62,6 +64,7 @@ class Node:
         """`url`: where the others reach this one. `keys`: those of the log. `lead`: try to take the lead, or raise.
         `learned`: called with the entries of each new head before it is served, or with None when they are unknown."""
         self._url = url
+        show_address(url)
         self._database = database
         self._pool = pool
         self._blobs = blobs
@@ -75,7 +78,7 @@ class Node:
         # Heads come from the row and from the leader's answers, and must be taken in order.
         self._adopting = asyncio.Lock()
         self._led = False
-        self._reported = ""
+        self._faults = Repeats()
         self._replaced = 0  # the term whose leader stood still
 
     async def begin(self, patience: float) -> None:
@@ -102,7 +105,7 @@ class Node:
                 await asyncio.sleep(POLL)
 
     async def run(self) -> None:
-        """Publish or follow until cancelled. Failures are logged once and tried again."""
+        """Publish or follow until cancelled. Failures are logged, each kind once a minute, and tried again."""
         while True:
             try:
                 async with connect_node(self._database) as connection:
@@ -132,7 +135,6 @@ class Node:
     async def _attempt(self, connection: Connection) -> None:
         try:
             await self._step(connection)
-            self._reported = ""
         # Of this log and not of the connection, which goes on.
         except TreatyError as error:
             self._report(error)
@@ -144,6 +146,7 @@ class Node:
                 await self._publish(connection)
                 return
             found = self.found = await leadership.read(connection)
+        show_address(found.url)
         if found.note:
             await self.adopt(found.note, found.witnessed)
         if not found.led:
@@ -214,12 +217,13 @@ class Node:
         return [Entry(first + number, leaf, _parsed(leaf), self._blobs) for number, leaf in enumerate(leaves)]
 
     def _report(self, error: Exception) -> None:
-        reported = f"{type(error).__name__}: {error}"
-        # Once, because it repeats several times a second. That another node leads is no fault.
-        if reported != self._reported and not (isinstance(error, Unavailable) and error.code == RegistryLogCode.OTHER_LEADER):
+        # That another node leads is no fault.
+        if isinstance(error, Unavailable) and error.code == RegistryLogCode.OTHER_LEADER:
+            return
+        # Once a minute, because it repeats several times a second, and two faults may take turns.
+        if (more := self._faults.admit(f"{type(error).__name__} {getattr(error, 'code', '')}")) is not None:
             unexpected = None if isinstance(error, (TreatyError, *DATABASE_ERRORS)) else error
-            _log.error("this node does not keep up", error=reported, exc_info=unexpected)
-        self._reported = reported
+            _log.error("this node does not keep up", error=f"{type(error).__name__}: {error}", exc_info=unexpected, **more)
 
 
 def _parsed(leaf: bytes) -> statement.Statement | None:

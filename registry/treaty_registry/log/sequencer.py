@@ -36,6 +36,7 @@ from treaty_consensus.statement import Verified
 from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage
 from ..telemetry.measures import COMMIT_LEAVES, COMMIT_SECONDS, QUEUE_SECONDS, STATEMENTS
+from ..telemetry.repeats import Repeats
 from .checkpoints import Head
 from .entry import BlobReader
 from .leader import Leader, superseded
@@ -91,6 +92,8 @@ class Sequencer:
         self._lock = asyncio.Lock()  # one writer at a time: the worker, the renewal, or an exclusive block
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._refusals = Repeats()
+        """Lines about batches that were refused, by cause: each request of a stranger would write one."""
 
     @property
     def waiting(self) -> int:
@@ -216,7 +219,7 @@ class Sequencer:
                 proposals = [proposal for proposal in proposals if not proposal.outcome.done()]
                 if clock() >= end or (isinstance(error, Unavailable) and error.code in _BEFOREHAND):
                     _refuse_all(proposals, error)
-                    _log.error("no leader takes the log's statements", size=len(proposals), error=repr(error))
+                    self._report_refusal("no leader takes the log's statements", error, proposals)
                     return
             # Without the lock, so that this node can take the lead meanwhile.
             await asyncio.sleep(_LOOK)
@@ -293,7 +296,7 @@ class Sequencer:
         # Nothing was begun, so all of them get the same refusal.
         except Exception as error:
             _refuse_all(proposals, error)
-            _log.error("log not writable", error=str(error))
+            self._report_refusal("log not writable", error, proposals)
             return
         now = asyncio.get_running_loop().time()
         for proposal in proposals:
@@ -305,17 +308,31 @@ class Sequencer:
                 batch = await self._judge(proposals)
                 await self._commit(batch)
                 span.set(treaty_logged=len(batch.added), treaty_refused=len(batch.refused), treaty_log_size=self.head.size)
+            if (left_out := self._refusals.end()) is not None:
+                _log.info("statements are logged again", size=self.head.size, repeated=left_out)
         except Exception as error:
             # In an outage the halves would fail too, each after its own timeout.
             if len(proposals) == 1 or is_outage(error) or isinstance(error, OSError | Unavailable):
                 _refuse_all(proposals, error)
-                _log.error("batch failed", size=len(proposals), exc_info=error)
+                # A fault of one statement is an internal error, and each of them has its line.
+                if is_outage(error) or isinstance(error, OSError | Unavailable):
+                    self._report_refusal("batch failed", error, proposals, exc_info=error)
+                else:
+                    _log.error("batch failed", size=len(proposals), exc_info=error)
                 return
             _log.error("batch failed", size=len(proposals), exc_info=error)
             # One statement may have caused an internal error. The others are committed without it.
             middle = len(proposals) // 2
             await self._sequence(proposals[:middle])
             await self._sequence(proposals[middle:])
+
+    def _report_refusal(
+        self, event: str, error: Exception, proposals: Sequence[Proposal], exc_info: Exception | None = None
+    ) -> None:
+        """Log that proposals were refused: at once, and then once a minute with the number of the lines that were left out."""
+        if (more := self._refusals.admit(f"{event} {type(error).__name__} {getattr(error, 'code', '')}")) is None:
+            return
+        _log.error(event, size=len(proposals), error=f"{type(error).__name__}: {error}", exc_info=exc_info, **more)
 
     async def _judge(self, proposals: Sequence[Proposal]) -> Batch:
         statements = [proposal.verified.statement for proposal in proposals if proposal.verified]

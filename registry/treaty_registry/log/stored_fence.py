@@ -21,7 +21,7 @@ from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT
 
 from ..codes import FenceCode
-from ..storage.objects import open_store, version_of
+from ..storage.objects import open_store, shown, version_of
 from .clock import SignedTime
 from .fence import advanced, moved, of_origin, signed_time
 
@@ -37,6 +37,7 @@ class StoredFence:
     def __init__(self, url: str, origin: str) -> None:
         """Read the record. Raises as `read_fence`, and OSError when the store does not answer."""
         self._url = url
+        self.place = shown(url)
         self._origin = origin
         folder, _, self._key = url.rpartition("/")
         self._store = open_store(folder)
@@ -148,4 +149,4 @@ def _check_conditions(store: obstore.store.ObjectStore, key: str, text: bytes, u
 def _silent(url: str, error: Exception) -> OSError:
     # An OSError, as that of a disk: the leader treats both alike.
     reason = str(error).partition("\n")[0][:300]
-    return OSError(f"The object store of {url} does not answer as it must ({type(error).__name__}: {reason}).")
+    return OSError(f"The object store of {shown(url)} does not answer as it must ({type(error).__name__}: {reason}).")

@@ -50,6 +50,8 @@ class TileStore:
         self._keys = keys
         self._leader = leader
         self._reader = reader
+        self.time = 0
+        """The time of the newest head that this process has copied, or found copied by another one; 0 for none yet."""
 
     async def run(self) -> None:
         """Copy every published head while this process leads, until cancelled. Failures are logged once and tried again."""
@@ -61,7 +63,7 @@ class TileStore:
                 continue
             try:
                 await self.copy(head.published)
-                copied, reported = head.published.note, ""
+                copied, reported, self.time = head.published.note, "", head.published.time
             # The log does not depend on its copy, so nothing here may end this task.
             except Exception as error:
                 if reported != (reported := f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"):

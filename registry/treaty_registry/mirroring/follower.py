@@ -46,6 +46,7 @@ from ..log.entry import Entry
 from ..storage.blobs import BlobStore
 from ..storage.postgres import DATABASE_ERRORS
 from ..storage.space import FreeSpace
+from ..telemetry.measures import FORKS
 from .blobs import BlobCopier
 from .directory import MirrorDirectory
 from .facts import RecordedFacts
@@ -271,6 +272,8 @@ class Follower:
         # Wrong bytes of a proxy may be right the next time. What the log signed remains.
         if isinstance(error, Untrusted) and (proofs or error.code in _FINAL):
             self.alarm = error
+            if proofs:
+                FORKS.inc()
             _log.critical("the log is not followed any further", code=error.code, error=error.message, proofs=proofs)
         elif self.failure is None or self.failure.code != error.code:
             _log.warning("not followed", code=error.code, error=error.message)

@@ -22,6 +22,7 @@ from treaty_consensus.errors import NotFound, Unavailable
 from treaty_consensus.kinds import MAX_ROLL
 
 from ..codes import BlobsCode
+from ..telemetry.measures import STORE_OUTAGES
 from .objects import local_path, open_store
 from .space import BLOBS_ROOM, FreeSpace
 
@@ -162,6 +163,7 @@ def _damaged(sha256: str) -> Unavailable:
 
 
 def _unavailable(error: Exception) -> Unavailable:
+    STORE_OUTAGES.labels("blobs").inc()
     return Unavailable(
         BlobsCode.UNAVAILABLE, f"The blob store does not answer ({type(error).__name__}).", fix="Send the same again in a while."
     )

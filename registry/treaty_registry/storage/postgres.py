@@ -328,6 +328,7 @@ def database_silent() -> Unavailable:
 
 
 def _unreachable(error: BaseException) -> Unavailable:
+    DATABASE_OUTAGES.inc()
     return Unavailable(
         DatabaseCode.UNREACHABLE,
         f"PostgreSQL does not answer ({type(error).__name__}).",

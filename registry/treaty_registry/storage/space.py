@@ -39,12 +39,16 @@ class FreeSpace:
         found = os.statvfs(self.folder)
         return found.f_bavail * found.f_frsize
 
+    @property
+    def full(self) -> bool:
+        """Whether every write is refused. One system call. Raises `OSError`."""
+        return not self._holds(os.statvfs(self.folder), 0)
+
     def check(self, needed: int = 0) -> None:
         """Raise `Unavailable` (`disk.full`) unless `needed` bytes and one file can be written. One system call."""
         found = os.statvfs(self.folder)
-        no_files = found.f_files > 0 and found.f_favail == 0  # a file system without a limit on files reports 0 and 0
         free = found.f_bavail * found.f_frsize
-        if not no_files and free >= self.kept + needed:
+        if self._holds(found, needed):
             if self._reported:
                 _log.warning("there is room again", folder=str(self.folder), free=free)
             self._reported = False
@@ -58,3 +62,7 @@ class FreeSpace:
             f"The disk that holds the registry's {self.purpose} is full.",
             fix="Send the same again later. The registry continues by itself once its operator has freed space.",
         )
+
+    def _holds(self, found: os.statvfs_result, needed: int) -> bool:
+        no_files = found.f_files > 0 and found.f_favail == 0  # a file system without a limit on files reports 0 and 0
+        return not no_files and found.f_bavail * found.f_frsize >= self.kept + needed

@@ -1,5 +1,7 @@
 """Write the log of a server to standard error: one JSON object a line, or text for people.
 
+Under systemd each line begins with its priority, as sd-daemon(3) has it: `<3>` for an error. So `journalctl -p err` finds it.
+
 Every line has `event`, `level` and `timestamp`. A line of a request has its `request_id`, and `trace_id` when there is a trace.
 Lines of libraries come the same way. Every text is redacted (`redaction`).
 """
@@ -31,6 +33,7 @@ def configure_logs(form: LogFormat = "auto", level: LogLevel = "info") -> None:
     """Send the log of this process to standard error. `auto`: text on a terminal, JSON otherwise."""
     text = form == "text" or (form == "auto" and sys.stderr.isatty())
     least = getattr(logging, level.upper())
+    lines = LogLines(journal=_is_journal())
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -42,7 +45,7 @@ def configure_logs(form: LogFormat = "auto", level: LogLevel = "info") -> None:
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if text else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=lambda *_: LogLines(),
+        logger_factory=lambda *_: lines,
     )
     # Libraries tell ordinary events at `info`, with the URLs they ask. Their warnings are for the operator.
     logging.basicConfig(handlers=[_FromLibraries()], level=max(least, logging.WARNING), force=True)
@@ -54,12 +57,48 @@ class LogLines:
     A line that cannot be written is dropped, because a full disk or a closed pipe must not stop the server.
     """
 
-    def msg(self, line: str) -> None:
-        """Write one line."""
-        with suppress(OSError, ValueError):  # ValueError: standard error is closed
-            os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="backslashreplace"))
+    def __init__(self, *, journal: bool = False) -> None:
+        """`journal`: standard error is read by systemd's journal, which wants the priority of each line."""
+        self._journal = journal
 
-    debug = info = warning = error = critical = exception = msg
+    def debug(self, line: str) -> None:
+        """Write one line."""
+        self._write(line, 7)
+
+    def info(self, line: str) -> None:
+        """Write one line."""
+        self._write(line, 6)
+
+    def warning(self, line: str) -> None:
+        """Write one line."""
+        self._write(line, 4)
+
+    def error(self, line: str) -> None:
+        """Write one line."""
+        self._write(line, 3)
+
+    def critical(self, line: str) -> None:
+        """Write one line."""
+        self._write(line, 2)
+
+    msg, exception = info, error
+
+    def _write(self, line: str, priority: int) -> None:
+        # The journal takes each line of a text for an entry of its own.
+        text = "\n".join(f"<{priority}>{each}" for each in line.split("\n")) if self._journal else line
+        with suppress(OSError, ValueError):  # ValueError: standard error is closed
+            os.write(sys.stderr.fileno(), f"{text}\n".encode(errors="backslashreplace"))
+
+
+def _is_journal() -> bool:
+    """Whether standard error is a stream of the journal: systemd.exec(5), `$JOURNAL_STREAM` is its device and inode.
+
+    The variable is inherited by processes whose standard error is another one.
+    """
+    with suppress(OSError, ValueError):
+        found = os.fstat(sys.stderr.fileno())
+        return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return False
 
 
 class _FromLibraries(logging.Handler):

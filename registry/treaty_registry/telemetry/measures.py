@@ -6,10 +6,13 @@ a request. Names begin with `treaty_`, times are in seconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from treaty_consensus import __version__
 
+from ..codes import DiskCode, RegistryLogCode
 from .answered import AnsweredRequests
 
 PROCESS = CollectorRegistry()
@@ -65,6 +68,12 @@ POOL_WAIT_SECONDS = Histogram(
     "treaty_database_wait_seconds", "Seconds that a reader waits for a connection of the pool.", buckets=_FAST, registry=PROCESS
 )
 DATABASE_OUTAGES = Counter("treaty_database_outages", "Answers that PostgreSQL did not give.", registry=PROCESS)
+STORE_OUTAGES = Counter(
+    "treaty_store_outages",
+    "Reads and writes that a store did not do: that of the `blobs`, or of the record of the newest signed `head`.",
+    ["store"],
+    registry=PROCESS,
+)
 CONTENT_CHECKS = Counter(
     "treaty_content_checks", "Checks of contents in a process of their own: `done` or `lost`.", ["outcome"], registry=PROCESS
 )
@@ -76,16 +85,19 @@ LOOP_DELAY = Histogram(
 )
 
 # A counter that begins with its first event at 1 shows no increase, so an alert on it would miss the first event.
-for _counter, _outcomes in {
+_FROM_THE_START: Mapping[Counter, tuple[str, ...]] = {
+    REFUSALS: (DiskCode.FULL, RegistryLogCode.UNAVAILABLE),
     STATEMENTS: ("logged", "known", "refused", "failed"),
     TAKE_OVERS: ("led", "failed"),
     EPOCH_CLOSES: ("closed", "empty", "failed"),
+    STORE_OUTAGES: ("blobs", "head"),
     CONTENT_CHECKS: ("done", "lost"),
-}.items():
-    for _outcome in _outcomes:
-        _counter.labels(_outcome)
+}
+for _counter, _values in _FROM_THE_START.items():
+    for _value in _values:
+        _counter.labels(_value)
 
-_codes: set[str] = set()
+_codes: set[str] = {*_FROM_THE_START[REFUSALS]}
 
 
 def count_refusal(code: str) -> None:

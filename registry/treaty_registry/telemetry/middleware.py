@@ -16,12 +16,15 @@ from treaty_client.anp.trace_context import TraceContext
 
 from .groups import method_label, route_group
 from .measures import ANSWERED
+from .repeats import Repeats
 from .request import REQUEST_ID, RequestContext, enter_request, request_id
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_refusals = Repeats(60)
+"""Refused requests, by group, method and status. A stranger can send any number of them."""
 _log = structlog.get_logger(__name__)
 
 
@@ -91,6 +94,11 @@ def _trace_id(traceparent: bytes | None) -> str:
 
 def _tell(context: RequestContext, group: str, method: str, status: int, seconds: float) -> None:
     fields: dict[str, object] = {"group": group, "method": method, "status": status, "seconds": round(seconds, 6)}
+    if status >= 400:
+        more = _refusals.admit(f"{group} {method} {status}")
+        if more is None:
+            return
+        fields |= more
     if context.logged:
         fields |= {"statements": context.statements, "logged": context.logged}
     tell = _log.error if status >= 500 and status != 503 else _log.info

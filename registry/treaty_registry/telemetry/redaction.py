@@ -10,6 +10,7 @@ import ipaddress
 import re
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from treaty_consensus.printable import escaped
 
@@ -41,6 +42,10 @@ _SECRETS = (
 )
 _ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(?![\w])")
 
+_MAX_SHOWN = 64
+_shown: set[str] = set()
+"""The addresses of this registry's own nodes. They are no person's, and a line without them helps no operator."""
+
 _WORD = re.compile(r"[0-9A-Za-z-]{1,128}")
 """One word, such as an id or a method. Each pattern above needs a space or another character, so none finds anything in it."""
 
@@ -61,6 +66,14 @@ def redacted(text: str) -> str:
     return "\n".join(map(escaped, _ADDRESS.sub(_without_address, text).split("\n")))
 
 
+def show_address(url: str) -> None:
+    """Let lines have the address in the URL of one of this registry's own nodes, from the operator's settings."""
+    with suppress(ValueError):
+        host = urlsplit(url).hostname
+        if host and len(_shown) < _MAX_SHOWN:
+            _shown.add(str(ipaddress.ip_address(host)))
+
+
 def redact(value: Any) -> Any:
     """Return a value of a line, each text of it redacted."""
     if isinstance(value, str):
@@ -79,6 +92,5 @@ def _without_address(match: re.Match[str]) -> str:
     # A sentence may go on behind it: `::1.`, `192.0.2.7:`.
     for text in (found, found.rstrip("."), found.rstrip(".:")):
         with suppress(ValueError):  # a time of day, or a version
-            ipaddress.ip_address(text)
-            return "[address]"
+            return found if str(ipaddress.ip_address(text)) in _shown else "[address]"
     return found

@@ -1,0 +1,1 @@
+"""`make game-day`: provoke each alert on real processes, and see it fire and end."""
