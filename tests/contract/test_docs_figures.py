@@ -23,9 +23,10 @@ MEASURED = (
 LIMITS = {
     "docs/specification/handler-packages.md": ("30 ms of processor", "take 30 seconds"),
     "docs/specification/http.md": ("2 s of processor", "times as large"),
-    "docs/decisions.md": ("4 MB",),
+    "docs/decisions.md": ("4 MB", "687 GB", "32 GB", "350 GB"),
+    "docs/guides/several-nodes.md": ("687 GB", "32 GB", "21 GB", "5.8 MB"),
 }
-"""Such forms that are no measurement: bounds that the code has, and a default of Linux."""
+"""Such forms that are no measurement: bounds that the code has, a default of Linux, and sizes that follow from formats."""
 
 
 def figures(text: str) -> list[str]:

@@ -269,7 +269,8 @@ async def test_in_an_open_electorate_a_domain_has_the_standing_and_whom_it_grant
                 speakers = (await asked(api, "/speakers", hash=X))["speakers"]
                 assert {entry["did"]: entry["principal"] for entry in speakers}[helper.did] == "anchor-0.example"
             await _check_the_reserve(registry, helper, stranger)
-        async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(now, UTC), resolve=web.resolve) as registry:
+        again = dataclasses.replace(settings, new=False)
+        async with Registry.open(again, clock=lambda: datetime.fromtimestamp(now, UTC), resolve=web.resolve) as registry:
             await _check_the_reserve(registry, helper, stranger, first=(30, 10))
 
 

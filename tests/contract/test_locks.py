@@ -64,7 +64,7 @@ class Package:
             contents |= self._installed_files()
         for path, content in contents.items():
             entry = zipfile.ZipInfo(path)
-            entry.external_attr = (0o755 if "/scripts/" in path else 0o644) << 16
+            entry.external_attr = (0o100755 if "/scripts/" in path else 0o100644) << 16  # pip looks for a regular file
             archive.writestr(entry, content)
         record = "".join(f"{path},sha256={digest(content)},{len(content)}\n" for path, content in contents.items())
         archive.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")

@@ -18,7 +18,7 @@ from treaty_registry.log.entry import Entry, Logged
 from treaty_registry.registry import Registry
 from treaty_registry.storage.postgres import migrations
 
-VIEWS = [sql for name, sql in migrations() if name not in ("0001_log.sql", "0009_leadership.sql")]
+VIEWS = [sql for name, sql in migrations() if name not in ("0001_log.sql", "0009_leadership.sql", "0012_operator.sql")]
 TABLES = re.findall(r"^create table (\w+)", "".join(VIEWS), re.M)
 
 
