@@ -23,6 +23,7 @@ from registries import publication
 from signers import ORIGIN, key_signer
 
 from treaty_client.network.hosts import Address, Network
+from treaty_registry.cli.serving import serve, witness
 from treaty_registry.cli.variables import check_variables
 
 SCHEMA = json.loads((Path(__file__).parent / "schemas" / "compose.json").read_text())
@@ -139,4 +140,4 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
 
 def test_every_setting_is_one() -> None:
     environment = yaml.safe_load(FILE.read_text())["services"]["registry"]["environment"]
-    check_variables(environment)
+    check_variables(environment, serve, witness)

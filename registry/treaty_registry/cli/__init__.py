@@ -42,6 +42,7 @@ def _run(tokens: list[str]) -> None:
             from ..telemetry.logs import configure_logs
             from .commands import app
             from .owner import as_owner
+            from .serving import serve, witness
             from .variables import check_variables, drop_empty
 
             # Every line of a log goes to standard error. Standard output has the result alone; a server sets more options.
@@ -51,7 +52,7 @@ def _run(tokens: list[str]) -> None:
             command, bound, _ = app.parse_args(tokens)
             # Not before the help of a command, which lists the variables.
             if getattr(command, "__self__", None) is not app:
-                check_variables(os.environ)
+                check_variables(os.environ, serve, witness)
             sys.exit(as_owner(command, bound) or 0)
     except TreatyError as error:
         _fail(error, tokens)

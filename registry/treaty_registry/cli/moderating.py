@@ -174,12 +174,10 @@ def _senders(options: Options, newest: int | None = None) -> SenderList:
 
 
 def _confirmed(plan: Takedown, reason: str, options: Options) -> bool:
-    if options.json or not sys.stdin.isatty():
-        if not options.json:
-            options.show({}, *_described(plan, reason))
+    if options.json:
         return False
     options.show({}, *_described(plan, reason))
-    return Confirm.ask("Withdraw all of it? This cannot be taken back", default=False)
+    return sys.stdin.isatty() and Confirm.ask("Withdraw all of it? This cannot be taken back", default=False)
 
 
 def _described(plan: Takedown, reason: str) -> list[Any]:

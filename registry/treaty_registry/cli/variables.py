@@ -9,7 +9,7 @@ witnesses, or with another database, is worse than one that does not start.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 
 from cyclopts import App, Parameter
 
@@ -32,14 +32,15 @@ def drop_empty(environment: MutableMapping[str, str]) -> None:
         del environment[name]
 
 
-def check_variables(environment: Iterable[str]) -> None:
-    """Raise `Malformed` (`settings.variable`) for a name with the prefix that no option reads.
+def check_variables(environment: Iterable[str], *commands: Callable[..., object]) -> None:
+    """Raise `Malformed` (`settings.variable`) for a name with the prefix that no option of `commands` reads.
 
-    A command takes variables that only other commands read: a unit's settings are those of all its commands.
+    `commands`: those that together have every option with a variable, whichever one runs: a unit's settings are for all its
+    commands.
     """
     # An agent may run in the environment of its registry, and the other way round.
     names = sorted(name for name in environment if name.startswith(_PREFIX) and name not in AGENT_VARIABLES)
-    known = _variables_of_options() if names else set()
+    known = {name for command in commands for name in _variables_of(command)} if names else set()
     for name in names:
         if name not in known:
             # Without the prefix, by which all are near.
@@ -48,12 +49,7 @@ def check_variables(environment: Iterable[str]) -> None:
             raise Malformed(SettingsCode.VARIABLE, f"No option reads the environment variable {name[:80]}.", fix=fix)
 
 
-def _variables_of_options() -> set[str]:
-    # Imported only where a variable is to be checked: it takes half a second. Together they have the options of every command.
-    from .serving import serve, witness
-
-    serving, witnessing = App(), App()
-    serving.default(serve)
-    witnessing.default(witness)
-    arguments = [*serving.assemble_argument_collection(), *witnessing.assemble_argument_collection()]
-    return {name for argument in arguments for name in argument.parameter.env_var or ()}
+def _variables_of(command: Callable[..., object]) -> set[str]:
+    app = App()
+    app.default(command)
+    return {name for argument in app.assemble_argument_collection() for name in argument.parameter.env_var or ()}

@@ -136,7 +136,7 @@ def _check_conditions(store: obstore.store.ObjectStore, key: str, text: bytes, u
         obstore.delete(store, probe)
         return
     except NotImplementedError:
-        pass
+        pass  # obstore has no conditions for this kind of store
     except BaseError as error:
         raise _silent(url, error) from error
     raise Refused(
