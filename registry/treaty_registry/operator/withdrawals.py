@@ -17,7 +17,7 @@ from typing import Literal
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.codes import WithdrawalCode
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import NotFound, Refused, TreatyError
+from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError
 from treaty_consensus.facts import needed_key
 from treaty_consensus.kinds import Withdrawal
 from treaty_consensus.protocol import parse_protocol_uri
@@ -214,7 +214,11 @@ class Withdrawals:
 
 
 async def _digest(connection: Connection, text: str) -> bytes:
-    sha256 = parse_digest(text)
+    try:
+        sha256 = parse_digest(text)
+    except Malformed as error:
+        fix = "Name the URI of a protocol (https://…), a DID, or the SHA-256 of a blob."
+        raise Malformed(error.code, error.message, fix=fix) from error
     if await connection.fetchval("select true from facts where key = $1", needed_key(sha256)):
         raise Refused(
             WithdrawalCode.NEEDED,
