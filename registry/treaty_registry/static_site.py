@@ -34,6 +34,7 @@ from treaty_consensus.errors import Gone, NotFound, TreatyError, Unavailable, Un
 from treaty_consensus.kinds import Decision, Withdrawal, blobs_of
 from treaty_consensus.protocol import parse_protocol_uri
 
+from .cache_control import SHARED
 from .codes import BlobsCode, RegistryLogCode
 from .log.changes import subjects_of, versions_of
 from .log.checkpoints import Head
@@ -42,7 +43,7 @@ from .operator.restore import STATEMENT_START
 from .pages.pages import Pages
 from .registry import Registry
 from .serving.bundles import Plan, assemble, protocol_plan, topic_plan
-from .serving.representation import JSON, SHARED, Representation
+from .serving.representation import JSON, Representation
 from .serving.views import BundleView
 from .storage.postgres import DATABASE_ERRORS
 

@@ -26,8 +26,8 @@ from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_in
 from treaty_consensus.statement import Statement
 from treaty_consensus.tenure import TENURE_WAIT
 from treaty_registry.app import create_app
+from treaty_registry.cache_control import SHARED
 from treaty_registry.registry import Registry
-from treaty_registry.serving.representation import SHARED
 
 PATH = "/protocols/alice.example/product-info/1.0.bundle"
 

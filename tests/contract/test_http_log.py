@@ -13,8 +13,8 @@ from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.merkle import Frontier, leaf_hash, root, root_nodes
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, Tile, decode_bundle, node_hashes, tiles_for, width_at
+from treaty_registry.cache_control import SHARED
 from treaty_registry.registry import Registry
-from treaty_registry.serving.representation import SHARED
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 

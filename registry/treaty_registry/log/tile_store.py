@@ -21,6 +21,7 @@ from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Bundle, Tile, width_at
 
+from ..cache_control import IMMUTABLE, SHARED
 from ..codes import RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS
 from ..storage.public_store import Condition, PublicStore
@@ -31,10 +32,8 @@ from .reader import LogReader
 _PERIOD = 2.0  # seconds between two copies: the partial tiles of heads in between are never made
 _AT_ONCE = 8  # writes, which bounds memory and the load on the store
 _MAX_CHECKPOINT = 256 * 1024
-_FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable", "Content-Type": "application/octet-stream"}
-# That of `/checkpoint` (`serving.representation`).
-_SHARED = "public, max-age=5, s-maxage=10, stale-while-revalidate=60, stale-if-error=86400"
-_FOR_SECONDS = {"Cache-Control": _SHARED, "Content-Type": "text/plain; charset=utf-8"}
+_FOR_EVER = {"Cache-Control": IMMUTABLE, "Content-Type": "application/octet-stream"}
+_FOR_SECONDS = {"Cache-Control": SHARED, "Content-Type": "text/plain; charset=utf-8"}
 
 _log = structlog.get_logger(__name__)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from treaty_consensus.canonical import hex_digest
 
+from ..cache_control import IMMUTABLE
 from ..serving.cache import ResponseCache
-from ..serving.representation import IMMUTABLE, PackedRepresentation
+from ..serving.representation import PackedRepresentation
 
 STATIC = Path(__file__).parent / "static"
 _TYPES = {

@@ -13,9 +13,10 @@ from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import MAX_WHEEL, blobs_of
 from treaty_consensus.statement import parse
 
+from ..cache_control import NO_STORE
 from ..codes import RegistryBlobCode
 from ..registry import Registry
-from ..serving.representation import NO_STORE, OCTETS, Representation
+from ..serving.representation import OCTETS, Representation
 from ..serving.views import Views
 from .documentation import BINARY_BODY, READ, WRITE, answers, operation
 from .requests import HttpRequest, read_body, source

@@ -9,7 +9,8 @@ import msgspec
 from litestar import Response, get
 from litestar.di import NamedDependency
 
-from ..serving.representation import JSON, NO_STORE
+from ..cache_control import NO_STORE
+from ..serving.representation import JSON
 from ..serving.views import Views
 from .documentation import answers
 

@@ -14,12 +14,13 @@ from litestar.params import FromPath, QueryParameter
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
 
+from ..cache_control import NO_STORE
 from ..catalogue.resources import IdentityView, TestimonyView
 from ..codes import RegistryIdentityCode
 from ..pages.pages import Pages
 from ..problems import http_problem
 from ..registry import Registry
-from ..serving.representation import JSON, NO_STORE, Representation
+from ..serving.representation import JSON, Representation
 from ..serving.views import MAX_SIZE, Views
 from .documentation import READ, TEXT_BODY, WRITE, answers, operation
 from .requests import HttpRequest, is_for_people, media_type, read_body, source, target

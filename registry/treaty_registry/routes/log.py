@@ -8,10 +8,11 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
+from ..cache_control import SHARED
 from ..catalogue.resources import LogView
 from ..log.changes import HEAD
 from ..pages.pages import Pages
-from ..serving.representation import OCTETS, SHARED, TEXT, Representation
+from ..serving.representation import OCTETS, TEXT, Representation
 from ..serving.views import Views, parse_since
 from .documentation import READ, answers
 from .requests import HttpRequest, is_for_people, target

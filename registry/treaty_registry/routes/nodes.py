@@ -7,10 +7,11 @@ from litestar.di import NamedDependency
 
 from treaty_consensus.errors import NotFound
 
+from ..cache_control import NO_STORE
 from ..codes import HttpCode
 from ..log.forwarding import HEADER, MAX_REQUEST, PATH
 from ..registry import Registry
-from ..serving.representation import NO_STORE, OCTETS
+from ..serving.representation import OCTETS
 from .requests import HttpRequest, read_body
 
 

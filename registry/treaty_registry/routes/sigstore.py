@@ -13,9 +13,10 @@ from litestar.params import FromPath
 
 from treaty_client.network.turns import asking_for
 
+from ..cache_control import NO_STORE
 from ..problems import http_problem
 from ..registry import Registry
-from ..serving.representation import JSON, NO_STORE, OCTETS, TEXT, Representation
+from ..serving.representation import JSON, OCTETS, TEXT, Representation
 from ..serving.views import Views
 from ..sigstore_authority import ca, rekor, timestamps, trust
 from ..sigstore_authority.keys import AuthorityKeys

@@ -14,6 +14,7 @@ from treaty_consensus.canonical import parse_digest
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 from treaty_consensus.statement import MAX_LEAF
 
+from ..cache_control import NO_STORE
 from ..catalogue.resources import Envelope
 from ..codes import StatementsCode
 from ..log.entry import Logged
@@ -21,7 +22,7 @@ from ..pages.pages import Pages
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
 from ..registry import Registry
 from ..serving.fast_path import DirectAnswer, refused
-from ..serving.representation import JSON, NO_STORE, TEXT, Representation
+from ..serving.representation import JSON, TEXT, Representation
 from ..serving.views import Views
 from .documentation import ENVELOPE, LINES_BODY, READ, WRITE, answers, operation
 from .requests import HttpRequest, essence, is_for_people, receive_body, source

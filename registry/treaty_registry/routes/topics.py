@@ -11,10 +11,11 @@ from litestar.params import FromPath, QueryParameter
 
 from treaty_consensus.did import MAX_DID
 
+from ..cache_control import SHARED
 from ..catalogue.resources import Grants, Topic, Topics, VoterPosition, Vouches
 from ..log.changes import CATALOGUE, HEAD
 from ..pages.pages import Pages
-from ..serving.representation import BUNDLE, SHARED, Representation
+from ..serving.representation import BUNDLE, Representation
 from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, answers, operation
 from .protocols import Since

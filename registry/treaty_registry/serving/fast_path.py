@@ -17,11 +17,12 @@ from litestar.enums import HttpMethod
 from treaty_client.network.addresses import site_network
 from treaty_consensus.errors import Unavailable
 
+from ..cache_control import NO_STORE
 from ..networks import sender
 from ..problems import JSON_HEADERS, Problem, problem_of
 from .bodies import MAX_BODY, BodyRoom
 from .negotiation import Form, page_of, preferred_form, prefers_html, split_form
-from .representation import NO_STORE, PackedRepresentation, Representation
+from .representation import PackedRepresentation, Representation
 from .request_filter import METHODS, RequestFilter
 from .rounds import Rounds
 from .views import Views

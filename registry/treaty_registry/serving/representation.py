@@ -1,12 +1,7 @@
 """Encode a representation (RFC 9110 §3.2) once, and send it any number of times.
 
 It is an ASGI application for GET. It answers `If-None-Match` (RFC 9110 §13.1.2, weak comparison) with a 304. Every
-representation has an `ETag` and a `Cache-Control`:
-
-- `IMMUTABLE` (RFC 8246): it never changes.
-- `SHARED`: caches between the registry and its readers serve it for ten seconds without asking, and for a day while the registry
-  does not answer (RFC 5861). For what proves itself, or is as old as that by design: checkpoint, bundles, records, topics.
-- `REVALIDATE`: caches keep it and ask each time. For all others, such as the next `seq` of a voter.
+representation has an `ETag` and a `Cache-Control` (`cache_control`).
 """
 
 from __future__ import annotations
@@ -18,6 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from treaty_consensus.canonical import hex_digest
 
+from ..cache_control import REVALIDATE
+
 if TYPE_CHECKING:
     from litestar.types import HTTPResponseBodyEvent, HTTPResponseStartEvent, Receive, Scope, Send
 
@@ -27,11 +24,6 @@ TEXT = "text/plain; charset=utf-8"
 BUNDLE = "application/vnd.treaty.bundle.v1+json"
 OCTETS = "application/octet-stream"
 HTML = "text/html; charset=utf-8"
-
-IMMUTABLE = "public, max-age=31536000, immutable"
-SHARED = "public, max-age=5, s-maxage=10, stale-while-revalidate=60, stale-if-error=86400"
-REVALIDATE = "no-cache"
-NO_STORE = "no-store"
 
 Header: TypeAlias = tuple[str, str]
 RawHeader: TypeAlias = tuple[bytes, bytes]

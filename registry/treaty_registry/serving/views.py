@@ -34,6 +34,7 @@ from treaty_consensus.events import Subject
 from treaty_consensus.log.tiles import TILE_WIDTH, parse_path, truncated, width_at
 
 from ..admission.fair_queue import FairQueue
+from ..cache_control import IMMUTABLE, REVALIDATE, SHARED
 from ..catalogue.queries import Catalogue
 from ..catalogue.resources import Bundle
 from ..catalogue.retrieval import Query, Retrieval
@@ -46,7 +47,7 @@ from .bundles import Plan, assemble, protocol_plan, topic_plan
 from .cache import ResponseCache
 from .feeds import ATOM, Feeds
 from .negotiation import Form
-from .representation import BUNDLE, IMMUTABLE, JSON, MARKDOWN, OCTETS, REVALIDATE, SHARED, TEXT, Representation
+from .representation import BUNDLE, JSON, MARKDOWN, OCTETS, TEXT, Representation
 from .topics import Elections
 
 # Seconds. The proofs of a bundle change with every leaf, so only an older head lets many readers share one.

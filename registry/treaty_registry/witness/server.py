@@ -24,12 +24,13 @@ from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.upload import INFO_TYPE, encode_info
 from treaty_consensus.log.witness import MAX_REQUEST, SIZE_TYPE, AddCheckpoint, SizeConflict
 
+from ..cache_control import IMMUTABLE, NO_STORE, REVALIDATE
 from ..listening import Listening
 from ..observation import metrics_served
 from ..problems import problem_of
 from ..routes.requests import HttpRequest, read_body
 from ..routes.responses import problem_response
-from ..serving.representation import IMMUTABLE, NO_STORE, OCTETS, REVALIDATE, TEXT
+from ..serving.representation import OCTETS, TEXT
 from ..settings import MetricsAddress
 from ..telemetry.middleware import Observed
 from .copies import Copies, UploadConflict
