@@ -90,8 +90,10 @@ def environment(request: pytest.FixtureRequest) -> Environment:
             subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
             (folder / "requirements").write_text(requirements)
             # A lock has all packages already; and of MetaGPT's requirements its lock leaves most out.
-            command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--require-hashes", "--no-deps"]
-            subprocess.run([*command, "--python", str(made), "-r", str(folder / "requirements")], check=True)
+            locked = ["install", "--quiet", "--require-hashes", "--no-deps", "-r", str(folder / "requirements")]
+            uv = [sys.executable, "-m", "uv", "pip", *locked, "--system-certs", "--python", str(made)]
+            if subprocess.run(uv).returncode:  # as in the Makefile: uv reads no configuration of pip, so it may find no index
+                subprocess.run([sys.executable, "-m", "pip", "--python", str(made), *locked], check=True)
 
         kept(made.parents[1], install)
         return made
