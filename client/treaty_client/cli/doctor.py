@@ -78,6 +78,8 @@ def _findings(options: Options) -> Iterator[Finding]:
     names: list[RegistryName] = []
     yield _check("trust", lambda: _trusted(options, names))
     for name in names:
+        lost: Outcome = "fault" if policy.lost_memory == "refuse" else "warning"
+        yield _check(f"memory of {name.origin}", partial(_remember, name, options), otherwise=lost)
         seen: list[Seen] = []
         yield _check(f"registry {name.origin}", partial(_reach, name, options, seen))
         # Without an answer there is nothing to compare.
@@ -125,6 +127,11 @@ def _trusted(options: Options, names: list[RegistryName]) -> str:
         raise NotFound(ClientRegistryCode.NONE, "No registry is trusted.", fix="treaty trust add URL#KEY")
     names += [registry.name for registry in chosen]
     return ", ".join(str(name) for name in names)
+
+
+def _remember(name: RegistryName, options: Options) -> str:
+    options.registries.check_memory(name.origin)
+    return f"All {options.registries.memory.learned(name.origin)} proved facts are counted; none was lost."
 
 
 def _reach(name: RegistryName, options: Options, seen: list[Seen]) -> str:
