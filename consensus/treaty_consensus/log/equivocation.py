@@ -60,14 +60,16 @@ class Equivocation:
     def of(
         cls, key: VerifierKey | LogKeys, note: bytes, other: bytes, *, root: bytes | None = None, proof: tuple[bytes, ...] = ()
     ) -> Equivocation:
-        """Return the proof from two notes, in either order. Raises the errors of `verify`.
+        """Return the proof from two notes, in either order, without the lines of other keys. Raises the errors of `verify`.
 
         `key`: one that signed both, or the keys of the log, one of which did.
         `root`, `proof`: required where their sizes differ.
         """
         key = key.common(note, other) if isinstance(key, LogKeys) else key
         # The smaller one first, so that a contradiction has one file for every finder.
-        first, second = sorted((note, other), key=lambda each: _place(open_checkpoint(each, key).checkpoint))
+        opened = sorted((note, other), key=lambda each: _place(open_checkpoint(each, key).checkpoint))
+        # Anyone can add lines of other keys, which prove nothing: a file with them could have any size, and be new each time.
+        first, second = (signed_alone(each, key).note for each in opened)
         made = cls(key, first, second, root, proof)
         made.verify()
         return made
@@ -90,6 +92,12 @@ class Equivocation:
             return cls(key, *notes, root, tuple(canonical.b64decode(text, limit=HASH_SIZE) for text in hashes))
         except (TreatyError, UnicodeEncodeError) as error:
             raise _bad_file("a member is not in its one spelling") from error
+
+    @property
+    def pair(self) -> str:
+        """What names the two heads, 64 hexadecimal digits: the same for each proof that they contradict each other."""
+        heads = [open_checkpoint(note, self.key).checkpoint for note in (self.first, self.second)]
+        return canonical.hex_digest(canonical.dumps([str(self.key), *([head.size, head.root.hex()] for head in heads)]))
 
     def format(self) -> bytes:
         """Return the file's bytes; the inverse of `parse`."""

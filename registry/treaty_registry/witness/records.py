@@ -122,10 +122,9 @@ class Store:
 
     def keep(self, proof: Equivocation) -> Path:
         """Store a proof and return its path. Raises OSError."""
-        data = proof.format()
-        path = self._data / "evidence" / f"{hex_digest(data)}{SUFFIX}"
+        path = self._data / "evidence" / f"{proof.pair}{SUFFIX}"
         if not path.exists():
-            durable.write(path, data)
+            durable.write(path, proof.format())
         return path
 
     def _record(self, origin: str) -> Path:
