@@ -291,7 +291,7 @@ def _keep_evidence(folder: Path, contradiction: Contradiction) -> Path | None:
             return path
         if len(contradictions(folder, origin)) >= _MAX_CONTRADICTIONS:
             return None
-        durable.write(path, contradiction.format())
+        durable.write(path, contradiction.format(), mode=0o600)
     except OSError:  # the answer is refused also without a file
         return None
     return path

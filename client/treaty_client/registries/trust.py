@@ -206,6 +206,7 @@ class TrustedRegistries:
 
     def add(self, name: RegistryName) -> None:
         """Trust a registry, or change the URL of a known one. Raises `Conflict` if its origin is known by another key."""
+        durable.make_folder(self.home, private=True)  # before the lock, which would make it for all
         with durable.exclusive(self._lock):
             # Read under the lock, so that no change by another process is lost.
             entries = self._read()
@@ -306,7 +307,7 @@ class TrustedRegistries:
 
     def _write(self, entries: dict[str, _Entry]) -> None:
         value = msgspec.to_builtins(_File(entries))
-        durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n")
+        durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n", mode=0o600)
 
 
 def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
