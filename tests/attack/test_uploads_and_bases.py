@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -41,6 +43,60 @@ async def test_a_statement_that_is_refused_prolongs_no_upload(registry: Registry
     assert (await refuse(registry, STRANGER.statement(made.body))).code == "blob.missing", "it might be gone before it is logged"
 
 
+async def _held(registry: Registry) -> set[str]:
+    """The uploads that are kept."""
+    rows = await registry.pool.fetch("select encode(sha256, 'hex') as digest from pending_blobs where expires > now()")
+    return {row["digest"] for row in rows}
+
+
+@pytest.mark.threat(349)
+async def test_of_a_full_room_a_part_is_for_authors_with_standing(
+    registry: Registry, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = publication(STRANGER).blobs
+    digest, data = next(iter(made.items()))
+    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", 4 * len(data))
+    uploads = Uploads(registry.pool, registry.blobs)
+    fill = "insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + interval '1 hour')"
+    await registry.pool.execute(fill, b"\0" * 32, 3 * len(data))
+    before = await _held(registry)
+    with pytest.raises(Unavailable) as error:
+        await uploads.hold(digest, data, network="192.0.2.0/24")
+    assert (error.value.code, await _held(registry)) == ("quota.uploads", before)
+    assert await uploads.hold(digest, data, network="192.0.2.0/24", has_standing=True)
+    assert await _held(registry) == before | {digest}
+
+
+@pytest.mark.threat(349)
+async def test_the_newest_uploads_of_the_network_that_holds_most_give_way(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 1000
+    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", 16 * size)
+    uploads = Uploads(registry.pool, registry.blobs)
+
+    async def sends(network: str, number: int) -> str:
+        data = f"{network} {number}".encode().ljust(size)
+        digest = hashlib.sha256(data).hexdigest()
+        await uploads.hold(digest, data, network=network)
+        return digest
+
+    early = await sends("198.51.100.0/24", 0)
+    greedy = [await sends("192.0.2.0/24", number) for number in range(11)]
+    with pytest.raises(Unavailable):  # its own are not dropped for it
+        await sends("192.0.2.0/24", 11)
+    honest = [await sends("203.0.113.0/24", number) for number in range(3)]
+    assert await _held(registry) == {early, *greedy[:-3], *honest}
+    assert await registry.blobs.get(greedy[-1]) is None
+    assert await registry.blobs.get(greedy[0]) is not None
+    for number in range(20):  # no network gets more than another by it
+        with suppress(Unavailable):
+            await sends("203.0.113.0/24", 10 + number)
+    kept = await _held(registry)
+    assert {early, *greedy[:5]} <= kept
+    assert len(kept) <= 12
+
+
 async def _outcome(registry: Registry, leaf: bytes) -> str | Logged:
     (outcome,) = await registry.submit([leaf])
     return outcome if isinstance(outcome, Logged) else outcome.code
@@ -66,7 +122,7 @@ async def test_uploads_count_before_their_sum_is_read_again(
     first, second = (publication(STRANGER, name) for name in ("first", "second"))
     monkeypatch.setattr("treaty_registry.admission.uploads._SUM_SECONDS", 3600)
     room = len(first.document) + len(first.card)
-    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", room)
+    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", -(-room * 4 // 3))  # a quarter is for others
     await upload(registry, STRANGER, first)
     with pytest.raises(Unavailable) as error:
         await upload(registry, STRANGER, second)

@@ -87,10 +87,14 @@ class Quota:
         """
         # Before the signature is verified, because verifying is the work to save. So a forger can name a DID with
         # standing and use up some of the reserve; the quota of its network limits how much.
-        if not any(map(self._standing, authors)):
+        if not self.has_standing(*authors):
             raise _exhausted(QuotaCode.TOTAL, "This registry is busy, and takes only what agents with standing send just now.")
         if not self._total.take("", 1):
             raise _exhausted(QuotaCode.TOTAL, "This registry takes no more statements just now.")
+
+    def has_standing(self, *authors: str) -> bool:
+        """Return whether one of these DIDs has standing."""
+        return any(map(self._standing, authors))
 
     def take_of(self, author: Did, source: str | None = None) -> None:
         """Charge one statement to its `author`, after its signature was verified. `source`: the IP address it came from.

@@ -3,11 +3,16 @@
 An upload is not served. It is stored in the blob store under its digest, and its row in `pending_blobs` has its expiry time. The
 commit of a statement that names it deletes that row and inserts a row in `blobs`. Expired uploads are deleted. A withdrawal makes
 the bytes of a blob an expired upload again (`log.tables`), so they are deleted even if the process ends in between.
+
+The room for uploads is shared: a part of it is for authors with standing. When the rest is full, the newest uploads of the
+network that holds most give way to one of a network that holds less. Which network an upload came from is known to this process
+alone, and forgotten when it ends: what came before does not give way then, and expires.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from treaty_consensus.codes import BlobCode
@@ -25,6 +30,8 @@ MARGIN = 120
 """Seconds that an upload must still last when its statement is examined."""
 MAX_WAITING = 1024**3
 """Bytes of all pending uploads together."""
+RESERVE = 1 / 4
+"""The part of them for authors with standing, as of the quotas."""
 
 _SUM_SECONDS = 2.0  # for which a sum of the pending uploads is used; this process adds its own to it
 _AT_ONCE = 32  # expired uploads deleted in one transaction
@@ -42,6 +49,7 @@ where sha256 = any($1::bytea[]) and expires > now() + make_interval(secs => $2)
 union all
 select sha256, withdrawn is not null from blobs where sha256 = any($1::bytea[])
 """
+_GIVE_WAY = "update pending_blobs set expires = now() where sha256 = $1 returning size"
 # `skip locked`: several processes may expire uploads at once, and need not wait for each other.
 _EXPIRED = """
 delete from pending_blobs where sha256 in
@@ -63,19 +71,26 @@ class Uploads:
         # The statements of a batch ask at about the same time, so one query serves them all.
         self._present = Lookup(pool, self._read_present)
         self._waiting = _Waiting(pool)
+        self._networks = _Networks(lifetime)
 
-    async def hold(self, sha256: str, data: bytes) -> bool:
+    async def hold(self, sha256: str, data: bytes, *, network: str = "", has_standing: bool = False) -> bool:
         """Store bytes that a statement will name; `sha256` is their digest. They are durable on return. False when they were
         stored already.
+
+        `network`: of the sender, "" for this process itself. `has_standing`: of an author, whose signature was verified.
 
         Raises `Gone` when these bytes were withdrawn, and `Unavailable` when too many uploads are pending.
         """
         if await self._is_logged(sha256):
             return False
+        room = MAX_WAITING if has_standing else round(MAX_WAITING * (1 - RESERVE))
         # Uploads at the same time may each pass this check. The turns bound how far they exceed the limit.
-        if await self._waiting.bytes() + len(data) > MAX_WAITING:
+        missing = await self._waiting.bytes() + len(data) - room
+        if missing > 0 and not (network and await self._make_room(missing, network, len(data))):
             raise Unavailable(QuotaCode.UPLOADS, "Too many uploads wait for their statements.", fix="Send again in an hour.")
-        return await self._store(sha256, data)
+        new = await self._store(sha256, data)
+        self._networks.note(network, sha256, len(data))
+        return new
 
     async def hold_own(self, sha256: str, data: bytes) -> None:
         """Do the same as `hold`, without the limit, for a blob of the operator's statements. Raises `Gone`.
@@ -143,6 +158,21 @@ class Uploads:
             if len(digests) < _AT_ONCE:
                 return deleted
 
+    async def _make_room(self, missing: int, network: str, size: int) -> bool:
+        """Let the newest uploads of the networks that hold most expire, until `missing` bytes are free. Return False, and drop
+        no more, when no network holds more than the sender's would."""
+        freed = 0
+        while freed < missing:
+            newest = self._networks.pop_newest(network, size)
+            if newest is None:
+                break
+            # None: its statement was logged meanwhile, or it has expired.
+            freed += await self._pool.fetchval(_GIVE_WAY, bytes.fromhex(newest)) or 0
+        if freed:
+            await self.expire()
+            self._waiting.add(-freed)
+        return freed >= missing
+
     async def _read_present(self, connection: AnyConnection, digests: list[str]) -> Mapping[str, bool]:
         """Return for each of these digests that is here whether its bytes were withdrawn."""
         rows = await connection.fetch(_PRESENT, [*map(bytes.fromhex, digests)], min(MARGIN, self._lifetime / 2))
@@ -191,6 +221,43 @@ class _Waiting:
     def add(self, size: int) -> None:
         """Count an upload since the sum was read."""
         self._sum += size
+
+
+class _Networks:
+    """What each network has uploaded to this process, for as long as uploads wait. For one event loop.
+
+    Unbounded, because each entry is a statement that was charged to the quotas.
+    """
+
+    def __init__(self, lifetime: float) -> None:
+        self._lifetime = lifetime
+        # By network, in the order of arrival: until when the upload waits, its digest and its size.
+        self._held: dict[str, deque[tuple[float, str, int]]] = {}
+        self._bytes = Counter[str]()
+
+    def note(self, network: str, sha256: str, size: int) -> None:
+        """Note an upload of a network."""
+        self._held.setdefault(network, deque()).append((asyncio.get_running_loop().time() + self._lifetime, sha256, size))
+        self._bytes[network] += size
+
+    def pop_newest(self, network: str, size: int) -> str | None:
+        """Return the newest upload of the network that holds most, and forget it; None unless that holds more than `network`
+        would with `size` bytes more."""
+        self._forget_expired()
+        greediest = max(self._bytes, key=self._bytes.__getitem__, default="")
+        if self._bytes[greediest] <= self._bytes[network] + size:
+            return None
+        _, digest, length = self._held[greediest].pop()
+        self._bytes[greediest] -= length
+        return digest
+
+    def _forget_expired(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for network, held in list(self._held.items()):
+            while held and held[0][0] < now:
+                self._bytes[network] -= held.popleft()[2]
+            if not held:
+                del self._held[network], self._bytes[network]
 
 
 def _missing(blob: Blob) -> NotFound:
