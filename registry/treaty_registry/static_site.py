@@ -13,7 +13,7 @@ The names are the paths of the API with the suffix of the form, so a client of t
 
 The leader does this. It follows the log: each leaf renews the objects that it changes, and a withdrawal deletes bytes. Besides,
 the bundles are renewed in rounds, because a reader refuses a proof that is older than its policy allows. Every bundle is made at
-a head that `tile_store` has copied, so its consistency with another one is proved from tiles of the same store.
+a head that `tile_copy` has copied, so its consistency with another one is proved from tiles of the same store.
 
 A crash leaves some newer objects and an older `site.json`, from which the next leader goes on: all of it is safe to repeat. A
 leader that was replaced may write an older object over a newer one; the next round renews it, and deletes withdrawn bytes again.
@@ -38,7 +38,7 @@ from .cache_control import SHARED
 from .codes import BlobsCode, RegistryLogCode
 from .log.changes import subjects_of, versions_of
 from .log.checkpoints import Head
-from .log.tile_store import TileStore
+from .log.tile_copy import TileCopy
 from .operator.restore import STATEMENT_START
 from .pages.pages import Pages
 from .registry import Registry
@@ -113,7 +113,7 @@ class _Leaves:
 class StaticSite:
     """The copy beside the tiles. For one event loop."""
 
-    def __init__(self, registry: Registry, tiles: TileStore, pages: Pages) -> None:
+    def __init__(self, registry: Registry, tiles: TileCopy, pages: Pages) -> None:
         self._registry, self._tiles, self._store = registry, tiles, tiles.store
         self._pages, self._views = pages, pages.views
         self._written: Progress | None = None  # as this process wrote it last; None before, or when another one may have led
@@ -124,7 +124,7 @@ class StaticSite:
         reported = ""
         while True:
             await asyncio.sleep(_PERIOD)
-            head = self._tiles.copied
+            head = self._tiles.published
             if head is None or not self._registry.leader.leads:
                 self._written = None
                 continue
