@@ -37,6 +37,7 @@ from treaty_consensus.facts import Fact, LogFact, keys_of
 from treaty_consensus.handler import HandlerMetadata, build_wheel
 from treaty_consensus.log import merkle, tiles
 from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.durability import Durability
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.log.note import sign as sign_note
 from treaty_consensus.log.proof import Receipt
@@ -72,7 +73,7 @@ def blob_of(data: bytes) -> kinds.Blob:
 class SimulatedRegistry:
     """`now`: Unix seconds, for everything the registry signs; a real time, for the stock Sigstore client has a clock of its own.
     `requests`: what was asked of it, as `METHOD PATH`. `services`: where its Sigstore services are said to be. `left_out`: leaves
-    that its bundles do not hold, as if they were not in the log."""
+    that its bundles do not hold, as if they were not in the log. `durability`: what its checkpoints promise."""
 
     keys: AuthorityKeys
     now: int
@@ -86,6 +87,7 @@ class SimulatedRegistry:
     cosigned: int | None = None
     services: str = BASE_URL
     left_out: set[int] = field(default_factory=set)
+    durability: Durability = field(default_factory=Durability)
     tamper: Callable[[str, bytes], bytes] = lambda path, body: body
     nodes: dict[merkle.Node, bytes] = field(default_factory=dict)
     _frontier: merkle.Frontier = field(default_factory=merkle.Frontier)
@@ -223,7 +225,7 @@ class SimulatedRegistry:
 
     def checkpoint(self) -> bytes:
         """The checkpoint that is served."""
-        text = Checkpoint(ORIGIN, self.size, self.root()).format()
+        text = Checkpoint(ORIGIN, self.size, self.root(), self.durability.extensions).format()
         return sign_note(text, [LOG_KEY, CLOCK_KEY], time=self.now if self.cosigned is None else self.cosigned)
 
     def statements(self) -> list[tuple[int, Statement]]:
