@@ -3,8 +3,8 @@
     .venv/bin/python -m bench durability              # two minutes; rewrites durability.json and durability.md
 
 One registry a level, each on an empty database, with its blobs and head record in an object store (VersityGW, built from source
-by Go). The level without any promise has all of them too, so the ratio is that of the promise. Every process is on loopback: add a
-round trip to the store, or to the standby, to each latency.
+by Go). The level without any promise has all of them too, so the ratio is that of the promise. Every process is on loopback: add
+a round trip to the store, or to the standby, to each latency.
 """
 
 from __future__ import annotations

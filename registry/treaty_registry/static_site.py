@@ -3,6 +3,7 @@
     protocols/NS/NAME/VERSION.bundle, .json, .md        a version: all proofs, record, document
     protocols/NS/NAME.json                              its versions
     topics/TOPIC.bundle, .json; topics.json             an election with its newest decision; all topics
+    statements/ID                                       each decision, so that an agent that missed epochs follows them back
     blobs/sha256/HEX                                    every blob of a statement: wheels, transcripts, …
     log                                                 names and keys
     …/index.html                                        the page at each of these paths, and the first page
@@ -101,10 +102,11 @@ class Progress(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Leaves:
-    """What some leaves change: the URIs of versions, and topics with a decision. `blobs`, `withdrawn`: digests."""
+    """What some leaves change: the URIs of versions, topics with a decision, ids of decisions. `blobs`, `withdrawn`: digests."""
 
     uris: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
+    decisions: set[str] = field(default_factory=set)
     blobs: set[str] = field(default_factory=set)
     withdrawn: set[str] = field(default_factory=set)
     everything: bool = False
@@ -186,6 +188,7 @@ class StaticSite:
         self._refresh()
         # First, so that a bundle names no blob that is not there yet.
         await self._each(changed.blobs, self._blob)
+        await self._each(changed.decisions, self._statement)
         if changed.withdrawn:
             await self._withdraw(changed.withdrawn)
         digests = [*map(bytes.fromhex, changed.withdrawn)]
@@ -206,6 +209,9 @@ class StaticSite:
 
     async def _blob(self, digest: str) -> None:
         await self._made(f"/blobs/sha256/{digest}", lambda: self._views.blob(digest))
+
+    async def _statement(self, digest: str) -> None:
+        await self._made(f"/statements/{digest}", lambda: self._views.statement(digest))
 
     async def _withdraw(self, digests: Iterable[str]) -> None:
         """Delete bytes, also where they are the document of a version."""
@@ -320,6 +326,7 @@ def _read(leaves: Iterable[bytes]) -> _Leaves:
                 continue
             case Decision() as body:
                 found.topics.add(body.topic)
+                found.decisions.add(made.id)
         subjects = subjects_of(made)
         if subjects is None:
             found.everything = True

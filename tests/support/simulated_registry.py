@@ -387,6 +387,9 @@ class SimulatedRegistry:
                 assert canonical.hex_digest(request.content) == digest
                 self.put(request.content)
                 return 201, b""
+            case "GET", [("statements" | "proofs") as kind, digest]:
+                index = self._index_of(digest)
+                return 200, self.leaves[index] if kind == "statements" else self.receipt(index)
             case "POST", ["statements"]:
                 return 201, self.receipt(self.submit(request.content))
             case "GET", ["resolve"]:
@@ -403,6 +406,12 @@ class SimulatedRegistry:
         if digest not in self.blobs:
             raise NotFound("blob.unknown", f"There is no blob {digest}.")
         return self.blobs[digest]
+
+    def _index_of(self, digest: str) -> int:
+        for index, made in self.shown():
+            if made.id == digest:
+                return index
+        raise NotFound("statement.not-logged", f"There is no statement {digest}.")
 
     def receipt(self, index: int) -> bytes:
         return Receipt(index, self.inclusion(index), self.checkpoint()).format()

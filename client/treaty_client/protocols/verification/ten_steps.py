@@ -34,7 +34,7 @@ from ...registries.trust import TrustedRegistry
 from ..store import LockedProtocol, LockedVersion, line_of
 from .blobs import blob_of, check_bytes, trusted_root_of
 from .checkpoint import check_age, check_consistency, cosigned_between, open_head
-from .completeness import RegistryAnswer, left_out
+from .completeness import MissedEpochs, RegistryAnswer, left_out
 from .contradiction import contradiction_error
 from .guests import grant_warnings
 from .handler_choice import choose, newest_status, offered_handlers
@@ -252,8 +252,12 @@ def check_current(status: Status | None, subject: str) -> tuple[str, ...]:
 def check_seen(answer: RegistryAnswer, own: Iterable[SeenLeaf], seen: Iterable[SeenLeaf], key: LogKeys) -> None:
     """Check that an answer holds the leaves it must hold, of those that earlier answers proved (`completeness`).
 
-    `own`: the leaves of the answer. `key`: of the log. Raises `LeftOut`.
+    `own`: the leaves of the answer. `key`: of the log. Raises `LeftOut`, and `MissedEpochs` for an answer whose decision has to
+    be followed back first.
     """
+    seen = list(seen)
+    if answer.earlier is None and (gap := answer.gap(seen)):
+        raise MissedEpochs(gap)
     missing = left_out(answer, seen)
     if missing:
         raise contradiction_error(answer, missing, own, key)
