@@ -143,7 +143,7 @@ class SimulatedRegistry:
         """Admit and log a leaf; its index. Raises what admission raises."""
         if leaf in self.leaves:
             return self.leaves.index(leaf)
-        made = statement.parse(leaf)
+        made = statement.read(leaf)
         for blob in kinds.blobs_of(made.body):
             if blob.sha256 not in self.blobs and not isinstance(made.body, kinds.Identity):
                 raise NotFound("blob.missing", f"The blob {blob.sha256} was not uploaded.")
@@ -233,7 +233,7 @@ class SimulatedRegistry:
         found = []
         for index, leaf in enumerate(self.leaves[: self.size]):
             if leaf.startswith(b'{"payload":'):
-                found.append((index, statement.parse(leaf)))
+                found.append((index, statement.read(leaf)))
         return found
 
     def shown(self) -> list[tuple[int, Statement]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from treaty_consensus.kinds import Body, Decision, Handler, Identity, Publish, Status
+from treaty_consensus.kinds import Body, Decision, Handler, Identity, Newer, Publish, Status
 from treaty_consensus.protocol import parse_protocol_uri
 from treaty_consensus.statement import Statement
 
@@ -94,6 +94,11 @@ class RegistryAnswer:
         return {body.topic: (logged.index, body) for logged, body in self._of(Decision)}
 
     @cached_property
+    def newer(self) -> dict[str, int]:
+        """The leaf of the newest decision of each topic that was made by a rule that this release does not know."""
+        return {body.topic: logged.index for logged, body in self._of(Newer) if body.topic}
+
+    @cached_property
     def listed(self) -> dict[str, tuple[int, Publish]]:
         """The protocols of the topic's list, by URI, in the order of the list.
 
@@ -133,7 +138,7 @@ class RegistryAnswer:
     def gap(self, seen: Iterable[SeenLeaf]) -> Gap | None:
         """Return the epochs of `elects` between the newest of `seen` and the newest decision, if other decisions are between."""
         index, newest = self.decisions.get(self.elects, (-1, None))
-        if newest is None:
+        if newest is None or self.newer.get(self.elects, -1) > index:
             return None
         known = [
             Gap(newest, body, leaf.statement.id)
@@ -231,6 +236,9 @@ def _is_decided(answer: RegistryAnswer, index: int, seen_id: str, seen: Decision
     For a topic other than that of the answer, an older decision or none is allowed.
     """
     newest, decision = answer.decisions.get(seen.topic, (-1, None))
+    # Whether it follows the seen one is for releases that know its rule.
+    if answer.newer.get(seen.topic, -1) > max(index, newest):
+        return True
     if decision is None or newest <= index:
         return newest == index or seen.topic != answer.elects
     # A decision after the same predecessor, or of an input before the seen leaf, belongs to another history.

@@ -28,7 +28,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, TreatyError
-from treaty_consensus.kinds import Count, Decision, Grant, Handler, Identity, Publish, Status
+from treaty_consensus.kinds import Count, Decision, Grant, Handler, Identity, Newer, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.merkle import HASH_SIZE, leaf_hash, verify_inclusion
 from treaty_consensus.log.note import MAX_NOTE_BYTES, VerifierKey, signers_of
@@ -217,7 +217,7 @@ def _code_of(made: Statement, answer: RegistryAnswer) -> str:
             return MemoryCode.HANDLER
         case Status():
             return MemoryCode.STATUS
-        case Decision():
+        case Decision() | Newer():
             return MemoryCode.DECISION
     return MemoryCode.PARAMETERS
 

@@ -18,7 +18,7 @@ from treaty_consensus.did import decode_multikey
 from treaty_consensus.errors import Refused, Untrusted
 from treaty_consensus.extras import naming_extras
 from treaty_consensus.handler import HandlerPackage, read_wheel
-from treaty_consensus.kinds import Genesis, Handler, Identity, Publish, Status
+from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Newer, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_inclusion
 from treaty_consensus.log.policy import WitnessRule
@@ -381,6 +381,10 @@ def verify_handler(
         *grant_warnings(proven.evidence, str(proven.uri)),
     )
     decision = proven.evidence.decision(proven.publish.topic)
+    if isinstance(decision, Newer):
+        warnings += (
+            f"The election of {decision.topic} follows a rule that this release does not know, so its state is unknown.",
+        )
     return VerifiedProtocol(
         uri=str(proven.uri),
         hash=proven.publish.document.sha256,
@@ -392,7 +396,7 @@ def verify_handler(
         tenure=offered.tenure,
         package=package,
         signer=signer,
-        election=dict(decision.states).get(proven.publish.document.sha256) if decision else None,
+        election=dict(decision.states).get(proven.publish.document.sha256) if isinstance(decision, Decision) else None,
         warnings=warnings,
         handler_index=offered.index,
         evidence=proven.evidence,
