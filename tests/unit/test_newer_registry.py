@@ -14,6 +14,7 @@ from simulated_registry import ALICE, OPERATOR, TOPIC, SimulatedRegistry, uri_of
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.errors import Malformed
+from treaty_consensus.events import Subject, event_of
 from treaty_consensus.statement import Draft
 
 
@@ -123,3 +124,12 @@ def test_a_known_type_that_is_wrong_is_refused_by_every_reader(kind: str) -> Non
         with pytest.raises(Malformed) as refused:
             read(newer_leaf(with_echo(), kind, {"rule": kinds.RULE, "surprise": 1}))
         assert refused.value.code == "statement.body"
+
+
+def test_a_watch_describes_what_it_does_not_know() -> None:
+    registry = with_echo()
+    pledge = event_of(7, newer_leaf(registry, "pledge", {"to": "everybody"}, ALICE))
+    assert (pledge.kind, pledge.authors) == ("pledge", (ALICE.did,))
+    assert "only a newer release understands" in pledge.sentence
+    decision = event_of(8, newer_leaf(registry, "decision", {"rule": "lines-v1", "topic": TOPIC, "epoch": 4}))
+    assert Subject("topic", TOPIC) in decision.subjects
