@@ -46,6 +46,9 @@ def test_every_image_is_pinned_and_every_container_confined() -> None:
         assert "no-new-privileges:true" in service["security_opt"], name
         # PostgreSQL's image changes its user at the start, and writes beside its data.
         assert name == "postgres" or (service["read_only"] and service["cap_drop"] == ["ALL"]), name
+        assert service["mem_limit"] and service["pids_limit"] and service["cpus"], name
+        # What runs to its end is waited for.
+        assert "healthcheck" in service or service["restart"] == "no", name
     # What is not the proxy's is reached from this machine alone.
     assert all(port.startswith("127.0.0.1:") for name in file["services"] if name != "proxy" for port in ports_of(file, name))
     assert file["services"]["proxy"]["networks"]["inside"]["ipv4_address"] == PROXY
@@ -117,6 +120,7 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
         await composition.start(service)
         keys.append(f"https://{host}#" + await printed(composition, service, r"key: (\S+)"))
     composition.values["WITNESSES"] = " ".join(keys)
+    assert await composition.health("registry") != 0 and await composition.health("backup") != 0
     await composition.start("registry")
     await printed(composition, "registry", r"(listens at)")
     where = network.resolve[ORIGIN]
@@ -135,7 +139,15 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
     async with httpx.AsyncClient(trust_env=False) as prometheus:
         metrics = await prometheus.get(f"http://127.0.0.1:{composition.ports['9464']}/metrics")
         assert "\ntreaty_log_size 3.0\n" in metrics.text
+    await composition.start("backup")
+    await printed(composition, "backup", r"(3 leaves \(3 new\))")
+    assert composition.place("backup", "/backup/registry/checkpoint").exists()
+    for service in (*composition.processes,):
+        assert await composition.health(service) == 0, service
     assert await composition.stop("registry") == 0
+    for service in ("store", "proxy", "witness-1"):
+        await composition.stop(service)
+        assert await composition.health(service) != 0, service
 
 
 def test_every_setting_is_one() -> None:

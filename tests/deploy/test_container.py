@@ -141,7 +141,7 @@ def check_files(root: Path) -> None:
     assert sum(path.stat().st_size for path in files) < 400 * 1024 * 1024
     writable = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_symlink() and path.lstat().st_mode & 0o002}
     assert writable == {"tmp"}
-    assert {str(path.relative_to(root)) for path in root.rglob("*") if path.lstat().st_uid} == {"data"}
+    assert {str(path.relative_to(root)) for path in root.rglob("*") if path.lstat().st_uid} == {"backup", "data"}
     check_bill(root, json.loads((root / "opt/treaty/share/treaty.cdx.json").read_text()), files)
 
 

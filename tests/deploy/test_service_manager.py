@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,10 +17,10 @@ from depth import FULL
 from played_systemd import PlayedSystemd
 from ports import free_port
 from signers import ORIGIN
+from steady_readers import answered, steady_readers
 
 from treaty_registry.service_manager import ServiceManager
 
-READERS = 4
 RESTARTS = 8 if FULL else 1
 
 
@@ -35,47 +34,13 @@ async def witness(folder: Path, port: int, watchdog: float | None = None) -> Asy
         await service.end()
 
 
-@asynccontextmanager
-async def readers(port: int, path: str) -> AsyncIterator[Counter[str]]:
-    """Clients that ask over a new connection each time, during the block. Counts the answers, and what came in place of one."""
-    seen: Counter[str] = Counter()
-
-    async def read() -> None:
-        while True:
-            try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-                answer = await reader.read()
-                writer.close()
-                seen["answered" if answer.startswith(b"HTTP/1.1 ") else "closed"] += 1
-            except OSError as error:
-                seen[type(error).__name__] += 1
-            await asyncio.sleep(0.01)
-
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(read()) for _ in range(READERS)]
-        try:
-            yield seen
-        finally:
-            for task in tasks:
-                task.cancel()
-
-
-async def answered(seen: Counter[str]) -> None:
-    """Wait for some more answers."""
-    before = seen["answered"]
-    async with asyncio.timeout(60):
-        while seen["answered"] < before + 2 * READERS:  # noqa: ASYNC110 (other tasks count)
-            await asyncio.sleep(0.01)
-
-
 async def test_a_restart_refuses_no_read_and_a_stop_refuses_all(tmp_path: Path) -> None:
     port = free_port()
     async with witness(tmp_path, port) as service:
         await service.start()
         # Before it is ready, nobody sends it anything.
         assert service.said == ["FDSTORE=1", "FDNAME=http", "READY=1"]
-        async with readers(port, "/unknown/checkpoint") as seen:
+        async with steady_readers(port, "/unknown/checkpoint") as seen:
             for _ in range(RESTARTS):
                 await answered(seen)
                 assert await service.stop() == 0
@@ -93,7 +58,7 @@ async def test_after_a_crash_nobody_is_refused_either(tmp_path: Path) -> None:
     port = free_port()
     async with witness(tmp_path, port) as service:
         await service.start()
-        async with readers(port, "/unknown/checkpoint") as seen:
+        async with steady_readers(port, "/unknown/checkpoint") as seen:
             await answered(seen)
             assert service.process is not None
             service.process.kill()
@@ -142,7 +107,10 @@ async def test_a_registry_whose_database_hangs_gives_signs_of_life(data: Path) -
     try:
         await service.start()
         postmaster = int((data / "registry/postgres/postmaster.pid").read_text().split("\n")[0])
-        os.kill(postmaster, signal.SIGSTOP)
+        children = (Path("/proc") / str(postmaster) / "task" / str(postmaster) / "children").read_text()
+        processes = [postmaster, *map(int, children.split())]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
         try:
             async with (
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as api,
@@ -154,7 +122,8 @@ async def test_a_registry_whose_database_hangs_gives_signs_of_life(data: Path) -
                 await service.hears("WATCHDOG=1")
                 assert (await api.get("/health/live")).status_code == 200
         finally:
-            os.kill(postmaster, signal.SIGCONT)
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
         # What it passes on to PostgreSQL says nothing of the manager.
         environment = (Path("/proc") / str(postmaster) / "environ").read_bytes()
         assert not [name for name in (b"NOTIFY_SOCKET", b"LISTEN_FDS", b"WATCHDOG_USEC") if name in environment]

@@ -82,6 +82,13 @@ class Composition:
         process.terminate()
         return await process.wait()
 
+    async def health(self, name: str) -> int:
+        """Run the health check of a service beside it, and return its exit status."""
+        program, *arguments = (self._here(name, part) for part in self.services()[name]["healthcheck"]["test"][1:])
+        arguments = [part.replace("'/backup", f"'{self.folder}/volumes/backup") for part in arguments]
+        process = await asyncio.create_subprocess_exec(program, *arguments, stdout=-3, stderr=-3)
+        return await process.wait()
+
     def log(self, name: str) -> str:
         """Return all that a service printed."""
         return (self.folder / f"{name}.log").read_text()
