@@ -52,7 +52,7 @@ class Composition:
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for port in ("80", "443", "7070", "8080", "8081", "8082", "9464"):
+        for port in ("80", "443", "2020", "7070", "8080", "8081", "8082", "9464"):
             self.ports[port] = free_port()
 
     def services(self) -> dict[str, Any]:
