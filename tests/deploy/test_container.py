@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gather
 import go_programs
 import httpx
 import pytest
@@ -57,6 +58,26 @@ def test_the_libraries_are_those_of_the_whole_lock() -> None:
     for lock in ("runtime.lock", "build.lock"):
         packages = re.split(r"^(?=[a-z])", (FOLDER / lock).read_text(), flags=re.MULTILINE)[1:]
         assert all("--hash=sha256:" in package for package in packages)
+
+
+@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="This system has no packages of Debian.")
+def test_a_program_is_gathered_with_its_libraries_and_without_rights(tmp_path: Path) -> None:
+    programs, linked = tmp_path / "programs", tmp_path / "linked"
+    programs.mkdir()
+    linked.symlink_to("programs")
+    shutil.copy("/usr/bin/env", programs / "env")
+    (programs / "env").chmod(0o6755)
+    root = gather.Root(tmp_path / "root")
+    root.add(linked / "env")
+    root.add_libraries()
+    assert root.place(linked).readlink() == Path("programs")
+    copied = root.place(programs / "env")
+    assert copied.read_bytes() == (programs / "env").read_bytes() and copied.stat().st_mode & 0o7777 == 0o755
+    (libc,) = (package for package in gather.debian_packages(root) if package["name"] == "libc6")
+    assert {Path(file["name"]).name for file in libc["components"]} >= {"libc.so.6"}
+    for file in libc["components"]:
+        digest = hashlib.sha256(Path(file["name"]).read_bytes()).hexdigest()
+        assert file["hashes"] == [{"alg": "SHA-256", "content": digest}]
 
 
 @pytest.fixture(scope="module")
