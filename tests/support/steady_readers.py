@@ -25,7 +25,7 @@ async def steady_readers(port: int, path: str) -> AsyncIterator[Counter[str]]:
                 seen["answered" if answer.startswith(b"HTTP/1.1 ") else "closed"] += 1
             except OSError as error:
                 seen[type(error).__name__] += 1
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.001)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(read()) for _ in range(_READERS)]
@@ -41,4 +41,4 @@ async def answered(seen: Counter[str]) -> None:
     before = seen["answered"]
     async with asyncio.timeout(60):
         while seen["answered"] < before + 2 * _READERS:  # noqa: ASYNC110 (other tasks count)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.001)
