@@ -2,7 +2,7 @@
 
 `python -m bench agreeing` counts what three ways to agree take, `python -m bench calling` compares calls with plain HTTP, MCP and
 A2A, `python -m bench sessions` what ten thousand live sessions do, `python -m bench burst` what hundreds of sessions do that are
-opened at once,
+opened at once, `python -m bench durability` what a receipt costs that promises more than one disk,
 `python -m bench election` what the election of a whole network does, `python -m bench audit` what auditing a million statements
 does, `python -m bench growth` what everything costs as a registry
 grows, `python -m bench floods` what ten thousand hostile connections do to everybody else, `python -m bench searching` what a
@@ -28,6 +28,7 @@ from . import (
     audit,
     burst,
     calling,
+    durability,
     election,
     floods,
     growth,
@@ -59,6 +60,7 @@ PARTS = {
         audit,
         burst,
         calling,
+        durability,
         election,
         floods,
         growth,

@@ -44,7 +44,7 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     # Before the registry opens: a taken port must not cost a start and a stop of the database, and a mistake in a setting must
     # not leave a log behind.
     with listening.bound() as listener, ended_by_sigterm():
-        for store in (settings.blobs, settings.tiles, settings.head_object):
+        for store in (settings.blobs, *settings.tiles, settings.head_object):
             check_store(store)
         async with Registry.open(settings) as registry, controlled(registry, settings):
             views = Views(registry)
@@ -58,11 +58,11 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
 
 @contextmanager
 def site_written(registry: Registry, views: Views) -> Iterator[None]:
-    """Write the static site beside the tiles during the block, where the log is copied to a store."""
-    if registry.tiles is None:
+    """Write the static site beside the first copy of the tiles during the block, where the log is copied to a store."""
+    if not registry.tiles.copies:
         yield
         return
-    task = asyncio.create_task(StaticSite(registry, registry.tiles, Pages(views)).run())
+    task = asyncio.create_task(StaticSite(registry, registry.tiles.copies[0], Pages(views)).run())
     try:
         yield
     finally:
