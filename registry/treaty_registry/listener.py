@@ -87,11 +87,11 @@ class Listener:
             if self._bound.fileno() < 0:
                 return  # the signal came before
             _log.info("stops")
-            self._manager.stopping()
-            stopping()
             server.accept_no_more()
             # Kept by the manager, it has room for those who connect now. Otherwise they are refused, and look for another node.
             self._bound.close()
+            self._manager.stopping()
+            stopping()
             # Granian hangs up on a connection whose request has not come yet.
             loop.call_later(_ARRIVING, server.stop)
 

@@ -43,10 +43,17 @@ async def test_a_restart_refuses_no_read_and_a_stop_refuses_all(tmp_path: Path) 
         async with steady_readers(port, "/unknown/checkpoint") as seen:
             for _ in range(RESTARTS):
                 await answered(seen)
+                assert service.process is not None
+                service.process.terminate()
+                await service.hears("STOPPING=1")
+                # Who connects while it ends waits for the next process, however late the request comes.
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 assert await service.stop() == 0
-                assert service.said[-1] == "STOPPING=1"
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 await service.start()
                 assert service.said == ["READY=1"]
+                assert (await reader.read()).startswith(b"HTTP/1.1 404 ")
+                writer.close()
             await answered(seen)
             assert set(seen) == {"answered"}
     with pytest.raises(ConnectionRefusedError):
