@@ -101,6 +101,13 @@ def room_for_connections() -> int:
     return max(64, raise_open_files() - _OTHER_FILES)
 
 
+def bound_unsent(listening: socket.socket) -> None:
+    """Limit the unsent bytes of future connections, which inherit the limit from the listening socket."""
+    # Otherwise the kernel buffers 4 MB of unread answers for each connection. A fixed SO_SNDBUF would also limit the bytes in
+    # flight, and slow distant clients down.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+
+
 class ConnectionGuard:
     """Applies `limits` to the connections of this process to `port` during its block."""
 
@@ -120,17 +127,9 @@ class ConnectionGuard:
         self._stop.set()
         self._thread.join()
 
-    def bound_unsent(self) -> None:
-        """Limit the unsent bytes of future connections, which inherit the limit from the listening socket. The socket must exist
-        already."""
-        for fd in _descriptors():
-            # The server may close any descriptor meanwhile, and not all are TCP sockets.
-            with suppress(OSError), _borrow(fd) as sock:
-                state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-                if state == _LISTEN and sock.getsockname()[1] == self._port:
-                    # Otherwise the kernel buffers 4 MB of unread answers for each connection. A fixed SO_SNDBUF would
-                    # also limit the bytes in flight, and slow distant clients down.
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+    def holds(self, peer: Peer) -> bool:
+        """Return whether the server has accepted the connection of this peer."""
+        return any(seen.peer == peer for _, seen in self._connections())
 
     def _run(self) -> None:
         while not self._stop.wait(_INTERVAL):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -15,7 +13,8 @@ from signers import Signer, domain_signer, key_signer
 from treaty_consensus import kinds
 from treaty_consensus.errors import Unavailable
 from treaty_registry.admission.bases import MAX_BASES
-from treaty_registry.admission.uploads import MAX_WAITING, Uploads
+from treaty_registry.admission.upload_room import MAX_WAITING
+from treaty_registry.admission.uploads import Uploads
 from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
 from treaty_registry.storage.blobs import BlobStore
@@ -43,60 +42,6 @@ async def test_a_statement_that_is_refused_prolongs_no_upload(registry: Registry
     assert (await refuse(registry, STRANGER.statement(made.body))).code == "blob.missing", "it might be gone before it is logged"
 
 
-async def _held(registry: Registry) -> set[str]:
-    """The uploads that are kept."""
-    rows = await registry.pool.fetch("select encode(sha256, 'hex') as digest from pending_blobs where expires > now()")
-    return {row["digest"] for row in rows}
-
-
-@pytest.mark.threat(349)
-async def test_of_a_full_room_a_part_is_for_authors_with_standing(
-    registry: Registry, web: Web, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = publication(STRANGER).blobs
-    digest, data = next(iter(made.items()))
-    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", 4 * len(data))
-    uploads = Uploads(registry.pool, registry.blobs)
-    fill = "insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + interval '1 hour')"
-    await registry.pool.execute(fill, b"\0" * 32, 3 * len(data))
-    before = await _held(registry)
-    with pytest.raises(Unavailable) as error:
-        await uploads.hold(digest, data, network="192.0.2.0/24")
-    assert (error.value.code, await _held(registry)) == ("quota.uploads", before)
-    assert await uploads.hold(digest, data, network="192.0.2.0/24", has_standing=True)
-    assert await _held(registry) == before | {digest}
-
-
-@pytest.mark.threat(349)
-async def test_the_newest_uploads_of_the_network_that_holds_most_give_way(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = 1000
-    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", 16 * size)
-    uploads = Uploads(registry.pool, registry.blobs)
-
-    async def sends(network: str, number: int) -> str:
-        data = f"{network} {number}".encode().ljust(size)
-        digest = hashlib.sha256(data).hexdigest()
-        await uploads.hold(digest, data, network=network)
-        return digest
-
-    early = await sends("198.51.100.0/24", 0)
-    greedy = [await sends("192.0.2.0/24", number) for number in range(11)]
-    with pytest.raises(Unavailable):  # its own are not dropped for it
-        await sends("192.0.2.0/24", 11)
-    honest = [await sends("203.0.113.0/24", number) for number in range(3)]
-    assert await _held(registry) == {early, *greedy[:-3], *honest}
-    assert await registry.blobs.get(greedy[-1]) is None
-    assert await registry.blobs.get(greedy[0]) is not None
-    for number in range(20):  # no network gets more than another by it
-        with suppress(Unavailable):
-            await sends("203.0.113.0/24", 10 + number)
-    kept = await _held(registry)
-    assert {early, *greedy[:5]} <= kept
-    assert len(kept) <= 12
-
-
 async def _outcome(registry: Registry, leaf: bytes) -> str | Logged:
     (outcome,) = await registry.submit([leaf])
     return outcome if isinstance(outcome, Logged) else outcome.code
@@ -120,14 +65,74 @@ async def test_uploads_count_before_their_sum_is_read_again(
     registry: Registry, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (publication(STRANGER, name) for name in ("first", "second"))
-    monkeypatch.setattr("treaty_registry.admission.uploads._SUM_SECONDS", 3600)
+    monkeypatch.setattr("treaty_registry.admission.upload_room._SUM_SECONDS", 3600)
     room = len(first.document) + len(first.card)
-    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", -(-room * 4 // 3))  # a quarter is for others
+    monkeypatch.setattr("treaty_registry.admission.upload_room.MAX_WAITING", room)
     await upload(registry, STRANGER, first)
     with pytest.raises(Unavailable) as error:
         await upload(registry, STRANGER, second)
     assert error.value.code == "quota.uploads"
     assert await registry.pool.fetchval("select sum(size) from pending_blobs") == room
+
+
+@pytest.fixture
+def small_room(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A room of four uploads of `one_upload`, and a sum that is read each time."""
+    size = len(one_upload(STRANGER, 0)[1])
+    monkeypatch.setattr("treaty_registry.admission.upload_room.MAX_WAITING", 4 * size)
+    monkeypatch.setattr("treaty_registry.admission.upload_room._SUM_SECONDS", 0)
+    return size
+
+
+def one_upload(agent: Signer, number: int) -> tuple[str, bytes, bytes]:
+    """The digest of a document, the document, and a statement that names it."""
+    made = publication(agent, f"protocol-{number}")  # of one length for every number below ten
+    return made.body.document.sha256, made.document, agent.statement(made.body).leaf
+
+
+async def send(registry: Registry, agent: Signer, number: int, source: str) -> None:
+    digest, data, leaf = one_upload(agent, number)
+    await registry.put_blob(digest, leaf, data, source=source)
+
+
+async def waiting(registry: Registry) -> set[str]:
+    return {row["sha256"].hex() for row in await registry.pool.fetch("select sha256 from pending_blobs where expires > now()")}
+
+
+@pytest.mark.threat(349)
+async def test_a_part_of_the_room_for_uploads_is_kept_for_standing(
+    registry: Registry, web: Web, small_room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, network in enumerate(("192.0.2.1", "198.51.100.1", "203.0.113.1")):
+        await send(registry, key_signer(f"stranger {number}"), number, network)
+    before = await waiting(registry)
+    with pytest.raises(Unavailable) as refused:
+        await send(registry, STRANGER, 3, "192.0.3.1")
+    assert refused.value.code == "quota.uploads"
+    assert await waiting(registry) == before
+    web.serve(ALICE)
+    monkeypatch.setattr(registry.intake.quota, "_standing", lambda did: did == ALICE.did)
+    await send(registry, ALICE, 4, "192.0.2.9")
+    assert await waiting(registry) == before | {one_upload(ALICE, 4)[0]}
+
+
+@pytest.mark.threat(349)
+async def test_the_newest_upload_of_the_greediest_network_falls_out(registry: Registry, small_room: int) -> None:
+    greedy = [(f"greedy {number}", number, f"192.0.2.{number + 1}") for number in range(3)]
+    for name, number, source in greedy:
+        await send(registry, key_signer(name), number, source)
+    await send(registry, STRANGER, 3, "198.51.100.1")
+    kept = {one_upload(key_signer(name), number)[0] for name, number, _ in greedy[:2]}
+    assert await waiting(registry) == kept | {one_upload(STRANGER, 3)[0]}
+    digest, data, _ = one_upload(key_signer("greedy 2"), 2)
+    assert not await registry.blobs.get(digest) and data
+    # The greedy network gets nothing back by it: its next upload would make it the greediest again.
+    with pytest.raises(Unavailable) as refused:
+        await send(registry, key_signer("greedy 2"), 2, "192.0.2.3")
+    assert refused.value.code == "quota.uploads"
+    # Nor by claiming the bytes of another one.
+    await send(registry, STRANGER, 3, "198.51.100.1")
+    assert await waiting(registry) == kept | {one_upload(STRANGER, 3)[0]}
 
 
 class SlowStore:

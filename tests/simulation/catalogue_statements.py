@@ -17,15 +17,6 @@ def pending(view: View) -> list[Row]:
     return one(sum(row["size"] for row in view.all("pending_blobs")))
 
 
-@means("update pending_blobs set expires = now() where sha256 = $1 returning size")
-def give_way(view: View, digest: bytes) -> list[Row]:
-    row = view.get("pending_blobs", digest)
-    if row is None:
-        return []
-    view.put("pending_blobs", {**row, "expires": view.now})
-    return one(row["size"])
-
-
 @means("select sha256, false as withdrawn from pending_blobs where sha256 = any($1::bytea[]) and expires > now() + "
        "make_interval(secs => $2) union all select sha256, withdrawn is not null from blobs "
        "where sha256 = any($1::bytea[])")  # fmt: skip

@@ -1,8 +1,7 @@
 """Make and store proofs that a log signed two histories (`treaty_consensus.log.equivocation`).
 
-The files are HOME/evidence/ORIGIN-HEX.equivocation.json, 0600: ORIGIN has "_" for ":", HEX is the start of the SHA-256 that names
-the two heads, 16 digits. Two heads that contradict each other have one file. No file is replaced or deleted. Of one log at most
-`MAX_PROOFS` are kept: each of them proves that it signed two histories.
+The files are HOME/evidence/ORIGIN-HEX.equivocation.json: ORIGIN has "_" for ":", HEX is the start of the file's SHA-256, 16
+digits. The same two checkpoints are always the same file. No file is replaced or deleted, and of one log at most 64 are kept.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import asyncio
 from collections.abc import Collection
 from pathlib import Path
 
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.checkpoint import LogKeys, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
@@ -20,8 +20,8 @@ from treaty_consensus.log.tiles import node_hashes, tiles_for
 from .. import durable
 from ..registries.api import RegistryClient
 
-MAX_PROOFS = 64
-"""Files for one log, each of less than 20 KiB. A forked log shows new heads at each look, and would fill the disk."""
+_MAX_KEPT = 64
+"""Proofs of one log. One is enough, and a log that signs a new root at each poll would fill the disk."""
 
 
 async def fetch_hashes(client: RegistryClient, nodes: Collection[Node], size: int) -> dict[Node, bytes]:
@@ -61,16 +61,20 @@ async def _prove(client: RegistryClient, keys: LogKeys, note: bytes, other: byte
 
 
 def keep(folder: Path, proof: Equivocation) -> Path:
-    """Write a proof into a folder and return its path; that of an earlier one of the log, if `MAX_PROOFS` are there. Durable on
-    return. Raises OSError."""
-    origin = proof.key.name.replace(":", "_")
-    path = folder / f"{origin}-{proof.pair[:16]}{SUFFIX}"
-    if not path.exists():
-        # The digits, and not any text, or a log whose name begins with this one could use up its limit.
-        kept = sorted(folder.glob(f"{origin}-{'[0-9a-f]' * 16}{SUFFIX}"))
-        if len(kept) >= MAX_PROOFS:
-            return kept[0]
-        durable.write(path, proof.format(), mode=0o600)
+    """Write a proof into a folder and return its path, or that of an earlier one of this log if 64 are there.
+
+    Durable on return. Raises OSError.
+    """
+    data, origin = proof.format(), proof.key.name.replace(":", "_")
+    path = folder / f"{origin}-{hex_digest(data)[:16]}{SUFFIX}"
+    # The name contains the digest, so an existing file has the same bytes.
+    if path.exists():
+        return path
+    # With the digits, or a log whose name begins with this one would count.
+    kept = sorted(folder.glob(f"{origin}-{'[0-9a-f]' * 16}{SUFFIX}"))
+    if len(kept) >= _MAX_KEPT:
+        return kept[0]
+    durable.write(path, data, mode=0o600)  # it shows which logs its owner reads
     return path
 
 

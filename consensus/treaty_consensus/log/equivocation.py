@@ -26,7 +26,7 @@ from ..codes import EquivocationCode
 from ..errors import Malformed, TreatyError, Untrusted
 from .checkpoint import Checkpoint, LogKeys, SignedCheckpoint, open_checkpoint
 from .merkle import HASH_SIZE, consistency_roots, verify_consistency
-from .note import MAX_NOTE_BYTES, VerifierKey
+from .note import MAX_NOTE_BYTES, VerifierKey, signature_lines, text_of
 from .witness import MAX_PROOF_LINES, AddCheckpoint, signed_alone
 
 # Two notes of at most 256 KiB, escaped in JSON, and 64 hashes.
@@ -67,9 +67,9 @@ class Equivocation:
         """
         key = key.common(note, other) if isinstance(key, LogKeys) else key
         # The smaller one first, so that a contradiction has one file for every finder.
-        opened = sorted((note, other), key=lambda each: _place(open_checkpoint(each, key).checkpoint))
-        # Anyone can add lines of other keys, which prove nothing: a file with them could have any size, and be new each time.
-        first, second = (signed_alone(each, key).note for each in opened)
+        # Without other lines: they prove nothing, anyone can add them, and each set of them would make another file.
+        signed = sorted((open_checkpoint(each, key) for each in (note, other)), key=lambda each: _place(each.checkpoint))
+        first, second = (f"{text_of(each.note)}\n".encode() + signature_lines(each.note, [key]) for each in signed)
         made = cls(key, first, second, root, proof)
         made.verify()
         return made
@@ -92,12 +92,6 @@ class Equivocation:
             return cls(key, *notes, root, tuple(canonical.b64decode(text, limit=HASH_SIZE) for text in hashes))
         except (TreatyError, UnicodeEncodeError) as error:
             raise _bad_file("a member is not in its one spelling") from error
-
-    @property
-    def pair(self) -> str:
-        """What names the two heads, 64 hexadecimal digits: the same for each proof that they contradict each other."""
-        heads = [open_checkpoint(note, self.key).checkpoint for note in (self.first, self.second)]
-        return canonical.hex_digest(canonical.dumps([str(self.key), *([head.size, head.root.hex()] for head in heads)]))
 
     def format(self) -> bytes:
         """Return the file's bytes; the inverse of `parse`."""

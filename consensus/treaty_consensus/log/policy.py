@@ -9,7 +9,8 @@ Items are separated by spaces and tabs; `#` begins a comment line. Names are opa
 octet is one character. A group names only members defined above it, and every name is a member of one group at most.
 
 A witness with keys of two types has two lines, whose keys have one name. It counts once: a group that needs several members has
-such keys in one of them at most. Put them into a group of `any`. Where there are `log` lines, only checkpoints of these logs hold.
+such keys in one of them at most. Put them into a group of `any`. Where there are `log` lines, only checkpoints of these logs
+hold.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Group:
 
 @dataclass(frozen=True)
 class WitnessPolicy:
-    """A policy: the checkpoints of any of `logs` hold that `quorum` has cosigned. `logs`: none for every log. `quorum`: a name, or
-    None for no cosignature.
+    """A policy: the checkpoints of any of `logs` hold that `quorum` has cosigned. `logs`: none for every log. `quorum`: a name,
+    or None for no cosignature.
 
     Raises `Malformed` (`witness.policy`) for names that are not defined above, repeated or impossible, for repeated keys, and for
     a witness that would count twice.

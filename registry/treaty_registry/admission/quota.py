@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from treaty_client.network.addresses import site_network
 from treaty_consensus.did import Did
@@ -87,14 +87,10 @@ class Quota:
         """
         # Before the signature is verified, because verifying is the work to save. So a forger can name a DID with
         # standing and use up some of the reserve; the quota of its network limits how much.
-        if not self.has_standing(*authors):
+        if not any(map(self._standing, authors)):
             raise _exhausted(QuotaCode.TOTAL, "This registry is busy, and takes only what agents with standing send just now.")
         if not self._total.take("", 1):
             raise _exhausted(QuotaCode.TOTAL, "This registry takes no more statements just now.")
-
-    def has_standing(self, *authors: str) -> bool:
-        """Return whether one of these DIDs has standing."""
-        return any(map(self._standing, authors))
 
     def take_of(self, author: Did, source: str | None = None) -> None:
         """Charge one statement to its `author`, after its signature was verified. `source`: the IP address it came from.
@@ -112,6 +108,10 @@ class Quota:
         factor = min(1 + self._standing(author.text) / ONE, MAX_FACTOR) * (special or 1)
         if not self._principals.take(author.host, 1, factor=factor):
             raise _exhausted(QuotaCode.PRINCIPAL, f"{author.host} sends too many statements.")
+
+    def has_standing(self, authors: Iterable[Did]) -> bool:
+        """Whether one of these DIDs has standing."""
+        return any(self._standing(author.text) for author in authors)
 
     def take_upload(self, source: str | None, size: int) -> None:
         """Charge `size` uploaded bytes to an IP address. Raises `Unavailable` (`quota.uploads`)."""

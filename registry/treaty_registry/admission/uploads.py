@@ -3,37 +3,28 @@
 An upload is not served. It is stored in the blob store under its digest, and its row in `pending_blobs` has its expiry time. The
 commit of a statement that names it deletes that row and inserts a row in `blobs`. Expired uploads are deleted. A withdrawal makes
 the bytes of a blob an expired upload again (`log.tables`), so they are deleted even if the process ends in between.
-
-The room for uploads is shared: a part of it is for authors with standing. When the rest is full, the newest uploads of the
-network that holds most give way to one of a network that holds less. Which network an upload came from is known to this process
-alone, and forgotten when it ends: what came before does not give way then, and expires.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from treaty_consensus.codes import BlobCode
-from treaty_consensus.errors import Gone, NotFound, Refused, Unavailable
+from treaty_consensus.errors import Gone, NotFound, Refused
 from treaty_consensus.kinds import Blob
 
 from ..catalogue.lookup import Lookup
-from ..codes import QuotaCode, RegistryBlobCode
+from ..codes import RegistryBlobCode
 from ..storage.blobs import BlobStore
 from ..storage.postgres import AnyConnection, Pool
+from .upload_room import UploadRoom
 
 LIFETIME = 3600
 """Seconds after which an upload without a statement expires."""
 MARGIN = 120
 """Seconds that an upload must still last when its statement is examined."""
-MAX_WAITING = 1024**3
-"""Bytes of all pending uploads together."""
-RESERVE = 1 / 4
-"""The part of them for authors with standing, as of the quotas."""
 
-_SUM_SECONDS = 2.0  # for which a sum of the pending uploads is used; this process adds its own to it
 _AT_ONCE = 32  # expired uploads deleted in one transaction
 
 # PostgreSQL sets xmax to 0 in a new row, and not in a row that was updated because it existed.
@@ -49,7 +40,6 @@ where sha256 = any($1::bytea[]) and expires > now() + make_interval(secs => $2)
 union all
 select sha256, withdrawn is not null from blobs where sha256 = any($1::bytea[])
 """
-_GIVE_WAY = "update pending_blobs set expires = now() where sha256 = $1 returning size"
 # `skip locked`: several processes may expire uploads at once, and need not wait for each other.
 _EXPIRED = """
 delete from pending_blobs where sha256 in
@@ -70,27 +60,19 @@ class Uploads:
         self._contact = contact
         # The statements of a batch ask at about the same time, so one query serves them all.
         self._present = Lookup(pool, self._read_present)
-        self._waiting = _Waiting(pool)
-        self._networks = _Networks(lifetime)
+        self._room = UploadRoom(pool, lifetime)
 
-    async def hold(self, sha256: str, data: bytes, *, network: str = "", has_standing: bool = False) -> bool:
+    async def hold(self, sha256: str, data: bytes, network: str | None) -> bool:
         """Store bytes that a statement will name; `sha256` is their digest. They are durable on return. False when they were
-        stored already.
-
-        `network`: of the sender, "" for this process itself. `has_standing`: of an author, whose signature was verified.
+        stored already. `network`: that of an author without standing; None for one with standing.
 
         Raises `Gone` when these bytes were withdrawn, and `Unavailable` when too many uploads are pending.
         """
         if await self._is_logged(sha256):
             return False
-        room = MAX_WAITING if has_standing else round(MAX_WAITING * (1 - RESERVE))
-        # Uploads at the same time may each pass this check. The turns bound how far they exceed the limit.
-        missing = await self._waiting.bytes() + len(data) - room
-        if missing > 0 and not (network and await self._make_room(missing, network, len(data))):
-            raise Unavailable(QuotaCode.UPLOADS, "Too many uploads wait for their statements.", fix="Send again in an hour.")
-        new = await self._store(sha256, data)
-        self._networks.note(network, sha256, len(data))
-        return new
+        if await self._room.make(sha256, len(data), network):
+            await self.expire()
+        return await self._store(sha256, data, network)
 
     async def hold_own(self, sha256: str, data: bytes) -> None:
         """Do the same as `hold`, without the limit, for a blob of the operator's statements. Raises `Gone`.
@@ -98,7 +80,7 @@ class Uploads:
         The limit does not apply, so strangers cannot keep an epoch open by filling it.
         """
         if not await self._is_logged(sha256):
-            await self._store(sha256, data)
+            await self._store(sha256, data, None)
 
     async def present(self, named: Sequence[Blob]) -> dict[str, bytes]:
         """Return the bytes of all these blobs. Raises as `check` and `contents`."""
@@ -158,21 +140,6 @@ class Uploads:
             if len(digests) < _AT_ONCE:
                 return deleted
 
-    async def _make_room(self, missing: int, network: str, size: int) -> bool:
-        """Let the newest uploads of the networks that hold most expire, until `missing` bytes are free. Return False, and drop
-        no more, when no network holds more than the sender's would."""
-        freed = 0
-        while freed < missing:
-            newest = self._networks.pop_newest(network, size)
-            if newest is None:
-                break
-            # None: its statement was logged meanwhile, or it has expired.
-            freed += await self._pool.fetchval(_GIVE_WAY, bytes.fromhex(newest)) or 0
-        if freed:
-            await self.expire()
-            self._waiting.add(-freed)
-        return freed >= missing
-
     async def _read_present(self, connection: AnyConnection, digests: list[str]) -> Mapping[str, bool]:
         """Return for each of these digests that is here whether its bytes were withdrawn."""
         rows = await connection.fetch(_PRESENT, [*map(bytes.fromhex, digests)], min(MARGIN, self._lifetime / 2))
@@ -183,11 +150,11 @@ class Uploads:
             found[digest] = row["withdrawn"] or found.get(digest, False)
         return found
 
-    async def _store(self, sha256: str, data: bytes) -> bool:
+    async def _store(self, sha256: str, data: bytes, network: str | None) -> bool:
         # The row first. A crash after it leaves a row without bytes, which counts as missing and expires. Bytes
         # without a row would never be deleted.
         new = await self._pool.fetchval(_WAIT, bytes.fromhex(sha256), len(data), self._lifetime)
-        self._waiting.add(len(data))
+        self._room.add(sha256, len(data), network)
         await self._blobs.put(sha256, data)
         return bool(new)
 
@@ -200,64 +167,6 @@ class Uploads:
     def _withdrawn(self, sha256: str) -> Gone:
         fix = f"Questions about it go to {self._contact}." if self._contact else ""
         return Gone(RegistryBlobCode.WITHDRAWN, f"The operator of this registry withdrew the bytes of {sha256}.", fix=fix)
-
-
-class _Waiting:
-    """The bytes of all pending uploads, read at most once in `_SUM_SECONDS`: a sum over all of them for each upload would make
-    many uploads dear. For one event loop."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._sum, self._until = 0, 0.0
-
-    async def bytes(self) -> int:
-        """Return their number."""
-        now = asyncio.get_running_loop().time()
-        if now >= self._until:
-            self._sum = await self._pool.fetchval("select coalesce(sum(size), 0) from pending_blobs")
-            self._until = now + _SUM_SECONDS
-        return self._sum
-
-    def add(self, size: int) -> None:
-        """Count an upload since the sum was read."""
-        self._sum += size
-
-
-class _Networks:
-    """What each network has uploaded to this process, for as long as uploads wait. For one event loop.
-
-    Unbounded, because each entry is a statement that was charged to the quotas.
-    """
-
-    def __init__(self, lifetime: float) -> None:
-        self._lifetime = lifetime
-        # By network, in the order of arrival: until when the upload waits, its digest and its size.
-        self._held: dict[str, deque[tuple[float, str, int]]] = {}
-        self._bytes = Counter[str]()
-
-    def note(self, network: str, sha256: str, size: int) -> None:
-        """Note an upload of a network."""
-        self._held.setdefault(network, deque()).append((asyncio.get_running_loop().time() + self._lifetime, sha256, size))
-        self._bytes[network] += size
-
-    def pop_newest(self, network: str, size: int) -> str | None:
-        """Return the newest upload of the network that holds most, and forget it; None unless that holds more than `network`
-        would with `size` bytes more."""
-        self._forget_expired()
-        greediest = max(self._bytes, key=self._bytes.__getitem__, default="")
-        if self._bytes[greediest] <= self._bytes[network] + size:
-            return None
-        _, digest, length = self._held[greediest].pop()
-        self._bytes[greediest] -= length
-        return digest
-
-    def _forget_expired(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for network, held in list(self._held.items()):
-            while held and held[0][0] < now:
-                self._bytes[network] -= held.popleft()[2]
-            if not held:
-                del self._held[network], self._bytes[network]
 
 
 def _missing(blob: Blob) -> NotFound:
