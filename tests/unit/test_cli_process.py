@@ -423,7 +423,7 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     treaty_here("trust", "accept-loss", "registry.example", *home)
     checks = {found["check"]: found for found in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
     assert checks["memory of registry.example"]["outcome"] == "ok"
-    assert (workers["outcome"], workers["code"]) == ("warning", "config.value")
+    assert (workers["outcome"], workers["code"]) == ("warning", "config.memory")
     assert "1000000 workers of 0.25 GiB" in workers["said"]
 
 

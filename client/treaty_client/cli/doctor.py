@@ -133,7 +133,7 @@ def _fit(config: AgentConfig, here: int) -> str:
     said = f"Handlers take at most {number * each / GIB:.3g} GiB: {number} workers of {each / GIB:.3g} GiB."
     if here and number * each > here:
         raise Refused(
-            ConfigCode.VALUE,
+            ConfigCode.MEMORY,
             f"{said} This machine has {here / GIB:.3g} GiB, so hostile handlers could use all of it.",
             fix="Lower max_workers of [workers] or memory of [sandbox] in agent.toml, or run the agent in a cgroup with a limit.",
         )

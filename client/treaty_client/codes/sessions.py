@@ -37,6 +37,7 @@ class ConfigCode(Code, origin=Origin.CALLER):
     FILE = "config.file", "The file cannot be read, is over its cap, or is not TOML.", Malformed, TooLarge, Unavailable, Retry.NO
     HOME = "config.home", "The home is given beside a configuration.", Malformed
     KEY = "config.key", "The file has a key that does not exist, or that is set elsewhere.", Malformed
+    MEMORY = "config.memory", "All workers together may take more memory than the machine has.", Refused
     TYPE = "config.type", "A key has a value of another type.", Malformed
     VALUE = "config.value", "A number is out of its range.", Malformed
 
