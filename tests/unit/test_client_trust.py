@@ -115,9 +115,9 @@ def test_of_many_writers_exactly_one_advances(tmp_path: Path, monkeypatch: pytes
     TrustedRegistries(tmp_path).add(NAME)
     write = durable.write
 
-    def slow_write(path: Path, data: bytes) -> None:
+    def slow_write(path: Path, data: bytes, *, mode: int) -> None:
         time.sleep(0.005)  # all would have read by now what nobody has replaced yet
-        write(path, data)
+        write(path, data, mode=mode)
 
     monkeypatch.setattr(durable, "write", slow_write)
 
