@@ -17,11 +17,11 @@ from granian.constants import HTTPModes, Interfaces, SSLProtocols
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
+from treaty_client.network.admission.connections import ConnectionGuard, ConnectionLimits, room_for_connections
 from treaty_consensus import __version__
 from treaty_consensus.errors import Malformed, Unavailable
 
 from .codes import ServerCode, SettingsCode
-from .connections import ConnectionGuard, ConnectionLimits, room_for_connections
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp

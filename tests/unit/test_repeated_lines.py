@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from treaty_client.network.admission.repeats import Repeats
 from treaty_registry.telemetry import redaction
-from treaty_registry.telemetry.repeats import Repeats
 
 _LINES = """
 import structlog

@@ -15,16 +15,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from litestar.types import Receive, ReceiveMessage
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 SHARE = 4
 """Requests of one network that start in a round."""
 _PAUSE = 2  # in rounds
 _LEAST_PAUSE = 0.001  # seconds: the resolution of the event loop's clock
 _TOGETHER = 1.0  # seconds within which two networks count as active together
+_Event = TypeVar("_Event")
 
 
 class Rounds:
@@ -57,10 +56,10 @@ class Rounds:
         self._lines.setdefault(network, deque()).append(turn)
         await turn
 
-    def after(self, receive: Receive, network: str) -> Receive:
+    def after(self, receive: Callable[[], Awaitable[_Event]], network: str) -> Callable[[], Awaitable[_Event]]:
         """Wrap `receive` so that each message waits for a turn, because many bodies may arrive in one round."""
 
-        async def receive_in_turn() -> ReceiveMessage:
+        async def receive_in_turn() -> _Event:
             message = await receive()
             # The message is here already; only its processing waits.
             if not self.take(network):
