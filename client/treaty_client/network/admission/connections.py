@@ -31,7 +31,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from ..addresses import host_network, site_network
@@ -70,6 +70,17 @@ class ConnectionLimits:
     per_address: int = 256
     total: int = 16_384
     exempt: Callable[[str], bool] = lambda _address: False
+
+    @classmethod
+    def halved(cls, total: int, **waits: float) -> ConnectionLimits:
+        """Return limits of which one address has at most half. `total`: or as many as the process can hold. `waits`: fields in
+        seconds.
+
+        Raises the limit on open files.
+        """
+        # A quarter stays free, so that a new connection is accepted before the guard looks.
+        total = min(total, room_for_connections() * 3 // 4)
+        return replace(cls(per_address=total // 2, total=total), **waits)
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ from treaty_consensus.errors import Unavailable
 
 from ...anp.frame import MAX_FRAME
 from ...codes import ConnectionCode
-from ..admission.connections import ConnectionGuard, ConnectionLimits, room_for_connections
+from ..admission.connections import ConnectionGuard, ConnectionLimits
 from ..admission.line_limit import limit_lines
 from .application import Application, Authenticate, Intake, StaticDocument
-from .connection import Connection
+from .connection import ASGI, Connection
 from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, PING_INTERVAL, PING_TIMEOUT
 
 # Connections that the kernel accepts while the loop is busy; a burst of sessions must not meet refusals.
@@ -81,31 +81,27 @@ async def listen(
         challenge=challenge,
         intake=intake,
     )
-    state = ServerState()
-    server = await _server(application, state, host, port, tls)
-    bound = server.sockets[0].getsockname()[1]
-    intake.open(server.close)
-    try:
-        with ConnectionGuard(bound, _limits(max_connections)):
-            yield bound
-    finally:
-        intake.forget(server.close)
-        server.close()
-        await application.aclose()
-        await _shut(state)
+    async with serving(application, host, port, tls=tls, sockets=2 * max_connections + SPARE_SOCKETS) as server:
+        intake.open(server.close)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            intake.forget(server.close)
+            server.close()
+            await application.aclose()
 
 
-def _limits(max_connections: int) -> ConnectionLimits:
-    # A quarter stays free, so that a new connection is accepted before the guard looks.
-    total = min(2 * max_connections + SPARE_SOCKETS, room_for_connections() * 3 // 4)
-    return ConnectionLimits(silent=OPEN_TIMEOUT, stalled=_STALLED, per_address=total // 2, total=total)
+@asynccontextmanager
+async def serving(
+    application: ASGI, host: str, port: int, *, tls: ssl.SSLContext | None = None, sockets: int
+) -> AsyncIterator[asyncio.Server]:
+    """Serve any ASGI application, without lifespan events, with the bounds of this module. `sockets`: the most that are open.
 
-
-async def _server(
-    application: Application, state: ServerState, host: str, port: int, tls: ssl.SSLContext | None
-) -> asyncio.Server:
-    limit_lines("asyncio", _log.name)  # strangers cause most of them
-    config, loop = _configuration(application), asyncio.get_running_loop()
+    On exit, close the port and all connections, idle ones at once. Raises `Unavailable` (`connection.listen`).
+    """
+    limit_lines("asyncio", _log.name)
+    config, state, loop = _configuration(application), ServerState(), asyncio.get_running_loop()
+    limits = ConnectionLimits.halved(sockets, silent=OPEN_TIMEOUT, stalled=_STALLED)
     try:
         server = await loop.create_server(
             lambda: _Http(config, state, loop),
@@ -121,7 +117,12 @@ async def _server(
         # The kernel's queue alone becomes longer: asyncio keeps its number.
         with socket.socket(fileno=os.dup(listening.fileno())) as same:
             same.listen(BACKLOG)
-    return server
+    try:
+        with ConnectionGuard(server.sockets[0].getsockname()[1], limits):
+            yield server
+    finally:
+        server.close()
+        await _shut(state)
 
 
 async def _shut(state: ServerState) -> None:
@@ -144,7 +145,7 @@ async def _shut(state: ServerState) -> None:
         connection.transport.abort()
 
 
-def _configuration(application: Application) -> uvicorn.Config:
+def _configuration(application: ASGI) -> uvicorn.Config:
     config = uvicorn.Config(
         application,
         http=_Http,
