@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import grpc
 
 from treaty_client import OperationError
+from treaty_client.network.admission.line_limit import limited_logger
 from treaty_client.network.turns import asker_at
 from treaty_client.places import Places, asker
 from treaty_consensus.errors import TreatyError
@@ -35,7 +35,7 @@ KEEPALIVE = [("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 2
 """A connection whose other end is gone holds its calls until an answer to a ping is missing."""
 _HELD = STREAMS | {"RouteToolCalling", "CallTool"}
 """The methods whose calls last as long as an application wants. The others are answered at once."""
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 _STATUS = {code.name: code for code in grpc.StatusCode}
 
 Deliver = Callable[[str, Frame], list[Flow]]

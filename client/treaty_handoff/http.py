@@ -10,7 +10,6 @@ message has the id, 410 expired, 413 too large, 422 failed, 503 try again. The s
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ import httpx
 import rfc8785
 
 from treaty_client import Identity
-from treaty_client.network.admission.line_limit import limit_lines
+from treaty_client.network.admission.line_limit import limited_logger
 from treaty_client.network.transport.connection import ASGI, Receive, Scope, Send
 from treaty_client.network.turns import asking_for
 from treaty_client.places import Places
@@ -34,8 +33,7 @@ from .messages import MAX_MESSAGE, Message, accept, check
 from .processing import Processed
 from .work import Status
 
-_log = logging.getLogger(__name__)
-limit_lines(__name__)
+_log = limited_logger(__name__)
 _CODES = {Status.EXPIRED: 410, Status.FAILED: 422, Status.REJECTED: 400, Status.IN_PROGRESS: 202}
 _ERRORS = {
     HandoffCode.PROOF: 401,
@@ -49,8 +47,8 @@ _PATIENCE = 60.0
 BODY_SECONDS, WORK_SECONDS = 10.0, 50.0
 """Time for a body to arrive, and for the work: the answer leaves before the caller gives up."""
 MAX_OPEN = 64
-"""Requests at a time, so that slow ones do not fill the memory. One network has at most as many as are free. A further one is asked
-to come again."""
+"""Requests at a time, so that slow ones do not fill the memory. One network has at most as many as are free. A further one is
+asked to come again."""
 MAX_SOCKETS = 1_024
 """Sockets of `listen`. One address has at most half."""
 

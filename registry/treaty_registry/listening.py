@@ -18,6 +18,7 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
 from treaty_client.network.admission.connections import ConnectionGuard, ConnectionLimits, room_for_connections
+from treaty_client.network.admission.line_limit import limit_lines
 from treaty_consensus import __version__
 from treaty_consensus.errors import Malformed, Unavailable
 
@@ -62,6 +63,7 @@ class Listening:
 
         `ready` is called once connections are accepted, `stopping` when the signal arrives.
         """
+        limit_lines("asyncio")
         room = room_for_connections()
         limits = replace(self.limits, total=min(self.limits.total, room * 3 // 4))
         server = Server(

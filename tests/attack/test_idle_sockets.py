@@ -97,3 +97,52 @@ async def test_idle_sockets_of_one_address_do_not_switch_an_agent_off() -> None:
         async with crowd(port, b"GET /nothing HTTP/1.1\r\nHost: agent.example\r\n\r\n"):
             for _ in range(3):
                 await answered(session)
+
+
+_GATEWAY = """
+import asyncio
+import trustme
+from treaty_aip import Gateway, Security
+
+async def main():
+    own = trustme.CA().issue_cert("127.0.0.1")
+    chain = b"".join(each.bytes() for each in own.cert_chain_pems)
+    security = Security(certificate=(chain, own.private_key_pem.bytes()) if TLS else None)
+    gateway = await Gateway("127.0.0.1:0", security=security).start()
+    print(gateway.address.rpartition(":")[2], flush=True)
+    await asyncio.to_thread(input)
+    await gateway.stop()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.threat(190)
+@pytest.mark.parametrize("opening", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"], ids=["silent", "preface"])
+async def test_idle_sockets_of_one_address_do_not_switch_a_gateway_off(opening: bytes) -> None:
+    async with serving(f"TLS = False{_GATEWAY}") as port:
+
+        async def http_2() -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=HONEST)
+            try:
+                writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+                # The first frame of a server is SETTINGS (RFC 9113, section 3.4).
+                assert (await reader.readexactly(9))[3] == 4
+            finally:
+                writer.transport.abort()
+
+        async with crowd(port, opening):
+            for _ in range(3):
+                await answered(http_2)
+
+
+@pytest.mark.threat(190)
+async def test_tls_handshakes_with_a_gateway_that_fail_write_nothing() -> None:
+    async with serving(f"TLS = True{_GATEWAY}", lines=0) as port:
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=STRANGER)
+            writer.write(b"no handshake of TLS\r\n")
+            with suppress(ConnectionError):
+                while await reader.read(1 << 16):
+                    pass
+            writer.close()

@@ -31,11 +31,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 
 from ..addresses import host_network, site_network
-from .repeats import Repeats
+from .line_limit import limit_lines
 
 Peer = tuple[str, int]
 """The address and port of the other end."""
@@ -52,6 +52,7 @@ UNSENT = 128 * 1024
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing discards unread bytes and frees the kernel's buffers at once
 
 _log = logging.getLogger(__name__)
+limit_lines(__name__)
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,14 @@ class ConnectionLimits:
     exempt: Callable[[str], bool] = lambda _address: False
 
     @classmethod
-    def halved(cls, total: int, **waits: float) -> ConnectionLimits:
-        """Return limits of which one address has at most half. `total`: or as many as the process can hold. `waits`: fields in
-        seconds.
+    def halved(cls, total: int, *, silent: float, stalled: float, idle: float = idle) -> ConnectionLimits:
+        """Return limits of which one address has at most half. `total`: or as many as the process can hold.
 
         Raises the limit on open files.
         """
         # A quarter stays free, so that a new connection is accepted before the guard looks.
         total = min(total, room_for_connections() * 3 // 4)
-        return replace(cls(per_address=total // 2, total=total), **waits)
+        return cls(silent=silent, stalled=stalled, idle=idle, per_address=total // 2, total=total)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,6 @@ class ConnectionGuard:
         self._port = port
         self._limits = limits
         self._unread: dict[Peer, tuple[float, int]] = {}  # start of the measurement, and the bytes read until then
-        self._lines = Repeats()
         self._spare = _SpareDescriptor()
         self._stop = threading.Event()
         # A thread, because a check of ten thousand sockets takes 0.1 s and must not block the event loop.
@@ -166,13 +165,8 @@ class ConnectionGuard:
                 ended = self.enforce(began)
             # A failed check must not end the guard. The next check comes in half a second.
             except OSError as error:
-                self._warn("Connections were not looked at: %s", error)
+                _log.warning("Connections were not looked at: %s", error)
             pause = _INTERVAL if ended else max(_INTERVAL, _REST * (time.monotonic() - began))
-
-    def _warn(self, line: str, *values: object) -> None:
-        fields = self._lines.admit(line)  # strangers cause these lines
-        if fields is not None:
-            _log.warning(line + (f"; {fields['repeated']} such lines were left out" if fields else ""), *values)
 
     def enforce(self, now: float) -> int:
         """Check all connections once, and return how many were shut down. `now`: monotonic seconds."""
@@ -185,7 +179,7 @@ class ConnectionGuard:
         if excess:
             most = Counter(host_network(host) for host, _ in excess).most_common(_NAMED)
             named = ", ".join(f"{network} ({number})" for network, number in most)
-            self._warn("Too many connections to port %d: %d of %d end, of %s", self._port, len(excess), len(found), named)
+            _log.warning("Too many connections to port %d: %d of %d end, of %s", self._port, len(excess), len(found), named)
         doomed |= excess
         return sum(seen.peer in doomed and self._end(fd, seen.peer) for fd, seen in found)
 

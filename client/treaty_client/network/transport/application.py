@@ -8,7 +8,6 @@ header opens no session: only browsers send it, and a web page must not use an a
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -34,6 +33,7 @@ from treaty_consensus.errors import (
 
 from ... import tracing
 from ...codes import ConnectionCode, SessionCode
+from ..admission.line_limit import limited_logger
 from ..turns import asker_at, asking_for
 from .connection import Connection, Receive, Scope, Send
 from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
@@ -61,7 +61,7 @@ _STATUSES: tuple[tuple[type[TreatyError], int, str], ...] = (
     (Gone, 410, "Over"),
     (Unavailable, 503, "Unavailable for now"),
 )
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 Authenticate = Callable[[str, str, Mapping[str, str], bytes], Awaitable[str]]
 """A function of method, target URI, headers (names in lower case) and body. It returns the proved DID, or "" for an accepted
