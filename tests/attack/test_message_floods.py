@@ -28,13 +28,15 @@ async def joined(port: int, address: str) -> Buyer:
 @pytest.mark.parametrize("size", [10, HEAVY + 1], ids=["small", "heavy"])
 async def test_messages_of_one_network_wait_for_its_turns(size: int) -> None:
     """Counted, not timed: so few messages of the stranger are handled before all round trips of an honest session."""
-    handled = Counter[str]()
+    handled, all_are = Counter[str](), asyncio.Event()
 
     async def echo(connection: Connection) -> None:
         with suppress(ConnectionLost):
             while True:
                 message = await connection.receive()
                 handled[connection.address.rpartition(":")[0]] += 1
+                if handled["127.0.9.1"] == SESSIONS * EACH:
+                    all_are.set()
                 if len(message) == 5:
                     await connection.send(message)
 
@@ -50,8 +52,7 @@ async def test_messages_of_one_network_wait_for_its_turns(size: int) -> None:
         before = handled["127.0.9.1"]
         print(before, "messages of the stranger before", ROUND_TRIPS, "round trips")
         async with asyncio.timeout(30):
-            while handled["127.0.9.1"] < SESSIONS * EACH:
-                await asyncio.sleep(0.01)
+            await all_are.wait()
         for buyer in (honest, *crowd):
             buyer.close()
     assert before <= ROUND_TRIPS * (20 if size <= HEAVY else 6)
