@@ -19,6 +19,7 @@ import httpx
 import rfc8785
 
 from treaty_client import Identity
+from treaty_client.network.admission.in_turns import InTurns
 from treaty_client.network.admission.line_limit import limited_logger
 from treaty_client.network.transport.connection import ASGI, Receive, Scope, Send
 from treaty_client.network.turns import asking_for
@@ -129,7 +130,8 @@ def create_app(
             _log.exception("a handoff over HTTP failed")
             return 503, {"status": "FAILED", "handoffs": []}
 
-    return app
+    # Before signatures are verified, which costs more than a message costs its sender.
+    return InTurns(app)
 
 
 def _code_of(processed: Processed) -> int:
