@@ -1,15 +1,17 @@
-"""What a registry needs: disk and memory for each statement, and the time of a backup, a restore and an audit.
+"""What a machine can do and needs: reads and statements a second, disk, memory, and the time of a backup, a restore and an audit.
 
     PYTHONPATH=tests/support python -m bench.capacity [VERSIONS]
 
-It publishes versions of protocols, each of two blobs, over HTTP to a registry with its embedded PostgreSQL, and writes
-`capacity.json`. Sizes do not depend on the load of the machine; times do.
+The rates are rows of `make bench`, measured here in the same run. For the rest it publishes versions of protocols, each of two
+blobs, over HTTP to a registry with its embedded PostgreSQL. `capacity.json` is the last run, with its machine; the guide's table
+follows from it. Sizes do not depend on the load of the machine; times do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,8 +27,24 @@ from signers import ORIGIN, key_signer
 from treaty_registry.storage.embedded import embedded_postgres
 from treaty_registry.storage.postgres import connect
 
+from . import report
+from .contest import hold
+from .reading import GROUP as READING
+from .voting import GROUP as VOTING
+
 RESULT = Path(__file__).with_name("capacity.json")
 _AT_ONCE = 8
+_ROUNDS = 5
+_RATES = ("document", "search", "record", "vote", "batch")
+
+
+async def rates() -> dict[str, float]:
+    """Return the figures of the rows, by their names."""
+    found: dict[str, float] = {}
+    for group in (READING, VOTING):
+        rows = [row for row in group.rows if row.name in _RATES]
+        found |= {result.row.name: result.figure for result in await hold(group, rows, _ROUNDS, lambda _name: None)}
+    return found
 
 
 def size(folder: Path) -> int:
@@ -91,9 +109,17 @@ async def _database(folder: Path) -> int:
         return int(await connection.fetchval("select pg_database_size(current_database())"))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    before = os.getloadavg()[1]
     with tempfile.TemporaryDirectory(prefix="treaty-") as directory:
         Path(directory).chmod(0o755)  # PostgreSQL may run as another user
-        result = asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000, Path(directory)))
-    RESULT.write_text(json.dumps({name: round(value, 2) for name, value in result.items()}, indent=1) + "\n")
+        found = asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000, Path(directory)))
+    about = {"machine": report.machine(), "measured": time.strftime("%Y-%m-%d"), "load_before": round(before, 1)}
+    rounded = {name: round(value, 2) for name, value in found.items()}
+    per_second = {name: round(value) for name, value in asyncio.run(rates()).items()}
+    RESULT.write_text(json.dumps({**about, "per_second": per_second, **rounded}, indent=1) + "\n")
     print(RESULT.read_text())
+
+
+if __name__ == "__main__":
+    main()

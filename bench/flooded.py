@@ -29,6 +29,9 @@ sys.path.append(str(REPOSITORY / "tests" / "support"))  # the simulated registry
 from meetings import URI_2, Published, SimulatedProtocols, shop
 from sandboxed import sandboxed_product_info
 
+PROTOCOL = URI_2
+"""The one that both agents speak."""
+
 
 @asynccontextmanager
 async def _agent(protocols: SimulatedProtocols) -> AsyncIterator[int]:

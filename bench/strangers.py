@@ -26,7 +26,7 @@ from rich.table import Table
 from treaty_client.anp import frame
 from treaty_client.anp.frame import ProtocolType
 
-from .flooded import KINDS, URI_2
+from .flooded import KINDS, PROTOCOL
 from .servers import SceneFailed
 from .sessions import Buyer, Crowd
 
@@ -115,7 +115,7 @@ async def _asked(server: str, port: int, seconds: float) -> tuple[float, int]:
 
 
 async def _session(port: int) -> None:
-    crowd = Crowd(port, URI_2, address=HONEST)
+    crowd = Crowd(port, PROTOCOL, address=HONEST)
     await crowd.meet(0)
     crowd.buyers[0].close()
 
@@ -173,7 +173,7 @@ async def _rest(port: int, opening: bytes) -> None:
 async def _send_junk(port: int) -> None:
     while True:
         with suppress(OSError, SceneFailed):
-            crowd = Crowd(port, URI_2, address=STRANGER)
+            crowd = Crowd(port, PROTOCOL, address=STRANGER)
             await crowd.meet(0)
             await _drain_into(crowd.buyers[0])
         await asyncio.sleep(0.2)

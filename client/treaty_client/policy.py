@@ -21,6 +21,7 @@ import msgspec
 
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, Unavailable
+from treaty_consensus.log.durability import MAX_PLACES
 from treaty_consensus.log.policy import MAX_POLICY, WitnessPolicy, WitnessRule
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import is_origin
@@ -41,15 +42,17 @@ MAX_MIRRORS = 8
 class Policy:
     """The fields of policy.toml. Immutable; any sequence may be given for a tuple.
 
-    `signers`: pairs (identity, issuer) of those who may attest handlers beside the publisher. `registries`: origins; None for all
-    trusted registries. `tenures`: the one accepted tenure of a DID; a domain that changed hands has another tenure.
-    `resolve_publishers`: before a handler is kept, the publisher's keys in the log are compared with the DID document at its own
-    host, except for a did:key. `accept_didwba`: take the older DIDWba header; an attacker who captures one can put it on any
-    request to this host. `accept_secp256k1`: authenticate peers by keys of this curve, which older ANP agents have.
+    `signers`: pairs (identity, issuer) of those who may attest handlers beside the publisher. `registries`: origins; None for
+    all trusted registries. `tenures`: the one accepted tenure of a DID; a domain that changed hands has another tenure.
+    `resolve_publishers`: before a handler is kept, the publisher's keys in the log are compared with the DID document at its
+    own host, except for a did:key. `accept_didwba`: take the older DIDWba header; an attacker who captures one can put it on
+    any request to this host. `accept_secp256k1`: authenticate peers by keys of this curve, which older ANP agents have.
     `isolation`: with "none" handlers run unconfined, as this user. `witnesses`: the quorum that must have cosigned every
     checkpoint in use, of every registry; None for no witnesses. `mirrors`: by origin, the URLs that answer reads when the
-    registry does not, in this order, at most 8 each. `max_age`: seconds that a checkpoint may be old, at least 120. A
-    running agent verifies its protocols again when half of them have passed, and so learns of revocations.
+    registry does not, in this order, at most 8 each. `copies`: a statement of this home is sent only to a registry that
+    promises to have it in so many places besides the disk of its database, before its receipt. `max_age`: seconds that a
+    checkpoint may be old, at least 120. A running agent verifies its protocols again when half of them have passed, and so
+    learns of revocations.
 
     Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `did.*`) for impossible values.
     """
@@ -70,6 +73,7 @@ class Policy:
     resolve_publishers: bool = False
     witnesses: WitnessRule | None = None
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    copies: int = 0
 
     def __post_init__(self) -> None:
         for name in ("publishers", "signers", "registries"):
@@ -101,6 +105,8 @@ class Policy:
             raise Malformed(
                 PolicyCode.VALUE, "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap or none."
             )
+        if not 0 <= self.copies <= 2 * MAX_PLACES:
+            raise Malformed(PolicyCode.VALUE, f"`copies` is a number of places, at most {2 * MAX_PLACES}.")
         if self.encryption not in get_args(Encryption):
             raise Malformed(PolicyCode.VALUE, "`encryption` is off, preferred or required.")
 
@@ -145,6 +151,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resolve_publishers: bool = False
     witnesses: dict[str, Any] | None = None
     mirrors: dict[str, tuple[str, ...]] = {}
+    copies: int = 0
 
 
 def load_policy(path: Path) -> Policy:

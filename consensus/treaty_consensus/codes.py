@@ -280,6 +280,7 @@ class PublishCode(Code):
 
 class RegistryCode(Code):
     BUSY = "registry.busy", "The registry or its local record is busy. Retry later.", Conflict, Unavailable
+    NEWER = "registry.newer", "What was asked for needs a newer release of this program.", Malformed, Refused
 
 
 class ReportCode(Code):

@@ -68,7 +68,7 @@ class LogEvent:
 def event_of(index: int, leaf: bytes) -> LogEvent:
     """Describe leaf `index`. A leaf of an unknown form is described as such. Never raises."""
     try:
-        made = statement.parse(leaf)
+        made = statement.read(leaf)
     except (Malformed, TooLarge):
         return _sigstore_event(index, leaf)
     authors = tuple(dict.fromkeys(did.text for did in made.authors))
@@ -179,6 +179,8 @@ def _of_body(body: kinds.Body) -> Iterator[Subject]:
             yield Subject("topic", topic)
         case kinds.Withdrawal(sha256=digest):
             yield Subject("file", digest)
+        case kinds.Newer(topic=topic) if topic:
+            yield Subject("topic", topic)
 
 
 def _sentence(body: kinds.Body, author: str) -> str:
@@ -211,6 +213,8 @@ def _sentence(body: kinds.Body, author: str) -> str:
         case Rotation(log_key=log_key, clock_key=clock_key, authority=authority):
             said = f"The operator rotates the keys of the log: {log_key} signs, and {clock_key} states the time."
             return f"{said} It names the next Sigstore authority." if authority else said
+        case kinds.Newer(kind=kind):
+            return f"{author} makes a {kind} statement that only a newer release understands."
         case kinds.Parameters():
             return "The operator states the constants of the elections."
     return "The log begins."

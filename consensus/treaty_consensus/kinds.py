@@ -378,6 +378,18 @@ class Withdrawal(Body, frozen=True):
     reason: Literal["illegal", "personal", "malicious"]
 
 
+class Newer(Body, frozen=True):
+    """Hold what a release reads of a statement that only newer ones understand. It is read (`statement.read`), never written.
+
+    It is of another type, or of an election under another rule than `RULE`. `kind`: the type. `topic`, `epoch`: those of a
+    decision, or "" and -1. What stands in its place holds no longer, and nothing else is known of it.
+    """
+
+    kind: str
+    topic: str = ""
+    epoch: int = -1
+
+
 def blobs_of(body: Body) -> tuple[Blob, ...]:
     """Return the blobs that a statement names. Its sender uploads each of them first."""
     match body:

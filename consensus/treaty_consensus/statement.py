@@ -10,7 +10,7 @@ The specification of envelope, payload, signatures and id is `docs/specification
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -18,10 +18,11 @@ from typing import TypeVar
 import msgspec
 
 from . import canonical, ed25519
-from .codes import StatementCode
+from .codes import RegistryCode, StatementCode
 from .did import Did, parse_key_id
 from .errors import Malformed, Unauthorized
 from .kinds import (
+    RULE,
     Ballot,
     Body,
     Decision,
@@ -29,6 +30,7 @@ from .kinds import (
     Grant,
     Handler,
     Identity,
+    Newer,
     Parameters,
     Publish,
     Report,
@@ -123,8 +125,8 @@ class Statement:
 
     @property
     def type(self) -> str:
-        """Return the statement's type, a key of `KINDS`."""
-        return TYPE_OF[type(self.body)]
+        """Return the statement's type, a key of `KINDS` unless the body is `Newer`."""
+        return self.body.kind if isinstance(self.body, Newer) else TYPE_OF[type(self.body)]
 
     @cached_property
     def id(self) -> str:
@@ -199,15 +201,37 @@ def parse_draft(payload: bytes) -> Statement:
     return _statement(payload, ())
 
 
+def read(leaf: bytes) -> Statement:
+    """Parse a leaf of a log that may have a newer release than this one. For agents: no proof of a protocol rests on such leaves.
+
+    The body is `Newer` where `parse` raises `statement.type` or `registry.newer`. All else is as strict as `parse`.
+    """
+    try:
+        return parse(leaf)
+    except Malformed as error:
+        if error.code not in (StatementCode.TYPE, RegistryCode.NEWER):
+            raise
+    return _parse(leaf, _read_newer)
+
+
 def parse(leaf: bytes) -> Statement:
-    """Parse a leaf strictly, without verifying signatures. Raises `Malformed` or `TooLarge` (`statement.*`, `canonical.*`)."""
+    """Parse a leaf strictly, without verifying signatures.
+
+    Raises `Malformed` (`registry.newer`) for an election under another rule, and `Malformed` or `TooLarge` (`statement.*`,
+    `canonical.*`).
+    """
+    return _parse(leaf, _read_payload)
+
+
+def _parse(leaf: bytes, read_payload: Callable[[bytes], tuple[_Head, Body]]) -> Statement:
     # Strict parsing before anything else: equal statements have equal bytes, so the log can find duplicates by digest.
     envelope = _decode_canonical(leaf, _ENVELOPE, limit=MAX_LEAF) or _read_envelope(leaf)
     if envelope.payloadType != PAYLOAD_TYPE:
         raise Malformed(StatementCode.PAYLOAD_TYPE, f"A statement's payloadType must be {PAYLOAD_TYPE}.")
     payload = canonical.b64decode(envelope.payload, limit=MAX_PAYLOAD)
     signatures = tuple(canonical.b64decode(signature.sig, limit=64) for signature in envelope.signatures)
-    statement = _statement(payload, signatures)
+    head, body = read_payload(payload)
+    statement = Statement(body, head.log, head.by, head.issued, payload, signatures)
     if tuple(signature.keyid for signature in envelope.signatures) != statement.by:
         raise Malformed(StatementCode.SIGNATURES, "The signatures of a statement must be exactly those of `by`, in that order.")
     if any(len(signature) != 64 for signature in signatures):
@@ -250,6 +274,20 @@ def _statement(payload: bytes, signatures: tuple[bytes, ...]) -> Statement:
 def _read_payload(payload: bytes) -> tuple[_Head, Body]:
     head, body = _decode_payload(payload) or _read_payload_strictly(payload)
     body.check()
+    _check_head(head)
+    return head, body
+
+
+def _read_newer(payload: bytes) -> tuple[_Head, Body]:
+    head = _read_head(payload)
+    _check_head(head)
+    topic, epoch = head.body.get("topic"), head.body.get("epoch")
+    if head.type == TYPE_OF[Decision] and isinstance(topic, str) and isinstance(epoch, int):
+        return head, Newer(head.type, topic, epoch)
+    return head, Newer(head.type)
+
+
+def _check_head(head: _Head) -> None:
     # Two authors are for reports and co-signed identities; `admit` checks the type.
     if not 1 <= len(head.by) <= 2 or list(head.by) != sorted(set(head.by)):
         raise Malformed(StatementCode.BY, "`by` must name one or two distinct keys, sorted.")
@@ -257,7 +295,6 @@ def _read_payload(payload: bytes) -> tuple[_Head, Body]:
         parse_key_id(key_id)
     if head.issued < 0:
         raise Malformed(StatementCode.ISSUED, "`issued` must be Unix seconds.")
-    return head, body
 
 
 def _decode_payload(payload: bytes) -> tuple[_Head, Body] | None:
@@ -293,16 +330,31 @@ def _read_envelope(leaf: bytes) -> _Envelope:
 
 
 def _read_payload_strictly(payload: bytes) -> tuple[_Head, Body]:
-    value = canonical.loads(payload, limit=MAX_PAYLOAD, name="statement payload")
+    head = _read_head(payload)
+    kind = KINDS.get(head.type)
+    if kind is None:
+        raise Malformed(StatementCode.TYPE, f"{head.type[:40]!r} is not a statement type.")
+    rule = head.body.get("rule")
+    # Before the fields: another rule has others.
+    if kind in (Parameters, Decision) and isinstance(rule, str) and rule != RULE:
+        raise Malformed(
+            RegistryCode.NEWER,
+            f"This election follows the rule {rule[:40]!r}, and this release knows {RULE!r} alone.",
+            fix="Install a newer release.",
+        )
     try:
-        head = msgspec.convert(value, _Payload)
-        kind = KINDS.get(head.type)
-        if kind is None:
-            raise Malformed(StatementCode.TYPE, f"{head.type[:40]!r} is not a statement type.")
         body = msgspec.convert(head.body, kind)
     except msgspec.ValidationError as error:
         raise Malformed(StatementCode.BODY, f"This is not a statement: {error}.") from error
     # A default value that is written out would give the same statement a second encoding.
-    if msgspec.json.decode(msgspec.json.encode(body)) != value["body"]:
+    if msgspec.json.decode(msgspec.json.encode(body)) != head.body:
         raise Malformed(StatementCode.BODY, "A field is null or empty. Leave absent fields out.")
     return head, body
+
+
+def _read_head(payload: bytes) -> _Payload:
+    value = canonical.loads(payload, limit=MAX_PAYLOAD, name="statement payload")
+    try:
+        return msgspec.convert(value, _Payload)
+    except msgspec.ValidationError as error:
+        raise Malformed(StatementCode.BODY, f"This is not a statement: {error}.") from error

@@ -49,9 +49,36 @@ def burst() -> str:
     return table(heads, rows)
 
 
-def _results(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((ROOT / "bench" / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+def capacity() -> str:
+    """What one machine can do, and its name. All of it is one run, so that the figures fit each other."""
+    run = _results("capacity")
+    rate = {name: f"{value:,}/s" for name, value in run["per_second"].items()}
+    per_version = {name: f"{run[f'{name}_bytes_per_statement'] / 1024:.1f} KiB" for name in ("database", "backup")}
+    memory = f"{run['registry_resident_bytes'] / 2**20:.0f} MiB"
+    disk = f"{run['database_bytes_per_statement'] * 1_000_000 / 2**30:.0f} GiB for a million, plus its write-ahead log"
+    rows = (
+        ("documents, from memory", rate["document"], ""),
+        ("searches, from memory", rate["search"], ""),
+        ("records, from PostgreSQL", rate["record"], ""),
+        ("single statements", rate["vote"], _half(run["per_second"]["vote"])),
+        ("statements in batches of 64", rate["batch"], _half(run["per_second"]["batch"])),
+        ("PostgreSQL, for each published version", per_version["database"], disk),
+        ("backup, for each published version", per_version["backup"] + ", without the blobs", ""),
+        ("memory of the registry", memory, "1 GiB"),
+        (f"backup of {run['versions']:,} versions", f"{run['backup_seconds']:.1f} s", ""),
+        ("their restore, with the start of its PostgreSQL", f"{run['restore_seconds']:.1f} s", ""),
+    )
+    about = f"On {run['machine']}; {run['measured']}, with a load of {run['load_before']} of other programs before."
+    return f"{about}\n\n" + table(("", "figure", "plan"), rows)
 
 
-GENERATORS.update({"install-sizes": sizes, "burst": burst})
+def _half(rate: int) -> str:
+    """Half of a measured rate, as a round number: other work, and the growth of the log, need the rest."""
+    return f"{rate // 2 // 50 * 50:,}/s"
+
+
+def _results(name: str) -> Any:
+    return json.loads((ROOT / "bench" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+GENERATORS.update({"install-sizes": sizes, "burst": burst, "capacity": capacity})

@@ -140,9 +140,11 @@ class RegistryIdentityCode(Code):
 
 
 class RegistryLogCode(Code):
+    BEHIND_COPY = "log.behind-copy", "A copy of the tiles has a signed checkpoint that the database lacks.", Untrusted
     BUSY = "log.busy", "The queue is full; nothing was taken.", Unavailable
     CLOCK_AHEAD = "log.clock-ahead", "The clock of the registry is ahead; nothing was begun.", Unavailable
     CLOCK_BEHIND = "log.clock-behind", "The clock of the registry is behind; nothing was begun.", Unavailable
+    COPIES = "log.copies", "Too few copies or standbys hold the newest leaves; they are not confirmed.", Unavailable
     DAMAGED = "log.damaged", "The leaves in the database do not hash to the recorded root.", Untrusted
     EXISTS = "log.exists", "A log is where a new one was to be made.", Conflict
     FORKED = "log.forked", "The carried checkpoint is signed by this log and not of its past.", Untrusted
@@ -250,6 +252,7 @@ class SettingsCode(Code):
     BLOBS = "settings.blobs", "The URL names no object store.", Malformed
     CONTACT = "settings.contact", "The contact is no e-mail address and no https URL.", Malformed
     DATABASE = "settings.database", "The URL of the database is not one of PostgreSQL.", Malformed
+    DURABILITY = "settings.durability", "Receipts cannot promise so many copies or standbys.", Malformed
     HEAD = "settings.head", "The URL names no object for the record of the newest signed head.", Malformed
     NODE = "settings.node", "The settings of a node are missing or do not fit.", Malformed
     METRICS_ADDRESS = "settings.metrics-address", "The text is no address for metrics.", Malformed

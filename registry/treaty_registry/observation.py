@@ -158,10 +158,8 @@ class RegistryState(LogState):
         yield gauge("epoch", "The open epoch; -1 where the operator or another node closes epochs.", known.epoch if known else -1)
         lag = registry.schedule.lag(self.now())
         yield gauge("epoch_lag_seconds", "Seconds by which the close of the open epoch is late.", lag)
-        if registry.tiles is not None:
-            yield gauge(
-                "tiles_time_seconds", "Unix time of the newest head in the copy of the tiles; 0 for none.", registry.tiles.time
-            )
+        if (copied := registry.tiles.time) is not None:
+            yield gauge("tiles_time_seconds", "Unix time of the newest head in every copy of the tiles; 0 for none.", copied)
         yield from self._witnesses()
 
     def _witnesses(self) -> Iterator[Metric]:

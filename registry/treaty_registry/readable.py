@@ -140,4 +140,4 @@ class ReadableLog(ABC):
 
         None when the log is not large enough yet. Raises `Malformed` when it is not the path of a tile.
         """
-        return await self.reader.tile(path, head or self.head)
+        return await self.reader.tile(path, (head or self.head).edge)

@@ -43,7 +43,9 @@ from .log.reader import LogReader
 from .log.seen_checkpoints import SeenCheckpoints
 from .log.sequencer import Sequencer
 from .log.tables import read_keys
-from .log.tile_store import TileStore
+from .log.tile_copies import TileCopies
+from .log.tile_copy import TileCopy
+from .log.tile_uploads import TileUploads
 from .log.witnesses import WitnessClient
 from .nodes import Nodes
 from .operator.announcements import Announcements
@@ -105,6 +107,9 @@ class Registry(ReadableLog):
         self.changes = Changes()
         """The changes of the leaves that this process has seen since the last take-over. Replaced at each one."""
         self._rotations = Rotations(settings.keys, operator)
+        copies = [TileCopy(url, lambda: self.keys, self.reader) for url in settings.tiles]
+        self.tiles = TileCopies(copies, settings.durability.copies)
+        """The copies of the log in object stores; none without `--tiles`."""
         self.leader = Leader(
             lead=self._take_lead,
             apply=lambda *commit: projection.apply(*commit),  # noqa: PLW0108 (looked up at each commit, for faults in tests)
@@ -114,6 +119,8 @@ class Registry(ReadableLog):
             keys=keys,
             signer_for=self._rotations.signer,
             clock=clock,
+            durability=settings.durability,
+            copies=self.tiles,
         )
         self.nodes: Nodes | None = self._other_nodes(settings) if settings.node is not None else None
         """The other nodes of this registry; None for the only process."""
@@ -142,8 +149,6 @@ class Registry(ReadableLog):
     def _add_writers(self, settings: Settings, operator: Operator) -> None:
         """Add the parts that write, which stand on the ones that read."""
         self.upkeep = Upkeep(self.pool, settings.tls_cert, lambda: self.authority)
-        self.tiles = TileStore(settings.tiles, lambda: self.keys, self.leader, self.reader) if settings.tiles else None
-        """The copy of the log in an object store; None without one."""
         network = network_of(settings)
         self.witnesses = WitnessClient(settings.witnesses, network, self.leader, self.reader)
         self._mirrors = MirrorUploads(settings.tlog_mirrors, self.origin, network, self.leader, self.witnesses, self.reader)
@@ -238,7 +243,8 @@ class Registry(ReadableLog):
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
             parts = (
-                *(registry.other_signer, registry.schedule, registry.witnesses, registry._mirrors, registry.tiles),
+                *(registry.other_signer, registry.schedule, registry.witnesses, registry._mirrors),
+                TileUploads(registry.tiles, registry.leader),
                 *(registry.upkeep, registry.nodes, registry.intake.senders if registry.nodes else None),
             )
             for work in (sweep(registry.uploads, registry._tokens), *(part.run() for part in parts if part is not None)):

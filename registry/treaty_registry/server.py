@@ -37,16 +37,15 @@ _SWITCH = 0.0005  # seconds
 async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     """Open the registry and serve it until SIGTERM or SIGINT. Then finish the current requests and the queued statements.
 
-    `ready` is called once connections are accepted. Raises as `Registry.open` and `Listening.check`.
+    `ready` is called once connections are accepted. Raises as `Registry.open` and `Listening.bound`.
     """
     limits = replace(settings.connections, exempt=settings.proxies.trusts)
     listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key, limits)
     # Before the registry opens: a taken port must not cost a start and a stop of the database, and a mistake in a setting must
     # not leave a log behind.
-    listening.check()
-    for store in (settings.blobs, settings.tiles, settings.head_object):
-        check_store(store)
-    with ended_by_sigterm():
+    with listening.bound() as listener, ended_by_sigterm():
+        for store in (settings.blobs, *settings.tiles, settings.head_object):
+            check_store(store)
         async with Registry.open(settings) as registry, controlled(registry, settings):
             views = Views(registry)
             state = RegistryState(registry, views, asyncio.get_running_loop())
@@ -54,16 +53,16 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
                 app = create_app(registry, views=views)
                 settle()
                 with site_written(registry, views):
-                    await listening.serve(app, lambda: ready(registry), registry.begin_stop)
+                    await listener.serve(app, lambda: ready(registry), registry.begin_stop)
 
 
 @contextmanager
 def site_written(registry: Registry, views: Views) -> Iterator[None]:
-    """Write the static site beside the tiles during the block, where the log is copied to a store."""
-    if registry.tiles is None:
+    """Write the static site beside the first copy of the tiles during the block, where the log is copied to a store."""
+    if not registry.tiles.copies:
         yield
         return
-    task = asyncio.create_task(StaticSite(registry, registry.tiles, Pages(views)).run())
+    task = asyncio.create_task(StaticSite(registry, registry.tiles.copies[0], Pages(views)).run())
     try:
         yield
     finally:
@@ -72,7 +71,7 @@ def site_written(registry: Registry, views: Views) -> Iterator[None]:
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """End the block at SIGTERM, as `listening.serve` does later with its own handler.
+    """End the block at SIGTERM, as `Listener.serve` does later with its own handler.
 
     By default SIGTERM ends the process at once, and a database that is being started would stay without a user.
     """

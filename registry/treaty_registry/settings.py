@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from treaty_client.base_url import parse_base_url
 from treaty_client.network.admission.connections import ConnectionLimits
 from treaty_consensus.errors import Conflict, Malformed
+from treaty_consensus.log.durability import MAX_PLACES, Durability
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.policy import WitnessPolicy
 from treaty_consensus.log.witness import MAX_COSIGNERS, Quorum
@@ -171,7 +172,8 @@ class Settings:
     None makes a development electorate. `witnesses`: the witnesses that cosign the log. `tlog_mirrors`: the URLs of those that
     keep a copy of it, which is uploaded. `head`: the URL of the record of the
     newest signed head; None uses a file of the data directory. `node`: the URL at which the other nodes of this registry reach
-    this process; None when it is the only one. `tiles`: the URL of an object store to copy the log and all reads to. `dask`: the
+    this process; None when it is the only one. `tiles`: the URLs of object stores to copy the log to; the first gets all reads
+    too. `durability`: where a leaf must be before its receipt; `copies` counts `tiles`. `dask`: the
     address of a Dask scheduler, whose workers verify and count when an epoch closes. `metrics`: the address of the metrics; None
     serves none. `contact`: an e-mail address or https URL to which anyone reports abuse; pages, /log and refusals name it.
     """
@@ -196,7 +198,8 @@ class Settings:
     parameters: Path | None = None
     head: str | None = None
     node: str | None = None
-    tiles: str | None = None
+    tiles: tuple[str, ...] = ()
+    durability: Durability = field(default_factory=Durability)
     dask: str | None = None
     metrics: MetricsAddress | None = None
     contact: str | None = None
@@ -222,6 +225,7 @@ class Settings:
             _check_contact(self.contact)
         self._check_witnesses()
         self._check_node()
+        self._check_durability()
 
     def _check_witnesses(self) -> None:
         keys = [witness.key for witness in self.witnesses]
@@ -268,6 +272,35 @@ class Settings:
                 f"{shown(self.node)!r} is no URL of a node.",
                 fix="Name it as http://HOST:PORT or https://HOST:PORT; an address of IPv6 stands in brackets.",
             )
+
+    def _check_durability(self) -> None:
+        copies = self.durability.copies
+        if not (0 <= copies <= len(self.tiles) and 0 <= self.durability.standbys <= MAX_PLACES):
+            raise Malformed(
+                SettingsCode.DURABILITY,
+                f"A leaf cannot be in {copies} of {len(self.tiles)} copies, and on {self.durability.standbys} standbys.",
+                fix="Name a store for each copy: --tiles URL --tiles URL --copies 2",
+            )
+        # A leaf is of no use without its documents and without the record: a lost disk would still end the log.
+        here = [name for name, url in {"--blobs": self.blobs, "--head": self.head}.items() if self._is_here(url)]
+        here += ["--tiles" for url in self.tiles if self._is_here(url)]
+        if copies and here:
+            raise Malformed(
+                SettingsCode.DURABILITY,
+                f"Receipts promise {copies} copies, and {', '.join(dict.fromkeys(here))} is in the data directory.",
+                fix="Give --blobs, --head and each --tiles the URL of a store on another disk.",
+            )
+        if self.durability.standbys and self.database is None:
+            raise Malformed(
+                SettingsCode.DURABILITY,
+                "The embedded database has no standbys.",
+                fix="Name a PostgreSQL server that has them (--database), or use --copies.",
+            )
+
+    def _is_here(self, url: str | None) -> bool:
+        """Whether what is at a URL is lost with the data directory. None: its place is there."""
+        path = local_path(url) if url is not None else self.data
+        return path is not None and path.resolve().is_relative_to(self.data.resolve())
 
     @property
     def keys(self) -> Path:

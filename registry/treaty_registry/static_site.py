@@ -3,6 +3,7 @@
     protocols/NS/NAME/VERSION.bundle, .json, .md        a version: all proofs, record, document
     protocols/NS/NAME.json                              its versions
     topics/TOPIC.bundle, .json; topics.json             an election with its newest decision; all topics
+    statements/ID                                       each decision, so that an agent that missed epochs follows them back
     blobs/sha256/HEX                                    every blob of a statement: wheels, transcripts, …
     log                                                 names and keys
     …/index.html                                        the page at each of these paths, and the first page
@@ -13,7 +14,7 @@ The names are the paths of the API with the suffix of the form, so a client of t
 
 The leader does this. It follows the log: each leaf renews the objects that it changes, and a withdrawal deletes bytes. Besides,
 the bundles are renewed in rounds, because a reader refuses a proof that is older than its policy allows. Every bundle is made at
-a head that `tile_store` has copied, so its consistency with another one is proved from tiles of the same store.
+a head that `tile_copy` has copied, so its consistency with another one is proved from tiles of the same store.
 
 A crash leaves some newer objects and an older `site.json`, from which the next leader goes on: all of it is safe to repeat. A
 leader that was replaced may write an older object over a newer one; the next round renews it, and deletes withdrawn bytes again.
@@ -38,7 +39,7 @@ from .cache_control import SHARED
 from .codes import BlobsCode, RegistryLogCode
 from .log.changes import subjects_of, versions_of
 from .log.checkpoints import Head
-from .log.tile_store import TileStore
+from .log.tile_copy import TileCopy
 from .operator.restore import STATEMENT_START
 from .pages.pages import Pages
 from .registry import Registry
@@ -101,10 +102,11 @@ class Progress(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Leaves:
-    """What some leaves change: the URIs of versions, and topics with a decision. `blobs`, `withdrawn`: digests."""
+    """What some leaves change: the URIs of versions, topics with a decision, ids of decisions. `blobs`, `withdrawn`: digests."""
 
     uris: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
+    decisions: set[str] = field(default_factory=set)
     blobs: set[str] = field(default_factory=set)
     withdrawn: set[str] = field(default_factory=set)
     everything: bool = False
@@ -113,7 +115,7 @@ class _Leaves:
 class StaticSite:
     """The copy beside the tiles. For one event loop."""
 
-    def __init__(self, registry: Registry, tiles: TileStore, pages: Pages) -> None:
+    def __init__(self, registry: Registry, tiles: TileCopy, pages: Pages) -> None:
         self._registry, self._tiles, self._store = registry, tiles, tiles.store
         self._pages, self._views = pages, pages.views
         self._written: Progress | None = None  # as this process wrote it last; None before, or when another one may have led
@@ -124,7 +126,7 @@ class StaticSite:
         reported = ""
         while True:
             await asyncio.sleep(_PERIOD)
-            head = self._tiles.copied
+            head = self._tiles.published
             if head is None or not self._registry.leader.leads:
                 self._written = None
                 continue
@@ -186,6 +188,7 @@ class StaticSite:
         self._refresh()
         # First, so that a bundle names no blob that is not there yet.
         await self._each(changed.blobs, self._blob)
+        await self._each(changed.decisions, self._statement)
         if changed.withdrawn:
             await self._withdraw(changed.withdrawn)
         digests = [*map(bytes.fromhex, changed.withdrawn)]
@@ -206,6 +209,9 @@ class StaticSite:
 
     async def _blob(self, digest: str) -> None:
         await self._made(f"/blobs/sha256/{digest}", lambda: self._views.blob(digest))
+
+    async def _statement(self, digest: str) -> None:
+        await self._made(f"/statements/{digest}", lambda: self._views.statement(digest))
 
     async def _withdraw(self, digests: Iterable[str]) -> None:
         """Delete bytes, also where they are the document of a version."""
@@ -320,6 +326,7 @@ def _read(leaves: Iterable[bytes]) -> _Leaves:
                 continue
             case Decision() as body:
                 found.topics.add(body.topic)
+                found.decisions.add(made.id)
         subjects = subjects_of(made)
         if subjects is None:
             found.everything = True

@@ -22,6 +22,7 @@ from simulated_registry import ALICE, BOB, TOPIC, SimulatedRegistry, uri_of, wit
 from treaty_client.protocols.verification.contradiction import LeftOut
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import kinds
+from treaty_consensus.statement import Statement
 
 
 @pytest.fixture
@@ -64,6 +65,71 @@ async def test_a_decision_that_does_not_follow_the_one_that_was_seen_stops(
     assert failure.contradiction is None or failure.contradiction.verify() is (lie != "on an older log")
     decided.left_out.add(index)
     other_decision(decided, TOPIC, **honest | {"input": kinds.Input(decided.size, decided.root().hex())})
+    await seen(decided, tmp_path)
+
+
+async def followed(registry: SimulatedRegistry, home: Path, epochs: int) -> str:
+    """An agent sees the newest decision of TOPIC and misses some epochs. The id of that decision."""
+    await seen(registry, home)
+    last = newest_decision(registry).id
+    for _ in range(epochs):
+        voted(registry)
+    return last
+
+
+def newest_decision(registry: SimulatedRegistry) -> Statement:
+    return [made for _, made in registry.shown() if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC][-1]
+
+
+@pytest.mark.threat(17)
+async def test_an_agent_that_missed_epochs_follows_the_decisions_back(decided: SimulatedRegistry, tmp_path: Path) -> None:
+    last = await followed(decided, tmp_path, 3)
+    decided.requests.clear()
+    await seen(decided, tmp_path)
+    fetched = [request.rpartition("/")[2] for request in decided.requests if request.startswith("GET /statements/")]
+    assert len(fetched) == 2
+    assert last not in fetched
+    # Once: the newest decision is known now.
+    decided.requests.clear()
+    await seen(decided, tmp_path)
+    assert not any("/statements/" in request for request in decided.requests)
+
+
+@pytest.mark.threat(17)
+@pytest.mark.parametrize("lie", ["another last epoch", "an epoch between follows another", "passed over", "endless"])
+async def test_decisions_that_do_not_lead_to_the_one_that_was_seen_stop(
+    decided: SimulatedRegistry, tmp_path: Path, lie: str
+) -> None:
+    voted(decided)
+    last = await followed(decided, tmp_path, 0)
+    seen_body = newest_decision(decided).body
+    assert isinstance(seen_body, kinds.Decision) and seen_body.epoch == 1
+    lies: dict[str, dict[str, Any]] = {
+        "another last epoch": {"epoch": 1},
+        "an epoch between follows another": {"epoch": 2, "previous": "ab" * 32},
+        "passed over": {"epoch": 0, "previous": None},
+        "endless": {"epoch": 9, "previous": "cd" * 32},
+    }
+    hidden = other_decision(decided, TOPIC, **lies[lie])
+    made = newest_decision(decided)
+    decided.left_out.add(hidden)
+    other_decision(decided, TOPIC, epoch=3, previous=made.id, input=kinds.Input(decided.size, decided.root().hex()))
+    decided.left_out.remove(hidden)
+    assert made.id != last
+    failure = await topic_stops(decided, tmp_path, "memory.decision")
+    assert isinstance(failure, LeftOut) and failure.contradiction is not None
+    # Whoever gets the file sees it too, except where the decision before has a later epoch: no rule of the log was broken by two.
+    assert failure.contradiction.verify() is (lie != "endless")
+
+
+@pytest.mark.threat(17)
+async def test_decisions_that_are_not_shown_stop(decided: SimulatedRegistry, tmp_path: Path) -> None:
+    await followed(decided, tmp_path, 3)
+    before = decided.left_out.copy()
+    for index in indexes(decided, kinds.Decision, lambda made: getattr(made.body, "epoch", 0) in (1, 2)):
+        decided.left_out.add(index)
+    await topic_stops(decided, tmp_path, "memory.decision")
+    decided.left_out = before
     await seen(decided, tmp_path)
 
 

@@ -13,7 +13,8 @@ from signers import Signer, domain_signer, key_signer
 from treaty_consensus import kinds
 from treaty_consensus.errors import Unavailable
 from treaty_registry.admission.bases import MAX_BASES
-from treaty_registry.admission.uploads import MAX_WAITING, Uploads
+from treaty_registry.admission.upload_room import MAX_WAITING
+from treaty_registry.admission.uploads import Uploads
 from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
 from treaty_registry.storage.blobs import BlobStore
@@ -64,14 +65,74 @@ async def test_uploads_count_before_their_sum_is_read_again(
     registry: Registry, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (publication(STRANGER, name) for name in ("first", "second"))
-    monkeypatch.setattr("treaty_registry.admission.uploads._SUM_SECONDS", 3600)
+    monkeypatch.setattr("treaty_registry.admission.upload_room._SUM_SECONDS", 3600)
     room = len(first.document) + len(first.card)
-    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", room)
+    monkeypatch.setattr("treaty_registry.admission.upload_room.MAX_WAITING", room)
     await upload(registry, STRANGER, first)
     with pytest.raises(Unavailable) as error:
         await upload(registry, STRANGER, second)
     assert error.value.code == "quota.uploads"
     assert await registry.pool.fetchval("select sum(size) from pending_blobs") == room
+
+
+@pytest.fixture
+def small_room(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A room of four uploads of `one_upload`, and a sum that is read each time."""
+    size = len(one_upload(STRANGER, 0)[1])
+    monkeypatch.setattr("treaty_registry.admission.upload_room.MAX_WAITING", 4 * size)
+    monkeypatch.setattr("treaty_registry.admission.upload_room._SUM_SECONDS", 0)
+    return size
+
+
+def one_upload(agent: Signer, number: int) -> tuple[str, bytes, bytes]:
+    """The digest of a document, the document, and a statement that names it."""
+    made = publication(agent, f"protocol-{number}")  # of one length for every number below ten
+    return made.body.document.sha256, made.document, agent.statement(made.body).leaf
+
+
+async def send(registry: Registry, agent: Signer, number: int, source: str) -> None:
+    digest, data, leaf = one_upload(agent, number)
+    await registry.put_blob(digest, leaf, data, source=source)
+
+
+async def waiting(registry: Registry) -> set[str]:
+    return {row["sha256"].hex() for row in await registry.pool.fetch("select sha256 from pending_blobs where expires > now()")}
+
+
+@pytest.mark.threat(82)
+async def test_a_part_of_the_room_for_uploads_is_kept_for_standing(
+    registry: Registry, web: Web, small_room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, network in enumerate(("192.0.2.1", "198.51.100.1", "203.0.113.1")):
+        await send(registry, key_signer(f"stranger {number}"), number, network)
+    before = await waiting(registry)
+    with pytest.raises(Unavailable) as refused:
+        await send(registry, STRANGER, 3, "192.0.3.1")
+    assert refused.value.code == "quota.uploads"
+    assert await waiting(registry) == before
+    web.serve(ALICE)
+    monkeypatch.setattr(registry.intake.quota, "_standing", lambda did: did == ALICE.did)
+    await send(registry, ALICE, 4, "192.0.2.9")
+    assert await waiting(registry) == before | {one_upload(ALICE, 4)[0]}
+
+
+@pytest.mark.threat(82)
+async def test_the_newest_upload_of_the_greediest_network_falls_out(registry: Registry, small_room: int) -> None:
+    greedy = [(f"greedy {number}", number, f"192.0.2.{number + 1}") for number in range(3)]
+    for name, number, source in greedy:
+        await send(registry, key_signer(name), number, source)
+    await send(registry, STRANGER, 3, "198.51.100.1")
+    kept = {one_upload(key_signer(name), number)[0] for name, number, _ in greedy[:2]}
+    assert await waiting(registry) == kept | {one_upload(STRANGER, 3)[0]}
+    digest, data, _ = one_upload(key_signer("greedy 2"), 2)
+    assert not await registry.blobs.get(digest) and data
+    # The greedy network gets nothing back by it: its next upload would make it the greediest again.
+    with pytest.raises(Unavailable) as refused:
+        await send(registry, key_signer("greedy 2"), 2, "192.0.2.3")
+    assert refused.value.code == "quota.uploads"
+    # Nor by claiming the bytes of another one.
+    await send(registry, STRANGER, 3, "198.51.100.1")
+    assert await waiting(registry) == kept | {one_upload(STRANGER, 3)[0]}
 
 
 class SlowStore:

@@ -24,7 +24,8 @@ from registries import grant
 from signers import NOW, ORIGIN, key_signer
 
 from treaty_consensus.errors import TreatyError, Unavailable
-from treaty_registry.log.tile_store import TileStore
+from treaty_registry.log.tile_copies import TileCopies
+from treaty_registry.log.tile_copy import TileCopy
 from treaty_registry.mirroring.gauges import MirrorState
 from treaty_registry.observation import LogState, RegistryState, metrics_served
 from treaty_registry.registry import Registry
@@ -77,7 +78,7 @@ def expressions() -> Iterator[str]:
 async def served(registry: Registry, postgres: Postgres, tmp_path: Path) -> dict[str, tuple[str, str]]:
     """The metrics that a registry and its mirror serve: name → kind and meaning."""
     loop = asyncio.get_running_loop()
-    registry.tiles = TileStore("memory:///tiles", lambda: registry.keys, registry.leader, registry.reader)
+    registry.tiles = TileCopies([TileCopy("memory:///tiles", lambda: registry.keys, registry.reader)], 0)
     async with (
         postgres.fresh() as database,
         serving(registry, free_port()) as url,
@@ -97,7 +98,7 @@ async def scraped(state: LogState) -> str:
 
 
 async def test_a_follower_hides_nothing_that_the_leader_knows(registry: Registry) -> None:
-    registry.tiles = TileStore("memory:///tiles", lambda: registry.keys, registry.leader, registry.reader)
+    registry.tiles = TileCopies([TileCopy("memory:///tiles", lambda: registry.keys, registry.reader)], 0)
     state = RegistryState(registry, Views(registry), asyncio.get_running_loop())
     leading = {metric.name for metric in state.gauges()}
     registry.leader.resign()

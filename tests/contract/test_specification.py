@@ -44,7 +44,7 @@ from treaty_consensus.handler import archive, dist_info, manifest, paths, schema
 from treaty_consensus.log import equivocation, note, proof, witness
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_handler import values
-from treaty_registry.admission import fair_queue, quota, uploads
+from treaty_registry.admission import fair_queue, quota, upload_room
 from treaty_registry.admission.content_process import ContentLimits
 from treaty_registry.catalogue import queries, retrieval, search, standing
 from treaty_registry.problems import problem_of
@@ -220,7 +220,7 @@ CAPS = {
         ("a path of {} bytes (`http.target-too-long`)", request_filter.MAX_PATH),
         ("a query of {}, headers", request_filter.MAX_QUERY),
         ("headers of {} together", request_filter.MAX_HEADER_BYTES),
-        ("served only once that is logged; at most {} waits", uploads.MAX_WAITING),
+        ("served only once that is logged; at most {} waits", upload_room.MAX_WAITING),
         ("`application/x-ndjson`: up to {}, one a line", statements.MAX_BATCH),
         ("one a line, {} together", statements.MAX_BATCH_BYTES),
         ("header `Treaty-Statement`: base64, at most {},", blobs.MAX_STATEMENT_HEADER),

@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import go_programs
 import httpx
 import jsonschema_rs
+import operating_guides as guides
 import pytest
 import trustme
 import yaml
 from composition import FILE, PROXY, Composition, interpolated
 from go_programs import needs_go
 from http_api import publish
+from postgres_pair import PROGRAMS
+from postgres_server import Postgres
 from registries import publication
+from registry_process import empty
 from signers import ORIGIN, key_signer
 
 from treaty_client.network.hosts import Address, Network
@@ -46,6 +52,9 @@ def test_every_image_is_pinned_and_every_container_confined() -> None:
         assert "no-new-privileges:true" in service["security_opt"], name
         # PostgreSQL's image changes its user at the start, and writes beside its data.
         assert name == "postgres" or (service["read_only"] and service["cap_drop"] == ["ALL"]), name
+        assert service["mem_limit"] and service["pids_limit"] and service["cpus"], name
+        # What runs to its end is waited for.
+        assert "healthcheck" in service or service["restart"] == "no", name
     # What is not the proxy's is reached from this machine alone.
     assert all(port.startswith("127.0.0.1:") for name in file["services"] if name != "proxy" for port in ports_of(file, name))
     assert file["services"]["proxy"]["networks"]["inside"]["ipv4_address"] == PROXY
@@ -117,6 +126,7 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
         await composition.start(service)
         keys.append(f"https://{host}#" + await printed(composition, service, r"key: (\S+)"))
     composition.values["WITNESSES"] = " ".join(keys)
+    assert await composition.health("registry") != 0 and await composition.health("backup") != 0
     await composition.start("registry")
     await printed(composition, "registry", r"(listens at)")
     where = network.resolve[ORIGIN]
@@ -135,7 +145,43 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
     async with httpx.AsyncClient(trust_env=False) as prometheus:
         metrics = await prometheus.get(f"http://127.0.0.1:{composition.ports['9464']}/metrics")
         assert "\ntreaty_log_size 3.0\n" in metrics.text
+    await composition.start("backup")
+    await printed(composition, "backup", r"(3 leaves \(3 new\))")
+    assert composition.place("backup", "/backup/registry/checkpoint").exists()
+    for service in (*composition.processes,):
+        assert await composition.health(service) == 0, service
     assert await composition.stop("registry") == 0
+    for service in ("store", "proxy", "witness-1"):
+        await composition.stop(service)
+        assert await composition.health(service) != 0, service
+
+
+@pytest.mark.deep
+async def test_a_major_release_of_postgresql_is_filled_as_the_guide_has_it(
+    data: Path, database: str, postgres: Postgres, tmp_path: Path
+) -> None:
+    commands = re.findall(r"exec postgres (pg_\w+) --username treaty (.*)", guides.DEPLOYING)
+    assert [program for program, _ in commands] == ["pg_dump", "pg_restore"]
+    async with empty(data / "registry", "--database", database, "--origin", ORIGIN) as server:
+        await server.start()
+        assert await server.ready()
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=60, trust_env=False) as api:
+            await publish(api, AUTHOR, publication(AUTHOR))
+        before = await server.leaves()
+        assert await server.stop() == 0
+        connection = await asyncpg.connect(postgres.url)
+        await connection.execute("create database next")
+        await connection.close()
+        for (program, line), url in zip(commands, (database, postgres.database("next")), strict=True):
+            here = {"treaty": url, "/var/lib/postgresql/treaty.dump": str(tmp_path / "dump")}
+            words = [here.get(word, word) for word in line.split()]
+            await asyncio.to_thread(subprocess.run, [PROGRAMS / program, *words], check=True)
+        server.options = ("--database", postgres.database("next"), *server.options[2:])
+        await server.start()
+        assert await server.ready()
+        assert await server.leaves() == before
+        assert (await server.run("audit"))["findings"] == []
+        assert await server.stop() == 0
 
 
 def test_every_setting_is_one() -> None:

@@ -7,11 +7,13 @@ Containerfile are those of a real build.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gather
 import go_programs
 import httpx
 import pytest
@@ -44,7 +47,7 @@ def pins(path: Path) -> dict[str, str]:
 def test_the_base_is_pinned_and_nothing_runs_as_root() -> None:
     text = FILE.read_text()
     assert re.search(r"^ARG BASE=\S+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
-    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "${BASE}"]
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "scratch"]
     last = text.rpartition("\nFROM ")[2]
     assert "\nUSER 65532:65532\n" in last and "\nRUN " not in last
 
@@ -55,6 +58,26 @@ def test_the_libraries_are_those_of_the_whole_lock() -> None:
     for lock in ("runtime.lock", "build.lock"):
         packages = re.split(r"^(?=[a-z])", (FOLDER / lock).read_text(), flags=re.MULTILINE)[1:]
         assert all("--hash=sha256:" in package for package in packages)
+
+
+@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="This system has no packages of Debian.")
+def test_a_program_is_gathered_with_its_libraries_and_without_rights(tmp_path: Path) -> None:
+    programs, linked = tmp_path / "programs", tmp_path / "linked"
+    programs.mkdir()
+    linked.symlink_to("programs")
+    shutil.copy("/usr/bin/env", programs / "env")
+    (programs / "env").chmod(0o6755)
+    root = gather.Root(tmp_path / "root")
+    root.add(linked / "env")
+    root.add_libraries()
+    assert root.place(linked).readlink() == Path("programs")
+    copied = root.place(programs / "env")
+    assert copied.read_bytes() == (programs / "env").read_bytes() and copied.stat().st_mode & 0o7777 == 0o755
+    (libc,) = (package for package in gather.debian_packages(root) if package["name"] == "libc6")
+    assert {Path(file["name"]).name for file in libc["components"]} >= {"libc.so.6"}
+    for file in libc["components"]:
+        digest = hashlib.sha256(Path(file["name"]).read_bytes()).hexdigest()
+        assert file["hashes"] == [{"alg": "SHA-256", "content": digest}]
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +153,55 @@ async def test_it_is_reproducible_small_and_runs_without_rights(
 
 
 def check_files(root: Path) -> None:
-    """It has its bill of materials, and nothing to install with, or to write to."""
-    materials = json.loads((root / "opt/treaty/share/treaty.cdx.json").read_text())
-    assert materials["bomFormat"] == "CycloneDX"
-    assert pins(FOLDER / "runtime.lock").keys() <= {part["name"].lower().replace("_", "-") for part in materials["components"]}
-    assert not any((root / "opt/treaty/bin" / name).exists() for name in ("pip", "pip3"))
-    size = sum(path.lstat().st_size for path in (root / "opt/treaty").rglob("*"))
-    assert size < 300 * 1024 * 1024
+    """It has no shell, no package manager, no file that gives rights, and nothing to write to. All of it is in its bill."""
+    files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in root.rglob("*") if path.lstat().st_mode & 0o6000]
+    programs = {path.name for path in files if path.parent.name in ("bin", "sbin")}
+    assert programs and not programs & {"apt", "bash", "dash", "dpkg", "mount", "perl", "pip", "pip3", "sh", "su"}
+    assert not any((root / "usr/lib" / name).exists() for name in ("apt", "dpkg"))
+    assert sum(path.stat().st_size for path in files) < 400 * 1024 * 1024
     writable = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_symlink() and path.lstat().st_mode & 0o002}
-    assert {path for path in writable if not path.startswith("dev/")} <= {"tmp", "var/tmp", "run/lock", "var/lock"}
+    assert writable == {"tmp"}
+    assert {str(path.relative_to(root)) for path in root.rglob("*") if path.lstat().st_uid} == {"backup", "data"}
+    check_bill(root, json.loads((root / "opt/treaty/share/treaty.cdx.json").read_text()), files)
+
+
+def check_bill(root: Path, bill: dict[str, Any], files: list[Path]) -> None:
+    """Each library of the lock is in it with a hash of the lock, and each file of Debian with its own."""
+    assert bill["bomFormat"] == "CycloneDX" and "serialNumber" not in bill
+    parts = {part["purl"]: part for part in bill["components"]}
+    assert len(parts) == len(bill["components"])
+    lock = (FOLDER / "runtime.lock").read_text()
+    for name, version in pins(FOLDER / "runtime.lock").items():
+        (digest,) = parts.pop(f"pkg:pypi/{name}@{version}")["hashes"]
+        assert f"sha256:{digest['content']}" in lock
+    debian = {purl: part for purl, part in parts.items() if purl.startswith("pkg:deb/debian/")}
+    (python,) = (part for purl, part in parts.items() if purl not in debian)
+    assert python["name"] == "python" and python["hashes"] and bill["metadata"]["component"]["hashes"]
+    assert {"libc6", "libssl3", "zlib1g"} <= {part["name"] for part in debian.values()}
+    named = {file["name"]: file["hashes"][0]["content"] for part in debian.values() for file in part["components"]}
+    for name, digest in named.items():
+        assert hashlib.sha256((root / name.lstrip("/")).read_bytes()).hexdigest() == digest
+    # All else is the program and its compiled modules, and what no package has because the installation of one makes it.
+    rest = {path for path in files if "__pycache__" not in path.parts and not path.is_relative_to(root / "opt/treaty")}
+    assert {f"/{path.relative_to(root)}" for path in rest} - named.keys() == {"/etc/ssl/certs/ca-certificates.crt"}
+
+
+CONFINE = """
+import ctypes, os, sys
+root, user, program, *arguments = sys.argv[1:]
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+os.chroot(root)
+os.chdir("/data")
+for capability in range(64):
+    prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+os.setgroups([])
+os.setresgid(*[int(user)] * 3)
+os.setresuid(*[int(user)] * 3)
+prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+os.execv(program, [program, *arguments])
+"""
+"""Becomes a program of the image, in which there is none that could confine another one."""
 
 
 @dataclass
@@ -156,15 +219,9 @@ class Image:
         if not data.exists():
             data.mkdir(mode=0o700)
             os.chown(data, USER, USER)
-        given = {"HOME": "/data", "PATH": "/opt/treaty/bin:/usr/bin:/bin", "TREATY_REGISTRY_DATA": "/data", **self.variables}
-        variables = [
-            "env",
-            "--ignore-environment",
-            "TREATY_WITNESS_DATA=/data",
-            *(f"{key}={value}" for key, value in given.items()),
-        ]
-        rights = ["--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs"]
-        words = ["chroot", self.root, "setpriv", f"--reuid={USER}", f"--regid={USER}", *rights, *variables, "treaty-registry"]
+        given = {"HOME": "/data", "PATH": "/opt/treaty/bin", "TREATY_REGISTRY_DATA": "/data", "TREATY_WITNESS_DATA": "/data"}
+        variables = ["env", "--ignore-environment", *(f"{key}={value}" for key, value in (given | self.variables).items())]
+        words = [*variables, sys.executable, "-c", CONFINE, self.root, USER, "/opt/treaty/bin/treaty-registry"]
         mounts = "\n".join([*self._mounts(data), 'exec "$@"'])
         command = ["unshare", "--mount", "--ipc", "--uts", "sh", "-ec", mounts, "sh", *words, *arguments, "--json"]
         with (self.folder / f"{name}.log").open("ab") as log:

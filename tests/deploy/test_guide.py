@@ -16,6 +16,9 @@ from machine import CLONE, Machine, machine_of_namespaces, missing
 
 ROOT = Path(__file__).parents[2]
 
+STARTING = ("observing.md",)
+"""Pages whose commands start a process to try, in the folder of the one who reads."""
+
 needs_namespaces = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
@@ -54,6 +57,27 @@ def test_a_rotation_and_an_upgrade_as_the_guides_have_them_leave_a_registry_that
         machine.sh(commands)
     checkpoint = machine.sh("curl --silent --fail --retry 60 --retry-connrefused http://127.0.0.1:8080/checkpoint")
     assert checkpoint.count("— registry.example ") == 2
+
+
+@needs_namespaces
+@pytest.mark.deep
+def test_root_calls_each_command_as_the_guides_have_it(machine: Machine) -> None:
+    machine.sh(guides.OPEN)
+    commands = [line for page in (guides.OPERATING, guides.MODERATION) for line in guides.commands(page)]
+    ended = {command: machine.run(f"{command} < /dev/null") for command in commands}
+    # The old keys sign still, a new registry has no witness and no backup, and no version has that URI.
+    refused = {command.split()[1]: done.stdout + done.stderr for command, done in ended.items() if done.returncode}
+    assert refused.keys() == {"retire-keys", "doctor", "withdraw"}
+    assert "keys.overlap" in refused["retire-keys"] and "blob.unknown" in refused["withdraw"]
+    assert set(machine.sh("find /var/lib/treaty-registry -printf '%u\\n'").split()) == {"treaty"}
+
+
+def test_a_page_of_commands_says_how_to_call_them() -> None:
+    pages = {page.name: page.read_text() for page in guides.GUIDES.glob("*.md")}
+    bare = {name for name, text in pages.items() if any("--data" not in line for line in guides.commands(text))}
+    assert {"deploying.md", "moderation.md", "operating.md"} <= bare
+    assert "\n## How to call a command\n" in pages["operating.md"]
+    assert [name for name in bare - {"operating.md", *STARTING} if "#how-to-call-a-command" not in pages[name]] == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("runuser") is None, reason="Only root can become another user.")

@@ -6,6 +6,7 @@ import ipaddress
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +129,19 @@ def test_several_nodes_share_all_but_their_keys_which_are_secrets(built: dict[st
                 shutil.copy(path, tmp_path / name)
                 (tmp_path / name / path.name).chmod(0o440)
     *_, script = pod["initContainers"][0]["command"]
-    here = re.sub(r"(?<= )/(?=data|keys|authority|next)", f"{tmp_path}/", script)
+    here = re.sub(r'(?<=")/(?=data|keys|authority|next)', f"{tmp_path}/", script)
     for _ in range(2):  # a pod may run it again
-        subprocess.run(["sh", "-ec", here], check=True)
+        subprocess.run([sys.executable, "-c", here], check=True)
         assert load_operator(tmp_path / "data" / "keys").log_key == made.log_key
         shutil.copytree(tmp_path / "keys", tmp_path / "next", dirs_exist_ok=True)
     assert (tmp_path / "data" / "keys" / "next" / "log.key").stat().st_mode & 0o077 == 0
+
+
+def test_no_container_needs_a_program_that_the_image_lacks(built: dict[str, str]) -> None:
+    for text in built.values():
+        used = re.findall(r"image: (\S*treaty-registry\S*)(?:(?!image: ).)*?command:\n\s+- (\S+)", text, re.DOTALL)
+        assert {program for _, program in used} <= {"python3", "treaty-registry"}
+        assert not re.search(r"\bsh\b", text)
 
 
 @pytest.mark.parametrize(("address", "url"), [("10.0.0.9", "http://10.0.0.9:8080"), ("fd00::9", "http://[fd00::9]:8080")])
@@ -142,7 +150,7 @@ def test_a_node_names_itself_by_either_kind_of_address(built: dict[str, str], tm
     (tmp_path / "treaty-registry").write_text('#!/bin/sh\necho "$1 $TREATY_NODE_URL"\n')
     (tmp_path / "treaty-registry").chmod(0o755)
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "POD_IP": address}
-    done = subprocess.run(["sh", "-ec", script], env=variables, check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], env=variables, check=True, capture_output=True, text=True)
     assert done.stdout == f"serve {url}\n"
     node = Settings(tmp_path, node=url, database="postgresql://a@b/c", blobs="s3://b", head="s3://b/head")
     assert node.node == url

@@ -21,6 +21,7 @@ from debian_machine import DebianMachine, debian_machine, lacking
 from fault_oracle import Seen, check_acknowledged, check_history, check_tables
 from machine import CLONE, Machine
 from registry_process import Server
+from steady_readers import answered, steady_readers
 from steady_writers import steady_writers
 
 from treaty_consensus.log.proof import Receipt
@@ -32,6 +33,13 @@ BACKUPS = 5
 RATE = 60
 """Statements a second."""
 READY = "curl --silent --show-error --fail --retry 60 --retry-delay 1 --retry-connrefused http://127.0.0.1:8080/health/ready"
+RESTARTS = 3
+IMPATIENT = """
+mkdir -p /run/systemd/system/treaty-registry.service.d
+printf '[Service]\\nWatchdogSec=3s\\nTimeoutAbortSec=1s\\n' > /run/systemd/system/treaty-registry.service.d/impatient.conf
+systemctl daemon-reload
+systemctl restart treaty-registry
+"""
 MIGRATION = "alter table leaves add column noted text not null default 'earlier';"
 """Of the next release: it locks the table that every write needs."""
 
@@ -137,3 +145,23 @@ def test_systemd_filters_the_calls_of_a_service(machine: DebianMachine) -> None:
     for name in ("registry", "witness"):
         status = machine.sh(f"cat /proc/$(systemctl show --property MainPID --value treaty-{name})/status")
         assert "\nSeccomp:\t2\n" in status and "\nCapBnd:\t0000000000000000\n" in status
+
+
+async def test_a_restart_refuses_no_read_and_a_process_that_hangs_is_started_again(machine: DebianMachine) -> None:
+    await asyncio.to_thread(machine.sh, READY)
+    async with steady_readers(machine.reach(8080), "/checkpoint") as seen:
+        await answered(seen)
+        seen.clear()  # the way into the machine was not open at once
+        for _ in range(RESTARTS):
+            await asyncio.to_thread(machine.sh, "systemctl restart treaty-registry")
+            await answered(seen)
+    assert set(seen) == {"answered"}
+    await asyncio.to_thread(machine.sh, IMPATIENT)
+    main = machine.sh("systemctl show --property MainPID --value treaty-registry").strip()
+    machine.sh(f"kill -STOP {main}")
+    async with asyncio.timeout(120):
+        while machine.sh("systemctl show --property NRestarts --value treaty-registry").strip() != "1":  # noqa: ASYNC110
+            await asyncio.sleep(0.5)
+    await asyncio.to_thread(machine.sh, READY)
+    machine.sh("systemctl stop treaty-registry")
+    assert machine.run("curl --silent http://127.0.0.1:8080/health/live").returncode == 7

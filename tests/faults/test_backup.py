@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shutil
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from typing import Any
 
 import httpx
 import pytest
+from fault_oracle import Seen, check_acknowledged, check_history
 from http_api import publish
 from registries import publication
 from registry_process import PROGRAM, Server, empty
 from signers import ORIGIN, key_signer
+from steady_writers import steady_writers
 from witness_process import WitnessProcess, witness_process
 
 from treaty_consensus.log.note import VerifierKey
@@ -192,3 +195,44 @@ async def test_a_folder_without_a_checkpoint_is_no_backup(data: Path, keep: str)
     await command("backup", data / "backup", "--data", made)
     (data / "backup" / "checkpoint").unlink()
     assert await refused("restore", data / "backup", "--data", data / "new", "--record", made / "head") == "backup.none"
+
+
+async def ready(server: Server) -> bool:
+    await server.start()
+    return await server.ready()
+
+
+@pytest.mark.parametrize("rate", [20, pytest.param(60, marks=pytest.mark.deep)])
+async def test_with_copies_a_lost_disk_loses_nothing_that_was_acknowledged(data: Path, rate: int) -> None:
+    elsewhere = data / "elsewhere"
+    stores = ("--blobs", f"file://{elsewhere}/blobs", "--head", f"file://{elsewhere}/head")
+    copies = ("--tiles", f"file://{elsewhere}/tiles", "--copies", "1")
+    place = ("--data", data / "registry", *stores)
+    await command("init", *place, "--origin", ORIGIN)
+    async with empty(data / "registry", *stores, *copies) as server:
+        # The address is that of the lost process, which a restored one asks first.
+        server.options += ("--base-url", f"http://127.0.0.1:{server.port}")
+        assert await ready(server)
+        seen = Seen()
+        async with steady_writers(server, seen, "before", rate):
+            await asyncio.sleep(1)
+            await command("backup", data / "backup", *place)
+            await asyncio.sleep(1)
+            await server.kill()
+        shutil.rmtree(server.data)
+        acknowledged, began = len(seen.acknowledged), time.monotonic()
+        with serving(elsewhere / "tiles") as mirror:
+            # The checkpoint of the copy is older than receipts that were given.
+            assert await refused("restore", data / "backup", *place) in ("copy.behind", "copy.unproven")
+            done = await command("restore", data / "backup", *place, "--mirror", mirror)
+        assert done["fetched"] > 0
+        assert not done["missing"]
+        async with steady_writers(server, seen, "after", 10):
+            assert await ready(server)
+            while len(seen.acknowledged) == acknowledged:  # noqa: ASYNC110 (another process)
+                await asyncio.sleep(0.05)
+        print(f"{acknowledged} acknowledged, then again after {time.monotonic() - began:.1f} s")
+        await check_acknowledged(server, seen)
+        await check_history(server, seen)
+        if rate > 20:
+            assert (await command("audit", *place))["findings"] == []

@@ -92,7 +92,8 @@ def environment(request: pytest.FixtureRequest) -> Environment:
             # A lock has all packages already; and of MetaGPT's requirements its lock leaves most out.
             locked = ["install", "--quiet", "--require-hashes", "--no-deps", "-r", str(folder / "requirements")]
             uv = [sys.executable, "-m", "uv", "pip", *locked, "--system-certs", "--python", str(made)]
-            if subprocess.run(uv).returncode:  # as in the Makefile: uv reads no configuration of pip, so it may find no index
+            # As in the Makefile: uv reads no configuration of pip, so it may find no index.
+            if subprocess.run(uv, check=False).returncode:
                 subprocess.run([sys.executable, "-m", "pip", "--python", str(made), *locked], check=True)
 
         kept(made.parents[1], install)

@@ -52,7 +52,7 @@ class Composition:
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for port in ("80", "443", "7070", "8080", "8081", "8082", "9464"):
+        for port in ("80", "443", "2020", "7070", "8080", "8081", "8082", "9464"):
             self.ports[port] = free_port()
 
     def services(self) -> dict[str, Any]:
@@ -80,6 +80,13 @@ class Composition:
         """Stop a service, and return its exit status."""
         process = self.processes.pop(name)
         process.terminate()
+        return await process.wait()
+
+    async def health(self, name: str) -> int:
+        """Run the health check of a service beside it, and return its exit status."""
+        program, *arguments = (self._here(name, part) for part in self.services()[name]["healthcheck"]["test"][1:])
+        arguments = [part.replace("'/backup", f"'{self.folder}/volumes/backup") for part in arguments]
+        process = await asyncio.create_subprocess_exec(program, *arguments, stdout=-3, stderr=-3)
         return await process.wait()
 
     def log(self, name: str) -> str:

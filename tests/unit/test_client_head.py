@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 from fetching import fetcher
+from registries import grant
 from signers import signed
 from simulated_registry import ALICE, CLOCK_KEY, NAME, SimulatedRegistry, uri_of, with_echo
 
 from treaty_client.protocols.log_head import LogHead
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import kinds
-from treaty_consensus.errors import Unavailable, Untrusted
+from treaty_consensus.errors import Refused, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.durability import Durability
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 
 
@@ -99,3 +101,27 @@ async def test_a_receipt_is_for_its_statement_alone(tmp_path: Path) -> None:
     with pytest.raises(Untrusted) as error:
         await head.accept_receipt(receipt, other)
     assert error.value.code == "log.inclusion"
+
+
+async def test_a_statement_is_sent_to_a_log_that_promises_enough_copies(tmp_path: Path) -> None:
+    registry = with_echo()
+    head = fetcher(registry, tmp_path, copies=2).head(NAME.origin)
+    before = list(registry.leaves)
+    with pytest.raises(Refused) as refused:
+        await head.submit(ALICE.statement(grant(ALICE, 1)))
+    assert refused.value.code == "log.too-few-copies"
+    assert registry.leaves == before
+    registry.durability = Durability(standbys=1, copies=1)
+    assert (await head.submit(ALICE.statement(grant(ALICE, 1)))).index == len(before)
+
+
+async def test_a_receipt_that_promises_less_than_the_newest_checkpoint_did_is_refused(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.durability = Durability(copies=1)
+    head = fetcher(registry, tmp_path, copies=1).head(NAME.origin)
+    await head.refresh()
+    registry.durability = Durability()
+    with pytest.raises(Refused) as refused:
+        await head.submit(ALICE.statement(grant(ALICE, 1)))
+    assert refused.value.code == "log.too-few-copies"
+    assert "is logged" in refused.value.message

@@ -220,7 +220,7 @@ def decided() -> SimulatedRegistry:
 def test_a_decision_of_any_epoch_is_taken_on_the_operators_word() -> None:
     registry = decided()
     decision = examined(registry).decision(TOPIC)
-    assert decision is not None and decision.previous is not None
+    assert isinstance(decision, kinds.Decision) and decision.previous is not None
     assert (decision.epoch, decision.topic, decision.remaining) == (1, TOPIC, 1)
 
 

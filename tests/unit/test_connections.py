@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from treaty_client.network.admission.connections import ConnectionGuard, ConnectionLimits, raise_open_files, room_for_connections
+from treaty_client.network.admission.connections import (
+    ConnectionGuard,
+    ConnectionLimits,
+    bound_unsent,
+    raise_open_files,
+    room_for_connections,
+)
 
 PATIENT = ConnectionLimits(silent=60, unanswered=60, stalled=60, idle=60)
 
@@ -89,7 +95,7 @@ def test_the_kernel_takes_little_of_an_answer_that_nobody_reads(port: Port) -> N
         return total
 
     unbounded = taken(port.connect()[1])
-    port.guard().bound_unsent()
+    bound_unsent(port.server)
     bounded = taken(port.connect()[1])
     assert bounded < 512 * 1024 < unbounded
 

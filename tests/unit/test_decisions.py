@@ -23,7 +23,7 @@ from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Witnesses
 from treaty_consensus.log.checkpoint import Checkpoint
-from treaty_registry.admission import uploads
+from treaty_registry.admission import upload_room
 from treaty_registry.log.entry import Logged
 from treaty_registry.log.witnesses import WitnessClient
 from treaty_registry.operator.parameters import Draft
@@ -115,7 +115,7 @@ async def test_all_topics_of_an_epoch_are_decided_in_one_commit_whoever_writes_m
 async def test_uploads_that_wait_keep_no_epoch_open(registry: Registry, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     web.serve(*AGENTS)
     await log(registry, ballot(registry), AGENTS[0])
-    monkeypatch.setattr(uploads, "MAX_WAITING", 0)
+    monkeypatch.setattr(upload_room, "MAX_WAITING", 0)
     made = publication(AGENTS[0])
     with pytest.raises(Unavailable) as refusal:
         await publish(registry, AGENTS[0], made)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from witnesses import LOG, OTHER_LOG, WITNESSES, History, cosigned, leaves
 
+from treaty_client.protocols.equivocation import keep
 from treaty_consensus.canonical import dumps, parse_json
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import MAX_EQUIVOCATION, Equivocation, contradiction
 from treaty_consensus.log.note import SignerKey, sign
 from treaty_consensus.log.witness import AddCheckpoint
+from treaty_registry.witness.records import Store
 
 HISTORY = History.of(leaves(20))
 FORK = History.of(leaves(20, fork_at=5))
@@ -53,8 +56,30 @@ def test_an_empty_tree_has_one_root() -> None:
     assert proof.verify()[0].size == 0
 
 
-def test_other_signatures_do_not_matter() -> None:
-    Equivocation.of(KEY, cosigned(HISTORY.note(7), *WITNESSES), FORK.note(7)).verify()
+def test_other_signatures_do_not_matter_and_are_not_kept() -> None:
+    proof = Equivocation.of(KEY, cosigned(HISTORY.note(7), *WITNESSES), FORK.note(7))
+    assert proof == Equivocation.of(KEY, HISTORY.note(7), FORK.note(7))
+    assert proof.verify()
+
+
+def test_a_log_that_signs_another_root_each_time_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treaty_client.protocols.equivocation._MAX_KEPT", 3)
+    monkeypatch.setattr("treaty_registry.witness.records._MAX_KEPT", 3)
+    forks = [History.of(leaves(8, fork_at=place)) for place in range(1, 7)]
+    witness = Store(tmp_path / "witness")
+    for fork in forks:
+        proof = Equivocation.of(KEY, HISTORY.note(8), fork.note(8))
+        assert keep(tmp_path / "home", proof).exists()
+        assert witness.keep(proof).exists()
+    for folder in (tmp_path / "home", tmp_path / "witness" / "evidence"):
+        kept = [*folder.iterdir()]
+        assert len(kept) == 3
+        assert all(Equivocation.parse(file.read_bytes()).verify() for file in kept)
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "home").iterdir()} == {0o600}
+    # Another log has its own.
+    other = Equivocation.of(OTHER_LOG.verifier, HISTORY.note(8, OTHER_LOG), FORK.note(8, OTHER_LOG))
+    assert keep(tmp_path / "home", other) not in kept
+    assert len([*(tmp_path / "home").iterdir()]) == 4
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ async def test_uploads_that_nobody_names_are_deleted_in_time_and_no_others(regis
     soon = Uploads(registry.pool, registry.blobs, lifetime=-1)
     forgotten = b"nobody names this"
     digest = hashlib.sha256(forgotten).hexdigest()
-    assert await soon.hold(digest, forgotten)
+    assert await soon.hold(digest, forgotten, None)
     leaf = ALICE.statement(waiting.body).leaf
     for sha256, data in waiting.blobs.items():
         await registry.put_blob(sha256, leaf, data)
@@ -125,7 +125,7 @@ async def test_too_many_uploads_at_a_time(registry: Registry, web: Web, monkeypa
     web.serve(ALICE)
     await log(registry, ballot(registry), ALICE)
     made = publication(ALICE)
-    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", len(made.document) - 1)
+    monkeypatch.setattr("treaty_registry.admission.upload_room.MAX_WAITING", len(made.document) - 1)
     before = await contents(registry)
     with pytest.raises(TreatyError) as refused:
         await registry.put_blob(made.body.document.sha256, ALICE.statement(made.body).leaf, made.document)

@@ -223,7 +223,7 @@ async def test_whoever_submits_parameters_uploads_their_list_first(registry: Reg
 async def test_only_the_operator_states_parameters(registry: Registry, web: Web, voter: Signer) -> None:
     assert isinstance(draft().suffix_list, bytes)
     digest = hashlib.sha256(draft().suffix_list or b"").hexdigest()
-    await registry.uploads.hold(digest, draft().suffix_list or b"")
+    await registry.uploads.hold(digest, draft().suffix_list or b"", None)
     (refused,) = await registry.submit([voter.statement(draft().parameters).leaf])
     assert isinstance(refused, TreatyError)
     assert refused.code == "statement.not-operator"

@@ -53,14 +53,12 @@ class Site:
         self.site = self.another_leader()
 
     def another_leader(self) -> StaticSite:
-        assert self.registry.tiles is not None
-        return StaticSite(self.registry, self.registry.tiles, Pages(Views(self.registry)))
+        return StaticSite(self.registry, self.registry.tiles.copies[0], Pages(Views(self.registry)))
 
     async def copy(self) -> None:
         """Copy the newest head, then what it changes."""
-        assert self.registry.tiles is not None
         head = self.registry.head.published
-        await self.registry.tiles.copy(head)
+        await self.registry.tiles.copies[0].publish(head)
         await self.site.renew(head)
 
     async def grow(self, first: int, last: int) -> None:
@@ -76,7 +74,7 @@ class Site:
 async def site(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Site]:
     web.serve(ALICE)
     time, folder = Time(), tmp_path / "site"
-    settings = replace(settings_for(tmp_path / "data", database), tiles=f"file://{folder}")
+    settings = replace(settings_for(tmp_path / "data", database), tiles=(f"file://{folder}",))
     async with Registry.open(settings, clock=time.clock, resolve=web.resolve) as registry:
         await publish(registry, ALICE, PROTOCOL)
         yield Site(registry, folder, time)

@@ -58,7 +58,8 @@ def publish(
     async def work() -> list[Published]:
         done = []
         async with RegistryClient(registry.name.base_url, options.network) as client:
-            publisher = Publisher(options.identity(), client, options.registries, registry.name.origin, options.network)
+            origin, copies = registry.name.origin, options.policy().copies
+            publisher = Publisher(options.identity(), client, options.registries, origin, options.network, copies=copies)
             steps = publisher.publish(project, namespace=namespace, allow_uncovered=allow_uncovered, dry_run=dry_run)
             async for step in steps:
                 options.output.say(f"  [green]✓[/] {step.what.replace('-', ' ')}  [dim]{escape(step.said)}[/]")

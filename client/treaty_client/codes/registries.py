@@ -77,6 +77,7 @@ class ClientIdentityCode(Code, origin=Origin.CALLER):
 class ClientLogCode(Code, origin=Origin.REGISTRY):
     GENESIS = "log.genesis", "Leaf 0 is not the genesis of the trusted key.", Untrusted
     ROLLBACK = "log.rollback", "A newer log was signed before, and the registry does not show it.", Untrusted
+    TOO_FEW_COPIES = "log.too-few-copies", "The log promises that a leaf is in fewer places than the policy asks for.", Refused
 
 
 class ClientPublishCode(Code, origin=Origin.CALLER):

@@ -14,7 +14,7 @@ it fail, but it cannot add a leaf that an honest registry would contradict.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -35,10 +35,11 @@ from ..registries.api import RegistryClient
 from ..registries.bundle import Bundle
 from ..registries.leaves import SeenLeaf
 from ..registries.trust import TrustedRegistries, TrustedRegistry
+from .earlier_decisions import EarlierDecisions, follow_back
 from .log_head import LogHead
 from .store import Lockfile, line_of
 from .verification.checkpoint import missing_proof
-from .verification.completeness import RegistryAnswer
+from .verification.completeness import MissedEpochs, RegistryAnswer
 from .verification.contradiction import SUFFIX, Contradiction, LeftOut
 from .verification.records import Evidence, VerifiedProtocol
 from .verification.steps import Step, VerificationFailed, taking
@@ -123,7 +124,11 @@ class Answers:
                 bundle = read_bundle(data, uri=uri, topic=topic)
                 bridge = await self._bridge(bundle, registry)
                 # In a thread: signatures and SQLite would stop the event loop for milliseconds to seconds.
-                evidence = await asyncio.to_thread(self._take, bundle, registry, bridge, uri, topic)
+                try:
+                    evidence = await asyncio.to_thread(self._take, bundle, registry, bridge, uri, topic)
+                except MissedEpochs as missed:
+                    earlier = await follow_back(client, missed.gap, registry.keys)
+                    evidence = await asyncio.to_thread(self._take, bundle, registry, bridge, uri, topic, earlier)
             except VerificationFailed as error:
                 # A mirror may be late, or send what the log never signed. Another one is asked, and the rules stay the same.
                 if (error.code in _LATE or not _is_proof(error)) and client.pass_over():
@@ -135,16 +140,24 @@ class Answers:
         raise Conflict(RegistryCode.BUSY, f"Other processes keep changing the state of {origin}.", fix="Try again.")
 
     def _take(
-        self, bundle: Bundle, registry: TrustedRegistry, bridge: list[bytes] | None, uri: str, topic: str
+        self,
+        bundle: Bundle,
+        registry: TrustedRegistry,
+        bridge: list[bytes] | None,
+        uri: str,
+        topic: str,
+        earlier: EarlierDecisions | None = None,
     ) -> Evidence | None:
         """Prove an answer, compare it, and remember it.
 
-        Return None if another process has remembered another checkpoint, with which this answer was not compared.
+        Return None if another process has remembered another checkpoint, with which this answer was not compared. Raises
+        `MissedEpochs`, and remembers nothing, if the newest decision has to be followed back and `earlier` is None.
         """
         evidence = prove(bundle, registry, self._policy, now=self._now(), bridge=bridge)
         with taking(Step.LOCK):
+            answer = RegistryAnswer(evidence, uri, topic, earlier.by_id if earlier else None)
             # Remember the leaves before the checkpoint: a crash in between only repeats the comparison.
-            hold(self._registries, registry, bundle, RegistryAnswer(evidence, uri, topic), keep=self._kept)
+            hold(self._registries, registry, bundle, answer, keep=self._kept, also=earlier.proven if earlier else ())
             asked = parse_protocol_uri(uri) if uri else None
             entries = self._lockfile.read()
             version = check_lock(entries, registry.name.origin, evidence, asked)
@@ -201,18 +214,19 @@ class Answers:
 
 def hold(
     registries: TrustedRegistries, registry: TrustedRegistry, bundle: Bundle, answer: RegistryAnswer,
-    *, keep: Callable[[], set[str]] | None = None,
+    *, keep: Callable[[], set[str]] | None = None, also: Sequence[SeenLeaf] = (),
 ) -> None:  # fmt: skip
     """Compare an answer with the leaves seen before, and remember its leaves.
 
-    `bundle`: the source of `answer`. `keep`: as in `SeenLeaves.learn`. Durable on return; nothing is written if no leaf is new.
-    Raises `LeftOut`, with its evidence stored in `TrustedRegistries.evidence`, and the errors of `SeenLeaves.learn`.
+    `bundle`: the source of `answer`. `keep`: as in `SeenLeaves.learn`. `also`: leaves for the evidence, not to remember.
+    Durable on return; nothing is written if no leaf is new. Raises `LeftOut`, with its evidence stored in
+    `TrustedRegistries.evidence`, and the errors of `SeenLeaves.learn`.
     """
     own = [
         SeenLeaf.of(logged.statement, leaf.index, leaf.proof, bundle.checkpoint)
         for leaf, logged in zip(bundle.leaves, answer.evidence.statements, strict=True)
     ]
-    check = partial(check_seen, answer, own, key=registry.keys)
+    check = partial(check_seen, answer, [*own, *also], key=registry.keys)
     try:
         registries.memory.learn(registry.name.origin, own, answer.subjects, check=check, keep=keep)
     except LeftOut as error:

@@ -1,7 +1,7 @@
 """Make and store proofs that a log signed two histories (`treaty_consensus.log.equivocation`).
 
 The files are HOME/evidence/ORIGIN-HEX.equivocation.json: ORIGIN has "_" for ":", HEX is the start of the file's SHA-256, 16
-digits. The same proof is always the same file. No file is replaced or deleted.
+digits. The same two checkpoints are always the same file. No file is replaced or deleted, and of one log at most 64 are kept.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from treaty_consensus.log.tiles import node_hashes, tiles_for
 
 from .. import durable
 from ..registries.api import RegistryClient
+
+_MAX_KEPT = 64
+"""Proofs of one log. One is enough, and a log that signs a new root at each poll would fill the disk."""
 
 
 async def fetch_hashes(client: RegistryClient, nodes: Collection[Node], size: int) -> dict[Node, bytes]:
@@ -58,12 +61,20 @@ async def _prove(client: RegistryClient, keys: LogKeys, note: bytes, other: byte
 
 
 def keep(folder: Path, proof: Equivocation) -> Path:
-    """Write a proof into a folder and return its path. Durable on return. Raises OSError."""
-    data = proof.format()
-    path = folder / f"{proof.key.name.replace(':', '_')}-{hex_digest(data)[:16]}{SUFFIX}"
+    """Write a proof into a folder and return its path, or that of an earlier one of this log if 64 are there.
+
+    Durable on return. Raises OSError.
+    """
+    data, origin = proof.format(), proof.key.name.replace(":", "_")
+    path = folder / f"{origin}-{hex_digest(data)[:16]}{SUFFIX}"
     # The name contains the digest, so an existing file has the same bytes.
-    if not path.exists():
-        durable.write(path, data)
+    if path.exists():
+        return path
+    # With the digits, or a log whose name begins with this one would count.
+    kept = sorted(folder.glob(f"{origin}-{'[0-9a-f]' * 16}{SUFFIX}"))
+    if len(kept) >= _MAX_KEPT:
+        return kept[0]
+    durable.write(path, data, mode=0o600)  # it shows which logs its owner reads
     return path
 
 

@@ -138,7 +138,7 @@ class Fetcher:
 
     def head(self, origin: str) -> LogHead:
         """Return the head of a trusted registry's log. Raises `Untrusted`."""
-        return LogHead(self.client(origin), self.registries, origin)
+        return LogHead(self.client(origin), self.registries, origin, copies=self.policy.copies)
 
     async def fetch(
         self, name: str, *, fresh: bool = False, accept_change: bool = False, progress: Progress = _silent

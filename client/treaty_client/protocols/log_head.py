@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 
 from treaty_consensus.codes import RegistryCode
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint
+from treaty_consensus.log.durability import Durability
 from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, verify_consistency
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement
@@ -30,7 +31,9 @@ _ATTEMPTS = 8
 class LogHead:
     """The log of one registry. Safe for concurrent use, and among processes of one home."""
 
-    def __init__(self, client: RegistryClient, registries: TrustedRegistries, origin: str) -> None:
+    def __init__(self, client: RegistryClient, registries: TrustedRegistries, origin: str, *, copies: int = 0) -> None:
+        """Set the registry. `copies`: of the policy; a receipt must say that its leaf is in so many places besides one disk."""
+        self._copies = copies
         self._client = client
         self._registries = registries
         self._origin = origin
@@ -80,8 +83,13 @@ class LogHead:
         """Send a statement of this home and check its receipt. Safe to repeat.
 
         Its id is recorded first (`registries.signed`). Raises as `accept_receipt`, the errors of `RegistryClient.submit`, and
-        OSError if the record cannot be written; then nothing is sent.
+        OSError if the record cannot be written; then nothing is sent. Nothing is sent either when the newest checkpoint
+        promises too few copies.
         """
+        if self._copies:
+            newest = self._registries.get(self._origin).newest
+            if newest is None or _places(newest) < self._copies:
+                self._check_copies(await self.refresh(), "Nothing was sent.")
         # Before it is sent: if the answer is lost, the watch of this home must still know the statement as its own.
         await asyncio.to_thread(self._registries.signed.add, statement.id)
         return await self.accept_receipt(await self._client.submit(statement), statement)
@@ -89,13 +97,23 @@ class LogHead:
     async def accept_receipt(self, receipt: bytes, statement: Statement) -> Receipt:
         """Check that a receipt proves that the log holds exactly this statement, and observe its checkpoint.
 
-        Raises as `observe`, and `Untrusted` (`log.inclusion`).
+        Raises as `observe`, `Untrusted` (`log.inclusion`), and `Refused` (`log.too-few-copies`) for a leaf that the log has, in
+        fewer places than the policy asks for.
         """
         parsed = Receipt.parse(receipt)
         # The receipt as a whole, size included: an inclusion proof alone does not fix the size of the tree.
         parsed.verify(statement.leaf, self._registries.get(self._origin).keys)
-        await self.observe(parsed.checkpoint)
+        self._check_copies(await self.observe(parsed.checkpoint), f"The statement is logged, as leaf {parsed.index}.")
         return parsed
+
+    def _check_copies(self, signed: SignedCheckpoint, done: str) -> None:
+        if (places := _places(signed)) < self._copies:
+            raise Refused(
+                ClientLogCode.TOO_FEW_COPIES,
+                f"{self._origin} promises that a leaf is in {places} places besides one disk, and the policy asks for "
+                f"{self._copies}. {done}",
+                fix="Use a registry that promises more, or lower `copies` in HOME/policy.toml.",
+            )
 
     async def consistency(self, old: int, new: int) -> list[bytes]:
         """Build the proof, from hash tiles, that the tree of `new` leaves extends that of `old`. The caller verifies it.
@@ -136,3 +154,7 @@ class LogHead:
             raise VerificationFailed(
                 Step.CHECKPOINT, error.code, error.message, error.fix, evidence=(old.note, new.note)
             ) from error
+
+
+def _places(signed: SignedCheckpoint) -> int:
+    return Durability.parse(signed.checkpoint.extensions).places

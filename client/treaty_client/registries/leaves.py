@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from treaty_consensus import statement
-from treaty_consensus.kinds import Decision, Grant, Handler, Identity, Parameters, Publish, Status
+from treaty_consensus.kinds import Decision, Grant, Handler, Identity, Newer, Parameters, Publish, Status
 from treaty_consensus.statement import Statement
 
 PARAMETERS = "parameters"
@@ -32,7 +32,7 @@ class SeenLeaf:
     @cached_property
     def statement(self) -> Statement:
         """The leaf, parsed at the first use."""
-        return statement.parse(self.leaf)
+        return statement.read(self.leaf)
 
 
 def subjects_of(made: Statement) -> tuple[str, ...]:
@@ -51,6 +51,8 @@ def subjects_of(made: Statement) -> tuple[str, ...]:
             return (f"topic/{body.topic}",)
         case Parameters():
             return (PARAMETERS,)
+        case Newer():
+            return tuple(filter(None, [_place_of_newer(body, "topic")]))
     return ()
 
 
@@ -71,5 +73,14 @@ def place_of(made: Statement) -> str | None:
             return f"decision/{body.topic}"
         case Parameters():
             return PARAMETERS
+        case Newer():
+            return _place_of_newer(body, "decision")
     # All others are permanent: the log never replaces an identity, a publication or a handler.
     return None
+
+
+def _place_of_newer(body: Newer, prefix: str) -> str | None:
+    """Return the place of a decision or of parameters under a rule that this release does not know; of other types None."""
+    if body.topic:
+        return f"{prefix}/{body.topic}"
+    return PARAMETERS if body.kind == PARAMETERS else None

@@ -335,7 +335,7 @@ def _topic_of(database: sqlite3.Connection, origin: str, subject: str) -> set[st
     stays.
     """
     row = database.execute(_FIRST, (origin, subject)).fetchone()
-    names = subjects_of(statement.parse(row[0])) if row is not None else ()
+    names = subjects_of(statement.read(row[0])) if row is not None else ()
     return {name for name in names if name.startswith("topic/")}
 
 

@@ -173,8 +173,8 @@ class RegistryPublisher:
     async def publish(self, project: Project) -> str:
         from ..statements.publish import Publisher  # imports Sigstore; `Agent.__aenter__` has done it in a thread
 
-        client = self._fetcher.client(self._origin)
-        publisher = Publisher(self.identity, client, self._fetcher.registries, self._origin, self._network)
+        client, copies = self._fetcher.client(self._origin), self._fetcher.policy.copies
+        publisher = Publisher(self.identity, client, self._fetcher.registries, self._origin, self._network, copies=copies)
         for version in _versions(project):
             try:
                 # The two sides agreed on the test cases, and their vectors are these: more cannot be asked for.

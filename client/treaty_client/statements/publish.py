@@ -70,12 +70,13 @@ class Publisher:
         origin: str,
         network: Network,
         *,
+        copies: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Set the registry. `network`: used for the registry's Sigstore services. `clock`: Unix seconds."""
+        """Set the registry. `network`: for its Sigstore services. `copies`: of the policy. `clock`: Unix seconds."""
         self._identity, self._client, self._registries, self._origin = identity, client, registries, origin
         self._network, self._clock = network, clock
-        self._head = LogHead(client, registries, origin)
+        self._head = LogHead(client, registries, origin, copies=copies)
 
     async def publish(
         self, project: Project, *, namespace: str | None = None, allow_uncovered: bool = False, dry_run: bool = False

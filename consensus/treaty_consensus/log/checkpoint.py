@@ -3,7 +3,7 @@
     registry.example LF                                   the origin, which is the name of the log's key
     1234 LF                                               the number of leaves, at most 2**63 - 1
     47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU= LF       the root hash, RFC 6962
-    (extension LF)*                                       opaque, not empty; a Treaty log writes none
+    (extension LF)*                                       not empty; a Treaty log writes at most one (`durability`)
 
 The log's Ed25519 key signs it (type 0x01). Its clock key cosigns it (type 0x04), repeatedly while the head stays the same.
 The time of that cosignature is the checkpoint's age. A log may rotate its keys, so a reader knows a log by `LogKeys`.

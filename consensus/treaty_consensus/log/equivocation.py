@@ -26,7 +26,7 @@ from ..codes import EquivocationCode
 from ..errors import Malformed, TreatyError, Untrusted
 from .checkpoint import Checkpoint, LogKeys, SignedCheckpoint, open_checkpoint
 from .merkle import HASH_SIZE, consistency_roots, verify_consistency
-from .note import MAX_NOTE_BYTES, VerifierKey
+from .note import MAX_NOTE_BYTES, VerifierKey, signature_lines, text_of
 from .witness import MAX_PROOF_LINES, AddCheckpoint, signed_alone
 
 # Two notes of at most 256 KiB, escaped in JSON, and 64 hashes.
@@ -60,14 +60,16 @@ class Equivocation:
     def of(
         cls, key: VerifierKey | LogKeys, note: bytes, other: bytes, *, root: bytes | None = None, proof: tuple[bytes, ...] = ()
     ) -> Equivocation:
-        """Return the proof from two notes, in either order. Raises the errors of `verify`.
+        """Return the proof from two notes, in either order, without the lines of other keys. Raises the errors of `verify`.
 
         `key`: one that signed both, or the keys of the log, one of which did.
         `root`, `proof`: required where their sizes differ.
         """
         key = key.common(note, other) if isinstance(key, LogKeys) else key
         # The smaller one first, so that a contradiction has one file for every finder.
-        first, second = sorted((note, other), key=lambda each: _place(open_checkpoint(each, key).checkpoint))
+        # Without other lines: they prove nothing, anyone can add them, and each set of them would make another file.
+        signed = sorted((open_checkpoint(each, key) for each in (note, other)), key=lambda each: _place(each.checkpoint))
+        first, second = (f"{text_of(each.note)}\n".encode() + signature_lines(each.note, [key]) for each in signed)
         made = cls(key, first, second, root, proof)
         made.verify()
         return made

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from treaty_client.network.addresses import site_network
 from treaty_consensus.did import Did
@@ -108,6 +108,10 @@ class Quota:
         factor = min(1 + self._standing(author.text) / ONE, MAX_FACTOR) * (special or 1)
         if not self._principals.take(author.host, 1, factor=factor):
             raise _exhausted(QuotaCode.PRINCIPAL, f"{author.host} sends too many statements.")
+
+    def has_standing(self, authors: Iterable[Did]) -> bool:
+        """Whether one of these DIDs has standing."""
+        return any(self._standing(author.text) for author in authors)
 
     def take_upload(self, source: str | None, size: int) -> None:
         """Charge `size` uploaded bytes to an IP address. Raises `Unavailable` (`quota.uploads`)."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from treaty_client.network.addresses import site_network
 from treaty_client.network.turns import asking_for
 from treaty_consensus import canonical, statement
 from treaty_consensus.admit import check_operator
@@ -152,7 +153,9 @@ class Admission:
         # In a thread, because a wheel has megabytes.
         if await asyncio.to_thread(canonical.hex_digest, data) != sha256:
             raise Malformed(RegistryBlobCode.DIGEST, f"The SHA-256 of these bytes is not {sha256}.")
-        return await self._uploads.hold(sha256, data)
+        # Their signatures are verified, so a standing is theirs. This process's own uploads have no source.
+        has_room = source is None or self._quota.has_standing(signed.authors)
+        return await self._uploads.hold(sha256, data, None if has_room else site_network(source))
 
     async def testimony(self, did: Did, key_id: str, source: str | None) -> Testimony:
         """See `Identities.testimony`. The request is charged as a statement from the IP address `source`."""

@@ -11,22 +11,20 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from treaty_consensus.codes import BlobCode
-from treaty_consensus.errors import Gone, NotFound, Refused, Unavailable
+from treaty_consensus.errors import Gone, NotFound, Refused
 from treaty_consensus.kinds import Blob
 
 from ..catalogue.lookup import Lookup
-from ..codes import QuotaCode, RegistryBlobCode
+from ..codes import RegistryBlobCode
 from ..storage.blobs import BlobStore
 from ..storage.postgres import AnyConnection, Pool
+from .upload_room import UploadRoom
 
 LIFETIME = 3600
 """Seconds after which an upload without a statement expires."""
 MARGIN = 120
 """Seconds that an upload must still last when its statement is examined."""
-MAX_WAITING = 1024**3
-"""Bytes of all pending uploads together."""
 
-_SUM_SECONDS = 2.0  # for which a sum of the pending uploads is used; this process adds its own to it
 _AT_ONCE = 32  # expired uploads deleted in one transaction
 
 # PostgreSQL sets xmax to 0 in a new row, and not in a row that was updated because it existed.
@@ -62,20 +60,19 @@ class Uploads:
         self._contact = contact
         # The statements of a batch ask at about the same time, so one query serves them all.
         self._present = Lookup(pool, self._read_present)
-        self._waiting = _Waiting(pool)
+        self._room = UploadRoom(pool, lifetime)
 
-    async def hold(self, sha256: str, data: bytes) -> bool:
+    async def hold(self, sha256: str, data: bytes, network: str | None) -> bool:
         """Store bytes that a statement will name; `sha256` is their digest. They are durable on return. False when they were
-        stored already.
+        stored already. `network`: that of an author without standing; None for one with standing.
 
         Raises `Gone` when these bytes were withdrawn, and `Unavailable` when too many uploads are pending.
         """
         if await self._is_logged(sha256):
             return False
-        # Uploads at the same time may each pass this check. The turns bound how far they exceed the limit.
-        if await self._waiting.bytes() + len(data) > MAX_WAITING:
-            raise Unavailable(QuotaCode.UPLOADS, "Too many uploads wait for their statements.", fix="Send again in an hour.")
-        return await self._store(sha256, data)
+        if await self._room.make(sha256, len(data), network):
+            await self.expire()
+        return await self._store(sha256, data, network)
 
     async def hold_own(self, sha256: str, data: bytes) -> None:
         """Do the same as `hold`, without the limit, for a blob of the operator's statements. Raises `Gone`.
@@ -83,7 +80,7 @@ class Uploads:
         The limit does not apply, so strangers cannot keep an epoch open by filling it.
         """
         if not await self._is_logged(sha256):
-            await self._store(sha256, data)
+            await self._store(sha256, data, None)
 
     async def present(self, named: Sequence[Blob]) -> dict[str, bytes]:
         """Return the bytes of all these blobs. Raises as `check` and `contents`."""
@@ -153,11 +150,11 @@ class Uploads:
             found[digest] = row["withdrawn"] or found.get(digest, False)
         return found
 
-    async def _store(self, sha256: str, data: bytes) -> bool:
+    async def _store(self, sha256: str, data: bytes, network: str | None) -> bool:
         # The row first. A crash after it leaves a row without bytes, which counts as missing and expires. Bytes
         # without a row would never be deleted.
         new = await self._pool.fetchval(_WAIT, bytes.fromhex(sha256), len(data), self._lifetime)
-        self._waiting.add(len(data))
+        self._room.add(sha256, len(data), network)
         await self._blobs.put(sha256, data)
         return bool(new)
 
@@ -170,27 +167,6 @@ class Uploads:
     def _withdrawn(self, sha256: str) -> Gone:
         fix = f"Questions about it go to {self._contact}." if self._contact else ""
         return Gone(RegistryBlobCode.WITHDRAWN, f"The operator of this registry withdrew the bytes of {sha256}.", fix=fix)
-
-
-class _Waiting:
-    """The bytes of all pending uploads, read at most once in `_SUM_SECONDS`: a sum over all of them for each upload would make
-    many uploads dear. For one event loop."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._sum, self._until = 0, 0.0
-
-    async def bytes(self) -> int:
-        """Return their number."""
-        now = asyncio.get_running_loop().time()
-        if now >= self._until:
-            self._sum = await self._pool.fetchval("select coalesce(sum(size), 0) from pending_blobs")
-            self._until = now + _SUM_SECONDS
-        return self._sum
-
-    def add(self, size: int) -> None:
-        """Count an upload since the sum was read."""
-        self._sum += size
 
 
 def _missing(blob: Blob) -> NotFound:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.markup import escape
 
 from treaty_client.network.hosts import Network
@@ -24,7 +28,13 @@ from ..storage.postgres import connect
 from .options import Options, run
 
 
-def backup(folder: Path, /, *, options: Options = Options()) -> None:
+def backup(
+    folder: Path,
+    /,
+    *,
+    every: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
+    options: Options = Options(),
+) -> None:
     """Copy the log, its blobs and its keys into a folder, beside the running registry.
 
     The same folder again gets only what is new. It holds the keys: keep it as secret as the data directory.
@@ -33,6 +43,8 @@ def backup(folder: Path, /, *, options: Options = Options()) -> None:
     ----------
     folder
         The folder of the backup; made by the first one.
+    every
+        Go on: one backup every so many minutes, until the first that fails. For a container; a timer of the system is better.
     """
 
     async def copy() -> BackedUp:
@@ -54,9 +66,13 @@ def backup(folder: Path, /, *, options: Options = Options()) -> None:
                 await Acts(connection).record("backup", (str(to),), Caller.of_this_process())
             return made
 
-    done = run(copy())
-    summary = f"{done.size} leaves ({done.leaves} new), {done.blobs} new blobs; root {done.root.hex()}"
-    options.show(msgspec.to_builtins(done), f"[green]✓[/] {escape(str(folder))}: {summary}")
+    while True:
+        done = run(copy())
+        summary = f"{done.size} leaves ({done.leaves} new), {done.blobs} new blobs; root {done.root.hex()}"
+        options.show(msgspec.to_builtins(done), f"[green]✓[/] {escape(str(folder))}: {summary}")
+        if every is None:
+            return
+        time.sleep(every * 60)
 
 
 def _made(folder: Path) -> Path:

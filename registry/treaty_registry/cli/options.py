@@ -15,6 +15,7 @@ from treaty_client import tracing
 from treaty_client.network.hosts import Network
 from treaty_client.policy import read_policy
 from treaty_consensus.errors import NotFound
+from treaty_consensus.log.durability import Durability
 
 from ..networks import TrustedProxies
 from ..operator.control import NOT_RUNNING, ask
@@ -110,26 +111,34 @@ class NetworkOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class NodeOptions:
-    """Options of a registry on several machines.
+    """Options of a registry on several machines, or with copies of its log.
 
     Parameters
     ----------
     node
         The URL at which the other nodes of this registry reach this process. They share a database, blobs, head and keys.
     tiles
-        The URL of an object store (s3://BUCKET/PATH, …) to copy the log and all reads to, for a CDN or a static web server.
+        The URL of an object store (s3://BUCKET/PATH, …) to copy the log to, for a CDN or a static web server. May be repeated;
+        the first one gets all other reads too.
+    copies
+        The number of these stores that must hold a statement before its receipt.
+    standbys
+        The number of synchronous standbys of the database that must hold a statement before its receipt.
     dask
         The address of a Dask scheduler (tcp://HOST:8786), whose workers help to close epochs. They must be the operator's own.
     """
 
     node: Annotated[str | None, Parameter(env_var="TREATY_NODE_URL")] = None
-    tiles: Annotated[str | None, Parameter(env_var="TREATY_TILES_URL")] = None
+    tiles: Annotated[tuple[str, ...], Parameter(env_var="TREATY_TILES_URL")] = ()
+    copies: Annotated[int, Variable("COPIES")] = 0
+    standbys: Annotated[int, Variable("STANDBYS")] = 0
     dask: Annotated[str | None, Parameter(env_var="TREATY_DASK")] = None
 
     @property
     def settings(self) -> dict[str, Any]:
         """Return the members of `Settings` for these options. An empty variable of the environment is none."""
-        return {"node": self.node or None, "tiles": self.tiles or None, "dask": self.dask or None}
+        durability = Durability(self.standbys, self.copies)
+        return {"node": self.node or None, "tiles": self.tiles, "durability": durability, "dask": self.dask or None}
 
 
 @Parameter(name="*")

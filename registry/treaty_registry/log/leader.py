@@ -1,9 +1,10 @@
 """Grow the log and sign its head. Only one process, the leader, does this.
 
 The leader writes on the connection that holds the leader's lock. A commit moves the head in the database only if it is still the
-head that the leader knows. A head is signed after these steps, in this order: the commit, the record in the fence, and a check
-that both still hold. A crash before the commit leaves nothing. A crash after it leaves a head ahead of the record, which was not
-shown to anyone; the next leader records and signs it.
+head that the leader knows. A head is signed after these steps, in this order: the commit, which waits for the standbys of the
+database; the copies of its leaves, as many as receipts promise (`tile_copies`); the record in the fence. A crash before the
+commit leaves nothing. A crash after it leaves a head ahead of the record, which was not shown to anyone; the next leader records
+and signs it. If the disk is lost too, the copies have every leaf of the recorded head, and at most one commit more.
 
 After any failure the leader trusts no state of its own. It drops the connection, and with it the lock. It leads again only after
 `take_over` has read the state from the database and the fence.
@@ -20,18 +21,20 @@ from treaty_client import tracing
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.facts import KEYS, Fact, KeysFact
 from treaty_consensus.log.checkpoint import LogKeys
+from treaty_consensus.log.durability import Durability
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import Tile, TreeEdge
 from treaty_consensus.log_keys import keys_of_log
 
 from ..codes import DatabaseCode, FenceCode, RegistryLogCode
-from ..storage.postgres import DATABASE_ERRORS, Connection, deadline, is_outage
+from ..storage.postgres import DATABASE_ERRORS, Connection, deadline, is_outage, synchronous_standbys
 from ..telemetry.measures import STORE_OUTAGES, TAKE_OVERS
 from . import leadership, tables
 from .checkpoints import CheckpointSigner, Head
 from .clock import LogClock, SignedTime
 from .entry import Entry
 from .fence import HeadRecord, behind, failed
+from .tile_copies import TileCopies
 
 # A connection that does not answer is closed, and a write to a disk is given up. Without a limit every submission
 # would hang with a suspended PostgreSQL.
@@ -54,12 +57,14 @@ class Leader:
         keys: LogKeys,
         signer_for: Callable[[LogKeys, int], CheckpointSigner],
         clock: LogClock,
+        durability: Durability,
+        copies: TileCopies,
     ) -> None:
         """`lead(patience)`: return a connection that holds the leader's lock, after waiting at most `patience` seconds. `apply`:
         run the projections in the transaction of each commit. `addition`: return the same for one statement, or None.
         `written` is called with the entries of each commit before its head is released. `keys`: those of the log, as known at
         the start. `signer_for`: return the signer for keys of the log and a time, or raise `Untrusted` if this process does not
-        hold them."""
+        hold them. `durability`: where each leaf is before its head is signed, as the head says. `copies`: they hold so many."""
         self._lead = lead
         self._apply = apply
         self._addition = addition
@@ -71,6 +76,8 @@ class Leader:
         self.signer: CheckpointSigner | None = None
         """Signs with the newest of the keys; None until this process leads."""
         self._clock = clock
+        self._durability = durability
+        self._copies = copies
         self.term = 0
         """The number of the last take-over of this process."""
         self._connection: Connection | None = None
@@ -82,7 +89,7 @@ class Leader:
         self.unpublished = asyncio.Event()
         """Set whenever other nodes should see another head. The waiting task clears it."""
         self.fault: BaseException | None = None
-        """The error of the last write if PostgreSQL, or the record's store or disk failed; None after the next good write."""
+        """The error of the last write if PostgreSQL, a copy, or the record's place failed; None after the next good write."""
 
     @property
     def leads(self) -> bool:
@@ -122,9 +129,10 @@ class Leader:
                 if self._clock.barred is not None:
                     edge = await tables.load_edge(self._connection, self.fence.record.size)
                 await self._take_keys(self._connection, at.time)
+                await self._check_standbys(self._connection)
                 # After the head is read: everything that was visible then is on every synchronous replica when this commit is.
                 self.term = await leadership.take(self._connection)
-            await self._release(edge, at)
+            await self._release(edge, at, begins=True)
             self._took_over = True
             TAKE_OVERS.labels("led").inc()
         # Also when cancelled: a lock that this process does not know of would keep every other process out.
@@ -174,6 +182,7 @@ class Leader:
     def resign(self) -> None:
         """Stop leading at once. PostgreSQL rolls back uncommitted writes and releases the lock."""
         self._took_over = False
+        self._copies.end()
         if self._connection is not None:
             # Not `close`, which would wait for a server that may not answer. The lock is freed with the connection.
             self._connection.terminate()
@@ -228,6 +237,7 @@ class Leader:
         tiles: Mapping[Tile, bytes],
     ) -> None:
         """Move the head, and write all that follows from the entries, in one transaction."""
+        await self._check_standbys(connection)
         # One statement is a transaction of its own. It saves the round trips of the others, for which all writers wait.
         if (addition := self._addition(entries)) is not None:
             if not await tables.append(connection, before, after, entries, facts, tiles, addition):
@@ -238,6 +248,15 @@ class Leader:
                 raise superseded()
             # In the same transaction: the rows become visible together with the leaves, or not at all.
             await self._apply(connection, entries)
+
+    async def _check_standbys(self, connection: Connection) -> None:
+        # Before each commit: PostgreSQL waits for those that its settings name at that moment, and an operator may change them.
+        if self._durability.standbys and (found := await synchronous_standbys(connection)) < self._durability.standbys:
+            raise Unavailable(
+                RegistryLogCode.COPIES,
+                f"PostgreSQL waits for {found} synchronous standbys, and receipts promise {self._durability.standbys}.",
+                fix="Set synchronous_standby_names and synchronous_commit = on, or start with fewer --standbys.",
+            )
 
     async def renew(self) -> None:
         """Cosign the head again with the current time, after checking that it still is the head. Raises as `commit`."""
@@ -267,8 +286,8 @@ class Leader:
     def _fail(self, error: BaseException) -> None:
         """Handle a failure: resign, and store the error if later writes would fail in the same way."""
         self.resign()
-        record_failed = isinstance(error, Unavailable) and error.code == FenceCode.FAILED
-        if is_outage(error) or record_failed or isinstance(error, OSError):  # a TimeoutError is one
+        place_failed = isinstance(error, Unavailable) and error.code in (FenceCode.FAILED, RegistryLogCode.COPIES)
+        if is_outage(error) or place_failed or isinstance(error, OSError):  # a TimeoutError is one
             self.fault = error
 
     @property
@@ -276,14 +295,16 @@ class Leader:
         assert self.head is not None, "no head before take_over"
         return self.head.edge
 
-    async def _release(self, edge: TreeEdge, at: SignedTime) -> Head:
-        """Record a committed head and the time in the fence, then sign both."""
+    async def _release(self, edge: TreeEdge, at: SignedTime, *, begins: bool = False) -> Head:
+        """Have a committed head held by the copies, record it and the time in the fence, then sign both."""
+        # Before the record: after a loss of the disk the copies complete a backup up to the recorded head.
+        await self._copies.hold(edge, begins=begins)
         await self._in_thread(self.fence.advance, edge.size, edge.root(), at)
         # Recorded before it is signed: after a crash the record shows every time that may have been signed.
         self._clock.signed(at)
         witnessed = self.head.witnessed if self.head else None
         assert self.signer is not None, "take_over made it"
-        self.head = replace(self.signer.sign(edge, at.time), witnessed=witnessed).after(self.head)
+        self.head = replace(self.signer.sign(edge, at.time, self._durability), witnessed=witnessed).after(self.head)
         self.released.set()
         self.unpublished.set()
         return self.head

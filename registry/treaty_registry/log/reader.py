@@ -18,6 +18,7 @@ from treaty_consensus.log.tiles import (
     TILE_WIDTH,
     Bundle,
     Tile,
+    TreeEdge,
     encode_bundle,
     node_hashes,
     parse_path,
@@ -97,30 +98,30 @@ class LogReader:
         writer = ReceiptWriter(head.note)
         return {index: writer.write(index, proof) for index, proof in proofs.items()}
 
-    async def tile(self, path: str, head: Head) -> bytes | None:
-        """Return a hash tile or entry bundle by its path (C2SP tlog-tiles), or None when the log is not large enough yet.
+    async def tile(self, path: str, edge: TreeEdge) -> bytes | None:
+        """Return a hash tile or entry bundle by its path (C2SP tlog-tiles), or None when the tree of `edge` is not large enough.
 
         Raises `Malformed` when `path` is not the path of a tile.
         """
         tile = parse_path(path)
-        # A tile above this head is not shown, although its rows may exist: all answers are of one head.
-        if tile.width > width_at(tile, head.size):
+        # A tile above this tree is not shown, although its rows may exist: all answers are of one head.
+        if tile.width > width_at(tile, edge.size):
             return None
         if isinstance(tile, Bundle):
             first = tile.index * TILE_WIDTH
             return encode_bundle(await tables.read_range(self._pool, first, first + tile.width))
-        whole = Tile(tile.level, tile.index, width_at(tile, head.size))
-        return truncated(tile, (await self._tiles([whole], head))[whole])
+        whole = Tile(tile.level, tile.index, width_at(tile, edge.size))
+        return truncated(tile, (await self._tiles([whole], edge))[whole])
 
     async def _hashes(self, nodes: set[Node], head: Head) -> dict[Node, bytes]:
-        tiles = await self._tiles(tiles_for(nodes, head.size), head)
+        tiles = await self._tiles(tiles_for(nodes, head.size), head.edge)
         return node_hashes(nodes, head.size, tiles)
 
-    async def _tiles(self, wanted: Collection[Tile], head: Head) -> dict[Tile, bytes]:
+    async def _tiles(self, wanted: Collection[Tile], edge: TreeEdge) -> dict[Tile, bytes]:
         # The right edge changes with each head. It is read from memory, so readers do not see a later one.
-        edge = head.edge.tiles
-        found = {tile: edge[tile] for tile in wanted if tile in edge}
-        stored = [tile for tile in wanted if tile not in edge]
+        partial = edge.tiles
+        found = {tile: partial[tile] for tile in wanted if tile in partial}
+        stored = [tile for tile in wanted if tile not in partial]
         if stored:
             found |= await tables.read_tiles(self._pool, stored)
         return found

@@ -21,17 +21,16 @@ from .mirrored_log import MirroredLog
 async def serve(settings: Settings, upstream: RegistryName, ready: Callable[[MirroredLog], None]) -> None:
     """Mirror a registry and serve its reads until SIGTERM or SIGINT.
 
-    `ready` is called once connections are accepted. Raises as `MirroredLog.open`, `metrics_served` and `Listening.check`.
+    `ready` is called once connections are accepted. Raises as `MirroredLog.open`, `metrics_served` and `Listening.bound`.
     """
     limits = replace(settings.connections, exempt=settings.proxies.trusts)
     listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key, limits)
     # Before the copy: a taken port must not cost a start and a stop of the database.
-    listening.check()
-    with ended_by_sigterm():
+    with listening.bound() as listener, ended_by_sigterm():
         async with MirroredLog.open(settings, upstream) as log:
             views = Views(log)
             state = MirrorState(log, views, asyncio.get_running_loop())
             async with metrics_served(settings.metrics, state):
                 app = create_app(log, views=views)
                 settle()
-                await listening.serve(app, lambda: ready(log))
+                await listener.serve(app, lambda: ready(log))

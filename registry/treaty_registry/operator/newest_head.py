@@ -57,8 +57,8 @@ async def check_newest(
     (`copy.unproven`) when no place shows its very head, and `Unavailable` (`copy.witness`).
     """
     head, seen = signed.checkpoint, dict[str, int]()
-    records = await asyncio.to_thread(_records, evidence, settings, head.origin)
-    for place, record in records:
+    known = await asyncio.to_thread(records, evidence, settings, head.origin)
+    for place, record in known:
         seen[place] = record.size
         await asyncio.to_thread(compare, copy, head, record, place)
     for witness in evidence.witnesses:
@@ -76,7 +76,7 @@ async def check_newest(
             f"If neither is left, confirm the number: --accept-size {head.size}.",
         )
     # Of two records the later one: a restore that was interrupted may have left the other.
-    newest = max((record for _, record in records), key=_age, default=None)
+    newest = max((record for _, record in known), key=_age, default=None)
     return newest.extensions if newest else ()
 
 
@@ -93,8 +93,11 @@ def compare(copy: Mirror, head: Checkpoint, signed: Checkpoint, place: str) -> N
         raise _other_history(place)
 
 
-def _records(evidence: SignedHeads, settings: Settings, origin: str) -> list[tuple[str, Checkpoint]]:
-    """Return the records that are there: the one that is named, and the one at the place of this log's own."""
+def records(evidence: SignedHeads, settings: Settings, origin: str) -> list[tuple[str, Checkpoint]]:
+    """Return the records that are there, each with its place: the one that is named, and the one at the place of this log's own.
+
+    Blocking. Raises as `record_at`.
+    """
     found = [(evidence.record, record_at(evidence.record, origin))] if evidence.record is not None else []
     # Outside of the data directory, it may be the lost registry's. A crash before the first leaf leaves one of an empty tree.
     with suppress(NotFound):

@@ -1,7 +1,9 @@
 """Bring a log back from a backup (`backup`), in a way that cannot fork it.
 
 Before anything is written, the backup is compared with the newest signed head (`newest_head`). A backup that lacks leaves is
-refused, or completed from a mirror of the log.
+refused, or completed from a mirror of the log. A copy of the tiles (`--tiles`) is such a mirror. Its checkpoint is some seconds
+old, but with `--copies` the leaves of every recorded head are in it: they are taken up to the head of the record, and compared
+with its root.
 
 The order of the writes: leaves, blobs, tables, the record of the restored head, the mark of a restored log, and last the keys.
 Without its keys no registry starts, so a crash leaves a restore that is repeated.
@@ -10,6 +12,7 @@ Without its keys no registry starts, so a crash leaves a restore that is repeate
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,9 +25,9 @@ from treaty_consensus import statement
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Untrusted
 from treaty_consensus.kinds import Blob, blobs_of
-from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_consensus.log.note import VerifierKey, signers_of
+from treaty_consensus.log.note import VerifierKey, sign, signers_of
 from treaty_consensus.log.tiles import TreeEdge
 
 from ..admission.senders import import_senders
@@ -38,7 +41,7 @@ from ..storage.blobs import BlobStore
 from ..storage.postgres import Connection, connect, lead, migrate
 from . import maintenance
 from .backup import SENDERS, copy_keys
-from .newest_head import SignedHeads, check_newest
+from .newest_head import SignedHeads, check_newest, records
 
 _PATIENCE_LEADER = 1.0  # seconds
 STATEMENT_START = b'{"payload":'
@@ -79,6 +82,8 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
         had = signed.checkpoint.size
         if client is not None:
             signed = await copy.update(client, lambda done, total: None)
+            known = await asyncio.to_thread(records, evidence, settings, operator.origin)
+            signed = await _up_to_record(copy, signed, client, operator, [record for _, record in known])
         head = signed.checkpoint
         time = await check_newest(copy, signed, evidence, settings, network)
         source = _BlobSource(
@@ -98,6 +103,23 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
     # Last: a directory without keys does not start.
     await asyncio.to_thread(copy_keys, backup / "keys", settings.keys)
     return Restored(head.origin, head.size, head.root, head.size - had, sorted(source.missing))
+
+
+async def _up_to_record(
+    copy: Mirror, signed: SignedCheckpoint, client: RegistryClient, operator: Operator, known: Sequence[Checkpoint]
+) -> SignedCheckpoint:
+    """Fetch the leaves from a mirror's checkpoint to the record, if the mirror has them. Returns the checkpoint of the copy."""
+    recorded = max(known, key=lambda record: record.size, default=signed.checkpoint)
+    if recorded.size <= signed.checkpoint.size:
+        return signed
+    key = next(key for key in operator.log_keys if key.verifier in (term.log for term in copy.keys.terms))
+    # What is in the record may have been signed, so signing it once more forks nothing.
+    note = sign(replace(recorded, extensions=()).format(), [key])
+    try:
+        return await copy.follow(client, note, lambda done, total: None)
+    # The mirror does not have them. `check_newest` says what is missing.
+    except NotFound:
+        return signed
 
 
 def _key_of(backup: Path, operator: Operator) -> VerifierKey:

@@ -13,6 +13,7 @@ it for at most `_LENT`. A writer sets a `deadline`. After the limit the connecti
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib import resources
@@ -62,6 +63,7 @@ def is_outage(error: BaseException) -> bool:
 
 # `treaty` in ASCII and a number, because all programs share the advisory locks of a database.
 LEADER = 0x7472656174790001
+_STANDBYS = re.compile(r"\s*(?:FIRST\s+|ANY\s+)?([0-9]+)\s*\(", re.IGNORECASE)
 _MIGRATING = 0x7472656174790002
 _POLL = 0.05  # seconds between two tries for the leader's lock
 _CONNECT = 3.0
@@ -319,6 +321,20 @@ async def _check_durability(connection: Connection) -> None:
                 f"PostgreSQL runs with {setting} = off and can lose what it acknowledged.",
                 fix=f"Set {setting} = on.",
             )
+
+
+async def synchronous_standbys(connection: Connection) -> int:
+    """Return the number of standbys whose disks have a commit of this connection before it ends."""
+    names, waits = [
+        await connection.fetchval("select current_setting($1)", setting)
+        for setting in ("synchronous_standby_names", "synchronous_commit")
+    ]
+    # With `remote_write` a commit waits for the memory of a standby alone.
+    if not names.strip() or waits not in ("on", "remote_apply"):
+        return 0
+    # FIRST 2 (a, b, c), ANY 2 (…), 2 (…); a list alone is FIRST 1.
+    count = _STANDBYS.match(names)
+    return int(count[1]) if count else 1
 
 
 def database_silent() -> Unavailable:

@@ -70,7 +70,7 @@ POOL_WAIT_SECONDS = Histogram(
 DATABASE_OUTAGES = Counter("treaty_database_outages", "Answers that PostgreSQL did not give.", registry=PROCESS)
 STORE_OUTAGES = Counter(
     "treaty_store_outages",
-    "Reads and writes that a store did not do: that of the `blobs`, or of the record of the newest signed `head`.",
+    "Reads and writes that a store did not do: of the `blobs`, the `copies` of the tiles, or the record of the newest `head`.",
     ["store"],
     registry=PROCESS,
 )
@@ -90,7 +90,7 @@ _FROM_THE_START: Mapping[Counter, tuple[str, ...]] = {
     STATEMENTS: ("logged", "known", "refused", "failed"),
     TAKE_OVERS: ("led", "failed"),
     EPOCH_CLOSES: ("closed", "empty", "failed"),
-    STORE_OUTAGES: ("blobs", "head"),
+    STORE_OUTAGES: ("blobs", "copies", "head"),
     CONTENT_CHECKS: ("done", "lost"),
 }
 for _counter, _values in _FROM_THE_START.items():

@@ -4,7 +4,8 @@
     DATA/witness-ml-dsa.key 0600: another one of the same name, of type 0x06 (ML-DSA-44)
     DATA/mirror.key, DATA/mirror-ml-dsa.key, DATA/copies/    those of a mirror (`copies`)
     DATA/logs/HEX           the log's checkpoint, with no signature but the log's; HEX = SHA-256 of the origin
-    DATA/evidence/HEX.equivocation.json        proofs that a log signed two histories; HEX = SHA-256 of the file
+    DATA/evidence/LOG-HEX.equivocation.json    proofs that a log signed two histories, at most 64 of one; LOG = SHA-256 of its
+                            origin, 16 digits; HEX = SHA-256 of the file
     DATA/lock               held by the running witness; never deleted
 
 Files are written completely and synced: a crash leaves the old record or the new one. A record is written before its cosignature
@@ -32,6 +33,7 @@ from treaty_consensus.log.witness import Quorum
 from ..codes import RegistryWitnessCode
 
 _MAX_KEY_FILE = 4096
+_MAX_KEPT = 64  # proofs of one log
 _MAX_LOGS_FILE = 32 * 1024 * 1024  # a hundred thousand keys with long names
 
 
@@ -121,11 +123,16 @@ class Store:
         durable.write(self._record(signed.checkpoint.origin), signed.note, mode=0o600)
 
     def keep(self, proof: Equivocation) -> Path:
-        """Store a proof and return its path. Raises OSError."""
-        data = proof.format()
-        path = self._data / "evidence" / f"{hex_digest(data)}{SUFFIX}"
-        if not path.exists():
-            durable.write(path, data)
+        """Store a proof and return its path, or that of an earlier one of this log if 64 are there. Raises OSError."""
+        data, log = proof.format(), hex_digest(proof.key.name.encode())[:16]
+        path = self._data / "evidence" / f"{log}-{hex_digest(data)}{SUFFIX}"
+        if path.exists():
+            return path
+        kept = sorted(path.parent.glob(f"{log}-*{SUFFIX}"))
+        # One is enough, and a log that signs a new root at each request would fill the disk.
+        if len(kept) >= _MAX_KEPT:
+            return kept[0]
+        durable.write(path, data)
         return path
 
     def _record(self, origin: str) -> Path:

@@ -117,20 +117,19 @@ async def serve(
     """Run the witness of a data directory until SIGTERM or SIGINT. `name`: of its key, when it has none yet. `mirror`: keep
     copies of the logs too.
 
-    Raises as `Listening.check`, `metrics_served`, `Store.held`, `Store.key` and `Cosigner`.
+    Raises as `Listening.bound`, `metrics_served`, `Store.held`, `Store.key` and `Cosigner`.
     """
-    listening.check()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "witness"))
     store = Store(data)
     # Before the records are read: another process could still write them.
-    with store.held():
+    with listening.bound() as listener, store.held():
         key = store.key(name)
         cosigner = Cosigner(store, key, logs, time.time, [store.ml_dsa_key(key.name)])
         copies = Copies(data, cosigner, store.mirror_keys(f"{key.name}/mirror"), time.time) if mirror else None
         async with metrics_served(metrics):
             # Each request takes a thread and a signature, and one network must not take them all.
             app = InTurns(create_app(cosigner, copies))  # type: ignore[arg-type]  # the two spell ASGI's types differently
-            await listening.serve(Observed(app), partial(ready, cosigner, copies))  # type: ignore[arg-type]
+            await listener.serve(Observed(app), partial(ready, cosigner, copies))  # type: ignore[arg-type]
 
 
 def _text(body: bytes, cache_control: str) -> Response[bytes]:

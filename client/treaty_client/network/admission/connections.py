@@ -121,6 +121,13 @@ def room_for_connections() -> int:
     return max(64, files - min(_OTHER_FILES, files // 4))
 
 
+def bound_unsent(listening: socket.socket) -> None:
+    """Limit the unsent bytes of future connections, which inherit the limit from the listening socket."""
+    # Otherwise the kernel buffers 4 MB of unread answers for each connection. A fixed SO_SNDBUF would also limit the bytes in
+    # flight, and slow distant clients down.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+
+
 class ConnectionGuard:
     """Applies `limits` to the connections of this process to `port` during its block."""
 
@@ -144,18 +151,10 @@ class ConnectionGuard:
             self._thread.join()
         self._spare.close()
 
-    def bound_unsent(self) -> None:
-        """Limit the unsent bytes of future connections, which inherit the limit from the listening socket. The socket must exist
-        already."""
+    def holds(self, peer: Peer) -> bool:
+        """Return whether the server has accepted the connection of this peer."""
         with closing(_SpareDescriptor()) as spare:  # the thread uses the other one
-            for fd in _descriptors():
-                # The server may close any descriptor meanwhile, and not all are TCP sockets.
-                with suppress(OSError), spare.borrow(fd) as sock:
-                    state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-                    if state == _LISTEN and sock.getsockname()[1] == self._port:
-                        # Otherwise the kernel buffers 4 MB of unread answers for each connection. A fixed SO_SNDBUF would
-                        # also limit the bytes in flight, and slow distant clients down.
-                        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+            return any(seen.peer == peer for _, seen in self._connections(spare))
 
     def _run(self) -> None:
         pause = _INTERVAL
@@ -170,7 +169,7 @@ class ConnectionGuard:
 
     def enforce(self, now: float) -> int:
         """Check all connections once, and return how many were shut down. `now`: monotonic seconds."""
-        found = list(self._connections())
+        found = list(self._connections(self._spare))
         # A connection without unread bytes is dropped, so a measurement covers one uninterrupted time.
         self._unread = {seen.peer: self._unread.get(seen.peer, (now, seen.acknowledged)) for _, seen in found if seen.unread}
         doomed = {seen.peer for _, seen in found if self._has_expired(seen, now)}
@@ -234,10 +233,10 @@ class ConnectionGuard:
         ordered = sorted(connections, key=lambda seen: self._precedence(seen, now))
         return {seen.peer for seen in ordered[:surplus]}
 
-    def _connections(self) -> Iterator[tuple[int, _Seen]]:
+    def _connections(self, spare: _SpareDescriptor) -> Iterator[tuple[int, _Seen]]:
         for fd in _descriptors():
             seen = None
-            with suppress(OSError), self._spare.borrow(fd) as sock:  # it may be closed already, or not be a TCP socket
+            with suppress(OSError), spare.borrow(fd) as sock:  # it may be closed already, or not be a TCP socket
                 seen = self._look(sock)
             if seen is not None:
                 yield fd, seen

@@ -8,12 +8,12 @@ bundle with its URI for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from treaty_consensus.kinds import Body, Decision, Handler, Identity, Publish, Status
+from treaty_consensus.kinds import Body, Decision, Handler, Identity, Newer, Publish, Status
 from treaty_consensus.protocol import parse_protocol_uri
 from treaty_consensus.statement import Statement
 
@@ -25,15 +25,34 @@ _B = TypeVar("_B", bound=Body)
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Epochs that were missed between two decisions of a topic. `seen_id`: the id of the statement of `seen`."""
+
+    newest: Decision
+    seen: Decision
+    seen_id: str
+
+
+class MissedEpochs(Exception):
+    """An answer cannot be compared before its newest decision is followed back over `gap`. It is no failure of the answer."""
+
+    def __init__(self, gap: Gap) -> None:
+        super().__init__(gap)
+        self.gap = gap
+
+
+@dataclass(frozen=True)
 class RegistryAnswer:
     """The leaves that a registry proved about `uri` or `topic`, by steps 1 to 4.
 
-    `uri`, `topic`: the name that was asked for; the other one is "".
+    `uri`, `topic`: the name that was asked for; the other one is "". `earlier`: decisions before the newest one of `elects`, by
+    id, as far as they were followed back (`earlier_decisions`). None: they must be, before the answer is compared.
     """
 
     evidence: Evidence
     uri: str = ""
     topic: str = ""
+    earlier: Mapping[str, Statement] | None = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -75,6 +94,11 @@ class RegistryAnswer:
         return {body.topic: (logged.index, body) for logged, body in self._of(Decision)}
 
     @cached_property
+    def newer(self) -> dict[str, int]:
+        """The leaf of the newest decision of each topic that was made by a rule that this release does not know."""
+        return {body.topic: logged.index for logged, body in self._of(Newer) if body.topic}
+
+    @cached_property
     def listed(self) -> dict[str, tuple[int, Publish]]:
         """The protocols of the topic's list, by URI, in the order of the list.
 
@@ -110,6 +134,20 @@ class RegistryAnswer:
             if isinstance(body, Publish):
                 subjects |= {f"protocol/{body.uri}", *_grant_of(body, logged.statement)}
         return frozenset(subjects)
+
+    def gap(self, seen: Iterable[SeenLeaf]) -> Gap | None:
+        """Return the epochs of `elects` between the newest of `seen` and the newest decision, if other decisions are between."""
+        index, newest = self.decisions.get(self.elects, (-1, None))
+        if newest is None or self.newer.get(self.elects, -1) > index:
+            return None
+        known = [
+            Gap(newest, body, leaf.statement.id)
+            for leaf in seen
+            if leaf.index < index and isinstance(body := leaf.statement.body, Decision) and body.topic == self.elects
+        ]
+        last = max(known, key=lambda gap: gap.seen.epoch, default=None)
+        is_gap = last and newest.epoch > last.seen.epoch + 1 and newest.previous not in (None, last.seen_id)
+        return last if is_gap else None
 
     def replaces(self, seen: SeenLeaf) -> bool:
         """Return whether the answer has a newer statement in the place of this leaf."""
@@ -155,6 +193,14 @@ def excludes(one: Statement, other: Statement) -> bool:
     return False
 
 
+def passes_over(later: Statement, earlier: Statement, other: Statement) -> bool:
+    """Return whether the decision `later` follows `earlier`, and so passes over `other`, a decision of the topic between them."""
+    a, b, c = later.body, earlier.body, other.body
+    if not (isinstance(a, Decision) and isinstance(b, Decision) and isinstance(c, Decision)):
+        return False
+    return a.previous == earlier.id and a.topic == c.topic and b.epoch < c.epoch < a.epoch
+
+
 def _holds(answer: RegistryAnswer, seen: SeenLeaf) -> bool:
     there = answer.by_index.get(seen.index)
     # The same index with other bytes is a fork, even if the statement is equivalent.
@@ -190,12 +236,30 @@ def _is_decided(answer: RegistryAnswer, index: int, seen_id: str, seen: Decision
     For a topic other than that of the answer, an older decision or none is allowed.
     """
     newest, decision = answer.decisions.get(seen.topic, (-1, None))
+    # Whether it follows the seen one is for releases that know its rule.
+    if answer.newer.get(seen.topic, -1) > max(index, newest):
+        return True
     if decision is None or newest <= index:
         return newest == index or seen.topic != answer.elects
     # A decision after the same predecessor, or of an input before the seen leaf, belongs to another history.
     follows = decision.previous is not None and decision.previous != seen.previous and decision.input.size > index
-    # No other decision of the topic stands between two epochs that follow each other.
-    return follows and decision.epoch > seen.epoch and (decision.epoch > seen.epoch + 1 or decision.previous == seen_id)
+    return follows and decision.epoch > seen.epoch and _leads_to(answer, decision, seen_id, seen)
+
+
+def _leads_to(answer: RegistryAnswer, decision: Decision, seen_id: str, seen: Decision) -> bool:
+    """Return whether the predecessors of a decision lead to the one that was seen, as far as they are known."""
+    while decision.previous != seen_id:
+        # No other decision of the topic stands between two epochs that follow each other.
+        if decision.previous is None or decision.epoch == seen.epoch + 1:
+            return False
+        before = (answer.earlier or {}).get(decision.previous)
+        if before is None:
+            return True
+        assert isinstance(before.body, Decision)
+        if not seen.epoch < before.body.epoch < decision.epoch:
+            return False
+        decision = before.body
+    return True
 
 
 def _is_topic_full(answer: RegistryAnswer, index: int, seen: Publish) -> bool:

@@ -11,23 +11,24 @@ extension `.contradiction.json`:
 
 LEAF is `{"checkpoint": NOTE, "index": N, "leaf": B64, "proof": [B64(hash), …]}`, a statement with its inclusion proof.
 
-Every leaf is signed for by the log's key. If two leaves exclude each other (`completeness.excludes`), or differ at one index, the
-file convinces a third party. If a leaf is only missing, the file informs its owner alone: a bundle is not signed as a whole, so
-anyone on the path between agent and registry could have shortened it.
+Every leaf is signed for by the log's key. If two leaves exclude each other (`completeness.excludes`), or differ at one index,
+or a decision passes over another one (`completeness.passes_over`), the file convinces a third party. If a leaf is only missing,
+the file informs its owner alone: a bundle is not signed as a whole, so anyone on the path between agent and registry could have
+shortened it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Annotated, Literal
 
 import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, TreatyError
-from treaty_consensus.kinds import Count, Decision, Grant, Handler, Identity, Publish, Status
+from treaty_consensus.kinds import Count, Decision, Grant, Handler, Identity, Newer, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.merkle import HASH_SIZE, leaf_hash, verify_inclusion
 from treaty_consensus.log.note import MAX_NOTE_BYTES, VerifierKey, signers_of
@@ -37,13 +38,16 @@ from treaty_consensus.statement import MAX_LEAF, Statement
 
 from ...codes import ContradictionCode, MemoryCode
 from ...registries.leaves import SeenLeaf, subjects_of
-from .completeness import RegistryAnswer, excludes
+from .completeness import RegistryAnswer, excludes, passes_over
 from .steps import Step, VerificationFailed
 
 MAX_CONTRADICTION = 4 * 1024 * 1024
 SUFFIX = ".contradiction.json"
 _MAX_SIDE = MAX_CONTRADICTION // 4
 """Bytes of leaves and proofs on each side. Base64 makes them a third larger."""
+
+_MAX_DECISIONS = 40
+"""Decisions that are compared by threes: all that an agent follows back, and some that it has seen."""
 
 _Note = Annotated[str, msgspec.Meta(max_length=MAX_NOTE_BYTES)]
 
@@ -117,10 +121,14 @@ class Contradiction:
         for leaf in (*self.seen, *self.shown):
             head = self._open(leaf.checkpoint).checkpoint
             verify_inclusion(leaf.index, head.size, leaf_hash(leaf.leaf), leaf.proof, head.root)
-        return any(
+        leaves = (*self.seen, *self.shown)
+        if any(
             one.leaf != other.leaf and (one.index == other.index or excludes(one.statement, other.statement))
-            for one, other in combinations((*self.seen, *self.shown), 2)
-        )
+            for one, other in combinations(leaves, 2)
+        ):
+            return True
+        decisions = [leaf.statement for leaf in leaves if isinstance(leaf.statement.body, Decision)][:_MAX_DECISIONS]
+        return any(passes_over(*three) for three in permutations(decisions, 3))
 
     def _open(self, note: bytes) -> SignedCheckpoint:
         # By any of them: who signs two histories is refuted, whichever key it was.
@@ -209,7 +217,7 @@ def _code_of(made: Statement, answer: RegistryAnswer) -> str:
             return MemoryCode.HANDLER
         case Status():
             return MemoryCode.STATUS
-        case Decision():
+        case Decision() | Newer():
             return MemoryCode.DECISION
     return MemoryCode.PARAMETERS
 

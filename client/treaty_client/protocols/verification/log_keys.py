@@ -23,7 +23,7 @@ def proven_keys(leaves: Iterable[tuple[int, bytes]]) -> LogKeys:
     """
     facts: dict[str, Fact] = {}
     for index, leaf in leaves:
-        parsed = statement.parse(leaf)
+        parsed = statement.read(leaf)
         if isinstance(parsed.body, Genesis | Rotation):
             facts |= admit(facts, statement.verify(parsed, keys_of({}, parsed.author)), index)
     return keys_in(facts)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from treaty_consensus.errors import NotFound
 from treaty_consensus.handler import HandlerPackage
-from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Publish, Status
+from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Newer, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.protocol import Card, ProtocolUri
 from treaty_consensus.rotation import Rotation
@@ -51,10 +51,10 @@ class Evidence:
         named = (logged for logged in self.statements if isinstance(logged.statement.body, Genesis | Rotation))
         return proven_keys((logged.index, logged.statement.leaf) for logged in named)
 
-    def decision(self, topic: str) -> Decision | None:
-        """Return the newest decision in a topic, or None."""
+    def decision(self, topic: str) -> Decision | Newer | None:
+        """Return the newest decision in a topic, or None. `Newer` is one by a rule that this release does not know."""
         bodies = [logged.statement.body for logged in self.statements]
-        return next((body for body in reversed(bodies) if isinstance(body, Decision) and body.topic == topic), None)
+        return next((body for body in reversed(bodies) if isinstance(body, Decision | Newer) and body.topic == topic), None)
 
     def identities(self, did: str) -> list[Logged]:
         """Return the identities of a DID, in the order of the log."""

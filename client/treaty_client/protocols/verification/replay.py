@@ -13,18 +13,18 @@ import msgspec
 
 from treaty_consensus import statement
 from treaty_consensus.admit import admit
-from treaty_consensus.codes import DecisionCode
-from treaty_consensus.errors import Refused
+from treaty_consensus.codes import DecisionCode, StatementCode
+from treaty_consensus.errors import Refused, Unauthorized
 from treaty_consensus.facts import LOG, Fact, IdentityFact, LogFact, TopicFact, find, identity_key, keys_of, log_of, topic_key
-from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, Parameters, Publish, Status, Withdrawal
+from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, Newer, Parameters, Publish, Status, Withdrawal
 from treaty_consensus.rotation import Rotation
-from treaty_consensus.statement import Verified
+from treaty_consensus.statement import TYPE_OF, Statement, Verified
 
 from ...codes import BundleCode
 from ...registries.bundle import Bundle
 from .records import Logged
 
-_PROVING = Genesis | Parameters | Identity | Grant | Publish | Handler | Status | Decision | Withdrawal | Rotation
+_PROVING = Genesis | Parameters | Identity | Grant | Publish | Handler | Status | Decision | Withdrawal | Rotation | Newer
 
 
 def replay(bundle: Bundle) -> tuple[Logged, ...]:
@@ -33,7 +33,7 @@ def replay(bundle: Bundle) -> tuple[Logged, ...]:
     facts: dict[str, Fact] = {}
     replayed = []
     for leaf in bundle.leaves:
-        parsed = statement.parse(leaf.leaf)
+        parsed = statement.read(leaf.leaf)
         # Other kinds, such as ballots, prove nothing about a protocol and would only cost time.
         if not isinstance(parsed.body, _PROVING):
             raise Refused(BundleCode.STATEMENT, f"A {parsed.type} statement proves nothing about a protocol.")
@@ -42,7 +42,9 @@ def replay(bundle: Bundle) -> tuple[Logged, ...]:
         for did in parsed.authors:
             keys |= keys_of(facts, did)
         verified = statement.verify(parsed, keys)
-        if isinstance(parsed.body, Decision):
+        if isinstance(parsed.body, Newer):
+            facts |= _pass_over(facts, parsed, leaf.index)
+        elif isinstance(parsed.body, Decision):
             # A bundle lacks the earlier epochs, so a decision cannot be admitted as in the log.
             facts |= _admit_decision(facts, verified, parsed.body, leaf.index)
         else:
@@ -50,6 +52,17 @@ def replay(bundle: Bundle) -> tuple[Logged, ...]:
         identity = find(facts, identity_key(parsed.author.text), IdentityFact)
         replayed.append(Logged(leaf.index, parsed, identity.tenure if identity else 1))
     return tuple(replayed)
+
+
+def _pass_over(facts: dict[str, Fact], newer: Statement, index: int) -> dict[str, Fact]:
+    """Return what a statement changes that only a newer release understands: the log's clock, where it is the operator's."""
+    log = log_of(facts)
+    by_operator = log.operator in (did.text for did in newer.authors)
+    if newer.type in (TYPE_OF[Parameters], TYPE_OF[Decision]) and not by_operator:
+        raise Unauthorized(StatementCode.NOT_OPERATOR, f"Only the log's operator may make {newer.type} statements.")
+    if not by_operator or newer.issued <= log.time:
+        return {}
+    return {LOG: msgspec.structs.replace(log, time=newer.issued, time_index=index)}
 
 
 def _admit_decision(facts: dict[str, Fact], verified: Verified, decision: Decision, index: int) -> dict[str, Fact]:

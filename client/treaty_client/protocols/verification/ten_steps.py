@@ -18,7 +18,7 @@ from treaty_consensus.did import decode_multikey
 from treaty_consensus.errors import Refused, Untrusted
 from treaty_consensus.extras import naming_extras
 from treaty_consensus.handler import HandlerPackage, read_wheel
-from treaty_consensus.kinds import Genesis, Handler, Identity, Publish, Status
+from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Newer, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_inclusion
 from treaty_consensus.log.policy import WitnessRule
@@ -34,7 +34,7 @@ from ...registries.trust import TrustedRegistry
 from ..store import LockedProtocol, LockedVersion, line_of
 from .blobs import blob_of, check_bytes, trusted_root_of
 from .checkpoint import check_age, check_consistency, cosigned_between, open_head
-from .completeness import RegistryAnswer, left_out
+from .completeness import MissedEpochs, RegistryAnswer, left_out
 from .contradiction import contradiction_error
 from .guests import grant_warnings
 from .handler_choice import choose, newest_status, offered_handlers
@@ -252,8 +252,12 @@ def check_current(status: Status | None, subject: str) -> tuple[str, ...]:
 def check_seen(answer: RegistryAnswer, own: Iterable[SeenLeaf], seen: Iterable[SeenLeaf], key: LogKeys) -> None:
     """Check that an answer holds the leaves it must hold, of those that earlier answers proved (`completeness`).
 
-    `own`: the leaves of the answer. `key`: of the log. Raises `LeftOut`.
+    `own`: the leaves of the answer. `key`: of the log. Raises `LeftOut`, and `MissedEpochs` for an answer whose decision has to
+    be followed back first.
     """
+    seen = list(seen)
+    if answer.earlier is None and (gap := answer.gap(seen)):
+        raise MissedEpochs(gap)
     missing = left_out(answer, seen)
     if missing:
         raise contradiction_error(answer, missing, own, key)
@@ -377,6 +381,10 @@ def verify_handler(
         *grant_warnings(proven.evidence, str(proven.uri)),
     )
     decision = proven.evidence.decision(proven.publish.topic)
+    if isinstance(decision, Newer):
+        warnings += (
+            f"The election of {decision.topic} follows a rule that this release does not know, so its state is unknown.",
+        )
     return VerifiedProtocol(
         uri=str(proven.uri),
         hash=proven.publish.document.sha256,
@@ -388,7 +396,7 @@ def verify_handler(
         tenure=offered.tenure,
         package=package,
         signer=signer,
-        election=dict(decision.states).get(proven.publish.document.sha256) if decision else None,
+        election=dict(decision.states).get(proven.publish.document.sha256) if isinstance(decision, Decision) else None,
         warnings=warnings,
         handler_index=offered.index,
         evidence=proven.evidence,

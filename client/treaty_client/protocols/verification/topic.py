@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import Untrusted
-from treaty_consensus.kinds import Decision, Publish, Status
+from treaty_consensus.codes import RegistryCode
+from treaty_consensus.errors import Refused, Untrusted
+from treaty_consensus.kinds import Decision, Newer, Publish, Status
 
 from ...codes import ClientDecisionCode
 from ...registries.bundle import Bundle
@@ -48,12 +49,20 @@ class TopicView:
 
 
 def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
-    """Read a topic's bundle, after `ten_steps.prove`. Raises `Untrusted` (`decision.transcript`).
+    """Read a topic's bundle, after `ten_steps.prove`.
+
+    Raises `Untrusted` (`decision.transcript`), and `Refused` (`registry.newer`) for an election by a rule that is not known here.
 
     The view omits repealed documents, and protocols that are in the bundle only because others are based on them: the bundle
     lacks their statuses.
     """
     decision = evidence.decision(topic)
+    if isinstance(decision, Newer):
+        raise Refused(
+            RegistryCode.NEWER,
+            f"The election of {topic} follows a rule that this release does not know.",
+            fix="Install a newer release. Until then name protocols by their URIs: their proofs need no election.",
+        )
     states = dict(decision.states) if decision else {}
     statuses, listed = _statuses(evidence), RegistryAnswer(evidence, topic=topic).listed
     found: list[TopicProtocol] = []
