@@ -162,6 +162,7 @@ async def test_an_agent_that_saw_the_registry_to_its_end_goes_on_with_the_copy(s
     early, home = tmp_path / "early", tmp_path / "home"
     shutil.copytree(site.folder, early)
     site.time.now += ROUND
+    await site.registry.leader.renew()
     await site.copy()
     # As from the registry itself, a round later than the bundle of the copy.
     async with agent(home, site, site.folder, site.time.now) as (fetcher, _):
