@@ -133,6 +133,11 @@ class Buyer(asyncio.Protocol):
             raise SceneFailed(f"the shop ended a session: {self._reason or 'without a word'}")
         return message
 
+    @property
+    def waiting(self) -> int:
+        """The bytes that the shop has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
     def close(self) -> None:
         """Hang up."""
         if self._transport is not None:
@@ -164,6 +169,8 @@ class Crowd:
     port: int
     protocol: str
     buyers: list[Buyer] = field(default_factory=list)
+    address: str = ""
+    """The one that they come from. "": four, in turn: 10,000 connections need more than one where ephemeral ports are few."""
 
     async def come(self, number: int, tell: Callable[[int], None]) -> None:
         """So many buyers, one after the other, a few at once; each speaks the protocol once."""
@@ -171,7 +178,7 @@ class Crowd:
 
         async def some() -> None:
             for count in numbers:
-                await self._meet(count)
+                await self.meet(count)
                 tell(len(self.buyers))
 
         await asyncio.gather(*(some() for _ in range(AT_ONCE)))
@@ -189,10 +196,10 @@ class Crowd:
         if not isinstance(answer, bytes) or PRODUCT["productId"] not in json.dumps(decode_json(answer[1:])):
             raise SceneFailed(f"a call brought {answer!r}")
 
-    async def _meet(self, number: int) -> None:
-        loop = asyncio.get_running_loop()
-        # 10,000 connections to one port need more than one address to come from on machines with few ephemeral ports.
-        _, buyer = await loop.create_connection(Buyer, "127.0.0.1", self.port, local_addr=(f"127.0.0.{1 + number % 4}", 0))
+    async def meet(self, number: int) -> None:
+        """One more buyer, which speaks the protocol once. Raises `SceneFailed`."""
+        loop, address = asyncio.get_running_loop(), self.address or f"127.0.0.{1 + number % 4}"
+        _, buyer = await loop.create_connection(Buyer, "127.0.0.1", self.port, local_addr=(address, 0))
         await buyer.receive()  # that it is open
         said = hello.Hello(
             type="sourceHello",

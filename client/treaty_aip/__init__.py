@@ -21,7 +21,12 @@ package adds clock, sockets and the names of the source.
 
 from __future__ import annotations
 
+import os
+
 from treaty_consensus.extras import naming_extras
+
+# gRPC's core, which reads this when it is imported, writes a line for each TLS handshake that fails: strangers would fill a disk.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 with naming_extras("aip"):
     import grpc  # noqa: F401  # first: a library of [agent], which [aip] includes, would name that extra alone

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,9 @@ from typing import Any
 import grpc
 
 from treaty_client import OperationError
+from treaty_client.network.admission.line_limit import limited_logger
+from treaty_client.network.admission.message_turns import MessageTurns
+from treaty_client.network.admission.rounds import Rounds
 from treaty_client.network.turns import asker_at
 from treaty_client.places import Places, asker
 from treaty_consensus.errors import TreatyError
@@ -35,7 +37,7 @@ KEEPALIVE = [("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 2
 """A connection whose other end is gone holds its calls until an answer to a ping is missing."""
 _HELD = STREAMS | {"RouteToolCalling", "CallTool"}
 """The methods whose calls last as long as an application wants. The others are answered at once."""
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 _STATUS = {code.name: code for code in grpc.StatusCode}
 
 Deliver = Callable[[str, Frame], list[Flow]]
@@ -75,6 +77,8 @@ class IncomingCalls:
     def __init__(self, deliver: Deliver, bounds: Bounds, addresses: NodeAddresses | None, waiting: Waiting) -> None:
         self._deliver, self._addresses, self._waiting = deliver, addresses, waiting
         self._places = Places(bounds.calls, keeps_some=True)
+        # A message is read in one iteration of the loop, and its calls to others begin in the next ones.
+        self._rounds = Rounds(iterations=3)
         self._flows: dict[str, Flow] = {}
         self._checked: dict[str, tuple[str, str]] = {}
         self._numbers = itertools.count(1)
@@ -123,28 +127,37 @@ class IncomingCalls:
 
     async def _serve(self, method: str, context: Any, request: bytes | None, write: Callable[[bytes], Awaitable[None]]) -> None:
         """Serve one call. `request`: the only one, or None for a stream of requests."""
-        if method not in _HELD:
-            await self._serve_call(method, context, request, write)
-            return
         ip = caller_ip(context.peer())
-        asker.set(asker_at(None if ip is None else str(ip)))
+        network = asker_at(None if ip is None else str(ip))
+        asker.set(network)
+        turns = MessageTurns(self._rounds, network)
+        if method not in _HELD:
+            await self._serve_call(method, context, request, write, turns)
+            return
         try:
             held = await self._places.take(0)
         except TimeoutError:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Too many calls are open.")
         try:
-            await self._serve_call(method, context, request, write)
+            await self._serve_call(method, context, request, write, turns)
         finally:
             self._places.give_back(held)
 
     async def _serve_call(
-        self, method: str, context: Any, request: bytes | None, write: Callable[[bytes], Awaitable[None]]
+        self,
+        method: str,
+        context: Any,
+        request: bytes | None,
+        write: Callable[[bytes], Awaitable[None]],
+        turns: MessageTurns,
     ) -> None:
+        # Before the proof, whose signature costs more than the call costs its sender.
+        await turns.take(len(request or b""))
         peer = await self._peer(method, context)
         call, flow = f"in-{next(self._numbers)}", Flow()
         self._flows[call] = flow
         self._waiting.add(flow)
-        reading = asyncio.create_task(self._read(peer, method, call, request, context))
+        reading = asyncio.create_task(self._read(peer, method, call, request, context, turns))
         reading.add_done_callback(lambda done: self._read_failed(done, method, call))
         try:
             while isinstance(item := await flow.get(), bytes):
@@ -161,7 +174,7 @@ class IncomingCalls:
                 self._deliver(peer, Frame("CANCEL", method, call))
             flow.close()
 
-    async def _read(self, peer: str, method: str, call: str, request: bytes | None, context: Any) -> None:
+    async def _read(self, peer: str, method: str, call: str, request: bytes | None, context: Any, turns: MessageTurns) -> None:
         if request is not None:
             try:
                 await self._check_address(method, call, request, context.peer())
@@ -178,6 +191,7 @@ class IncomingCalls:
             self.send(Frame("STATUS", method, call, code="DEADLINE_EXCEEDED", text="The first message did not come in time."))
             return
         while data is not grpc.aio.EOF:
+            await turns.take(len(data))
             await _room(self._deliver(peer, Frame("REQUEST", method, call, data)))
             data = await context.read()
         self._deliver(peer, Frame("END", method, call))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
 
 from treaty_client import OperationError
+from treaty_client.network.admission.connections import ConnectionGuard, ConnectionLimits
+from treaty_client.network.admission.line_limit import limit_lines, limited_logger
 from treaty_handler import (
     Audit,
     Call,
@@ -40,7 +42,11 @@ from .handler.frames import REQUESTS, Frame, pack, unpack
 from .handlers import public_text
 from .security import CallerProofs, Security
 
-_log = logging.getLogger(__name__)
+MAX_SOCKETS = 4_096
+"""Sockets of one server. One address has at most half."""
+_SILENT, _STALLED, _IDLE = 10, 60, 660
+"""Seconds: for the first byte, for a caller that reads nothing, and a minute more than gRPC keeps a connection without calls."""
+_log = limited_logger(__name__)
 _OTHER_SIDE = "grpc"
 """The peer of a node's own calls. The address in a frame says where a call goes."""
 
@@ -78,6 +84,7 @@ class SessionHost:
         self._incoming = IncomingCalls(self._frame, bounds, addresses, waiting)
         self.outgoing = OutgoingCalls(self._frame, security, bounds, addresses, waiting)
         self._server: grpc.aio.Server | None = None
+        self._guard = ExitStack()
 
     async def start(self, address: str, *services: str) -> str:
         """Serve; the address, with the port that the system chose for port 0. Raises `OperationError` (503)."""
@@ -93,6 +100,10 @@ class SessionHost:
         bound = f"{address.rpartition(':')[0]}:{port}"
         self._incoming.proofs = CallerProofs(self._security, bound)
         self._deliver(Opened(at=_now()))
+        limit_lines("asyncio", "grpc._cython.cygrpc", "grpc.aio._call")
+        # gRPC has no bound for an address, and never ends a connection that sends nothing.
+        limits = ConnectionLimits.halved(MAX_SOCKETS, silent=_SILENT, stalled=_STALLED, idle=_IDLE)
+        self._guard.enter_context(ConnectionGuard(port, limits))
         await server.start()
         self._server = server
         return bound
@@ -105,6 +116,7 @@ class SessionHost:
         await self.outgoing.close()
         if server is not None:
             await server.stop(grace=0.5)
+        self._guard.close()
         for task in [*self._working]:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self
 
 from treaty_client import OperationError
+from treaty_client.network.admission.line_limit import limited_logger
 
 from .calls import Bounds
 from .data import Mode, Peer, ToolInfo, copied
@@ -17,7 +17,7 @@ from .messages import ToolRequest, ToolResponse, content_items
 from .node import HEARTBEAT_INTERVAL, GatewayNode
 from .security import Security
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 Executor = Callable[[Mapping[str, str]], Awaitable[str]]
 
 

@@ -13,12 +13,12 @@ async with Journal.open(url, "support") as journal, PostgresBroker.open(url) as 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 
 from treaty_client import Identity
+from treaty_client.network.admission.line_limit import limited_logger
 from treaty_client.network.did_documents import DidDocument, DidResolver
 from treaty_consensus.did import Did
 from treaty_consensus.errors import Refused, TreatyError, Unauthorized, Unavailable
@@ -36,7 +36,7 @@ from .redaction import redacted
 from .routes import Routes
 from .work import Status, Work
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 _LOOK = 1.0
 """Seconds between two looks into the outbox: another process may have died after it put a message there."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0

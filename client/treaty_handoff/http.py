@@ -4,20 +4,26 @@
 
 The status codes: 200 worked on, or a repetition; 202 work goes on; 400 invalid, 401 not signed, 403 not permitted, 409 another
 message has the id, 410 expired, 413 too large, 422 failed, 503 try again. The same record as for queues removes repetitions.
-`create_app` is an ASGI application: serve it with TLS (`uvicorn --ssl-certfile …`).
+`listen` serves it with the bounds of an agent's own port. `create_app` is the ASGI application alone, for another server.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import rfc8785
 
 from treaty_client import Identity
+from treaty_client.network.admission.in_turns import InTurns
+from treaty_client.network.admission.line_limit import limited_logger
+from treaty_client.network.transport.connection import ASGI, Receive, Scope, Send
+from treaty_client.network.turns import asking_for
+from treaty_client.places import Places
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 from treaty_handler import decode_json
 
@@ -28,7 +34,7 @@ from .messages import MAX_MESSAGE, Message, accept, check
 from .processing import Processed
 from .work import Status
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 _CODES = {Status.EXPIRED: 410, Status.FAILED: 422, Status.REJECTED: 400, Status.IN_PROGRESS: 202}
 _ERRORS = {
     HandoffCode.PROOF: 401,
@@ -42,11 +48,33 @@ _PATIENCE = 60.0
 BODY_SECONDS, WORK_SECONDS = 10.0, 50.0
 """Time for a body to arrive, and for the work: the answer leaves before the caller gives up."""
 MAX_OPEN = 64
-"""Requests at a time. A further one is asked to come again, so that slow ones do not fill the memory."""
+"""Requests at a time, so that slow ones do not fill the memory. One network has at most as many as are free. A further one is
+asked to come again."""
+MAX_SOCKETS = 1_024
+"""Sockets of `listen`. One address has at most half."""
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+@asynccontextmanager
+async def listen(
+    agent: HandoffAgent,
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    identity: Identity | None = None,
+    body_seconds: float = BODY_SECONDS,
+    work_seconds: float = WORK_SECONDS,
+) -> AsyncIterator[int]:
+    """Serve an agent at a port during the block, and yield the port. `port` 0 chooses a free one. Needs the extra `agent`.
+
+    `tls`: the certificate and key; without them a proxy must protect the messages. The others: as for `create_app`. Raises
+    `Unavailable` (`connection.listen`).
+    """
+    from treaty_client.network.transport.listener import serving  # a web server, which an agent with queues alone does not need
+
+    app = create_app(agent, identity, body_seconds=body_seconds, work_seconds=work_seconds)
+    async with serving(app, host, port, tls=tls, sockets=MAX_SOCKETS) as server:
+        yield server.sockets[0].getsockname()[1]
 
 
 def create_app(
@@ -55,25 +83,34 @@ def create_app(
     *,
     body_seconds: float = BODY_SECONDS,
     work_seconds: float = WORK_SECONDS,
-) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+) -> ASGI:
     """Return the ASGI application of an agent.
 
     `identity`: signs the answers; without it TLS proves the server. `body_seconds`, `work_seconds`: time for a body and for work.
     """
 
-    places = asyncio.Semaphore(MAX_OPEN)
+    places = Places(MAX_OPEN, keeps_some=True)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})
         if scope["type"] != "http":
             return
         if (scope["method"], scope["path"]) != ("POST", "/handoffs"):
             await _answer(send, 404, {"status": "REJECTED", "handoffs": []})
             return
-        if places.locked():
-            await _answer(send, 503, {"status": "FAILED", "handoffs": []})
-            return
-        async with places:
-            await _answer(send, *await received(receive))
+        # Also the documents of DIDs are fetched at the expense of this network.
+        with asking_for((scope.get("client") or (None, 0))[0]):
+            try:
+                who = await places.take(0)
+            except TimeoutError:
+                await _answer(send, 503, {"status": "FAILED", "handoffs": []})
+                return
+            try:
+                await _answer(send, *await received(receive))
+            finally:
+                places.give_back(who)
 
     async def received(receive: Receive) -> tuple[int, dict[str, Any]]:
         """Take one request. Return the status code and the answer."""
@@ -93,7 +130,8 @@ def create_app(
             _log.exception("a handoff over HTTP failed")
             return 503, {"status": "FAILED", "handoffs": []}
 
-    return app
+    # Before signatures are verified, which costs more than a message costs its sender.
+    return InTurns(app)
 
 
 def _code_of(processed: Processed) -> int:

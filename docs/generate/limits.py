@@ -10,6 +10,8 @@ from treaty_client.anp.hello_profile.core import Limits
 from treaty_client.anp.hello_profile.states import Timeouts
 from treaty_client.negotiators import language_model
 from treaty_client.network import egress, turns
+from treaty_client.network.admission import rounds
+from treaty_client.network.admission.connections import UNSENT, ConnectionLimits
 from treaty_client.network.transport import application, http, http_server, listener, outbox, websocket
 from treaty_client.sandbox import validation
 from treaty_client.sandbox.passivation import Passivation
@@ -17,9 +19,7 @@ from treaty_client.sessions import calls, invocations, shared_handler
 from treaty_client.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity, SessionTimeouts
 from treaty_consensus.election import defaults
 from treaty_consensus.kinds import MAX_ANCHORS, MIN_ANCHORS, Blob
-from treaty_registry.connections import UNSENT, ConnectionLimits
 from treaty_registry.routes.requests import BODY_SECONDS
-from treaty_registry.serving import rounds
 from treaty_registry.settings import Quotas, Rate, Share
 
 from . import GENERATORS
@@ -88,7 +88,9 @@ def transport_limits() -> str:
                 "connections of one network",
                 f"as many as are left, and {application.ANY_NETWORK} in any case; a further one gets 503",
             ),
-            ("sockets", f"twice `max_connections`, and {listener.SPARE_SOCKETS}"),
+            ("sockets", f"twice `max_connections`, and {listener.SPARE_SOCKETS}, or fewer where the process may open few files"),
+            ("sockets of one address (IPv6: of one /64)", "half of them; beyond it those at rest for longest are closed"),
+            ("a socket that sends nothing is closed after", seconds(websocket.OPEN_TIMEOUT)),
             ("the head of a request", f"{size(listener.MAX_HEAD)}, within {seconds(websocket.OPEN_TIMEOUT)}"),
             (
                 "the body of a request",

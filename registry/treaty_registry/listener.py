@@ -18,9 +18,10 @@ from granian.http import HTTP1Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]
 from granian.server.embed import Server
 
+from treaty_client.network.admission.connections import ConnectionGuard, ConnectionLimits, bound_unsent, room_for_connections
+from treaty_client.network.admission.line_limit import limit_lines
 from treaty_consensus import __version__
 
-from .connections import ConnectionGuard, ConnectionLimits, bound_unsent, room_for_connections
 from .service_manager import ServiceManager
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Listener:
 
         `ready` is called once connections are accepted, `stopping` when the signal arrives.
         """
+        limit_lines("asyncio")
         room = room_for_connections()
         limits = replace(self._limits, total=min(self._limits.total, room * 3 // 4))
         _, port = self._bound.getsockname()[:2]
@@ -102,7 +104,7 @@ class Listener:
             accepted = asyncio.create_task(self._is_accepted(guard))
             await asyncio.wait((serving, accepted), return_when=asyncio.FIRST_COMPLETED)
             accepted.cancel()
-            if not serving.done():
+            if not serving.done() and self._bound.fileno() >= 0:  # and no signal came meanwhile
                 _log.info("listens", port=port, tls=self._tls_cert is not None, release=__version__)
                 self._manager.keep(self._bound)
                 self._manager.ready()

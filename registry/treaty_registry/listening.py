@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from treaty_client.network.admission.connections import ConnectionLimits
 from treaty_consensus.errors import Malformed, Unavailable
 
 from .codes import ServerCode, SettingsCode
-from .connections import ConnectionLimits
 from .listener import Listener
 from .service_manager import ServiceManager
 

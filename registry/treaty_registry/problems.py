@@ -21,6 +21,7 @@ import msgspec
 import structlog
 from litestar.exceptions import HTTPException, ValidationException
 
+from treaty_client.network.admission.repeats import Repeats
 from treaty_consensus.errors import (
     Conflict,
     Gone,
@@ -37,7 +38,6 @@ from treaty_consensus.errors import (
 from .codes import HttpCode
 from .storage.postgres import database_silent, is_outage
 from .telemetry.measures import count_refusal
-from .telemetry.repeats import Repeats
 
 MEDIA_TYPE = "application/problem+json"
 REFUSAL_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

@@ -22,6 +22,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from treaty_client.base_url import parse_base_url
+from treaty_client.network.admission.connections import ConnectionLimits
 from treaty_consensus.errors import Conflict, Malformed
 from treaty_consensus.log.durability import MAX_PLACES, Durability
 from treaty_consensus.log.note import VerifierKey
@@ -30,7 +31,6 @@ from treaty_consensus.log.witness import MAX_COSIGNERS, Quorum
 from treaty_consensus.protocol import is_origin
 
 from .codes import SettingsCode
-from .connections import ConnectionLimits
 from .networks import TrustedProxies
 from .storage.hosts import each_host
 from .storage.objects import local_path, shown

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from declared import EVERY, LEFT, MANIFEST, RIGHT, Network, build, declared, session
 
-from treaty_client.sandbox.in_process import LocalSession
-from treaty_consensus.errors import TreatyError
+from treaty_client.sandbox.in_process import MAX_IGNORED, LocalSession
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler.messages import MAX_FORM_NODES
 from treaty_handler import (
     Audit,
@@ -59,6 +59,20 @@ def both(names: list[str]) -> dict[str, Any]:
 
 
 # The peer
+
+
+@pytest.mark.threat(340)
+async def test_junk_ends_a_session_unless_as_many_messages_have_an_effect() -> None:
+    junk = Received(peer=LEFT, data=b"junk")
+    right = await hosted()
+    for number in range(3 * MAX_IGNORED):
+        assert not any(isinstance(effect, Audit) for effect in await say(right, **request(str(number))))
+        assert [type(effect) for effect in await right.handle(junk)] == [Audit]
+    for _ in range(MAX_IGNORED - 1):
+        assert [type(effect) for effect in await right.handle(junk)] == [Audit]
+    with pytest.raises(Refused) as refused:
+        await right.handle(junk)
+    assert refused.value.code == "session.ignored" and right.ended
 
 
 @pytest.mark.threat(160)

@@ -219,15 +219,11 @@ async def test_answers_that_nobody_reads_are_neither_kept_nor_waited_for(monkeyp
             near.close()
 
 
-async def test_there_are_never_more_sockets_than_two_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "SPARE_SOCKETS", 1)
-    async with listener.listen(echo, "127.0.0.1", 0, max_connections=1) as port:
-        readers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
-        assert await gone(readers[3][0]) == b""
-        readers[0][1].write(UPGRADE)
-        assert b" 101 " in await readers[0][0].readuntil(b"\r\n\r\n")
-        for _, writer in readers:
-            writer.close()
+async def test_a_refused_websocket_writes_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with listener.listen(echo, "127.0.0.1", 0, max_connections=0) as port, dialled(port) as (reader, writer):
+        writer.write(UPGRADE)
+        assert b" 503 " in await gone(reader)
+    assert not caplog.records
 
 
 async def test_a_peer_that_answers_no_ping_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from treaty_registry.connections import ConnectionGuard, ConnectionLimits, bound_unsent, raise_open_files, room_for_connections
+from treaty_client.network.admission.connections import (
+    ConnectionGuard,
+    ConnectionLimits,
+    bound_unsent,
+    raise_open_files,
+    room_for_connections,
+)
 
 PATIENT = ConnectionLimits(silent=60, unanswered=60, stalled=60, idle=60)
 
@@ -164,6 +170,16 @@ def test_the_port_has_so_many_from_all_addresses(port: Port) -> None:
         time.sleep(0.03)  # the kernel counts their ages in ticks of up to 10 ms
     assert port.guard(replace(PATIENT, total=5)).enforce(time.monotonic()) == 3
     assert [is_open(client) for client in clients] == [False] * 3 + [True] * 5  # the oldest of the silent ones first
+
+
+@pytest.mark.threat(76)
+def test_a_network_with_many_addresses_gives_way_to_others(port: Port) -> None:
+    crowd = [answered(port.connect(f"127.0.9.{number}")) for number in range(1, 9)]
+    others = [answered(port.connect(f"127.0.{network}.1")) for network in (1, 2)]
+    guard = port.guard(replace(PATIENT, per_address=2, total=6))
+    assert guard.enforce(time.monotonic()) == 4
+    assert [is_open(client) for client in others] == [True, True]
+    assert [is_open(client) for client in crowd] == [False] * 4 + [True] * 4, "the longest idle go first"
 
 
 def test_ipv6(port: Port) -> None:

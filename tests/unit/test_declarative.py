@@ -26,6 +26,7 @@ from treaty_handler import (
     decode_json,
     encode_json,
 )
+from treaty_handler.values import MAX_VALUES
 
 PACKAGE = declared()
 
@@ -218,3 +219,17 @@ async def test_the_last_word_of_a_closed_call_is_its_return() -> None:
     _, returned = await left.handle(Received(peer=RIGHT, data=encode_json({"id": number, "type": "response", "result": "y"})))
     assert returned == Return(call="1", value="y")
     assert list(left.pending_calls) == []
+
+
+@pytest.mark.threat(340)
+@pytest.mark.parametrize(("value", "values"), [(b"[ ]", 1), (b"{}", 1), (b'["]"]', 2), (b'{",":[1,2]}', 4), (b"-1.5e3", 1)])
+def test_the_values_of_json_are_counted_before_they_are_read(value: bytes, values: int) -> None:
+    """Exactly: as many as are allowed are read, and one more is not."""
+    most = (MAX_VALUES - 1) // values
+    room = MAX_VALUES - 1 - most * values
+    assert len(decode_json(b"[%b]" % b",".join([value] * most + [b"0"] * room))) == most + room
+    with pytest.raises(ValueError, match="more than"):
+        decode_json(b"[%b]" % b",".join([value] * most + [b"0"] * (room + 1)))
+    begun = b"[%b" % b",".join([value] * most + [b"0"] * (room + 1))
+    with pytest.raises(ValueError, match="more than"):  # it is refused without being read: it is no JSON
+        decode_json(begun)

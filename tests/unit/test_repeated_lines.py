@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 
 import pytest
 
+from treaty_client.network.admission.line_limit import LineLimit
+from treaty_client.network.admission.repeats import Repeats
 from treaty_registry.telemetry import redaction
-from treaty_registry.telemetry.repeats import Repeats
 
 _LINES = """
 import structlog
@@ -47,6 +49,16 @@ def test_a_line_is_written_once_and_then_with_its_number_once_a_minute() -> None
     assert repeats.end() == 1
     assert repeats.end() is None
     assert repeats.admit("disk") == {}, "the next fault has its line at once"
+
+
+def test_lines_of_a_library_are_told_apart_by_their_first_line_and_their_exception(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("a.library")
+    logger.addFilter(LineLimit())
+    for number in range(100):
+        logger.error(f"accept failed\nsocket {number}")
+        logger.error("accept failed", exc_info=OSError(number))
+        logger.warning("another %d", number)
+    assert [record.getMessage() for record in caplog.records] == ["accept failed\nsocket 0", "accept failed", "another 0"]
 
 
 def test_any_number_of_kinds_shares_a_bounded_number_of_lines() -> None:

@@ -39,7 +39,7 @@ class ConfigCode(Code, origin=Origin.CALLER):
     KEY = "config.key", "The file has a key that does not exist, or that is set elsewhere.", Malformed
     MEMORY = "config.memory", "All workers together may take more memory than the machine has.", Refused
     TYPE = "config.type", "A key has a value of another type.", Malformed
-    VALUE = "config.value", "A number is out of its range.", Malformed
+    VALUE = "config.value", "A number is out of its range, or too large for this machine.", Malformed, Refused
 
 
 class ClientDocumentCode(Code, origin=Origin.REGISTRY):
@@ -286,6 +286,7 @@ class SessionCode(Code, origin=Origin.PEER):
     ITEMS = "session.items", "The items that wait for the application hold too many bytes.", TooLarge, Origin.CALLER
     LATE = "session.late", "The call was not sent within its time, and was not done.", Unavailable
     MEMBER = "session.member", "The agent cannot join the shared session under this DID.", Refused, Origin.CALLER
+    IGNORED = "session.ignored", "The peer sent too many messages that are none of the protocol.", Refused
     MESSAGE = "session.message", "The message is over its cap, or on a stream without a plain name.", TooLarge
     NATURAL = "session.natural", "The session is natural language only and has no protocol.", Refused, Origin.CALLER
     NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused, Origin.CALLER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,13 +13,14 @@ from treaty_consensus.protocol import MAX_DOCUMENT, check_document
 
 from ..anp.hello_profile.documents import parse_candidate
 from ..codes import NegotiationCode
+from ..network.admission.line_limit import limited_logger
 
 Fetch = Callable[[str], Awaitable[bytes]]
 """Return the document of a published protocol, by URI. Raises `TreatyError`."""
 
 # Short enough for a folder and for a line of a prompt.
 MAX_NAME, MAX_TITLE = 40, 120
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 class BaseCache:

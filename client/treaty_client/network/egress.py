@@ -21,7 +21,6 @@ cause.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -39,6 +38,7 @@ from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Un
 
 from ..codes import EgressCode
 from .addresses import host_network, is_public
+from .admission.line_limit import limited_logger
 from .exchange import BoundedClient, HttpReply
 from .hosts import Address, Network
 from .turns import Turns
@@ -52,7 +52,7 @@ HOST_INTERVAL, HOST_BURST = 1.0, 10
 SITE_INTERVAL, SITE_BURST = 0.1, 32
 _REMEMBERED = 10_000
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 _Value = TypeVar("_Value")
 Lookup = Callable[[str], Awaitable[list[str]]]

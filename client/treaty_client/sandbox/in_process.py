@@ -8,13 +8,15 @@ a fault of a handler.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.handler import MANIFEST_NAME, HandlerPackage
 from treaty_consensus.printable import printable
-from treaty_handler import Effect, Event, Handler, Session, Value
+from treaty_handler import Audit, Effect, Event, Handler, Received, Session, Value
 from treaty_handler.declarative import Check, handler
+from treaty_handler.declarative.provider import MAX_OPEN
 
 from ..codes import ClientHandlerCode, SessionCode
 from .handler_session import find_role, session_parameters
@@ -24,6 +26,9 @@ from .validation import MAX_SNAPSHOT, SessionRules
 
 # Sentences about a foreign message, as long as those of a sandboxed handler.
 _MAX_ISSUE_TEXT = 500
+MAX_IGNORED = 32
+"""Messages of a peer that may be ignored in a session. Each message that has an effect makes up for one: an answer may come late,
+but junk costs this process more than its sender."""
 
 
 class CompiledPackage:
@@ -32,6 +37,8 @@ class CompiledPackage:
     def __init__(self, package: HandlerPackage, operations: Operations, handler: Handler) -> None:
         """Set a handler of the package. `testing` has the only one that is foreign code."""
         self.package, self.operations, self.handler = package, operations, handler
+        self.max_ignored: float = math.inf
+        """Messages of a peer that may lead to nothing but notes."""
 
 
 class DeclarativePackage(CompiledPackage):
@@ -42,6 +49,7 @@ class DeclarativePackage(CompiledPackage):
         # The rules of manifests hold for it. Those of messages do not: a schema may have a larger integer.
         manifest = json.loads(package.files[f"{package.package}/{MANIFEST_NAME}"])
         super().__init__(package, operations, handler(manifest, _check(package, operations)))
+        self.max_ignored = MAX_IGNORED
 
 
 class LocalWorker:
@@ -63,7 +71,9 @@ class LocalWorker:
         known = find_role(self.package, role)
         rules = SessionRules(known, self._compiled.operations, self.peers)
         full = session_parameters(self.local, "" if known.is_shared else self.peers[0], parameters or {}, seed)
-        return LocalSession(rules, lambda snapshot: self._compiled.handler.open(role, full, snapshot))
+        # One member must not end a session of many.
+        most = math.inf if known.is_shared else self._compiled.max_ignored
+        return LocalSession(rules, lambda snapshot: self._compiled.handler.open(role, full, snapshot), max_ignored=most)
 
     async def encode(self, message: Value) -> bytes:
         measure(message, ClientHandlerCode.REJECTED, "The message")
@@ -89,9 +99,10 @@ class LocalWorker:
 class LocalSession:
     """Implement `LoadedSession`. Made by `LocalWorker.open`."""
 
-    def __init__(self, rules: SessionRules, start: Callable[[bytes], Session]) -> None:
-        self._rules, self._start = rules, start
+    def __init__(self, rules: SessionRules, start: Callable[[bytes], Session], *, max_ignored: float = math.inf) -> None:
+        self._rules, self._start, self._max_ignored = rules, start, max_ignored
         self._session = start(b"")
+        self._ignored = 0
 
     @property
     def role(self) -> str:
@@ -112,11 +123,24 @@ class LocalSession:
         if not self._rules.enter(event):
             return []
         try:
-            return self._rules.leave(event, self._session.handle(event))
+            effects = self._rules.leave(event, self._session.handle(event))
+            if type(event) is Received:
+                self._count_ignored(effects)
+            return effects
         except TreatyError:
             # The session's state assumes that its effects happened. They did not, so the session cannot go on.
             self._rules.ended = True
             raise
+
+    def _count_ignored(self, effects: list[Effect]) -> None:
+        """Note whether a message was ignored. Raises `Refused` (`session.ignored`) if too many were."""
+        # With so many functions open, an event is left out because this side is slow.
+        if not effects or self._rules.open_invokes >= MAX_OPEN:
+            return
+        is_ignored = all(type(effect) is Audit for effect in effects)
+        self._ignored = max(0, self._ignored + (1 if is_ignored else -1))
+        if self._ignored > self._max_ignored:
+            raise Refused(SessionCode.IGNORED, f"More than {self._max_ignored} messages of the peer are none of the protocol.")
 
     async def move(self, worker: object) -> None:
         """Continue from a snapshot. Raises `Refused` (`session.snapshot`); then the session is unchanged."""

@@ -103,6 +103,11 @@ class SessionRules:
         return tuple(self._calls)
 
     @property
+    def open_invokes(self) -> int:
+        """Return how many invoked functions have no `Result`."""
+        return len(self._invokes)
+
+    @property
     def has_calls(self) -> bool:
         """Return whether a call has no `Return`, or an invoked function no `Result`."""
         return bool(self._calls or self._invokes)

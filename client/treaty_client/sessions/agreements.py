@@ -22,7 +22,6 @@ A session names such a protocol `urn:treaty:negotiated:HASH`. No registry has it
 
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
 from collections import Counter
@@ -45,6 +44,7 @@ from ..afterwards import Afterwards
 from ..anp.flow_profile.actions import Agreed, Shortcut
 from ..codes import NegotiatedCode, NegotiationCode
 from ..negotiators.negotiator import Implementation
+from ..network.admission.line_limit import limited_logger
 from ..protocols.project import Project, load_project
 from .interfaces import SpokenProtocol
 
@@ -54,7 +54,7 @@ MIN_SUCCESSES = 2
 MAX_NEGOTIATED = 256
 URN = "urn:treaty:negotiated:"
 _MAX_RECORD = 4096
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 Profile = Literal["hello", "flow"]
 

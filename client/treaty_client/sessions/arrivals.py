@@ -13,7 +13,6 @@ changes its protocol (flow profile), the function of the former one is cancelled
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from treaty_consensus.errors import TreatyError
 
+from ..network.admission.line_limit import limited_logger
 from .session import Session, SessionBackend
 
 AT_ONCE = 32
@@ -29,7 +29,7 @@ TURN = 0.25
 """Seconds after which a call that has begun makes room for the next one. So peers that hang do not delay the others for long."""
 
 OnSession: TypeAlias = Callable[[Session], Awaitable[None]]
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 class BroadcastOutcome(NamedTuple):

@@ -10,7 +10,6 @@ repair it, or either side repairs its code. Both sides then begin a new conversa
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -23,12 +22,13 @@ from ..anp.hello_profile.actions import Agreement
 from ..codes import SessionCode
 from ..identity import PeerIdentity
 from ..negotiators.negotiator import Implementation
+from ..network.admission.line_limit import limited_logger
 from .agreements import NegotiatedProtocol, accept_implementation
 from .handler_port import HostedHandler
 from .interfaces import SpokenProtocol, Step
 from .operations import check_peer_role
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 @dataclass(frozen=True)

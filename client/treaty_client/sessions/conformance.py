@@ -16,7 +16,6 @@ their code, because their message is for people.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +32,7 @@ from ..anp.hello_profile import commands
 from ..codes import NegotiationCode, SessionCode
 from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
+from ..network.admission.line_limit import limited_logger
 from .call_context import CallContext, CallOrigin
 from .handler_port import HandlerPort, HostedHandler
 from .interfaces import Step
@@ -45,7 +45,7 @@ MAX_WAITING = 64
 MAX_SHOWN = 300
 """Characters of a value in a description of a failure, which the peer and a log may read."""
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 HostUnderTest = Callable[[HandlerPort, OperationHandlers], Awaitable[HostedHandler]]
 """Start a handler of the agreed code. Raises `TreatyError`, TimeoutError."""

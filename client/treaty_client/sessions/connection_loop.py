@@ -11,7 +11,6 @@ and the outbox has room for the answers.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -22,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from treaty_consensus.errors import TreatyError, Unavailable
 
 from ..codes import SessionCode
+from ..network.admission.line_limit import limited_logger
 from ..network.transport.connection import Connection
 from ..network.transport.parting import SessionParting
 from .calls import CallTable
@@ -34,7 +34,7 @@ STREAM_TIME = 2.0
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 _T_contra = TypeVar("_T_contra", contravariant=True)
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 class StateMachine(Protocol[_A, _T_contra]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -27,6 +26,7 @@ from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode
 from ..identity import Identity
 from ..negotiators.negotiator import Negotiators, RoleName
+from ..network.admission.line_limit import limited_logger
 from ..places import Places
 from ..policy import Policy
 from ..sandbox.interface import Runtime
@@ -51,7 +51,7 @@ MAX_TALKS = 1024 * 1024
 """Bytes of a transcript that is kept only for an escalation."""
 
 _T = TypeVar("_T")
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 @dataclass

@@ -16,7 +16,6 @@ HOME/approved.json holds the SHA-256 of approved texts, newest first, at most 25
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -33,11 +32,12 @@ from treaty_consensus.kinds import Digest
 from .. import durable
 from ..codes import FlowCode, NegotiationCode
 from ..negotiators.negotiator import RoleName
+from ..network.admission.line_limit import limited_logger
 from .agreements import Profile
 
 MAX_APPROVED = 256
 MAX_FILE = 64 * 1024
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 ESCALATED = frozenset({NegotiationCode.REJECTED, NegotiationCode.LIMIT})
 """The failures in the Hello profile that a person may resolve."""

@@ -7,7 +7,6 @@ functions become slow gets smaller chunks and more time for its answers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -20,10 +19,11 @@ from ..anp.flow_profile.payloads import ContextInfo, Level
 from ..anp.flow_profile.registry import ProtocolOffer
 from ..anp.flow_profile.responder import Responder
 from ..anp.flow_profile.terms import kept
+from ..network.admission.line_limit import limited_logger
 from .flow_session import FlowSession
 
 LOW: Level = "low"
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 class SessionAdapter:

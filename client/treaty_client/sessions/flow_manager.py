@@ -13,7 +13,6 @@ The specification is docs/specification/flow-profile.md.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,6 +33,7 @@ from ..anp.flow_profile.responder import Responder
 from ..anp.flow_profile.terms import kept
 from ..codes import FlowCode
 from ..identity import UNNAMED, Identity
+from ..network.admission.line_limit import limited_logger
 from ..network.transport.connection import Connection
 from ..network.transport.secure import SecureConnection
 from .agreements import FlowHistory
@@ -49,7 +49,7 @@ STARTUP = 2500
 """Milliseconds before the first negotiation from which messages are accepted: clocks differ, and some peers write whole seconds.
 Older messages may be replays."""
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 class MetaProtocolManager:

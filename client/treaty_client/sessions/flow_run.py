@@ -6,7 +6,6 @@ Long work (evaluating, fetching, starting a handler) runs beside the steps, so r
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -45,6 +44,7 @@ from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
 from ..errors import session_over
 from ..identity import ProvedPeer
+from ..network.admission.line_limit import limited_logger
 from ..network.transport.connection import Connection
 from ..statements.report_rules import flow_negotiation_id
 from .calls import CallTable
@@ -58,7 +58,7 @@ from .interfaces import SessionEvent, SpokenProtocol
 from .session import ReportParties
 from .wire import INTERNAL
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):

@@ -19,7 +19,6 @@ are posted to that task.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -56,6 +55,7 @@ from treaty_handler import (
 from ..anp.call_metadata import CallMetadata
 from ..codes import SessionCode
 from ..identity import PeerIdentity, ProvedPeer
+from ..network.admission.line_limit import limited_logger
 from ..sandbox.interface import RunningHandler
 from .handler_port import HandlerContext, HandlerPort
 from .handler_state import HandlerState
@@ -65,7 +65,7 @@ from .operations import OperationHandlers
 
 ATTEMPTS = 2
 """Times that an event which cannot be refused waits for a worker. Then the session ends."""
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
@@ -15,6 +14,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from ..anp.flow_profile.registry import ProtocolOffer as FlowOffer
 from ..codes import SessionCode
 from ..identity import ClaimedPeer
+from ..network.admission.line_limit import limited_logger
 from ..network.transport.connection import Backoff, Connection
 from . import profiles
 from .agreements import AgreementRecord
@@ -34,7 +34,7 @@ from .session_request import SessionRequest
 Dial: TypeAlias = Callable[[bool], Awaitable[Connection]]
 """Open a connection to the address of the request. True: for a Hello, encrypted as the policy requires."""
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 async def run_responder(context: AgentContext, flow: MetaProtocolManager, connection: Connection) -> None:

@@ -12,7 +12,6 @@ until one is taken.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from ..anp.hello_profile.documents import parse_candidate
 from ..codes import NegotiationCode, SessionCode
 from ..negotiators.documents import Fetch, resolve
 from ..negotiators.negotiator import Acceptance, FaultAdmitted, Implementation, Negotiator, Proposal, Rejection, Verdict
+from ..network.admission.line_limit import limited_logger
 from .interfaces import Step
 
 # Texts of the peer that no one has read yet; then reading stops, and the transport slows the peer down.
@@ -47,7 +47,7 @@ Answerer: TypeAlias = Callable[[str, str], Awaitable[str]]
 Apply: TypeAlias = Callable[[commands.Command], list[Action]]
 """Give a command to the machine, and return its actions. Raises the errors of the command's class."""
 _T = TypeVar("_T")
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 @dataclass(frozen=True)

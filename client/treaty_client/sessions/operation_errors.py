@@ -16,7 +16,6 @@ The texts of exceptions may be confidential, so they stay in the log of this sid
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -27,6 +26,7 @@ from treaty_consensus.printable import printable
 from treaty_handler import Failure
 
 from ..codes import OperationCode, SessionCode
+from ..network.admission.line_limit import limited_logger
 from ..sandbox.schemas import ValueTooLarge
 
 MAX_MESSAGE = 500
@@ -38,7 +38,7 @@ _SAID = {
     OperationCode.TOO_LARGE: "The answer is too large.",
 }
 _FAILED = "The other side's business logic failed."
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 class OperationError(TreatyError):

@@ -12,7 +12,6 @@ profile runs inside the encrypted connection. If the policy requires encryption,
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from treaty_consensus.errors import TreatyError
@@ -20,11 +19,12 @@ from treaty_consensus.errors import TreatyError
 from ..anp.flow_profile.capabilities import FlowRequest
 from ..anp.flow_profile.payloads import MAX_PROTOCOLS, PREFIX
 from ..anp.flow_profile.registry import ProtocolOffer
+from ..network.admission.line_limit import limited_logger
 from .context import AgentContext
 from .session_request import SessionRequest, candidate_uris
 
 MAX_PURPOSE = 256
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 def begins_with_flow(context: AgentContext, address: str, request: SessionRequest) -> bool:

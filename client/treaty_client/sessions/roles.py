@@ -8,7 +8,6 @@ protocols that a discovered agent lists. Last, with a requirement, the willingne
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from ..codes import SessionCode
 from ..identity import PeerIdentity
 from ..negotiators.documents import BaseCache
 from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
+from ..network.admission.line_limit import limited_logger
 from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
 from .context import AgentContext
 from .handler_hosts import HostRequest
@@ -52,7 +52,7 @@ from .session_request import SessionRequest, candidate_uris
 NEGOTIATING = (VERIFICATION_PROTOCOL, NATURAL_LANGUAGE_NEGOTIATION, TEST_CASES_NEGOTIATION, FIX_ERROR_NEGOTIATION)
 """The capabilities that need a negotiator."""
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ steps of its connection go on meanwhile. When more than `MAX_WAITING` bytes wait
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
@@ -36,6 +35,7 @@ from ..anp.call_metadata import CallMetadata
 from ..codes import SessionCode
 from ..errors import PeerUnavailable, session_over
 from ..identity import ProvedPeer
+from ..network.admission.line_limit import limited_logger
 from ..network.transport.outbox import MAX_BACKLOG
 from ..places import Places, asker
 from .call_context import CallOrigin
@@ -53,7 +53,7 @@ MEMBER_FAULTS: Final = frozenset((SessionCode.MESSAGE, SessionCode.PEER, Session
 MAX_WAITING: Final = 8 * MAX_BACKLOG
 """Bytes that wait for all members together. Without it each of many members that read nothing could hold `MAX_BACKLOG`."""
 _INTERNAL = "This side failed; its log says why."
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 class SharedSettings(NamedTuple):

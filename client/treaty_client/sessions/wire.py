@@ -7,7 +7,6 @@ and the outbox has room for the answers.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -16,13 +15,14 @@ from treaty_consensus.errors import TreatyError, Unavailable
 
 from ..codes import SessionCode
 from ..identity import ProvedPeer
+from ..network.admission.line_limit import limited_logger
 from ..network.transport.connection import Connection, ConnectionLost
 from ..network.transport.outbox import Outbox
 from ..network.transport.parting import SessionParting
 from .interfaces import SessionTimeouts, Step
 
 INTERNAL = "This side failed; its log says why."
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 class Wire:

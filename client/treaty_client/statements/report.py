@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -34,6 +33,7 @@ from ..abandonable import abandonable
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
 from ..codes import ClientRegistryCode, ClientReportCode
 from ..identity import Identity
+from ..network.admission.line_limit import limited_logger
 from ..network.did_documents import fetch_did_document
 from ..network.egress import EgressGuard
 from ..protocols.fetch import Fetcher
@@ -58,7 +58,7 @@ RETRIES = (60.0, 600.0, 3600.0)
 _NO_PRINCIPAL = ElectorateCode.NO_PRINCIPAL
 _UNCOUNTED = (_NO_PRINCIPAL, ElectorateCode.ONE_PRINCIPAL)
 
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 
 class ReportLog(Protocol):

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import structlog
 
+from treaty_client.network.admission.repeats import Repeats
 from treaty_consensus import statement
 from treaty_consensus.errors import Conflict, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
@@ -28,7 +29,6 @@ from treaty_consensus.log.tiles import TreeEdge
 from ..codes import NodeCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, Pool, connect_node, deadline
 from ..telemetry.redaction import show_address
-from ..telemetry.repeats import Repeats
 from . import leadership, tables
 from .checkpoints import Head
 from .entry import BlobReader, Entry

@@ -27,6 +27,7 @@ from typing import TypeAlias
 import structlog
 
 from treaty_client import tracing
+from treaty_client.network.admission.repeats import Repeats
 from treaty_consensus.admit import reads
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.facts import Fact
@@ -36,7 +37,6 @@ from treaty_consensus.statement import Verified
 from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage
 from ..telemetry.measures import COMMIT_LEAVES, COMMIT_SECONDS, QUEUE_SECONDS, STATEMENTS
-from ..telemetry.repeats import Repeats
 from .checkpoints import Head
 from .entry import BlobReader
 from .leader import Leader, superseded

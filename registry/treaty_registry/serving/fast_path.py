@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
 from litestar.enums import HttpMethod
 
 from treaty_client.network.addresses import site_network
+from treaty_client.network.admission.rounds import Rounds
 from treaty_consensus.errors import Unavailable
 
 from ..cache_control import NO_STORE
@@ -24,7 +25,6 @@ from .bodies import MAX_BODY, BodyRoom
 from .negotiation import Form, page_of, preferred_form, prefers_html, split_form
 from .representation import PackedRepresentation, Representation
 from .request_filter import METHODS, RequestFilter
-from .rounds import Rounds
 from .views import Views
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import structlog
 
 from treaty_client import tracing
 from treaty_client.anp.trace_context import TraceContext
+from treaty_client.network.admission.repeats import Repeats
 
 from .groups import method_label, route_group
 from .measures import ANSWERED
-from .repeats import Repeats
 from .request import REQUEST_ID, RequestContext, enter_request, request_id
 
 if TYPE_CHECKING:

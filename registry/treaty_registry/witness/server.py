@@ -19,6 +19,7 @@ from litestar import Litestar, Response, get, post
 from litestar.di import NamedDependency, Provide
 from litestar.params import FromPath
 
+from treaty_client.network.admission.in_turns import InTurns
 from treaty_consensus.errors import Unauthorized
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.upload import INFO_TYPE, encode_info
@@ -126,7 +127,9 @@ async def serve(
         cosigner = Cosigner(store, key, logs, time.time, [store.ml_dsa_key(key.name)])
         copies = Copies(data, cosigner, store.mirror_keys(f"{key.name}/mirror"), time.time) if mirror else None
         async with metrics_served(metrics):
-            await listener.serve(Observed(create_app(cosigner, copies)), partial(ready, cosigner, copies))
+            # Each request takes a thread and a signature, and one network must not take them all.
+            app = InTurns(create_app(cosigner, copies))  # type: ignore[arg-type]  # the two spell ASGI's types differently
+            await listener.serve(Observed(app), partial(ready, cosigner, copies))  # type: ignore[arg-type]
 
 
 def _text(body: bytes, cache_control: str) -> Response[bytes]:

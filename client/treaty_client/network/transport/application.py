@@ -8,7 +8,6 @@ header opens no session: only browsers send it, and a web page must not use an a
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -34,6 +33,9 @@ from treaty_consensus.errors import (
 
 from ... import tracing
 from ...codes import ConnectionCode, SessionCode
+from ..admission.line_limit import limited_logger
+from ..admission.message_turns import MessageTurns
+from ..admission.rounds import Rounds
 from ..turns import asker_at, asking_for
 from .connection import Connection, Receive, Scope, Send
 from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
@@ -61,7 +63,7 @@ _STATUSES: tuple[tuple[type[TreatyError], int, str], ...] = (
     (Gone, 410, "Over"),
     (Unavailable, 503, "Unavailable for now"),
 )
-_log = logging.getLogger(__name__)
+_log = limited_logger(__name__)
 
 Authenticate = Callable[[str, str, Mapping[str, str], bytes], Awaitable[str]]
 """A function of method, target URI, headers (names in lower case) and body. It returns the proved DID, or "" for an accepted
@@ -131,7 +133,9 @@ class Application:
         self._challenge = challenge
         self._connections: dict[ServedWebSocket | ServedSession, asyncio.Event] = {}
         self._of_network = Counter[str]()
-        self.sessions = Sessions(self._serve, self._refusal)
+        # A message is read in one iteration of the loop, handled in the next, and its effects may need another one.
+        self._rounds = Rounds(iterations=3)
+        self.sessions = Sessions(self._serve, self._refusal, self._turns)
         self.reading = 0
         self._closed = False
 
@@ -172,6 +176,9 @@ class Application:
             return Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
         return None
 
+    def _turns(self, address: str | None) -> MessageTurns:
+        return MessageTurns(self._rounds, asker_at(address))
+
     async def _serve(self, connection: ServedWebSocket | ServedSession) -> None:
         if self._closed:  # `aclose` ran after the connection was made
             return await connection.leave()
@@ -193,13 +200,16 @@ class Application:
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
+        address = (scope.get("client") or ("", 0))[0]
+        turns = self._turns(address)
+        await turns.take(0)
         if _has_origin(scope):
             await send({"type": "websocket.close"})  # before it is accepted: 403
-        elif (refusal := self._refusal((scope.get("client") or ("", 0))[0])) is None:
+        elif (refusal := self._refusal(address)) is None:
             await send({"type": "websocket.accept"})
             # The peer's trace is a claim. It decides nothing.
             with tracing.joined(_headers(scope).get("traceparent", "")):
-                await self._serve(ServedWebSocket(scope, receive, send))
+                await self._serve(ServedWebSocket(scope, receive, send, turns))
         elif "websocket.http.response" in (scope.get("extensions") or {}):
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", b"1")]
             await send({"type": "websocket.http.response.start", "status": 503, "headers": headers})
@@ -208,6 +218,8 @@ class Application:
             await send({"type": "websocket.close"})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Before any work for the request: with pipelining, each connection can bring one into every iteration.
+        await self._turns((scope.get("client") or ("", 0))[0]).take(0)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         with ExitStack() as admission:
             try:
@@ -254,10 +266,12 @@ class Application:
         # Before the body: a request of a session that has too many costs no memory.
         admission.enter_context(self.sessions.admit(path, parameters))
         body = await self._read(receive)
+        client = scope.get("client") or ("?", 0)
         try:
+            # The body is here already; only its signature and its messages wait. A signature costs as much as a heavy message.
+            await self._turns(client[0]).take(len(body))
             # After the body, because the signature covers its digest.
             peer = await self._prove(scope, headers, body)
-            client = scope.get("client") or ("?", 0)
             address = f"{client[0]}:{client[1]}"
             reply = await self.sessions.answer(scope["method"], path, parameters, body, address=address, peer=peer)
         finally:

@@ -18,6 +18,7 @@ from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, Unavailable
 
 from ...codes import ConnectionCode
+from ..admission.message_turns import MessageTurns
 from .connection import ConnectionLost
 from .http import (
     ACKNOWLEDGE,
@@ -70,13 +71,15 @@ class SessionGone(Gone):
 class ServedSession:
     """The destination's end of one session; see `Connection` for the contract. For one event loop."""
 
-    def __init__(self, address: str, peer: str, *, key: str, weigh: Callable[[ServedSession, int], None]) -> None:
-        """Open a session. `weigh`: called with each change of `held`."""
+    def __init__(
+        self, address: str, peer: str, *, key: str, weigh: Callable[[ServedSession, int], None], turns: MessageTurns
+    ) -> None:
+        """Open a session. `weigh`: called with each change of `held`. `turns`: each message waits for its own."""
         # The id alone finds the session, so it must not be guessable where requests are not signed.
         self.id = secrets.token_urlsafe(32)
         self.key = key
         self.held = 0
-        self._weigh = weigh
+        self._weigh, self._turns = weigh, turns
         self._address, self._peer = address, peer
         self._incoming: deque[str | bytes] = deque()
         self._unacknowledged: deque[str | bytes] = deque()
@@ -114,6 +117,11 @@ class ServedSession:
         async with self._changed:
             await self._changed.wait_for(lambda: self._over is not None or bool(self._incoming))
             if not self._incoming:
+                raise ConnectionLost(self._over or "")
+        # Outside of the lock, so that requests go on. One task receives, so the first message stays the first.
+        await self._turns.take(len(self._incoming[0]))
+        async with self._changed:
+            if not self._incoming:  # discarded meanwhile
                 raise ConnectionLost(self._over or "")
             self._changed.notify_all()
             message = self._incoming.popleft()
@@ -225,14 +233,17 @@ class Sessions:
     """All sessions of an agent over HTTP. For one event loop."""
 
     def __init__(
-        self, serve: Callable[[ServedSession], Awaitable[None]], refusal: Callable[[str | None], Unavailable | None]
+        self,
+        serve: Callable[[ServedSession], Awaitable[None]],
+        refusal: Callable[[str | None], Unavailable | None],
+        turns: Callable[[str | None], MessageTurns],
     ) -> None:
         """Start with no session.
 
         `serve`: called for each new session, which ends when it returns. `refusal`: returns the error for a new session from an
-        IP address, or from any (None), or None.
+        IP address, or from any (None), or None. `turns`: returns those for messages from an IP address.
         """
-        self._serve, self._refusal = serve, refusal
+        self._serve, self._refusal, self._turns = serve, refusal, turns
         self._sessions: dict[str, ServedSession] = {}
         self._keys: dict[str, ServedSession] = {}
         self._lingering: OrderedDict[str, asyncio.TimerHandle] = OrderedDict()
@@ -310,7 +321,8 @@ class Sessions:
         if session is None:
             if (refusal := self._refusal(address.rpartition(":")[0])) is not None:
                 raise refusal
-            session = ServedSession(address, peer, key=key, weigh=self._weigh)
+            turns = self._turns(address.rpartition(":")[0])
+            session = ServedSession(address, peer, key=key, weigh=self._weigh, turns=turns)
             self._sessions[session.id] = self._keys[key] = session
             self._spawn(self._run(session))
             self._expire(session)

@@ -3,13 +3,17 @@
 This module adds bounds to uvicorn (docs/specification/transports.md, section 4). A TLS handshake and the head of a request must
 each arrive within 10 seconds. A closed WebSocket is aborted after 3 seconds, also if its peer reads nothing. An answer over HTTP
 is aborted if the peer stops reading for 30 seconds. At most twice `max_connections` sockets are open, because a source over HTTP
-uses two, and 64 more. uvicorn logs only warnings, catches no signals, and sends neither a `Server` nor a `Date` header.
+uses two, and 64 more, or fewer where the process may open few files. Of these one address has at most half, and a new connection
+takes the place of the worst one of the network that has most (`admission.connections`). uvicorn logs only warnings, each once a
+minute, catches no signals, and sends neither a `Server` nor a `Date` header.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -25,12 +29,16 @@ from treaty_consensus.errors import Unavailable
 
 from ...anp.frame import MAX_FRAME
 from ...codes import ConnectionCode
+from ..admission.connections import ConnectionGuard, ConnectionLimits
+from ..admission.line_limit import limit_lines
 from .application import Application, Authenticate, Intake, StaticDocument
-from .connection import Connection
+from .connection import ASGI, Connection
 from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, PING_INTERVAL, PING_TIMEOUT
 
 # Connections that the kernel accepts while the loop is busy; a burst of sessions must not meet refusals.
 BACKLOG = 2048
+# asyncio tries so many accepts in a row. Without a free file each of them fails with a line and a timer of its own.
+_ACCEPTS = 64
 KEEP_ALIVE = 60
 """Seconds for which an idle HTTP connection is kept."""
 # Signatures take about 1 KiB; proxies add a few headers. uvicorn's default would be 64 KiB for each socket.
@@ -39,6 +47,7 @@ MAX_HEAD = 16 * 1024
 SPARE_SOCKETS = 64
 READ_TIMEOUT = 30
 """Seconds for a peer to read on, while its answer is waiting."""
+_STALLED = 2 * READ_TIMEOUT  # seconds; the bounds of an answer and of a message end earlier, and tell the session
 
 # uvicorn writes two lines at INFO for each WebSocket. A session has its own events, and a busy agent thousands of them.
 _log = logging.getLogger(f"{__name__}.uvicorn")
@@ -72,24 +81,47 @@ async def listen(
         challenge=challenge,
         intake=intake,
     )
-    config, state = _configuration(application), ServerState()
-    loop = asyncio.get_running_loop()
+    async with serving(application, host, port, tls=tls, sockets=2 * max_connections + SPARE_SOCKETS) as server:
+        intake.open(server.close)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            intake.forget(server.close)
+            server.close()
+            await application.aclose()
 
-    def protocol() -> _Http:
-        return _Http(config, state, loop, max_sockets=2 * max_connections + SPARE_SOCKETS)
 
+@asynccontextmanager
+async def serving(
+    application: ASGI, host: str, port: int, *, tls: ssl.SSLContext | None = None, sockets: int
+) -> AsyncIterator[asyncio.Server]:
+    """Serve any ASGI application, without lifespan events, with the bounds of this module. `sockets`: the most that are open.
+
+    On exit, close the port and all connections, idle ones at once. Raises `Unavailable` (`connection.listen`).
+    """
+    limit_lines("asyncio", _log.name)
+    config, state, loop = _configuration(application), ServerState(), asyncio.get_running_loop()
+    limits = ConnectionLimits.halved(sockets, silent=OPEN_TIMEOUT, stalled=_STALLED)
     try:
-        patience = OPEN_TIMEOUT if tls else None
-        server = await loop.create_server(protocol, host, port, ssl=tls, ssl_handshake_timeout=patience, backlog=BACKLOG)
+        server = await loop.create_server(
+            lambda: _Http(config, state, loop),
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=OPEN_TIMEOUT if tls else None,
+            backlog=_ACCEPTS,
+        )
     except OSError as error:
         raise Unavailable(ConnectionCode.LISTEN, f"Cannot listen on {host}:{port}: {error.strerror}.") from error
-    intake.open(server.close)
+    for listening in server.sockets:
+        # The kernel's queue alone becomes longer: asyncio keeps its number.
+        with socket.socket(fileno=os.dup(listening.fileno())) as same:
+            same.listen(BACKLOG)
     try:
-        yield server.sockets[0].getsockname()[1]
+        with ConnectionGuard(server.sockets[0].getsockname()[1], limits):
+            yield server
     finally:
-        intake.forget(server.close)
         server.close()
-        await application.aclose()
         await _shut(state)
 
 
@@ -113,7 +145,7 @@ async def _shut(state: ServerState) -> None:
         connection.transport.abort()
 
 
-def _configuration(application: Application) -> uvicorn.Config:
+def _configuration(application: ASGI) -> uvicorn.Config:
     config = uvicorn.Config(
         application,
         http=_Http,
@@ -140,11 +172,10 @@ def _configuration(application: Application) -> uvicorn.Config:
 class _Http(H11Protocol):
     """An HTTP connection that must send the head of its request within `OPEN_TIMEOUT` seconds."""
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, loop: asyncio.AbstractEventLoop, *, max_sockets: int) -> None:
+    def __init__(self, config: uvicorn.Config, state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(config, state, {}, loop)
         self.logger = _log
         self.access_log = False
-        self._max_sockets = max_sockets
         self._patience: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
@@ -152,9 +183,6 @@ class _Http(H11Protocol):
         super().connection_made(transport)
         # `abort` and not `close`: a peer that is not reading would never let a close complete.
         self._patience = self.loop.call_later(OPEN_TIMEOUT, transport.abort)
-        # After the count includes this one. An aborted socket costs nothing more; a refusal would need a parser.
-        if len(self.connections) > self._max_sockets:
-            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._patience is None and not self._is_answering:
@@ -206,6 +234,11 @@ class _WebSocket(WebSocketsSansIOProtocol):
         self.gone = asyncio.Event()
         """Set when the socket is closed."""
         self._end: asyncio.TimerHandle | None = None
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        # uvicorn takes an answer without an upgrade for a fault, with a line of the log for each that a stranger provokes.
+        self.handshake_complete = self.handshake_complete or self.close_sent
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)

@@ -22,6 +22,7 @@ from treaty_consensus.errors import Malformed
 from ... import tracing
 from ...anp.frame import MAX_FRAME
 from ...codes import ConnectionCode
+from ..admission.message_turns import MessageTurns
 from ..hosts import Network
 from .connection import Connection, ConnectionFailed, ConnectionLost, Receive, Scope, Send
 from .parting import is_draining
@@ -75,8 +76,10 @@ class WebSocketConnection:
 class ServedWebSocket:
     """The server's end of a WebSocket under ASGI; see `Connection` for the contract. Make it after the accepted handshake."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
+    def __init__(self, scope: Scope, receive: Receive, send: Send, turns: MessageTurns) -> None:
+        """`turns`: each message waits for its own."""
+        self._scope, self._receive, self._send, self._turns = scope, receive, send, turns
+        self._arrived: str | bytes | None = None
         self._over: str | None = None
 
     @property
@@ -98,6 +101,14 @@ class ServedWebSocket:
             raise self._lost("") from error
 
     async def receive(self) -> str | bytes:
+        # Kept until its turn comes, because a cancelled call must not lose it.
+        if self._arrived is None:
+            self._arrived = await self._next()
+        await self._turns.take(len(self._arrived))
+        message, self._arrived = self._arrived, None
+        return message
+
+    async def _next(self) -> str | bytes:
         if self._over is not None:
             raise ConnectionLost(self._over)
         event = await self._receive()

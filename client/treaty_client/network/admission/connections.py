@@ -1,53 +1,58 @@
 """Limit the TCP connections of a listening port, because the HTTP server does not.
 
-Granian ends a connection whose request head has begun and is not completed in time. But it never ends a connection that sends
-nothing, or that does not read its answers, and it has no limit per address. Its sockets are file descriptors of this process. So
-a `ConnectionGuard` checks them twice a second in its own thread, with the kernel's data about each (`TCP_INFO`, tcp(7)).
-Requests are not slowed down.
+Servers such as Granian and gRPC end a connection whose first bytes have begun and are not completed in time. But they do not end
+one that sends nothing, or that does not read its answers, and they have no limit per address. Their sockets are file descriptors
+of this process. So a `ConnectionGuard` checks them twice a second in its own thread, with the kernel's data about each
+(`TCP_INFO`, tcp(7)). Requests are not slowed down.
 
 A connection is shut down when
 
 - it has sent nothing for `ConnectionLimits.silent` seconds, or got no answer for `unanswered` seconds;
 - its client reads fewer than `least_rate` bytes a second of the waiting answers, over `stalled` seconds;
 - nothing was sent in either direction for `idle` seconds;
-- its address has more than `per_address` connections, or the port more than `total`. The first to be closed are those that never
-  sent a byte, then those with unread answers, then those that were never answered, then the longest idle. So a new connection
-  finds a place, and a client that is being served keeps its connection.
+- its address has more than `per_address` connections, or the port more than `total`. Then the network with the most connections
+  loses some, until the others fit. The first to be closed are those that never sent a byte, then those with unread answers, then
+  those that were never answered, then the longest idle. So a new connection finds a place, and a client that is being served
+  keeps its connection.
 
-The kernel also limits the unsent bytes of a connection. Linux only, as the registry is.
+The kernel also limits the unsent bytes of a connection. On other systems than Linux nothing is limited here.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
-import resource
 import socket
 import struct
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 
-import structlog
-
-from treaty_client.network.addresses import host_network
+from ..addresses import host_network, site_network
+from .line_limit import limit_lines
 
 Peer = tuple[str, int]
 """The address and port of the other end."""
 
 MAX_OPEN_FILES = 65_536
-_OTHER_FILES = 1_024  # for PostgreSQL's connections, blobs, the fence, the accept queue
+_OTHER_FILES = 1_024  # at most, for PostgreSQL's connections, blobs, the fence, the accept queue
 _INTERVAL = 0.5  # seconds between two checks; a flood can exceed the limits by the connections it opens in this time
+# A check of ten thousand sessions takes 0.1 s of the interpreter. While nothing is to be ended, it takes a twentieth of the time.
+_REST = 20
 _LISTEN, _CLOSED = 10, (0, 7)  # net/tcp_states.h; a closed socket only waits for its descriptor to be closed
 _NAMED = 8  # the most networks named in a log line
 UNSENT = 128 * 1024
 """Unsent bytes of answers per connection in the kernel. Bytes in flight do not count, so distant clients are not slowed down."""
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing discards unread bytes and frees the kernel's buffers at once
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
+limit_lines(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,16 @@ class ConnectionLimits:
     per_address: int = 256
     total: int = 16_384
     exempt: Callable[[str], bool] = lambda _address: False
+
+    @classmethod
+    def halved(cls, total: int, *, silent: float, stalled: float, idle: float = idle) -> ConnectionLimits:
+        """Return limits of which one address has at most half. `total`: or as many as the process can hold.
+
+        Raises the limit on open files.
+        """
+        # A quarter stays free, so that a new connection is accepted before the guard looks.
+        total = min(total, room_for_connections() * 3 // 4)
+        return cls(silent=silent, stalled=stalled, idle=idle, per_address=total // 2, total=total)
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,10 @@ class _Seen:
 
 def raise_open_files() -> int:
     """Raise the limit on open files as far as the system allows, at most to `MAX_OPEN_FILES`. Returns the limit."""
+    if sys.platform == "win32":
+        return MAX_OPEN_FILES  # there is no such limit
+    import resource  # not on Windows
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -98,7 +117,8 @@ def raise_open_files() -> int:
 
 def room_for_connections() -> int:
     """Return the number of connections that the process can hold in addition to its other files, at least 64."""
-    return max(64, raise_open_files() - _OTHER_FILES)
+    files = raise_open_files()
+    return max(64, files - min(_OTHER_FILES, files // 4))
 
 
 def bound_unsent(listening: socket.socket) -> None:
@@ -115,43 +135,52 @@ class ConnectionGuard:
         self._port = port
         self._limits = limits
         self._unread: dict[Peer, tuple[float, int]] = {}  # start of the measurement, and the bytes read until then
+        self._spare = _SpareDescriptor()
         self._stop = threading.Event()
         # A thread, because a check of ten thousand sockets takes 0.1 s and must not block the event loop.
         self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
 
     def __enter__(self) -> ConnectionGuard:
-        self._thread.start()
+        if sys.platform == "linux":
+            self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._spare.close()
 
     def holds(self, peer: Peer) -> bool:
         """Return whether the server has accepted the connection of this peer."""
-        return any(seen.peer == peer for _, seen in self._connections())
+        with closing(_SpareDescriptor()) as spare:  # the thread uses the other one
+            return any(seen.peer == peer for _, seen in self._connections(spare))
 
     def _run(self) -> None:
-        while not self._stop.wait(_INTERVAL):
+        pause = _INTERVAL
+        while not self._stop.wait(pause):
+            began, ended = time.monotonic(), 0
             try:
-                self.enforce(time.monotonic())
+                ended = self.enforce(began)
             # A failed check must not end the guard. The next check comes in half a second.
             except OSError as error:
-                _log.warning("connections not looked at", error=str(error))
+                _log.warning("Connections were not looked at: %s", error)
+            pause = _INTERVAL if ended else max(_INTERVAL, _REST * (time.monotonic() - began))
 
     def enforce(self, now: float) -> int:
         """Check all connections once, and return how many were shut down. `now`: monotonic seconds."""
-        found = list(self._connections())
+        found = list(self._connections(self._spare))
         # A connection without unread bytes is dropped, so a measurement covers one uninterrupted time.
         self._unread = {seen.peer: self._unread.get(seen.peer, (now, seen.acknowledged)) for _, seen in found if seen.unread}
         doomed = {seen.peer for _, seen in found if self._has_expired(seen, now)}
         # Expired connections go first. Only if too many remain are others closed.
-        doomed |= self._excess([seen for _, seen in found if seen.peer not in doomed], now)
-        ended = [seen for fd, seen in found if seen.peer in doomed and self._end(fd, seen.peer)]
-        if ended:
-            most = Counter(host_network(seen.peer[0]) for seen in ended).most_common(_NAMED)
-            _log.info("connections ended", ended=len(ended), of=len(found), most=dict(most))
-        return len(ended)
+        excess = self._excess([seen for _, seen in found if seen.peer not in doomed], now)
+        if excess:
+            most = Counter(host_network(host) for host, _ in excess).most_common(_NAMED)
+            named = ", ".join(f"{network} ({number})" for network, number in most)
+            _log.warning("Too many connections to port %d: %d of %d end, of %s", self._port, len(excess), len(found), named)
+        doomed |= excess
+        return sum(seen.peer in doomed and self._end(fd, seen.peer) for fd, seen in found)
 
     def _has_expired(self, seen: _Seen, now: float) -> bool:
         limits = self._limits
@@ -177,19 +206,23 @@ class ConnectionGuard:
             return 1, since
         return 3 if seen.answers else 2, -seen.idle
 
-    def _excess(self, found: Iterable[_Seen], now: float) -> set[Peer]:
+    def _excess(self, found: list[_Seen], now: float) -> set[Peer]:
         by_address: defaultdict[str, list[_Seen]] = defaultdict(list)
         for seen in found:
             by_address[host_network(seen.peer[0])].append(seen)
-        kept: list[_Seen] = []
+        by_site: defaultdict[str, list[_Seen]] = defaultdict(list)
         excess: set[Peer] = set()
         for connections in by_address.values():
             exempt = self._limits.exempt(connections[0].peer[0])
             most = self._limits.total if exempt else self._limits.per_address
             excess |= self._surplus(connections, most, now)
-            kept += [seen for seen in connections if seen.peer not in excess]
-        # By address first, then for the port: one address must not push out the connections of others.
-        return excess | self._surplus(kept, self._limits.total, now)
+            by_site[site_network(connections[0].peer[0])] += [seen for seen in connections if seen.peer not in excess]
+        # By address first, then for the port: one address must not push out the connections of others. Nor may a network of many
+        # addresses: each keeps as many as the greediest that still fits.
+        level = _level([*map(len, by_site.values())], self._limits.total)
+        excess = excess.union(*(self._surplus(connections, level, now) for connections in by_site.values()))
+        # More networks than places: each would keep one.
+        return excess | self._surplus([seen for seen in found if seen.peer not in excess], self._limits.total, now)
 
     def _surplus(self, connections: list[_Seen], most: int, now: float) -> set[Peer]:
         surplus = max(0, len(connections) - most)
@@ -200,12 +233,13 @@ class ConnectionGuard:
         ordered = sorted(connections, key=lambda seen: self._precedence(seen, now))
         return {seen.peer for seen in ordered[:surplus]}
 
-    def _connections(self) -> Iterator[tuple[int, _Seen]]:
+    def _connections(self, spare: _SpareDescriptor) -> Iterator[tuple[int, _Seen]]:
         for fd in _descriptors():
-            with suppress(OSError), _borrow(fd) as sock:  # it may be closed already, or not be a TCP socket
+            seen = None
+            with suppress(OSError), spare.borrow(fd) as sock:  # it may be closed already, or not be a TCP socket
                 seen = self._look(sock)
-                if seen is not None:
-                    yield fd, seen
+            if seen is not None:
+                yield fd, seen
 
     def _look(self, sock: socket.socket) -> _Seen | None:
         """Read the kernel's data about a socket. None: it is not a connection to the port. Raises OSError when it is not TCP."""
@@ -228,7 +262,7 @@ class ConnectionGuard:
 
     def _end(self, fd: int, peer: Peer) -> bool:
         """Shut a connection down if the descriptor still belongs to it. The server may have closed it and reused the number."""
-        with suppress(OSError), _borrow(fd) as sock:
+        with suppress(OSError), self._spare.borrow(fd) as sock:
             if sock.getsockname()[1] == self._port and sock.getpeername()[:2] == peer:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 # Not closed: the descriptor belongs to the server, which closes it when it reads the end.
@@ -237,25 +271,55 @@ class ConnectionGuard:
         return False
 
 
-def _descriptors() -> list[int]:
-    return [int(entry.name) for entry in os.scandir("/proc/self/fd")]
+def _level(counts: list[int], total: int) -> int:
+    """Return the largest number of connections of one network with which those of all networks fit into `total`."""
+    left = total
+    for position, count in enumerate(sorted(counts)):
+        level = left // (len(counts) - position)
+        if count > level:
+            return max(1, level)
+        left -= count
+    return total
 
 
-@contextmanager
-def _borrow(fd: int) -> Iterator[socket.socket]:
-    """Return the socket behind a descriptor, through a duplicate descriptor.
-
-    The duplicate stays valid when the server closes the original. Raises OSError when it is not a socket.
-    """
-    own = os.dup(fd)
+def _descriptors() -> Iterable[int]:
     try:
-        borrowed = socket.socket(fileno=own)
-    # Not a socket. Nothing else would close the duplicate.
-    except OSError:
-        os.close(own)
-        raise
-    with borrowed:
-        yield borrowed
+        return [int(entry.name) for entry in os.scandir("/proc/self/fd")]
+    # No descriptor is left for the directory, so nearly all numbers are in use.
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        return range(raise_open_files())
+
+
+class _SpareDescriptor:
+    """A descriptor that is kept for looking at others: when connections must end, there may be no other one left."""
+
+    def __init__(self) -> None:
+        self._unused = os.open(os.devnull, os.O_RDONLY)
+        self._spare = os.dup(self._unused)
+
+    @contextmanager
+    def borrow(self, fd: int) -> Iterator[socket.socket]:
+        """Return the socket behind a descriptor, through a duplicate.
+
+        The duplicate stays valid when the server closes the original. Raises OSError when it is not a socket.
+        """
+        os.dup2(fd, self._spare, inheritable=False)
+        try:
+            borrowed = socket.socket(fileno=self._spare)
+            try:
+                yield borrowed
+            finally:
+                borrowed.detach()
+        finally:
+            # Else a connection that the server closes would stay open.
+            os.dup2(self._unused, self._spare, inheritable=False)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._spare)
+        os.close(self._unused)
 
 
 def _u32(data: bytes, offset: int) -> int:

@@ -1,0 +1,176 @@
+"""A stranger that sends messages without end in many sessions. Sessions of other networks go on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import grpc
+import pytest
+from bench.sessions import Buyer
+
+from treaty_aip import GatewayServiceStub
+from treaty_aip.stubs import aip_pb2
+from treaty_client.network.admission.in_turns import InTurns
+from treaty_client.network.admission.message_turns import HEAVY
+from treaty_client.network.transport import listener
+from treaty_client.network.transport.connection import Connection, ConnectionLost, Receive, Scope, Send
+
+SESSIONS, EACH, ROUND_TRIPS = 40, 50, 20
+
+
+async def joined(port: int, address: str) -> Buyer:
+    """Open a WebSocket from an address."""
+    loop = asyncio.get_running_loop()
+    _, buyer = await loop.create_connection(Buyer, "127.0.0.1", port, local_addr=(address, 0))
+    await buyer.receive()
+    return buyer
+
+
+@pytest.mark.threat(340)
+@pytest.mark.parametrize("size", [10, HEAVY + 1], ids=["small", "heavy"])
+async def test_messages_of_one_network_wait_for_its_turns(size: int) -> None:
+    """Counted, not timed: so few messages of the stranger are handled before all round trips of an honest session."""
+    handled, all_are = Counter[str](), asyncio.Event()
+
+    async def echo(connection: Connection) -> None:
+        with suppress(ConnectionLost):
+            while True:
+                message = await connection.receive()
+                handled[connection.address.rpartition(":")[0]] += 1
+                if handled["127.0.9.1"] == SESSIONS * EACH:
+                    all_are.set()
+                if len(message) == 5:
+                    await connection.send(message)
+
+    async with listener.listen(echo, "127.0.0.1", 0, max_connections=1_000) as port:
+        honest = await joined(port, "127.0.10.1")
+        crowd = [await joined(port, "127.0.9.1") for _ in range(SESSIONS)]
+        for buyer in crowd:
+            for _ in range(EACH):
+                buyer.send(b"x" * size)
+        for _ in range(ROUND_TRIPS):
+            honest.send(b"hello")
+            assert await honest.receive() == b"hello"
+        before = handled["127.0.9.1"]
+        print(before, "messages of the stranger before", ROUND_TRIPS, "round trips")
+        async with asyncio.timeout(30):
+            await all_are.wait()
+        for buyer in (honest, *crowd):
+            buyer.close()
+    assert before <= ROUND_TRIPS * (20 if size <= HEAVY else 6)
+
+
+@pytest.mark.threat(340)
+async def test_requests_of_one_network_wait_for_its_turns_at_a_witness_and_a_handoff_endpoint() -> None:
+    """What both have around their applications."""
+    handled = Counter[str]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        handled[scope["client"][0]] += 1
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def asking(port: int, address: str, requests: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * requests)
+        return reader, writer
+
+    async with listener.serving(InTurns(app), "127.0.0.1", 0, sockets=1_000) as server:
+        port = server.sockets[0].getsockname()[1]
+        reader, honest = await asking(port, "127.0.10.1", 1)
+        await reader.readuntil(b"\r\n\r\n")
+        crowd = [await asking(port, "127.0.9.1", EACH) for _ in range(SESSIONS)]
+        for _ in range(ROUND_TRIPS):
+            honest.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b" 204 " in await reader.readuntil(b"\r\n\r\n")
+        before = handled["127.0.9.1"]
+        print(before, "requests of the stranger before", ROUND_TRIPS, "honest ones")
+        for _, writer in (*crowd, (reader, honest)):
+            writer.transport.abort()
+    assert before <= ROUND_TRIPS * 20
+
+
+_GATEWAY = """
+import asyncio
+from treaty_aip import Gateway
+
+async def main():
+    gateway = await Gateway("127.0.0.1:0").start()
+    print(gateway.address.rpartition(":")[2], flush=True)
+    await asyncio.to_thread(input)
+    await gateway.stop()
+
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def gateway() -> AsyncIterator[int]:
+    """A gateway of another process, whose event loop is its own. Its port."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _GATEWAY, stdin=pipe, stdout=pipe)
+    try:
+        assert process.stdout is not None
+        yield int(await process.stdout.readline())
+    finally:
+        await process.communicate(b"\n")
+
+
+@asynccontextmanager
+async def heartbeats(port: int, address: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """A call to a gateway from this address, by a relay: gRPC's channels cannot choose theirs."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+        writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        writers.extend((writer, back))
+        await asyncio.gather(copy(reader, back), copy(there, writer))
+
+    async with await asyncio.start_server(relay, "127.0.0.1", 0) as server:
+        near = server.sockets[0].getsockname()[1]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{near}") as channel:
+            stub = GatewayServiceStub(channel)
+
+            async def call() -> None:
+                await stub.Heartbeat(aip_pb2.HeartbeatRequest(sender_id="unknown"))
+
+            await call()
+            yield call
+        for writer in writers:
+            writer.close()
+        await asyncio.sleep(0.05)  # their tasks end
+
+
+@pytest.mark.threat(340)
+async def test_calls_of_one_network_wait_for_its_turns_at_a_gateway() -> None:
+    """Counted: without turns, an honest call waits until each of the stranger's is answered."""
+    at_once, honest_calls, answered = 200, 10, 0
+
+    async def go_on(call: Callable[[], Awaitable[None]]) -> None:
+        nonlocal answered
+        while True:
+            await call()
+            answered += 1
+
+    async with gateway() as port, heartbeats(port, "127.0.9.1") as stranger, heartbeats(port, "127.0.10.1") as honest:
+        crowd = [asyncio.create_task(go_on(stranger)) for _ in range(at_once)]
+        await asyncio.sleep(0.2)
+        before = answered
+        for _ in range(honest_calls):
+            await honest()
+        between = answered - before
+        print(between, "calls of the stranger during", honest_calls, "honest ones")
+        for task in crowd:
+            task.cancel()
+        await asyncio.gather(*crowd, return_exceptions=True)
+    assert between < honest_calls * at_once // 3
