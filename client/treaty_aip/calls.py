@@ -25,7 +25,7 @@ from .handler.codec import decode
 from .handler.fields import CONVERSATIONS, METHODS, STREAMS
 from .handler.frames import Frame
 from .handler.registry import info_of
-from .security import CallerProofs, Security
+from .security import ANONYMOUS, CallerProofs, Security
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of one message: gRPC's own default."""
@@ -216,9 +216,11 @@ class IncomingCalls:
             self._checked[call] = (address, await self._addresses.check(address, caller_ip(connection)))
 
     async def _peer(self, method: str, context: Any) -> str:
+        """Return the caller as the session names it: its proved DID, or `ANONYMOUS`. It knows no claims."""
         assert self.proofs is not None
         try:
-            return await self.proofs.peer(path_of(method), tuple(context.invocation_metadata() or ()))
+            proof = await self.proofs.peer(path_of(method), tuple(context.invocation_metadata() or ()))
+            return proof.did if proof is not None else ANONYMOUS
         except TreatyError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}"[:500])
             raise

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tinydb import TinyDB
+
+from treaty_client import durable
 
 from .messages import AgentMessage, ToolRequest, ToolResponse
 
@@ -21,7 +24,7 @@ MAX_OPEN = 64
 
 
 class ContextMemory:
-    """The messages of one agent in `save_root`/`agent_id`. One process at a time uses a folder.
+    """The messages of one agent in `save_root`/`agent_id`, for its user alone. One process at a time uses a folder.
 
     A crash while a message is written may leave a file that cannot be read; then `write` and `clear` return False.
     """
@@ -31,14 +34,14 @@ class ContextMemory:
         self.agent_id = agent_id
         self.save_dir = str(Path(save_root) / _file_name(agent_id))
         self.dbs: dict[str, TinyDB] = {}
-        Path(self.save_dir).mkdir(parents=True, exist_ok=True)
+        durable.make_folder(Path(self.save_dir), private=True)
 
     def create(self, task_id: str) -> bool:
         """Make the database of a task. Return False if it exists, or cannot be made."""
         path = self._path(task_id)
         try:
             # Exclusive: of two calls for one task, one returns True.
-            path.open("x").close()
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._keep_open(task_id)
         except (OSError, ValueError):
             return False

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 
 from treaty_client.codes import AuthenticationCode
-from treaty_client.identity import Identity
+from treaty_client.identity import Identity, ProvedPeer
 from treaty_client.network.authentication.nonces import NonceMemory
 from treaty_client.network.authentication.request_signing import RequestSigner, RequestVerifier
 from treaty_client.network.did_documents import DidDocument, DidResolver
@@ -90,10 +90,11 @@ class CallerProofs:
         resolver = security.resolver or DidResolver(_no_documents)
         self._verifier = RequestVerifier(resolver, self._nonces, audiences=audiences, required=security.require_did)
 
-    async def peer(self, path: str, metadata: Sequence[tuple[str, str | bytes]]) -> str:
-        """Return the proved DID of a caller, or `ANONYMOUS`. Raises the errors of `RequestVerifier.verify`."""
+    async def peer(self, path: str, metadata: Sequence[tuple[str, str | bytes]]) -> ProvedPeer | None:
+        """Return the caller if it proved its DID, or None. Raises the errors of `RequestVerifier.verify`."""
         headers = {name: value for name, value in metadata if name in _SIGNED and isinstance(value, str)}
-        return await self._verifier.verify("POST", path, headers, b"") or ANONYMOUS
+        did = await self._verifier.verify("POST", path, headers, b"")
+        return ProvedPeer(did) if did else None
 
     def close(self) -> None:
         """Forget the proofs, where no home keeps them."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .anp.trace_context import TraceContext
     from .config import AgentConfig
     from .errors import PeerUnavailable, RegistryUnavailable
-    from .identity import Identity
+    from .identity import ClaimedPeer, Identity, ProvedPeer
     from .negotiators.model_negotiator import ModelNegotiators
     from .negotiators.negotiator import Negotiator, Negotiators, Requirement
     from .negotiators.openai import OpenAIModel
@@ -62,6 +62,7 @@ else:
         "CallContext": ".sessions.call_context",
         "Capacity": ".sessions.interfaces",
         "ChangedPeer": ".sessions.opening",
+        "ClaimedPeer": ".identity",
         "Escalation": ".sessions.escalation",
         "FlowLimits": ".anp.flow_profile.states",
         "FlowRequest": ".anp.flow_profile.capabilities",
@@ -87,6 +88,7 @@ else:
         "PeerSettings": ".sessions.interfaces",
         "Policy": ".policy",
         "Proceed": ".sessions.middleware",
+        "ProvedPeer": ".identity",
         "ProtocolOffer": ".anp.flow_profile.registry",
         "Requirement": ".negotiators.negotiator",
         "SandboxLimits": ".sandbox.bubblewrap",
@@ -124,6 +126,7 @@ __all__ = [
     "CallContext",
     "Capacity",
     "ChangedPeer",
+    "ClaimedPeer",
     "Conflict",
     "Escalation",
     "FlowLimits",
@@ -154,6 +157,7 @@ __all__ = [
     "Policy",
     "Proceed",
     "ProtocolOffer",
+    "ProvedPeer",
     "Refused",
     "RegistryUnavailable",
     "Requirement",

@@ -110,7 +110,7 @@ def _placed(path: Path, mode: int, *, replace: bool, sync: bool) -> Iterator[IO[
         # share it.
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, private=not mode & 0o077)
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     temporary = Path(name)
     try:
@@ -135,6 +135,14 @@ def _placed(path: Path, mode: int, *, replace: bool, sync: bool) -> Iterator[IO[
     # The rename is a change of the folder: without this, a power failure can bring the old file back after `write` returned.
     if sync:
         sync_directory(path.parent)
+
+
+def make_folder(folder: Path, *, private: bool) -> None:
+    """Make a folder and those above it. `private`: the new ones are for this user alone, because names tell as much as contents.
+    Raises OSError."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
 
 
 def sync_directory(folder: Path) -> None:

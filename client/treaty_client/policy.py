@@ -31,6 +31,7 @@ from .codes import PolicyCode
 
 Isolation = Literal["bubblewrap", "none"]
 Encryption = Literal["off", "preferred", "required"]
+LostMemory = Literal["warn", "refuse"]
 DEFAULT_MAX_AGE = 3600
 # A registry signs its newest checkpoint again about every 60 seconds, so an honest proof may be that old when it arrives.
 MIN_MAX_AGE = 120
@@ -52,7 +53,8 @@ class Policy:
     registry does not, in this order, at most 8 each. `copies`: a statement of this home is sent only to a registry that
     promises to have it in so many places besides the disk of its database, before its receipt. `max_age`: seconds that a
     checkpoint may be old, at least 120. A running agent verifies its protocols again when half of them have passed, and so
-    learns of revocations.
+    learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were lost with
+    seen.db, or a warning is logged.
 
     Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `did.*`) for impossible values.
     """
@@ -71,6 +73,7 @@ class Policy:
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
     resolve_publishers: bool = False
+    lost_memory: LostMemory = "warn"
     witnesses: WitnessRule | None = None
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     copies: int = 0
@@ -109,6 +112,8 @@ class Policy:
             raise Malformed(PolicyCode.VALUE, f"`copies` is a number of places, at most {2 * MAX_PLACES}.")
         if self.encryption not in get_args(Encryption):
             raise Malformed(PolicyCode.VALUE, "`encryption` is off, preferred or required.")
+        if self.lost_memory not in get_args(LostMemory):
+            raise Malformed(PolicyCode.VALUE, "`lost_memory` is warn or refuse.")
 
     def admits_registry(self, origin: str) -> bool:
         """Return whether protocols of this origin may be used. The trust in its key is another matter (`registries.trust`)."""
@@ -149,6 +154,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
     resolve_publishers: bool = False
+    lost_memory: LostMemory = "warn"
     witnesses: dict[str, Any] | None = None
     mirrors: dict[str, tuple[str, ...]] = {}
     copies: int = 0

@@ -16,13 +16,16 @@ class Opened:
     """Report that the session is new. It is the first event, exactly once; a session that continues from a snapshot does not
     receive it.
 
-    `stored`: key → value that earlier sessions of this role kept by `Persist`.
+    `stored`: key → value that earlier sessions of this role kept by `Persist`, with this peer.
     `parameters`: name → value that both sides agreed on beside the protocol; empty where the profile agrees on none.
+    `is_proved`: whether the peer proved its DID. `stored` of a proved peer is only for proofs. False for a mere claim, from an
+    older host, and in a shared role, where `PeerJoined` tells it of each peer.
     """
 
     stored: dict[str, bytes] = field(default_factory=dict)
     at: int = 0
     parameters: dict[str, Value] = field(default_factory=dict)
+    is_proved: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ import rfc8785
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from treaty_client import Identity
+from treaty_client import Identity, ProvedPeer
 from treaty_client.network.did_documents import DidDocument
 from treaty_consensus import canonical
 from treaty_consensus.did import Did, parse_key_id
@@ -50,10 +50,10 @@ class Resolver(Protocol):
 
 @dataclass(frozen=True)
 class Opened:
-    """A message as it was sent, its form not checked, and the DID that signed it; None if it has no proof."""
+    """A message as it was sent, its form not checked, and the agent that signed it; None if it has no proof."""
 
     message: dict[str, object]
-    signer: str | None
+    signer: ProvedPeer | None
 
 
 def envelope(message: Message, identity: Identity | None) -> bytes:
@@ -82,7 +82,7 @@ async def open_envelope(data: bytes, resolver: Resolver) -> Opened:
     return Opened(parts.handoff, signer)
 
 
-async def _verified(message: dict[str, object], proof: _Proof, resolver: Resolver) -> str:
+async def _verified(message: dict[str, object], proof: _Proof, resolver: Resolver) -> ProvedPeer:
     refused = Unauthorized(HandoffCode.PROOF, "The signature of the message does not verify.")
     try:
         did, _ = parse_key_id(proof.key)
@@ -97,4 +97,4 @@ async def _verified(message: dict[str, object], proof: _Proof, resolver: Resolve
         Ed25519PublicKey.from_public_bytes(key).verify(signature, _CONTEXT + encode(message))
     except (InvalidSignature, ValueError) as error:
         raise refused from error
-    return did.text
+    return ProvedPeer(did.text)

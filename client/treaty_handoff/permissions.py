@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from treaty_client import ProvedPeer
 from treaty_consensus.errors import Refused, Unauthorized
 
 from .codes import HandoffCode
@@ -39,9 +40,9 @@ class Permissions:
         """Give each sender, with its DID, the same kinds."""
         return cls({name: SenderGrant(did, frozenset(kinds)) for name, did in senders.items()})
 
-    def check(self, message: Message, signer: str | None) -> None:
-        """Check a message. `signer`: the DID that signed it. Raises `Unauthorized` if the sender is not proved, and `Refused` if
-        it may not send this kind."""
+    def check(self, message: Message, signer: ProvedPeer | None) -> None:
+        """Check a message. `signer`: the agent that signed it. Raises `Unauthorized` if the sender is not proved, and `Refused`
+        if it may not send this kind."""
         name = sender_of(message)
         grant = self.grant(name, signer)
         if grant is None:
@@ -51,12 +52,12 @@ class Permissions:
         if kind_of(message) not in grant.kinds:
             raise Refused(HandoffCode.PERMISSION, f"{name} may not send {kind_of(message)} here.")
 
-    def grant(self, sender: object, signer: str | None) -> SenderGrant | None:
-        """Return the permission of a sender; None if `signer`, the DID that signed, does not prove it."""
+    def grant(self, sender: object, signer: ProvedPeer | None) -> SenderGrant | None:
+        """Return the permission of a sender; None if `signer`, the agent that signed, does not prove it."""
         grant = self.senders.get(sender) if isinstance(sender, str) else None
         if grant is None:
-            return SenderGrant(signer, self.strangers) if signer is not None and sender == signer else None
-        return grant if grant.did in (None, signer) else None
+            return SenderGrant(signer.did, self.strangers) if signer is not None and sender == signer.did else None
+        return grant if grant.did is None or (signer is not None and signer.did == grant.did) else None
 
     def may_answer(self, sender: str, recipients: AbstractSet[str]) -> bool:
         """Whether an answer of this proved sender counts for a request to these agents and groups."""

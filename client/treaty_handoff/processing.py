@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from treaty_client import Identity
+from treaty_client import Identity, ProvedPeer
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TreatyError, Unauthorized, Unavailable
 
 from .codes import HandoffCode
@@ -161,7 +161,7 @@ class Processor:
             await transaction.note(id_of(message), "sent", kind_of(message), now)
         return kept
 
-    async def _once(self, message: Message, queue: str, signer: str | None) -> Processed:
+    async def _once(self, message: Message, queue: str, signer: ProvedPeer | None) -> Processed:
         async with self.journal.transaction() as transaction:
             claim = await transaction.claim(queue, message, self.clock())
             if claim.status:
@@ -220,7 +220,7 @@ class Processor:
             raise WorkFailed(error) from error
         return outcome, answers
 
-    async def _fail(self, message: Message, queue: str, signer: str | None, failed: WorkFailed, body: bytes) -> Processed:
+    async def _fail(self, message: Message, queue: str, signer: ProvedPeer | None, failed: WorkFailed, body: bytes) -> Processed:
         """Try again later; or escalate; or fall back; or set the message aside and report the failure."""
         plan, now = strategy(message), self.clock()
         async with self.journal.transaction() as transaction:
@@ -243,7 +243,7 @@ class Processor:
         return result
 
     async def _after_failure(
-        self, transaction: Transaction, message: Message, queue: str, signer: str | None
+        self, transaction: Transaction, message: Message, queue: str, signer: ProvedPeer | None
     ) -> tuple[Status, list[Message]]:
         plan, target = strategy(message), strategy(message).get("escalate_to")
         answers: list[Message] = []
@@ -361,7 +361,7 @@ class Processor:
         return respond(about, kind, data, sender=self.name, state=state, now=self.clock(), key=key or f"{state}")
 
     def _handling(
-        self, transaction: Transaction, message: Message, queue: str, signer: str | None, answers: list[Message]
+        self, transaction: Transaction, message: Message, queue: str, signer: ProvedPeer | None, answers: list[Message]
     ) -> Handling:
         async def send(following: Message) -> str:
             # In the transaction of the effect: it leaves only if the work succeeds.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from treaty_client import ProvedPeer
 from treaty_consensus.errors import Refused
 
 from .codes import HandoffCode
@@ -66,12 +67,12 @@ class Outcome:
 class Handling:
     """The work on one message.
 
-    `message`: valid, authentic and not expired. `queue`: the agent or group that received it. `signer`: the DID that signed it.
+    `message`: valid, authentic and not expired. `queue`: the agent or group that received it. `signer`: the agent that signed it.
     """
 
     message: Message
     queue: str
-    signer: str | None
+    signer: ProvedPeer | None
     transaction: Transaction
     send: Callable[[Message], Awaitable[str]]
     """Send a message that follows from this one: it leaves only if the work succeeds."""

@@ -6,6 +6,8 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
+from treaty_client import ProvedPeer
+
 PAGE = 100
 
 
@@ -29,9 +31,9 @@ class Ledger:
         columns = "number integer primary key, key text, event text, price integer, detail text, owner text, unique (key, event)"
         self._rows.execute(f"create table if not exists journal ({columns})")
 
-    def add(self, key: str, event: str, price: int = 0, detail: str = "", owner: str = "") -> None:
+    def add(self, key: str, event: str, price: int = 0, detail: str = "", owner: ProvedPeer | None = None) -> None:
         """Add an event, unless the key has it."""
-        values = (key, event, price, detail, owner)
+        values = (key, event, price, detail, owner.did if owner else "")
         self._rows.execute("insert or ignore into journal (key, event, price, detail, owner) values (?, ?, ?, ?, ?)", values)
 
     def find(self, key: str, event: str) -> Entry | None:
@@ -39,9 +41,9 @@ class Ledger:
         row = self._rows.execute("select * from journal where key = ? and event = ?", (key, event)).fetchone()
         return Entry(*row) if row else None
 
-    def is_of(self, key: str, owner: str) -> bool:
+    def is_of(self, key: str, owner: ProvedPeer) -> bool:
         """Return whether a key is new, or was used by this agent alone."""
-        return not self._rows.execute("select 1 from journal where key = ? and owner != ?", (key, owner)).fetchone()
+        return not self._rows.execute("select 1 from journal where key = ? and owner != ?", (key, owner.did)).fetchone()
 
     def active(self, detail: str) -> int:
         """Return the number of bookings with a detail that were not cancelled."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from treaty_client import Agent, CallContext, OperationError
 
 from .ledger import Ledger
-from .settings import AUDITOR, Settings, serve
+from .settings import AUDITOR, Settings, owner_of, serve
 
 LIMIT = 44_000
 
@@ -17,20 +17,20 @@ class Bank:
         self.ledger = ledger
 
     async def reserve(self, payment: str, amount: int, context: CallContext) -> None:
-        if not self.ledger.is_of(payment, context.peer):
+        if not self.ledger.is_of(payment, owner_of(context)):
             raise OperationError(403, "This payment is another payer's.")
         known = self.ledger.find(payment, "reserved")
         if known and known.price != amount:
             raise OperationError(409, "This key is that of another amount.")
         if amount > LIMIT:
             raise OperationError(402, "The account is too low.")
-        self.ledger.add(payment, "reserved", amount, owner=context.peer)
+        self.ledger.add(payment, "reserved", amount, owner=owner_of(context))
 
     async def capture(self, payment: str, context: CallContext) -> None:
         known = self.ledger.find(payment, "reserved")
-        if known is None or known.owner != context.peer:
+        if known is None or known.owner != owner_of(context).did:
             raise OperationError(403, "Nothing was reserved under this key by this payer.")
-        self.ledger.add(payment, "captured", known.price, owner=context.peer)
+        self.ledger.add(payment, "captured", known.price, owner=owner_of(context))
 
     async def journal(self, after: int, context: CallContext) -> list[dict[str, object]]:
         if context.peer != AUDITOR:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from treaty_client import Agent, CallContext, OperationError
 
 from .ledger import Ledger
-from .settings import Settings, serve
+from .settings import Settings, owner_of, serve
 
 GONE = (404, 409)
 """The answers of a vendor that mean: this leg is not to be had."""
@@ -54,7 +54,7 @@ class Agency:
         self.bank = agent.peer("payments.example", topic="travel/payment")
 
     async def arrange(self, trip: str, place: str, day: str, name: str, context: CallContext) -> int:
-        if not self.ledger.is_of(trip, context.peer):
+        if not self.ledger.is_of(trip, owner_of(context)):
             raise OperationError(404, "There is no such trip.")
         if known := self.ledger.find(trip, "arranged"):
             return known.price
@@ -71,9 +71,9 @@ class Agency:
                 raise
             for vendor in self.vendors:
                 await vendor.cancel(trip)
-            self.ledger.add(trip, "lost", error.status, error.message, context.peer)
+            self.ledger.add(trip, "lost", error.status, error.message, owner_of(context))
             raise OperationError(error.status, error.message) from error
-        self.ledger.add(trip, "arranged", price, owner=context.peer)
+        self.ledger.add(trip, "arranged", price, owner=owner_of(context))
         return price
 
 

@@ -10,10 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from treaty_client import Agent
+from treaty_client import Agent, CallContext, OperationError, ProvedPeer
 from treaty_consensus.protocol import parse_protocol_uri
 
-AUDITOR = "did:wba:auditor.example"
+AUDITOR = ProvedPeer("did:wba:auditor.example")
+
+
+def owner_of(context: CallContext) -> ProvedPeer:
+    """Return the caller, to whom what it makes belongs. Raises `OperationError` (403) if it only claims its DID."""
+    if not isinstance(context.peer, ProvedPeer):
+        raise OperationError(403, "Prove your DID: anybody can claim it.")
+    return context.peer
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from treaty_client import Agent, CallContext, OperationError
 
 from .ledger import Ledger
-from .settings import AUDITOR, Settings
+from .settings import AUDITOR, Settings, owner_of
 
 PLACES = ("DUB", "LIS", "OSL", "ROM", "VIE")
 OFFERS = 4
@@ -29,7 +29,7 @@ class Vendor:
                 yield {"offer": offer, "price": self._price(offer), "left": left}
 
     async def book(self, booking: str, offer: str, name: str, context: CallContext) -> dict[str, object]:
-        if not self.ledger.is_of(booking, context.peer):
+        if not self.ledger.is_of(booking, owner_of(context)):
             raise OperationError(403, "This booking is another customer's.")
         if self.ledger.find(booking, "cancelled"):
             raise OperationError(410, "This booking was cancelled.")
@@ -39,14 +39,14 @@ class Vendor:
             raise OperationError(404, "There is no such offer.")
         if not self._left(offer):
             raise OperationError(409, "This offer is sold out.")
-        self.ledger.add(booking, "booked", self._price(offer), offer, context.peer)
+        self.ledger.add(booking, "booked", self._price(offer), offer, owner_of(context))
         return {"offer": offer, "price": self._price(offer)}
 
     async def cancel(self, booking: str, context: CallContext) -> None:
-        if not self.ledger.is_of(booking, context.peer):
+        if not self.ledger.is_of(booking, owner_of(context)):
             raise OperationError(403, "This booking is another customer's.")
         known = self.ledger.find(booking, "booked")
-        self.ledger.add(booking, "cancelled", known.price if known else 0, owner=context.peer)
+        self.ledger.add(booking, "cancelled", known.price if known else 0, owner=owner_of(context))
 
     async def journal(self, after: int, context: CallContext) -> list[dict[str, object]]:
         if context.peer != AUDITOR:

@@ -88,6 +88,23 @@ def test_003_75_a_gateway_routes_for_registered_senders_and_keeps_named_ids_for_
 
 
 @pytest.mark.threat(233)
+def test_003_75_at_a_shared_gateway_an_id_that_is_a_did_is_for_the_member_that_proved_it() -> None:
+    gateway = Driven("gateway", peer="")
+    gateway.join(A, is_proved=False)
+    before = gateway.state()
+    for method, message in (("RegisterAgent", agent(A)), ("RegisterTool", tool(A)), ("RouteAgentCalling", quest(sender=A))):
+        assert statuses(gateway.request(A, method, message)) == ["PERMISSION_DENIED"], method
+        assert gateway.state() == before, method
+    assert statuses(gateway.request(A, "RegisterAgent", agent("free"))) == ["OK"]  # an id that no DID has
+    gateway.lose(A)
+    gateway.join(A, is_proved=True)
+    assert statuses(gateway.request(A, "RegisterAgent", agent(A))) == ["OK"]
+    gateway.lose(A)
+    gateway.join(A, is_proved=False)  # the owner is away
+    assert statuses(gateway.request(A, "RegisterAgent", agent(A))) == ["PERMISSION_DENIED"]
+
+
+@pytest.mark.threat(233)
 async def test_003_75_an_agent_with_a_proof_does_not_speak_as_another_one(tmp_path: Path) -> None:
     caller, liar = Identity.create(), Identity.create()
 

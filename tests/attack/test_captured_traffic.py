@@ -97,7 +97,7 @@ async def test_captured_traffic_holds_no_plaintext(tmp_path: Path) -> None:
     near, far = buyer(tmp_path), shop(tmp_path)
     async with meeting(near, far, encrypted=True) as (session, tap):
         assert await talk(session) == LAPTOP
-        assert session.peer == far.agent.did
+        assert session.peer.did == far.agent.did
     assert found(tap) == set()
     assert all(isinstance(message, str) for _, message in tap.seen)
     kinds = [(way, json.loads(message)["type"]) for way, message in tap.seen]

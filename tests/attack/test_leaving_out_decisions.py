@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fetching import fetcher, known_in
 from lying import (
@@ -17,7 +18,8 @@ from lying import (
     voted,
     with_leaf,
 )
-from simulated_registry import ALICE, BOB, TOPIC, SimulatedRegistry, uri_of, with_echo
+from signers import signed
+from simulated_registry import ALICE, BOB, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
 
 from treaty_client.protocols.verification.contradiction import LeftOut
 from treaty_client.protocols.verification.steps import VerificationFailed
@@ -120,6 +122,47 @@ async def test_decisions_that_do_not_lead_to_the_one_that_was_seen_stop(
     assert isinstance(failure, LeftOut) and failure.contradiction is not None
     # Whoever gets the file sees it too, except where the decision before has a later epoch: no rule of the log was broken by two.
     assert failure.contradiction.verify() is (lie != "endless")
+
+
+@pytest.mark.threat(17)
+async def test_a_decision_that_passes_over_the_one_that_was_seen_convinces_others(
+    decided: SimulatedRegistry, tmp_path: Path
+) -> None:
+    """No two of the three leaves exclude each other: epochs without a vote have no decision."""
+    first = newest_decision(decided)
+    for epoch, previous in ((3, first.id), (1, "ab" * 32)):
+        index = other_decision(decided, TOPIC, epoch=epoch, previous=previous, input=input_of(decided))
+        if epoch == 3:
+            await seen(decided, tmp_path)
+    before = newest_decision(decided)
+    decided.left_out.add(index)
+    other_decision(decided, TOPIC, epoch=5, previous=before.id, input=input_of(decided))
+    decided.left_out.remove(index)
+    failure = await topic_stops(decided, tmp_path, "memory.decision")
+    assert isinstance(failure, LeftOut) and failure.contradiction is not None
+    assert failure.contradiction.verify()
+
+
+@pytest.mark.threat(17)
+@pytest.mark.parametrize("lie", ["other bytes", "another topic"])
+async def test_what_is_shown_for_an_id_is_that_decision(decided: SimulatedRegistry, tmp_path: Path, lie: str) -> None:
+    last = await followed(decided, tmp_path, 1)
+    between = newest_decision(decided)
+    if lie == "another topic":
+        body = msgspec.structs.replace(between.body, topic="zzz", epoch=2, previous=last, input=input_of(decided))
+        between = signed(body, OPERATOR, issued=decided.now)
+        decided.force(between.leaf)
+    else:
+        # As a registry would that has two histories: each bundle is of one, and this is the other's.
+        decided.tamper = lambda path, body: decided.leaves[honest] if path.startswith("/statements/") else body
+        honest = other_decision(decided, TOPIC, epoch=2, previous=last, input=input_of(decided))
+        decided.left_out.add(honest)
+    other_decision(decided, TOPIC, epoch=5, previous=between.id, input=input_of(decided))
+    await topic_stops(decided, tmp_path, "memory.decision")
+
+
+def input_of(registry: SimulatedRegistry) -> kinds.Input:
+    return kinds.Input(registry.size, registry.root().hex())
 
 
 @pytest.mark.threat(17)

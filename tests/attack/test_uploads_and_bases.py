@@ -99,7 +99,7 @@ async def waiting(registry: Registry) -> set[str]:
     return {row["sha256"].hex() for row in await registry.pool.fetch("select sha256 from pending_blobs where expires > now()")}
 
 
-@pytest.mark.threat(82)
+@pytest.mark.threat(349)
 async def test_a_part_of_the_room_for_uploads_is_kept_for_standing(
     registry: Registry, web: Web, small_room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +116,7 @@ async def test_a_part_of_the_room_for_uploads_is_kept_for_standing(
     assert await waiting(registry) == before | {one_upload(ALICE, 4)[0]}
 
 
-@pytest.mark.threat(82)
+@pytest.mark.threat(349)
 async def test_the_newest_upload_of_the_greediest_network_falls_out(registry: Registry, small_room: int) -> None:
     greedy = [(f"greedy {number}", number, f"192.0.2.{number + 1}") for number in range(3)]
     for name, number, source in greedy:

@@ -37,7 +37,7 @@ RUN = {
     ("docs/guides/calling.md", "python"): (3, "unit/test_guide_calling.py"),
     ("docs/guides/command-line.md", "sh"): (1, STORY),
     ("docs/guides/contradictions.md", "sh"): (1, STORY),
-    ("docs/guides/contradictions.md", "toml"): (1, "unit/test_client_policy.py"),
+    ("docs/guides/contradictions.md", "toml"): (2, "unit/test_client_policy.py"),
     ("docs/guides/deploying.md", "sh"): (8, "deploy/test_guide.py"),
     ("docs/guides/electorate.md", "sh"): (3, "unit/test_guide_electorate.py"),
     ("docs/guides/electorate.md", "toml"): (1, "unit/test_guide_electorate.py"),

@@ -159,7 +159,7 @@ def check_files(root: Path) -> None:
     programs = {path.name for path in files if path.parent.name in ("bin", "sbin")}
     assert programs and not programs & {"apt", "bash", "dash", "dpkg", "mount", "perl", "pip", "pip3", "sh", "su"}
     assert not any((root / "usr/lib" / name).exists() for name in ("apt", "dpkg"))
-    assert sum(path.stat().st_size for path in files) < 400 * 1024 * 1024
+    assert sum(path.stat().st_size for path in files) < 320 * 1024 * 1024
     writable = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_symlink() and path.lstat().st_mode & 0o002}
     assert writable == {"tmp"}
     assert {str(path.relative_to(root)) for path in root.rglob("*") if path.lstat().st_uid} == {"backup", "data"}

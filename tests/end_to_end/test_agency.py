@@ -17,6 +17,7 @@ from agency.vendor import Vendor
 from depth import FULL
 
 from treaty_client import CallContext, OperationError
+from treaty_client.identity import ClaimedPeer, ProvedPeer
 
 ROOT = Path(__file__).parents[2]
 AGENCY = ROOT / "examples" / "agency"
@@ -57,11 +58,16 @@ async def test_a_booking_and_a_payment_belong_to_the_agent_that_made_them(tmp_pa
     for name in ("vendor", "bank"):
         (tmp_path / name).mkdir()
     vendor, bank = Vendor(Ledger(tmp_path / "vendor"), price=100, seats=1), Bank(Ledger(tmp_path / "bank"))
-    owner, stranger, auditor = (CallContext(peer=f"did:wba:{name}.example") for name in ("planner", "other", "auditor"))
+    names = ("planner", "other", "auditor")
+    owner, stranger, auditor = (CallContext(peer=ProvedPeer(f"did:wba:{name}.example")) for name in names)
     assert await vendor.book("B1", "LIS-2030-05-02-1", "Ada", owner) == await vendor.book("B1", "another", "Ada", owner)
     await bank.reserve("P1", 100, owner)
     journals = await vendor.journal(0, auditor), await bank.journal(0, auditor)
+    claimed = CallContext(peer=ClaimedPeer("did:wba:planner.example"))
     for refused in (
+        vendor.cancel("B1", claimed),
+        bank.capture("P1", claimed),
+        bank.journal(0, CallContext(peer=ClaimedPeer("did:wba:auditor.example"))),
         vendor.book("B1", "LIS-2030-05-02-1", "Eve", stranger),
         vendor.cancel("B1", stranger),
         vendor.journal(0, stranger),

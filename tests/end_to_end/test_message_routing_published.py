@@ -58,7 +58,7 @@ async def test_members_fetch_and_verify_the_protocol_and_join_one_session(tmp_pa
             assert session.protocol == URI
             assert await session.call("join", **joining(name)) == {}
         shared = environment.shared(URI)
-        assert [one.peer for one in shared.members] == [f"did:wba:{domain}" for domain in (CUSTOMER, OTHER)]
+        assert [one.peer.did for one in shared.members] == [f"did:wba:{domain}" for domain in (CUSTOMER, OTHER)]
         await shared.call("publish", content="Begin.", cause_by="Split")
         assert await shared.call("run", rounds=9) == {"idle": True, "rounds": 3, "failures": []}
         history = (await shared.call("readHistory", start=0))["messages"]

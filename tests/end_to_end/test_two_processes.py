@@ -57,7 +57,7 @@ async def test_strangers_speak_and_resume(tmp_path: Path, ca: Path, schemes: tup
                             await session.call("getProductInfo", productId="P99999")
                         assert failure.value.status == 404
                         assert session.resumed is resumed
-                        assert session.peer == "did:wba:shop.example"
+                        assert session.peer.did == "did:wba:shop.example"
 
 
 async def test_a_shop_that_was_killed_is_missed_and_found_again(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from sandboxes import sandboxed
 
 from treaty_client import Agent, AgentConfig, Identity, LocalProtocols, Passivation, Policy, Session, TreatyError
+from treaty_client.identity import ProvedPeer
 
 PROTOCOLS = LocalProtocols([Path(__file__).parents[2] / "examples" / "assembly"])
 ASSEMBLY = PROTOCOLS.uri("assembly")
@@ -59,7 +60,7 @@ async def test_a_session_at_rest_still_has_its_members(tmp_path: Path) -> None:
         assert await says[0].call("say", text="Before.") == 1
         while room.metrics().workers.running:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        assert [member.is_proved for member in room.shared(ASSEMBLY).members] == [True, True]
+        assert [type(member.peer) for member in room.shared(ASSEMBLY).members] == [ProvedPeer, ProvedPeer]
         assert await says[1].call("say", text="After.") == 2
         for member in members:
             assert [await member.heard.get() for _ in range(2)] == ["1 Before.", "2 After."]

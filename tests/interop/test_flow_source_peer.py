@@ -30,6 +30,7 @@ from meetings import Party, identity
 from treaty_client.anp.flow_profile.capabilities import FlowRequest
 from treaty_client.anp.flow_profile.parameters import Choice, Fixed, Range, Rule
 from treaty_client.anp.flow_profile.states import FlowTimeouts
+from treaty_client.identity import ProvedPeer
 from treaty_client.sessions.flow_context import FlowSettings
 from treaty_consensus.errors import Refused
 
@@ -322,7 +323,7 @@ async def test_001_07_an_agent_speaks_to_a_peer_of_the_source_in_its_own_form(tm
         answer = await session.call("query", query=QUERY)
         assert answer == {"rows": [{"category": "AI"}], "format": "json"}
         assert session.parameters["chunkSize"] == 32768
-        assert (session.profile, session.peer_is_proved) == ("flow", True)
+        assert (session.profile, type(session.peer)) == ("flow", ProvedPeer)
     assert [(said["action"], said["payload"]) for said in peer.queries] == [("query", {"query": QUERY})]
     # One id is asked for, so nothing is discovered: two round trips.
     assert peer.actions()[:7] == [

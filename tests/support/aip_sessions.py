@@ -6,7 +6,21 @@ from typing import Any
 
 from treaty_aip.handler import handler
 from treaty_aip.handler.frames import Frame, read, write
-from treaty_handler import Call, Effect, Failure, Invoke, Opened, PeerLost, Received, Result, Return, Send, SetTimer, Timer
+from treaty_handler import (
+    Call,
+    Effect,
+    Failure,
+    Invoke,
+    Opened,
+    PeerJoined,
+    PeerLost,
+    Received,
+    Result,
+    Return,
+    Send,
+    SetTimer,
+    Timer,
+)
 
 SEED = "0" * 32
 
@@ -58,6 +72,10 @@ class Driven:
         """Let a timer run out."""
         self.at += int(self.timers.pop(name) * 1000)
         return self._handle(Timer(name=name, at=self.at))
+
+    def join(self, peer: str, *, is_proved: bool) -> None:
+        """Let a member join, where the session is shared."""
+        self._handle(PeerJoined(peer=peer, role="node", is_proved=is_proved, at=self.at))
 
     def lose(self, peer: str) -> list[tuple[str, Frame]]:
         """Lose a peer."""

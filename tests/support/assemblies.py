@@ -75,7 +75,7 @@ class Meeting:
 
     @property
     def members(self) -> list[str]:
-        return [member.peer for member in self.room.shared(self.uri).members]
+        return [member.peer.did for member in self.room.shared(self.uri).members]
 
     async def until(self, count: int) -> None:
         """Wait until the room has so many members."""

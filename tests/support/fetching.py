@@ -45,7 +45,8 @@ def kept_in(home: Path) -> dict[str, bytes]:
     }
     if "registries.json" in kept:
         trusted = json.loads(kept["registries.json"])["registries"]
-        names = {origin: {**entry, "checkpoint": None} for origin, entry in trusted.items()}
+        known = ("checkpoint", "learned", "time")
+        names = {origin: {**entry, **dict.fromkeys(known)} for origin, entry in trusted.items()}
         kept["registries.json"] = json.dumps(names, sort_keys=True).encode()
     if "treaty.lock" in kept:
         kept["treaty.lock"] = json.dumps(_without_statuses(json.loads(kept["treaty.lock"])), sort_keys=True).encode()

@@ -134,7 +134,7 @@ async def stops(registry: SimulatedRegistry, home: Path, code: str, name: str = 
 
 async def topic_stops(registry: SimulatedRegistry, home: Path, code: str) -> VerificationFailed:
     registry.now += 7200
-    before = kept_in(home), known_in(home)
+    before = _without_topics(kept_in(home)), known_in(home)
     async with fetcher(registry, home) as agent:
         for ask in (agent.topic, agent.candidates):
             with pytest.raises(VerificationFailed) as failure:
@@ -146,8 +146,15 @@ async def topic_stops(registry: SimulatedRegistry, home: Path, code: str) -> Ver
                 await agent.topic(TOPIC)
             assert (other_kind.value.step, other_kind.value.code) == (1, "bundle.other")
             registry.tamper = honest
-    assert (kept_in(home), known_in(home)) == before
+    # The stored answers about the topic are dropped: what was refused must not be used after a restart either.
+    assert (_without_topics(kept_in(home)), known_in(home)) == before
     return failure.value
+
+
+def _without_topics(kept: dict[str, bytes]) -> dict[str, bytes]:
+    topics = json.loads(kept.get("topics.json", b'{"topics": []}'))["topics"]
+    dropped = ("topics.json", *(entry["bundle"] for entry in topics))
+    return {name: data for name, data in kept.items() if not name.endswith(dropped)}
 
 
 def as_new_machine(home: Path) -> None:

@@ -13,6 +13,7 @@ from fetching import fetcher
 from simulated_registry import ALICE, BOB, uri_of, with_echo
 
 from treaty_client.afterwards import Afterwards
+from treaty_client.identity import UNNAMED, ClaimedPeer, ProvedPeer
 from treaty_client.protocols.store import Lockfile
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_client.sandbox import CodeCache
@@ -21,6 +22,7 @@ from treaty_consensus import kinds
 
 LINE = uri_of().rpartition("/")[0]
 DIGEST = "ab" * 32
+SHOP, OTHER = ClaimedPeer("did:wba:shop.example"), ProvedPeer("did:wba:other.example")
 
 
 async def test_writes_are_made_in_their_order_in_another_thread_and_errors_stop_nothing() -> None:
@@ -111,21 +113,21 @@ async def test_a_handler_that_was_taken_back_in_between_is_not_locked(tmp_path: 
 
 async def test_a_pin_counts_before_it_is_written(tmp_path: Path) -> None:
     afterwards, pins = Afterwards(), PeerPins(tmp_path)
-    assert pins.get_known("wss://shop.example") == pins.get("wss://shop.example") == ""
-    pins.pin_later("wss://shop.example", "did:wba:shop.example", afterwards)
+    assert pins.get_known("wss://shop.example") == pins.get("wss://shop.example") == UNNAMED
+    pins.pin_later("wss://shop.example", SHOP, afterwards)
     assert not (tmp_path / "peers.json").exists()
-    assert pins.get_known("wss://shop.example") == pins.get("wss://shop.example") == "did:wba:shop.example"
-    pins.pin_later("wss://shop.example", "did:wba:other.example", afterwards)
+    assert pins.get_known("wss://shop.example") == pins.get("wss://shop.example") == SHOP
+    pins.pin_later("wss://shop.example", OTHER, afterwards)
     await afterwards.aclose()
-    assert pins.get("wss://shop.example") == PeerPins(tmp_path).get("wss://shop.example") == "did:wba:other.example"
+    assert pins.get("wss://shop.example") == PeerPins(tmp_path).get("wss://shop.example") == OTHER
 
 
 async def test_a_pin_of_another_process_is_seen_although_the_file_was_read_before(tmp_path: Path) -> None:
     pins = PeerPins(tmp_path)
-    PeerPins(tmp_path).pin("wss://shop.example", "did:wba:shop.example")
+    PeerPins(tmp_path).pin("wss://shop.example", SHOP)
     assert pins.get_known("wss://shop.example") is None  # the file has to be read
-    assert pins.get("wss://shop.example") == pins.get_known("wss://shop.example") == "did:wba:shop.example"
-    PeerPins(tmp_path).pin("wss://shop.example", "did:wba:other.example")
+    assert pins.get("wss://shop.example") == pins.get_known("wss://shop.example") == SHOP
+    PeerPins(tmp_path).pin("wss://shop.example", OTHER)
     assert pins.get_known("wss://shop.example") is None
 
 

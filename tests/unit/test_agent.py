@@ -69,7 +69,7 @@ def test_000_63_strangers_agree_by_topic_and_speak(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
-            assert (session.peer, session.protocol, session.resumed) == (seller.agent.did, URI_2, False)
+            assert (session.peer.did, session.protocol, session.resumed) == (seller.agent.did, URI_2, False)
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
             assert [event.name for event in session.timeline] == customer.names()
         assert customer.names() == ["hello", "verified", "sandbox", "running", "first reply", "end"]
@@ -254,7 +254,7 @@ def test_whoever_names_another_peer_gets_a_stranger_at_the_remembered_address(tm
             meeting(another, at="here") as tap,
             customer.agent.connect_over(tap, topic=TOPIC, peer=another.agent.did) as session,
         ):
-            assert (session.peer, session.resumed) == (another.agent.did, False)
+            assert (session.peer.did, session.resumed) == (another.agent.did, False)
         assert tap.kinds()[:2] == [">hello", "<hello"]
         assert HASH_2 not in str(tap.seen[0][1])
 

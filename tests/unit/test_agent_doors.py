@@ -25,6 +25,7 @@ from treaty_client.anp.flow_profile.capabilities import FlowRequest
 from treaty_client.anp.flow_profile.payloads import ContextInfo
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.anp.flow_profile.states import FlowLimits
+from treaty_client.identity import ClaimedPeer, ProvedPeer
 from treaty_client.network import egress
 from treaty_client.network.authentication.request_signing import RequestSigner
 from treaty_client.network.hosts import Address, Network
@@ -46,7 +47,7 @@ async def buy(seller: Party, customer: Party) -> tuple[Any, Tap, bool, bool]:
     """One call: its value, what went over the wire, whether each side knows who the other is."""
     async with meeting(seller) as tap, customer.agent.connect_over(tap, topic=TOPIC) as session:
         value = await session.call("getProductInfo", productId="P12345")
-        return value, tap, session.peer_is_proved, session.resumed
+        return value, tap, isinstance(session.peer, ProvedPeer), session.resumed
 
 
 def overheard(tap: Tap) -> bytes:
@@ -166,7 +167,7 @@ async def test_a_hello_that_claims_another_did_than_the_transport_proved_is_refu
     if proved == customer.agent.did:
         async with customer.agent.connect_over(near, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
-            assert not session.peer_is_proved  # on this side nothing was
+            assert isinstance(session.peer, ClaimedPeer)  # on this side nothing was
     else:
         with pytest.raises(TreatyError) as refusal:
             async with customer.agent.connect_over(near, topic=TOPIC):
@@ -353,7 +354,7 @@ async def test_an_agent_that_is_discovered_is_spoken_to_in_what_it_says_it_speak
         network = Network({"shop.example": Address("127.0.0.1", port)}, tmp_path / "ca.pem")
         async with buyer(tmp_path, network=network).agent as customer:
             async with customer.connect(discover="shop.example") as session:
-                assert (session.peer, session.protocol) == (seller.agent.did, URI_2)
+                assert (session.peer.did, session.protocol) == (seller.agent.did, URI_2)
                 assert await session.call("getProductInfo", productId="P12345") == LAPTOP
             async with customer.connect(discover=seller.agent.did, protocols=[URI_1]) as session:
                 assert session.protocol == URI_1

@@ -91,7 +91,7 @@ def test_the_responder_calls_and_streams_in_a_session_of_its_own(profile: str) -
             (own,) = shop.sessions(payer.uri)
             assert shop.sessions() == [own]
             assert shop.sessions("https://registry.example/protocols/example.com/other/1.0") == []
-            assert (own.peer, own.role, own.id, own.protocol) == (payer.agent.did, "payee", session.id, payer.uri)
+            assert (own.peer.did, own.role, own.id, own.protocol) == (payer.agent.did, "payee", session.id, payer.uri)
             assert (await own.call("approve", amount=1), await own.call("approve", amount=101)) == (True, False)
             async with own.stream("numbers") as numbers:
                 assert [await anext(numbers) for _ in range(3)] == [0, 1, 2]
@@ -174,10 +174,10 @@ def test_a_broadcast_has_one_outcome_a_session(profile: str) -> None:
                 await stack.enter_async_context(payer.connect(shop, profile))
             await until(lambda: len(shop.sessions()) == 3)  # a caller may have opened its session before the shop has
             outcomes = await shop.broadcast(payers[0].uri, "approve", amount=1)
-            assert [outcome.session.peer for outcome in outcomes] == [payer.agent.did for payer in payers]
+            assert [outcome.session.peer.did for outcome in outcomes] == [payer.agent.did for payer in payers]
             assert [outcome.value for outcome in outcomes] == [True, None, True]
             assert [getattr(outcome.error, "code", None) for outcome in outcomes] == [None, "operation.504", None]
-            chosen = [one for one in shop.sessions() if one.peer == payers[2].agent.did]
+            chosen = [one for one in shop.sessions() if one.peer.did == payers[2].agent.did]
             assert [one.value for one in await shop.broadcast_within(1, chosen, "approve", {"amount": 101})] == [False]
             wrong = await shop.broadcast(payers[0].uri, "approve", amount="much")
             assert {getattr(outcome.error, "code", None) for outcome in wrong} == {"operation.arguments"}

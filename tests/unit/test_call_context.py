@@ -17,6 +17,7 @@ from meetings import TOPIC as INFO
 from meetings import URI_2, Tap, buyer, meeting, shop
 
 from treaty_client import AgentEvent, Call, CallContext, OperationError, Proceed, Session, current_call
+from treaty_client.identity import ClaimedPeer, ProvedPeer
 from treaty_client.sessions.call_context import context_parameter
 from treaty_client.sessions.interfaces import Capacity
 from treaty_client.sessions.operations import Functions, OfferedFunctions, capability_of
@@ -84,9 +85,9 @@ def test_the_context_is_no_part_of_an_offered_capability() -> None:
 
 def test_a_made_context_calls_a_function_in_a_test() -> None:
     async def whose(context: CallContext) -> str:
-        return context.peer
+        return str(context.peer)
 
-    made = CallContext(peer="did:wba:buyer.example", peer_is_proved=True)
+    made = CallContext(peer=ProvedPeer("did:wba:buyer.example"))
     assert asyncio.run(whose(made)) == "did:wba:buyer.example"
     assert (made.time_left, made.parameters, len(made.trace.trace_id)) == (math.inf, {}, 32)
     assert current_call() is None
@@ -153,7 +154,7 @@ def test_a_function_knows_the_call_that_it_works_for(provide: Any) -> None:
     async def visit(met: Meeting, session: Session) -> None:
         assert await session.call("greet", name="Ada") == "Hello, Ada!"
         (context,) = met.seen
-        assert (context.peer, context.peer_is_proved) == ("did:wba:guest.example", False)
+        assert context.peer == ClaimedPeer("did:wba:guest.example")
         assert (context.operation, context.protocol, context.role) == ("greet", met.uri, "host")
         assert (context.session, context.parameters) == (session.id, {})
         assert 5.0 < context.time_left <= 10.0, "the time of the operation, less what a busy machine took"
@@ -237,7 +238,7 @@ def test_a_function_whose_context_has_the_name_of_an_argument_is_not_served() ->
 
             @host.provides(simulation.uri("greeting"))
             async def greet(*, name: CallContext) -> str:
-                return name.peer
+                return name.peer.did
 
             with pytest.raises(Malformed) as refusal:
                 await host.prepare()
@@ -254,10 +255,10 @@ def test_an_argument_of_the_contexts_name_does_not_replace_it() -> None:
             functions = Functions()
 
             async def greet(name: CallContext) -> str:
-                return name.peer
+                return name.peer.did
 
             functions.add(greet)
-            assert await functions.call(CallContext(peer="did:wba:a.example"), operation, {}) == "did:wba:a.example"
+            assert await functions.call(CallContext(peer=ProvedPeer("did:wba:a.example")), operation, {}) == "did:wba:a.example"
             with pytest.raises(TypeError):
                 await functions.call(CallContext(), operation, {"name": "Ada"})
 
@@ -282,7 +283,7 @@ def test_a_stream_has_a_context_without_an_end() -> None:
             ):
                 assert len([slot async for slot in session.stream("find", day="2026-11-23")]) == 1
             assert seen[0] is seen[1]
-            assert (seen[0].peer, seen[0].time_left) == ("did:wba:customer.example", math.inf)
+            assert (seen[0].peer.did, seen[0].time_left) == ("did:wba:customer.example", math.inf)
             assert other.calls == []
 
     run(main())

@@ -12,6 +12,7 @@ from meetings import InlineRuntime
 from streaming import WINDOW, published
 
 from treaty_client.anp.call_metadata import CallMetadata
+from treaty_client.identity import ClaimedPeer
 from treaty_client.sessions.call_context import CallOrigin
 from treaty_client.sessions.call_port import CallPort, Phase
 from treaty_client.sessions.calls import CallTable
@@ -62,7 +63,7 @@ class Simulated:
         pass
 
     def origin(self) -> CallOrigin:
-        return CallOrigin(peer=PEER)
+        return CallOrigin(peer=ClaimedPeer(PEER))
 
     async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
         self.sent.append((decode_json(payload), early))
@@ -87,7 +88,7 @@ class Simulated:
         package = published().package
         handler = await InlineRuntime().open(package, "watcher", local="did:wba:watcher.example", peer=PEER)
         role = package.manifest.roles["watcher"]
-        self.host = HandlerHost(handler, HandlerContext(PEER, role, 10), Functions(), NullState(), self)
+        self.host = HandlerHost(handler, HandlerContext(ClaimedPeer(PEER), role, 10), Functions(), NullState(), self)
         await self.host.open()
         self.post(self.table.issue)
 

@@ -409,10 +409,22 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     assert all(found["fix"] for found in checks.values() if found["outcome"] != "ok")
     assert not (Path(home[1]) / "identity.json").exists()
     trust(home, "http://127.0.0.1:9")
-    (Path(home[1]) / "policy.toml").write_text('isolation = "none"\n')
+    (Path(home[1]) / "policy.toml").write_text('isolation = "none"\nlost_memory = "refuse"\n')
+    (Path(home[1]) / "agent.toml").write_text("[workers]\nmax_workers = 1000000\n")
+    registries = json.loads((Path(home[1]) / "registries.json").read_text())
+    registries["registries"]["registry.example"]["learned"] = 7
+    (Path(home[1]) / "registries.json").write_text(json.dumps(registries))
     checks = {found["check"]: found for found in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
     assert (checks["sandbox"]["outcome"], checks["sandbox"]["code"]) == ("warning", "policy.unconfined")
     assert checks["registry registry.example"]["code"] == "registry.refused"
+    lost, workers = checks["memory of registry.example"], checks["memory of workers"]
+    assert (lost["outcome"], lost["code"]) == ("fault", "memory.lost")
+    assert "treaty trust accept-loss registry.example" in lost["fix"]
+    treaty_here("trust", "accept-loss", "registry.example", *home)
+    checks = {found["check"]: found for found in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
+    assert checks["memory of registry.example"]["outcome"] == "ok"
+    assert (workers["outcome"], workers["code"]) == ("warning", "config.value")
+    assert "1000000 workers of 0.25 GiB" in workers["said"]
 
 
 @pytest.mark.sample(1)

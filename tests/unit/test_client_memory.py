@@ -267,7 +267,7 @@ def test_a_damaged_file_is_said_to_be_so(tmp_path: Path, data: bytes) -> None:
 
 def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "seen.db")) as database:
-        database.execute("pragma user_version = 2")
+        database.execute("pragma user_version = 3")
     with pytest.raises(Malformed, match="another version"):
         SeenLeaves(tmp_path).about(ORIGIN, {"parameters"})
 

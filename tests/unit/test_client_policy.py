@@ -110,12 +110,15 @@ def test_a_policy_that_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> 
         load_policy(path)
 
 
-def test_the_line_of_the_guide_to_contradictions_is_a_policy(tmp_path: Path) -> None:
+def test_the_lines_of_the_guide_to_contradictions_are_a_policy(tmp_path: Path) -> None:
     guide = (PAGE.parents[1] / "guides" / "contradictions.md").read_text(encoding="utf-8")
-    (line,) = re.findall(r"^```toml\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
-    (tmp_path / "policy.toml").write_text(line)
-    assert load_policy(tmp_path / "policy.toml").resolve_publishers
-    assert not Policy().resolve_publishers
+    lines = re.findall(r"^```toml\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    (tmp_path / "policy.toml").write_text("".join(lines))
+    policy = load_policy(tmp_path / "policy.toml")
+    assert (policy.resolve_publishers, policy.lost_memory) == (True, "refuse")
+    assert (Policy().resolve_publishers, Policy().lost_memory) == (False, "warn")
+    with pytest.raises(Malformed):
+        Policy(lost_memory="ask")  # type: ignore[arg-type]
 
 
 def test_a_policy_that_cannot_be_read_is_not_an_absent_one(tmp_path: Path) -> None:

@@ -8,16 +8,19 @@ from pathlib import Path
 import pytest
 from registries import grant, settings_for
 from signers import ORIGIN, key_signer
+from simulated_registry import LOG_KEY
 
 from treaty_consensus.errors import Unavailable, Untrusted
-from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.checkpoint import Checkpoint, LogKeys
 from treaty_consensus.log.durability import Durability
+from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import text_of
 from treaty_consensus.log.proof import Receipt
-from treaty_consensus.log.tiles import Bundle, TreeEdge, decode_bundle
+from treaty_consensus.log.tiles import Bundle, TreeEdge, decode_bundle, encode_bundle, parse_path
 from treaty_registry.data_directory import record_at
 from treaty_registry.log.checkpoints import CheckpointSigner, Head
 from treaty_registry.log.entry import Logged
+from treaty_registry.log.tile_copy import TileCopy
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings
 from treaty_registry.storage.postgres import connect, synchronous_standbys
@@ -155,6 +158,36 @@ async def test_leaves_of_a_commit_that_was_lost_are_replaced_and_never_those_of_
         assert lost.read_bytes() == b"other leaves"
         assert (await receipt_of(registry, 1)).index == size
         assert len(held(tmp_path / "one", size + 1)) == size + 1
+
+
+class Leaves:
+    """A reader of leaves that a database lost, and has others in their place."""
+
+    def __init__(self, *leaves: bytes) -> None:
+        self.leaves = leaves
+
+    @property
+    def edge(self) -> TreeEdge:
+        return TreeEdge().appended(map(leaf_hash, self.leaves))[0]
+
+    async def tile(self, path: str, edge: TreeEdge) -> bytes:
+        tile = parse_path(path)
+        return encode_bundle(self.leaves[: tile.width]) if isinstance(tile, Bundle) else edge.tiles[tile]
+
+
+async def test_a_process_that_leads_again_trusts_no_tile_beyond_what_was_signed(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    reader = Leaves(b"1", b"2", b"lost")
+    copy = TileCopy(f"file://{tmp_path}/one", lambda: LogKeys.pinned(LOG_KEY.verifier), reader)  # type: ignore[arg-type]
+    await copy.follow(reader.edge, begins=True)
+    # The database that took over never had the third leaf, which was not signed.
+    reader.leaves = (b"1", b"2")
+    await copy.follow(reader.edge, begins=True)
+    reader.leaves = (b"1", b"2", b"3")
+    with pytest.raises(Unavailable):
+        await copy.follow(reader.edge)
+    await copy.follow(reader.edge, begins=True)
+    assert held(tmp_path / "one", 3) == [b"1", b"2", b"3"]
 
 
 async def test_a_database_behind_the_checkpoint_of_a_copy_is_not_signed(place: Settings) -> None:

@@ -56,12 +56,14 @@ def test_an_empty_tree_has_one_root() -> None:
     assert proof.verify()[0].size == 0
 
 
+@pytest.mark.threat(345)
 def test_other_signatures_do_not_matter_and_are_not_kept() -> None:
     proof = Equivocation.of(KEY, cosigned(HISTORY.note(7), *WITNESSES), FORK.note(7))
     assert proof == Equivocation.of(KEY, HISTORY.note(7), FORK.note(7))
     assert proof.verify()
 
 
+@pytest.mark.threat(345)
 def test_a_log_that_signs_another_root_each_time_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treaty_client.protocols.equivocation._MAX_KEPT", 3)
     monkeypatch.setattr("treaty_registry.witness.records._MAX_KEPT", 3)

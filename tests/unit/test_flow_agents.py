@@ -28,6 +28,7 @@ from treaty_client.anp.flow_profile.parameters import Range
 from treaty_client.anp.flow_profile.payloads import ContextInfo
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.anp.flow_profile.states import FlowLimits, FlowTimeouts
+from treaty_client.identity import ProvedPeer
 from treaty_client.network.hosts import Network
 from treaty_client.network.transport import listener, memory, outbox, websocket
 from treaty_client.sandbox.interface import RunningHandler
@@ -81,7 +82,7 @@ def test_001_07_strangers_negotiate_fetch_and_speak(tmp_path: Path) -> None:
         shop, buyer = both(tmp_path)
         async with meeting(shop) as tap:
             session = await buyer.manager.negotiate(tap, GOAL, peer=SHOP.did)
-            assert (session.peer, session.protocol, session.protocol_id) == (SHOP.did, URI_2, INFO_2)
+            assert (session.peer.did, session.protocol, session.protocol_id) == (SHOP.did, URI_2, INFO_2)
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
             with pytest.raises(OperationError) as failure:
                 await session.call("getProductInfo", productId="P99999")
@@ -122,7 +123,7 @@ def test_a_function_knows_the_call_and_its_trace_crosses_the_wire_in_the_byte_fo
             assert (context.trace.trace_id, context.trace.parent_id) == (trace.trace_id, trace.span_id)
             assert 1990 < sent["timeout"] <= 2000
             assert context.time_left <= 2.0
-            assert (context.peer, context.peer_is_proved) == (BUYER.did, True)
+            assert context.peer == ProvedPeer(BUYER.did)
             assert (context.session, context.protocol, context.parameters) == (session.id, URI_2, session.parameters)
 
     run(main())

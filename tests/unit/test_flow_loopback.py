@@ -83,7 +83,7 @@ async def test_an_agreed_id_becomes_a_verified_handler_that_runs_on_the_connecti
         for _ in range(2):
             connection = await websocket.connect(f"ws://127.0.0.1:{port}/", Network())
             async with await buyer.negotiate(connection, GOAL, peer=did) as session:
-                assert (session.peer, session.protocol, session.protocol_id) == (did, URI, ID)
+                assert (session.peer.did, session.protocol, session.protocol_id) == (did, URI, ID)
                 calls = (session.call("getProductInfo", productId="P12345") for _ in range(3))
                 assert await asyncio.gather(*calls) == [LAPTOP] * 3
     assert (tmp_path / "buyer" / "treaty.lock").exists()

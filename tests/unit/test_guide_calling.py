@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from meetings import LAPTOP, buyer, shop
 
+from treaty_client.identity import ClaimedPeer, ProvedPeer
 from treaty_client.sessions.opening import ChangedPeer
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "calling.md").read_text(encoding="utf-8")
@@ -34,6 +35,8 @@ async def test_the_outcomes_of_a_call(tmp_path: Path, guide: Any) -> None:
 
 
 async def test_a_change_that_is_known_is_accepted(guide: Any) -> None:
-    changed = ChangedPeer("wss://shop.example", "did:wba:old-shop.example", "did:wba:shop.example", False)
+    former, other = ProvedPeer("did:wba:old-shop.example"), ProvedPeer("did:wba:other.example")
+    changed = ChangedPeer("wss://shop.example", former, ProvedPeer("did:wba:shop.example"))
     assert await guide.judge(changed)
-    assert not await guide.judge(ChangedPeer(changed.name, changed.pinned, "did:wba:other.example", True))
+    for found in (other, ClaimedPeer("did:wba:shop.example")):
+        assert not await guide.judge(ChangedPeer(changed.name, former, found))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from treaty_client import Agent, CallContext, OperationError, Session
+from treaty_client import Agent, CallContext, ClaimedPeer, OperationError, Policy, ProvedPeer, Session
 from treaty_client.testing import PeerDouble, Simulation, run
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,9 @@ def meet(prepare: Callable[[Agent, Agent, str], None], visit: Callable[[Session]
 
     async def main() -> None:
         async with Simulation([ROOT / "examples" / "greeting"]) as simulation:
-            host, guest = simulation.agent("host.example", **options), simulation.agent("guest.example")
+            # Encrypted, because the examples are for guests that prove their DIDs.
+            policy = Policy(encryption="required")
+            host, guest = simulation.agent("host.example", policy, **options), simulation.agent("guest.example", policy)
             uri = simulation.uri("greeting")
             prepare(host, guest, uri)
             if uri not in host.context.services:
@@ -61,6 +63,12 @@ def test_a_function_decides_by_its_context(guide: Any) -> None:
         assert await status_of(session, "Bob") == 403
 
     meet(lambda host, guest, uri: guide.provide(host, uri), visit)
+
+
+def test_a_claim_is_not_the_guest(guide: Any) -> None:
+    (known,) = guide.GUESTS
+    assert known == ProvedPeer("did:wba:guest.example")
+    assert ClaimedPeer(known.did) not in {*guide.GUESTS, *guide.FRIENDS}
 
 
 def test_the_table_names_every_field() -> None:

@@ -16,7 +16,7 @@ from handoffs import DATA, FOLDER, changed, example, loaded_handler
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treaty_client import Identity
+from treaty_client import Identity, ProvedPeer
 from treaty_consensus.errors import Malformed, Refused, TooLarge, Unauthorized, Untrusted
 from treaty_handoff import Kind, Permissions, Priority, Routes, Rule, Seal, SenderGrant, build, subscription
 from treaty_handoff.envelopes import envelope, open_envelope
@@ -248,20 +248,20 @@ async def test_004_29_a_message_is_authentic_and_of_a_permitted_type() -> None:
     alice, mallory = Identity.create(), Identity.create()
     message = simple(sender="alice")
     opened = await open_envelope(envelope(message, alice), Documents())
-    assert opened.message == message and opened.signer == alice.did
+    assert opened.message == message and opened.signer == ProvedPeer(alice.did)
     permissions = Permissions({"alice": SenderGrant(alice.did, frozenset({Kind.NOTIFICATION}))})
     permissions.check(message, opened.signer)
-    for signer in (None, mallory.did):
+    for signer in (None, ProvedPeer(mallory.did)):
         with pytest.raises(Unauthorized):
             permissions.check(message, signer)
     with pytest.raises(Unauthorized):
-        permissions.check(simple(sender="bob"), alice.did)
+        permissions.check(simple(sender="bob"), ProvedPeer(alice.did))
     with pytest.raises(Refused, match="may not send"):
-        permissions.check(simple(Kind.ESCALATION, sender="alice"), alice.did)
+        permissions.check(simple(Kind.ESCALATION, sender="alice"), ProvedPeer(alice.did))
     stranger = Permissions(strangers=frozenset({Kind.NOTIFICATION}))
-    stranger.check(simple(sender=mallory.did), mallory.did)
+    stranger.check(simple(sender=mallory.did), ProvedPeer(mallory.did))
     with pytest.raises(Refused):
-        stranger.check(simple(Kind.ESCALATION, sender=mallory.did), mallory.did)
+        stranger.check(simple(Kind.ESCALATION, sender=mallory.did), ProvedPeer(mallory.did))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from meetings import URI_2, product_info
 
 from treaty_client.anp.call_metadata import CallMetadata
 from treaty_client.anp.trace_context import TraceContext
+from treaty_client.identity import ProvedPeer
 from treaty_client.sessions.call_context import CallOrigin
 from treaty_client.sessions.handler_host import HandlerHost
 from treaty_client.sessions.handler_port import HandlerContext
@@ -20,6 +21,7 @@ from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Effect, Event, Invoke, Received, Result, Return, Send, SetTimer, Timer, Value
 
+PEER = ProvedPeer("did:wba:b.example")
 ROLE = product_info(URI_2).package.manifest.roles["provider"]
 
 
@@ -36,7 +38,7 @@ class Queue:
         self.steps.append(step)
 
     def origin(self) -> CallOrigin:
-        return CallOrigin(peer="did:wba:b.example")
+        return CallOrigin(peer=PEER)
 
     async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
         self.sent.append(metadata)
@@ -76,8 +78,8 @@ def host(home: Path) -> tuple[HandlerHost, Asking, Queue]:
         return productId
 
     functions.add(getProductInfo)
-    store = SessionStore(home, wheel="ab" * 32, role=ROLE.name, local="did:wba:a.example", peer="did:wba:b.example")
-    return HandlerHost(handler, HandlerContext("did:wba:b.example", ROLE, 10), functions, store, queue), handler, queue
+    store = SessionStore.of_proved(home, "ab" * 32, ROLE.name, "did:wba:a.example", PEER)
+    return HandlerHost(handler, HandlerContext(PEER, ROLE, 10), functions, store, queue), handler, queue
 
 
 def test_a_timer_that_rang_while_it_was_being_replaced_does_not_ring(tmp_path: Path) -> None:

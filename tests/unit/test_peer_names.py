@@ -13,6 +13,7 @@ import pytest
 from loopback import Loopback, response
 from meetings import LAPTOP, TOPIC, URI_2, Party, buyer, shop
 
+from treaty_client.identity import ClaimedPeer, ProvedPeer
 from treaty_client.network.discovery.cache import CachedDiscoverer
 from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, describe
 from treaty_client.network.hosts import Address
@@ -38,7 +39,7 @@ async def call(customer: Party, url: str = "", **options: Any) -> str:
     """One call in one session; the DID of the peer."""
     async with customer.agent.connect(url, topic=TOPIC, **options) as session:
         assert await session.call("getProductInfo", **PRODUCT) == LAPTOP
-        return session.peer
+        return session.peer.did
 
 
 class Domain:
@@ -159,7 +160,7 @@ async def test_another_did_at_a_known_address_is_refused_until_it_is_accepted(tm
             with pytest.raises(Refused):
                 await call(customer, url)
             assert await call(customer, url) == impostor.agent.did
-            assert asked[0] == ChangedPeer(url, seller.agent.did, impostor.agent.did, False)
+            assert asked[0] == ChangedPeer(url, ClaimedPeer(seller.agent.did), ClaimedPeer(impostor.agent.did))
             assert await call(customer, url) == impostor.agent.did
             assert len(asked) == 2, "it is pinned now"
     for party in (seller, impostor):
@@ -194,10 +195,11 @@ async def test_a_damaged_file_of_peers_accepts_no_one(tmp_path: Path) -> None:
 def test_pins_that_another_process_of_the_home_makes_are_seen(tmp_path: Path) -> None:
     here, there = PeerPins(tmp_path), PeerPins(tmp_path)
     for number in range(3):
-        assert here.get("wss://shop.example") == (f"did:wba:shop-{number - 1}.example" if number else "")
-        there.pin("wss://shop.example", f"did:wba:shop-{number}.example")  # of the same size each time
-    here.pin("wss://other.example", "did:wba:other.example")
-    assert there.get("wss://shop.example") == here.get("wss://shop.example") == "did:wba:shop-2.example"
+        assert here.get("wss://shop.example") == ClaimedPeer(f"did:wba:shop-{number - 1}.example" if number else "")
+        there.pin("wss://shop.example", ClaimedPeer(f"did:wba:shop-{number}.example"))  # of the same size each time
+    here.pin("wss://other.example", ProvedPeer("did:wba:other.example"))
+    assert there.get("wss://other.example") == ProvedPeer("did:wba:other.example")
+    assert there.get("wss://shop.example") == here.get("wss://shop.example") == ClaimedPeer("did:wba:shop-2.example")
 
 
 async def test_connecting_to_an_agent_that_hangs_ends_in_time(tmp_path: Path) -> None:

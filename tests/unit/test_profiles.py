@@ -21,6 +21,7 @@ from treaty_client.anp.flow_profile.messages import TYPE, FlowMessage, encode
 from treaty_client.anp.flow_profile.parameters import Range
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.anp.transcript import parse_transcript, replay
+from treaty_client.identity import ProvedPeer
 from treaty_client.network.transport import listener
 from treaty_client.policy import Encryption, Policy
 from treaty_client.sandbox.interface import RunningHandler
@@ -69,7 +70,7 @@ async def test_an_id_goes_to_the_flow_profile_at_once(tmp_path: Path) -> None:
     async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2], peer=seller.agent.did) as session:
         await buy(session)
         assert (session.profile, session.protocol, session.protocol_id) == ("flow", URI_2, INFO_2)
-        assert (session.peer, session.peer_is_proved) == (seller.agent.did, True)
+        assert session.peer == ProvedPeer(seller.agent.did)
     assert set(first_types(tap)) == {"meta-protocol", "product-info"}
 
 
@@ -113,7 +114,7 @@ async def test_where_only_the_flow_profile_is_in_common_it_goes_on_with_the_same
     seller.agent.context.services[URI_2].protocol = None  # not served in the Hello profile at present
     async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[URI_2]) as session:
         await buy(session)
-        assert (session.profile, session.peer) == ("flow", seller.agent.did)
+        assert (session.profile, session.peer) == ("flow", ProvedPeer(seller.agent.did))
     assert first_types(tap)[:3] == ["sourceHello", "destinationHello", "meta-protocol"]
     assert customer.names()[-4:] == ["sandbox", "running", "first reply", "end"]
 
@@ -192,7 +193,7 @@ async def test_the_flow_profile_runs_inside_an_encrypted_connection(
     customer.agent.flow.registry.add(OFFER)
     async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2]) as session:
         await buy(session)
-        assert (session.profile, session.peer, session.peer_is_proved) == ("flow", seller.agent.did, True)
+        assert (session.profile, session.peer) == ("flow", ProvedPeer(seller.agent.did))
     overheard = b"".join(said.encode() if isinstance(said, str) else said for _, said in tap.seen)
     for word in (b"initialize", b"product-info", b"getProductInfo", b"P12345"):
         assert word not in overheard
@@ -246,7 +247,7 @@ async def test_a_peer_that_answers_a_hello_in_the_flow_profile_names_itself_and_
             return
         async with connection as session:
             await buy(session)
-            assert (session.profile, session.peer) == ("flow", claimed)
+            assert (session.profile, session.peer) == ("flow", ProvedPeer(claimed))
 
 
 def error_message(sender: str, recipient: str) -> FlowMessage:

@@ -6,16 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from treaty_client.identity import ClaimedPeer, ProvedPeer
 from treaty_client.sandbox.validation import MAX_STORED, MAX_STORED_KEYS
 from treaty_client.sessions import handler_state
 from treaty_client.sessions.handler_state import SessionStore
 from treaty_consensus.errors import Refused, Unavailable
 
-WHO = {"wheel": "ab" * 32, "role": "provider", "local": "did:wba:shop.example", "peer": "did:wba:buyer.example"}
+WHO = {"wheel": "ab" * 32, "role": "provider", "local": "did:wba:shop.example"}
+BUYER = "did:wba:buyer.example"
 
 
-def store(home: Path, **changes: str) -> SessionStore:
-    return SessionStore(home, **(WHO | changes))
+def store(home: Path, peer: str = BUYER, **changes: str) -> SessionStore:
+    return SessionStore.of_proved(home, **(WHO | changes), peer=ProvedPeer(peer))
+
+
+def claimed(home: Path, peer: str = BUYER) -> SessionStore:
+    return SessionStore.of_claimed(home, **WHO, peer=ClaimedPeer(peer))
 
 
 @pytest.mark.threat(57)
@@ -24,6 +30,16 @@ async def test_what_is_put_is_loaded_by_the_same_handler_role_and_pair_only(tmp_
     assert await store(tmp_path).load() == {"a:b.c-1": b"\x00value"}
     for changes in ({"wheel": "cd" * 32}, {"role": "requester"}, {"local": "did:wba:x.example"}, {"peer": "did:wba:y.example"}):
         assert await store(tmp_path, **changes).load() == {}
+
+
+@pytest.mark.threat(57)
+async def test_of_a_proved_peer_a_claim_of_its_did_reads_and_changes_nothing(tmp_path: Path) -> None:
+    await store(tmp_path).put("card", b"4711")
+    assert await claimed(tmp_path).load() == {}
+    await claimed(tmp_path).put("card", b"evil")
+    await claimed(tmp_path).put("card", None)
+    assert await store(tmp_path).load() == {"card": b"4711"}
+    assert await SessionStore.of_all(tmp_path, **WHO).load() == {}
 
 
 async def test_a_key_is_replaced_and_forgotten(tmp_path: Path) -> None:
@@ -64,7 +80,7 @@ async def test_sessions_that_write_in_turn_see_each_other_at_once(tmp_path: Path
 
 async def test_what_a_crash_left_is_no_value(tmp_path: Path) -> None:
     await store(tmp_path).put("key", b"1")
-    [folder] = (tmp_path / "sessions").iterdir()
+    [folder] = (tmp_path / "sessions" / "proved").iterdir()
     (folder / ".6b6579-crashed").write_bytes(bytes(MAX_STORED))
     await store(tmp_path).put("key", b"2")
     assert await store(tmp_path).load() == {"key": b"2"}
@@ -73,7 +89,7 @@ async def test_what_a_crash_left_is_no_value(tmp_path: Path) -> None:
 async def test_keys_are_counted(tmp_path: Path) -> None:
     kept = store(tmp_path)
     await kept.put("0", b"")
-    folder = next((tmp_path / "sessions").iterdir())
+    folder = next((tmp_path / "sessions" / "proved").iterdir())
     for number in range(1, MAX_STORED_KEYS):
         (folder / str(number).encode().hex()).write_bytes(b"")
     with pytest.raises(Refused):
@@ -85,12 +101,13 @@ async def test_keys_are_counted(tmp_path: Path) -> None:
 async def test_strangers_under_many_names_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler_state, "MAX_FOLDERS", 3)
     for number in range(3):
-        await store(tmp_path, peer=f"did:wba:stranger{number}.example").put("key", b"")
+        await claimed(tmp_path, f"did:wba:stranger{number}.example").put("key", b"")
     with pytest.raises(Refused) as refusal:
-        await store(tmp_path, peer="did:wba:stranger3.example").put("key", b"")
+        await claimed(tmp_path, "did:wba:stranger3.example").put("key", b"")
     assert refusal.value.code == "session.storage-full"
-    await store(tmp_path, peer="did:wba:stranger0.example").put("another", b"")
-    assert len(list((tmp_path / "sessions").iterdir())) == 3
+    await claimed(tmp_path, "did:wba:stranger0.example").put("another", b"")
+    assert len(list((tmp_path / "sessions" / "claimed").iterdir())) == 3
+    await store(tmp_path).put("key", b"")  # claims take no room of proved peers
 
 
 async def test_a_disk_that_fails_is_a_clear_error(tmp_path: Path) -> None:

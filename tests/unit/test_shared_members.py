@@ -281,7 +281,7 @@ def test_functions_and_calls_of_a_room_are_counted_and_pass_its_middleware() -> 
 
         @meeting.room.middleware
         async def note(call: Call, proceed: Proceed) -> object:
-            passed.append((call.direction, call.operation, call.context.peer, call.context.trace.trace_id))
+            passed.append((call.direction, call.operation, call.context.peer.did, call.context.trace.trace_id))
             return await proceed()
 
         ada, says = await meeting.joined(stack, "ada.example")

@@ -10,6 +10,7 @@ from assemblies import Meeting, Member, meet
 
 from treaty_client import Capacity, OperationError, TreatyError
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_client.identity import ProvedPeer
 from treaty_client.network.transport import memory
 
 
@@ -28,7 +29,7 @@ def test_all_members_are_in_one_session_and_the_application_calls_it() -> None:
         assert (shared.role, shared.protocol) == ("room", meeting.uri)
         assert meeting.room.metrics().sessions_in == 2
         # The peer of a call is the member whose message led to it.
-        assert {(context.peer, context.peer_is_proved) for context in meeting.callers} == {(ada.agent.did, True)}
+        assert {context.peer for context in meeting.callers} == {ProvedPeer(ada.agent.did)}
 
     meet(test)
 
@@ -86,7 +87,7 @@ def test_the_owner_of_a_did_takes_its_place_from_a_stranger_that_claims_it() -> 
         await meeting.joined(stack, "ada.example", proved=False)
         await meeting.joined(stack, "ada.example", proved=True)
         [member] = meeting.room.shared(meeting.uri).members
-        assert member.is_proved
+        assert isinstance(member.peer, ProvedPeer)
 
     meet(test)
 
@@ -169,7 +170,7 @@ def test_members_whose_functions_hang_do_not_use_up_the_calls_of_the_others() ->
         # Without a bound for each member, 1,500 calls would end the session of all.
         assert await says.call("say", text="Quick.") == 1
         await ada.has_heard("Quick.")
-        begun = [context.peer for context in meeting.callers]
+        begun = [context.peer.did for context in meeting.callers]
         assert {begun.count(member.agent.did) for member, _ in greedy} == {Capacity().functions}
         for call in calls:
             call.cancel()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from rich.markup import escape
@@ -16,7 +19,7 @@ from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
 
-from ..codes import ClientCheckpointCode, ClientRegistryCode, PolicyCode
+from ..codes import ClientCheckpointCode, ClientRegistryCode, ConfigCode, PolicyCode
 from ..config import AgentConfig
 from ..policy import Policy
 from ..protocols.verification.checkpoint import CLOCK_SKEW
@@ -27,6 +30,7 @@ from .context import Options, run
 from .failures import REFUSED, failure_of
 
 Outcome = Literal["ok", "warning", "fault"]
+GIB = 1024**3
 _SIGNS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "fault": "[bold red]✗[/]"}
 
 
@@ -70,14 +74,18 @@ def doctor(*, options: Options = Options()) -> None:
 def _findings(options: Options) -> Iterator[Finding]:
     # An agent that only fetches needs no identity, and one that runs no handlers needs no publishers.
     yield _check("identity", lambda: options.identity().did, otherwise="warning")
-    policies: list[Policy] = []
-    yield _check("configuration", lambda: _configuration(options, policies))
-    policy = policies[0] if policies else Policy()
+    configs: list[AgentConfig] = []
+    yield _check("configuration", lambda: _configuration(options, configs))
+    config = configs[0] if configs else AgentConfig()
+    policy = config.policy
     yield _check("policy", lambda: _publishers(policy), otherwise="warning")
     yield _check("sandbox", lambda: run(_start_worker(policy)), otherwise="fault" if policy.isolation != "none" else "warning")
     names: list[RegistryName] = []
+    yield _check("memory of workers", lambda: _fit(config, _machine_memory()), otherwise="warning")
     yield _check("trust", lambda: _trusted(options, names))
     for name in names:
+        lost: Outcome = "fault" if policy.lost_memory == "refuse" else "warning"
+        yield _check(f"memory of {name.origin}", partial(_remember, name, options), otherwise=lost)
         seen: list[Seen] = []
         yield _check(f"registry {name.origin}", partial(_reach, name, options, seen))
         # Without an answer there is nothing to compare.
@@ -96,8 +104,8 @@ def _check(check: str, work: Callable[[], str], *, otherwise: Outcome = "fault")
         return Finding(check, otherwise, failure.message, failure.code, failure.fix)
 
 
-def _configuration(options: Options, found: list[Policy]) -> str:
-    found.append(AgentConfig.load(options.home).policy)
+def _configuration(options: Options, found: list[AgentConfig]) -> str:
+    found.append(AgentConfig.load(options.home))
     return f"policy.toml and agent.toml of {options.home} are valid, or absent."
 
 
@@ -119,12 +127,40 @@ async def _start_worker(policy: Policy) -> str:
     return "A worker starts, in bubblewrap."
 
 
+def _fit(config: AgentConfig, here: int) -> str:
+    """Say how much memory all workers together may take. `here`: the bytes of this machine, 0 if that is not known."""
+    number, each = config.workers.max_workers, config.sandbox.memory
+    said = f"Handlers take at most {number * each / GIB:.3g} GiB: {number} workers of {each / GIB:.3g} GiB."
+    if here and number * each > here:
+        raise Refused(
+            ConfigCode.VALUE,
+            f"{said} This machine has {here / GIB:.3g} GiB, so hostile handlers could use all of it.",
+            fix="Lower max_workers of [workers] or memory of [sandbox] in agent.toml, or run the agent in a cgroup with a limit.",
+        )
+    return said
+
+
+def _machine_memory() -> int:
+    if not hasattr(os, "sysconf"):
+        return 0
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    # A container has a limit of its own, "max" for none.
+    with suppress(OSError, ValueError):
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(limits)
+
+
 def _trusted(options: Options, names: list[RegistryName]) -> str:
     chosen = [options.trusted()] if options.registry else list(options.registries.all().values())
     if not chosen:
         raise NotFound(ClientRegistryCode.NONE, "No registry is trusted.", fix="treaty trust add URL#KEY")
     names += [registry.name for registry in chosen]
     return ", ".join(str(name) for name in names)
+
+
+def _remember(name: RegistryName, options: Options) -> str:
+    options.registries.check_memory(name.origin)
+    return f"All {options.registries.memory.learned(name.origin)} proved facts are counted; none was lost."
 
 
 def _reach(name: RegistryName, options: Options, seen: list[Seen]) -> str:

@@ -69,6 +69,16 @@ def remove(origin: str, /, *, options: Options = Options()) -> None:
     options.output.result({"removed": origin}, f"[green]✓[/] {escape(origin)} is no longer trusted.")
 
 
+@app.command
+def accept_loss(origin: str, /, *, options: Options = Options()) -> None:
+    """Accept that the memory of a registry was lost, and count anew what it proves.
+
+    What was forgotten counts as at a first contact: a revocation that only this memory knew is believed no more.
+    """
+    options.registries.accept_loss(origin)
+    options.output.result({"accepted": origin}, f"[green]✓[/] The memory of {escape(origin)} counts from now on.")
+
+
 async def _presented(url: str, options: Options) -> RegistryName:
     from ..base_url import parse_base_url
     from ..registries.api import RegistryClient  # an HTTP client, which the other commands do not need

@@ -157,6 +157,7 @@ class MemoryCode(Code, origin=Origin.REGISTRY):
     GRANT = "memory.grant", "The proved grant of the publisher is missing or differs."
     HANDLER = "memory.handler", "A proved handler is missing."
     IDENTITY = "memory.identity", "A proved identity is missing or differs."
+    LOST = "memory.lost", "Proved leaves were lost: the file is missing, or older than registries.json.", Untrusted, Origin.CALLER
     NOTHING = "memory.nothing", "No trusted registry has proved anything of the subject.", NotFound, Origin.CALLER
     PARAMETERS = "memory.parameters", "The newest proved parameters are missing or differ."
     PUBLISH = "memory.publish", "The proved publication of the version is missing or differs."

@@ -14,6 +14,7 @@ it fail, but it cannot add a leaf that an honest registry would contradict.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -53,6 +54,9 @@ _MAX_CONTRADICTIONS = 64
 """Files of evidence for one registry. Without a limit it could fill the disk with new contradictions."""
 
 
+_log = logging.getLogger(__name__)
+
+
 class ProvenAnswer(NamedTuple):
     """An answer after steps 1 to 4 that contradicts no earlier answer. `data`: its bytes."""
 
@@ -75,6 +79,7 @@ class Answers:
         """`client`: the HTTP API of a trusted registry, by origin. `now`: Unix seconds."""
         self._registries, self._lockfile, self._policy = registries, lockfile, policy
         self._client, self._now = client, now
+        self._warned = set[str]()
 
     async def protocol(self, uri: ProtocolUri) -> ProvenAnswer:
         """Ask the registry of a protocol about it. Raises `VerificationFailed` and `Unavailable`."""
@@ -93,6 +98,7 @@ class Answers:
         """
         origin = parse_protocol_uri(verified.uri).origin
         with taking(Step.LOCK):
+            self._check_memory(origin)
             subjects = RegistryAnswer(verified.evidence, uri=verified.uri).subjects
             own = {subject for subject in subjects if not subject.startswith("topic/")}
             seen = self._registries.memory.about(origin, own)
@@ -155,6 +161,7 @@ class Answers:
         """
         evidence = prove(bundle, registry, self._policy, now=self._now(), bridge=bridge)
         with taking(Step.LOCK):
+            self._check_memory(registry.name.origin)
             answer = RegistryAnswer(evidence, uri, topic, earlier.by_id if earlier else None)
             # Remember the leaves before the checkpoint: a crash in between only repeats the comparison.
             hold(self._registries, registry, bundle, answer, keep=self._kept, also=earlier.proven if earlier else ())
@@ -165,6 +172,17 @@ class Answers:
                 self._pin_status(asked, evidence)
         # Last: a checkpoint that is remembered without its leaves would let a registry leave them out later.
         return evidence if advance(self._registries, registry, evidence) else None
+
+    def _check_memory(self, origin: str) -> None:
+        """Notice a memory that was lost. Raise its error where the policy says so; else log it, once in a process."""
+        try:
+            self._registries.check_memory(origin)
+        except Untrusted as error:
+            if self._policy.lost_memory == "refuse":
+                raise
+            if origin not in self._warned:
+                self._warned.add(origin)
+                _log.warning("%s What it forgot counts as at a first contact. %s", error.message, error.fix)
 
     def _pin_status(self, uri: ProtocolUri, evidence: Evidence) -> None:
         """Record in treaty.lock that a locked version was taken back, or restored. Then every machine with this lock refuses it
@@ -188,6 +206,7 @@ class Answers:
         """Raise `LeftOut` (`memory.unknown`) if a registry denies a name about which it proved leaves before."""
         name, subject = uri or topic, f"protocol/{uri}" if uri else f"topic/{topic}"
         with taking(Step.LOCK):
+            self._check_memory(origin)
             seen = self._registries.memory.about(origin, {subject})
         # Only a publication makes a name known to a registry.
         published = [leaf for leaf in seen if isinstance(leaf.statement.body, Publish)]
@@ -239,7 +258,8 @@ def hold(
 
 
 def advance(registries: TrustedRegistries, registry: TrustedRegistry, evidence: Evidence) -> bool:
-    """Remember the checkpoint of an answer if it is larger than `registry.seen`, with which it was proved consistent.
+    """Remember the checkpoint of an answer if it is larger than `registry.seen`, with which it was proved consistent; and its
+    time, and how much was learned.
 
     Return False if another checkpoint was remembered in the meantime.
     """
@@ -247,7 +267,9 @@ def advance(registries: TrustedRegistries, registry: TrustedRegistry, evidence: 
     # Never to a smaller one: an answer of a lagging server is consistent, but older.
     if newest is None or evidence.checkpoint.checkpoint.size > newest.checkpoint.size:
         newest = evidence.checkpoint
-    return registries.advance(registry.name.origin, registry.seen, newest.note, evidence.keys)
+    origin, time = registry.name.origin, evidence.checkpoint.time or 0
+    learned = registries.memory.learned(origin)
+    return registries.advance(origin, registry.seen, newest.note, evidence.keys, learned=learned, time=time)
 
 
 @contextmanager
@@ -283,7 +305,7 @@ def _keep_evidence(folder: Path, contradiction: Contradiction) -> Path | None:
             return path
         if len(contradictions(folder, origin)) >= _MAX_CONTRADICTIONS:
             return None
-        durable.write(path, contradiction.format())
+        durable.write(path, contradiction.format(), mode=0o600)
     except OSError:  # the answer is refused also without a file
         return None
     return path

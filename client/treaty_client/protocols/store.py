@@ -15,6 +15,7 @@ HOME/treaty.lock.lock.
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,7 @@ class Store:
         digest = canonical.hex_digest(data)
         if self.get(digest) is None:
             # Not synced: a blob lost in a crash is detected by its hash and fetched again.
-            durable.write_unsynced(self._path(digest), data)
+            durable.write_unsynced(self._path(digest), data, mode=0o600)
         return digest
 
     def get(self, digest: str) -> bytes | None:
@@ -165,7 +166,9 @@ class Lockfile:
             # An unchanged lock keeps its bytes, which are under version control.
             if after != before:
                 value = msgspec.to_builtins(_File(1, after))
-                durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n")
+                # It shows what its owner uses. A team that shares it, under version control, has chosen another mode.
+                mode = stat.S_IMODE(self._path.stat().st_mode) if before else 0o600
+                durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n", mode=mode)
 
 
 def line_of(uri: ProtocolUri) -> str:

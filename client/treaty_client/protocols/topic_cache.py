@@ -41,8 +41,8 @@ class _Topics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopicCache:
-    """The topics of one home. The methods block on the disk; only `put` raises OSError. Safe among threads of one process; of two
-    processes the later write wins."""
+    """The topics of one home. The methods block on the disk; only `put` and `distrust` raise OSError. Safe among threads of one
+    process; of two processes the later write wins."""
 
     def __init__(self, home: Path, store: Store, registries: TrustedRegistries, policy: Policy, now: Callable[[], int]) -> None:
         """Read nothing yet. `now`: Unix seconds."""
@@ -69,18 +69,24 @@ class TopicCache:
         kept = _Entry(origin, view.topic, self._store.put(bundle))
         rest = [entry for entry in entries if (entry.origin, entry.topic) != (origin, view.topic)]
         newest = [kept, *rest][:MAX_TOPICS]
+        self._write(entries, newest)
+        for key in self._views.keys() - {(entry.origin, entry.topic) for entry in newest}:
+            self._views.pop(key, None)
+
+    def distrust(self, topic: str) -> None:
+        """Use no stored answer about a topic until a registry answers well, because an answer was refused. The stored ones are
+        dropped, so that it holds after a restart, too. Raises OSError; then it holds for this process alone."""
+        self._distrusted.add(topic)
+        entries = self._read()
+        self._write(entries, [entry for entry in entries if entry.topic != topic])
+
+    def _write(self, entries: list[_Entry], newest: list[_Entry]) -> None:
         if newest != entries:
             durable.write(self._path, canonical.dumps(msgspec.to_builtins(_Topics(tuple(newest)))), mode=0o600)
         used = {entry.bundle for entry in newest}
         for entry in entries:
             if entry.bundle not in used:
                 self._store.discard(entry.bundle)
-        for key in self._views.keys() - {(entry.origin, entry.topic) for entry in newest}:
-            self._views.pop(key, None)
-
-    def distrust(self, topic: str) -> None:
-        """Use no stored answer about a topic until a registry answers well: an answer was refused."""
-        self._distrusted.add(topic)
 
     def _is_old(self, view: TopicView) -> bool:
         time = view.evidence.checkpoint.time

@@ -96,7 +96,10 @@ class Topics:
         if failure is not None and not isinstance(failure, Unavailable | NotFound):
             _log.error("The answer of a registry about %s is refused: %s", topic, failure)
             # The next connection must not go on as if there were no contradiction.
-            self._cache.distrust(topic)
+            try:
+                self._cache.distrust(topic)
+            except OSError as error:
+                _log.warning("The stored answers about %s cannot be dropped: %s", topic, error)
 
     async def ask(self, topic: str) -> list[TopicView]:
         """Return the verified view of a topic at each registry of the policy.

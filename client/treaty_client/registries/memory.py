@@ -40,7 +40,9 @@ _TAKEN_BACK = "taken-back"
 """The subject that marks those statuses, in addition to the one under which they are compared. No answer has it."""
 _RENEWED_AFTER = 3_600_000_000_000
 """Nanoseconds after which an unchanged subject is marked as used again. A shorter time would cause more writes."""
-_FORMAT = 1
+_FORMAT = 2
+_FORMATS = (0, 1, _FORMAT)
+"""A new file, and those that are brought to this format: the first one did not count."""
 _PATIENCE = 10.0
 """Seconds to wait for another process that writes. A transaction takes milliseconds."""
 _BATCH = 500
@@ -60,6 +62,7 @@ create table if not exists subjects (
   primary key (origin, subject, idx), foreign key (origin, idx) references leaves on delete cascade
 ) without rowid;
 create index if not exists members on subjects (origin, idx);
+create table if not exists learned (origin text primary key, leaves integer not null) without rowid;
 pragma user_version = {_FORMAT};
 commit;
 """
@@ -77,6 +80,10 @@ _RENEW = """
 update subjects set learned = ? where origin = ? and subject = ?
 and idx = (select min(idx) from subjects s where s.origin = subjects.origin and s.subject = subjects.subject)
 """
+_COUNT = """
+insert into learned values (?, ?) on conflict (origin) do update set leaves = leaves + excluded.leaves
+"""
+_COUNTED = "select leaves from learned where origin = ?"
 _MARKED = "select count(*) from subjects where origin = ? and subject = 'taken-back'"
 _UNNAMED = """
 delete from subjects where origin = ? and subject = 'taken-back'
@@ -172,8 +179,10 @@ class SeenLeaves:
                 # Again under the write lock: another process may have learned a contradicting leaf in between.
                 check(_about(database, origin, subjects))
                 (turn,) = database.execute(_TURN, (self._clock(), origin)).fetchone()
-                for leaf in _new(database, origin, leaves):
+                new = _new(database, origin, leaves)
+                for leaf in new:
                     _insert(database, origin, leaf, turn)
+                database.execute(_COUNT, (origin, len(new)))
                 for subject in subjects:
                     database.execute(_RENEW, (turn, origin, subject))
                 self._check_taken_back(database, origin)
@@ -181,6 +190,13 @@ class SeenLeaves:
                     self._make_room(database, origin, keep)
                 _sweep(database, origin)
             return is_new
+
+    def learned(self, origin: str) -> int:
+        """Return how many leaves of a log were ever learned. It only grows, also when leaves are forgotten, so that a smaller
+        number than before shows a lost file or an older copy. Raises as `about`."""
+        with self._reader.using(create=False) as database:
+            found = database.execute(_COUNTED, (origin,)).fetchone() if database else None
+        return found[0] if found else 0
 
     def forget(self, origin: str, subject: str | None = None) -> int:
         """Forget the leaves seen of a log, or those under one name; return their number."""
@@ -190,6 +206,7 @@ class SeenLeaves:
             with _transaction(database):
                 if subject is None:
                     database.execute("delete from subjects where origin = ?", (origin,))
+                    database.execute("delete from learned where origin = ?", (origin,))
                 else:
                     database.execute("delete from subjects where origin = ? and subject = ?", (origin, subject))
                 return _sweep(database, origin)
@@ -279,9 +296,9 @@ def _open(path: Path) -> sqlite3.Connection:
             database.execute("pragma foreign_keys = on")
             format = database.execute("pragma user_version").fetchone()[0]
             # Another version of Treaty may keep other rules, so its file is refused and not changed.
-            if format not in (0, _FORMAT):
+            if format not in _FORMATS:
                 raise _damaged(path)
-            if format == 0:
+            if format != _FORMAT:
                 database.executescript(_SCHEMA)
         except BaseException:
             database.close()

@@ -3,10 +3,12 @@
 A registry is named `BASE_URL#VKEY`: its URL, and the verifier key of its log (C2SP signed-note), whose name is the log's origin.
 The URL is https, or http on this machine. It need not be the origin. docs/specification/home.md specifies the file:
 
-    {"registries": {ORIGIN: {"base_url": URL, "checkpoint"?: B64(note), "key": VKEY, "terms"?: [TERM, …]}, …}}
+    {"registries": {ORIGIN: {"base_url": URL, "checkpoint"?: B64(note), "key": VKEY, "learned"?: N, "terms"?: [TERM, …],
+                             "time"?: SECONDS}, …}}
 
 A TERM is {"clock_key": VKEY, "log_key": VKEY, "since": SIZE, "until": SECONDS}: keys that a log with rotations has proved. `key`
-is the newest one.
+is the newest one. `learned`: how many leaves seen.db had learned, so that its loss is noticed. `time`: the latest one of a
+checkpoint.
 
 `checkpoint` only moves forward. `advance` replaces exactly the note with which the new one was proved consistent, so two
 processes cannot accept two sides of a fork. Writers take HOME/registries.lock.
@@ -31,7 +33,7 @@ from treaty_consensus.protocol import is_origin
 
 from .. import durable
 from ..base_url import parse_base_url
-from ..codes import ClientRegistryCode
+from ..codes import ClientRegistryCode, MemoryCode
 from .signed import SIGNED, SignedIds
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from .memory import SeenLeaves
 
 MAX_FILE = 16 * 1024 * 1024
+TIME_STEP = 300
+"""Seconds after which a later time alone is written: a log signs one each minute, and each write is one to the disk."""
 
 
 class _Term(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,6 +58,8 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     key: str
     checkpoint: str | None = None
     terms: tuple[_Term, ...] = ()
+    learned: int = 0
+    time: int = 0
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,11 +85,14 @@ class RegistryName:
 @dataclass(frozen=True)
 class TrustedRegistry:
     """A registry of registries.json. `seen`: the signed note of the newest checkpoint, or None. `terms`: the keys of its log, if
-    it has rotated them."""
+    it has rotated them. `learned`: how many leaves the memory had learned of it when this was written.
+    `time`: the latest one that its clock signed, in Unix seconds, up to `TIME_STEP` seconds ago."""
 
     name: RegistryName
     seen: bytes | None
     terms: tuple[_Term, ...] = ()
+    learned: int = 0
+    time: int = 0
 
     @cached_property
     def keys(self) -> LogKeys:
@@ -197,6 +206,7 @@ class TrustedRegistries:
 
     def add(self, name: RegistryName) -> None:
         """Trust a registry, or change the URL of a known one. Raises `Conflict` if its origin is known by another key."""
+        durable.make_folder(self.home, private=True)  # before the lock, which would make it for all
         with durable.exclusive(self._lock):
             # Read under the lock, so that no change by another process is lost.
             entries = self._read()
@@ -222,11 +232,36 @@ class TrustedRegistries:
             self.memory.forget(origin)
             self._write({known: entry for known, entry in self._read().items() if known != origin})
 
-    def advance(self, origin: str, expected: bytes | None, note: bytes, keys: LogKeys | None = None) -> bool:
+    def check_memory(self, origin: str) -> None:
+        """Raise `Untrusted` (`memory.lost`) if the memory has learned fewer leaves of a log than are counted here: it was
+        deleted, replaced by an older copy, or copied without seen.db-wal."""
+        expected = self.get(origin).learned
+        # Second: another process counts in the memory first, and here afterwards.
+        found = self.memory.learned(origin)
+        if found < expected:
+            raise Untrusted(
+                MemoryCode.LOST,
+                f"The memory of {origin} lost {expected - found} of {expected} proved facts, perhaps revocations among them.",
+                fix=f"Put back seen.db and seen.db-wal of the same moment as registries.json. If they are gone: "
+                f"treaty trust accept-loss {origin}",
+            )
+
+    def accept_loss(self, origin: str) -> None:
+        """Count anew from the memory that is there. Raises `Untrusted` (`registry.not-trusted`)."""
+        with durable.exclusive(self._lock):
+            entries, _ = self._read(), self.get(origin)
+            entry = msgspec.structs.replace(entries[origin], learned=self.memory.learned(origin))
+            self._write({**entries, origin: entry})
+
+    def advance(
+        self, origin: str, expected: bytes | None, note: bytes, keys: LogKeys | None = None, *, learned: int = 0, time: int = 0
+    ) -> bool:
         """Replace `expected` by `note`; return False and change nothing if another note was remembered in the meantime.
 
         `keys`: the keys of the log, if it has proved them; they are pinned if they follow the known ones. The caller has verified
-        `note` by these keys, and that it extends `expected`. Raises `Untrusted` if the registry is not trusted.
+        `note` by these keys, and that it extends `expected`. `learned`: how many leaves the memory has learned; the largest
+        number stays, so that a loss is noticed until it is accepted. `time`: of the checkpoint that was verified now. Raises
+        `Untrusted` if the registry is not trusted.
         """
         with durable.exclusive(self._lock):
             # Compare and swap: the caller proved consistency with `expected`, not with a note that came in between.
@@ -240,6 +275,10 @@ class TrustedRegistries:
                 entry = msgspec.structs.replace(entry, key=str(keys.newest.log), terms=terms)
             if note != expected:
                 entry = msgspec.structs.replace(entry, checkpoint=canonical.b64encode(note))
+            if learned > entry.learned:
+                entry = msgspec.structs.replace(entry, learned=learned)
+            if time - entry.time >= TIME_STEP or (time > entry.time and entry != entries[origin]):
+                entry = msgspec.structs.replace(entry, time=time)
             if entry != entries[origin]:
                 self._write({**entries, origin: entry})
             return True
@@ -268,7 +307,7 @@ class TrustedRegistries:
 
     def _write(self, entries: dict[str, _Entry]) -> None:
         value = msgspec.to_builtins(_File(entries))
-        durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n")
+        durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n", mode=0o600)
 
 
 def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
@@ -279,7 +318,7 @@ def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
     seen = None if entry.checkpoint is None else canonical.b64decode(entry.checkpoint, limit=MAX_NOTE_BYTES)
     if entry.terms and entry.terms[-1].log_key != entry.key:
         raise Malformed(ClientRegistryCode.FILE, f"registries.json lists another key of {origin} than its newest one.")
-    return TrustedRegistry(name, seen, entry.terms)
+    return TrustedRegistry(name, seen, entry.terms, entry.learned, entry.time)
 
 
 def _version(status: os.stat_result) -> tuple[int, int, int]:

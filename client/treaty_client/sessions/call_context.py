@@ -2,7 +2,7 @@
 
     @agent.provides("https://registry.example/protocols/example.com/payment/1.0")
     async def cancel(payment: str, context: CallContext) -> dict:
-        if payments[payment].owner != context.peer or not context.peer_is_proved:
+        if payments[payment].owner != context.peer:  # a `ProvedPeer`, which no claim is equal to
             raise OperationError(403, "Only its owner cancels a payment.")
 
 A function takes it as the parameter annotated `CallContext`, of any name, which is no argument of the operation. Code deeper down
@@ -24,15 +24,16 @@ from treaty_consensus.errors import Malformed
 
 from ..anp.trace_context import TraceContext
 from ..codes import AgentCode
+from ..identity import UNNAMED, ClaimedPeer, ProvedPeer
 
 _NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallContext:
-    """The context of one call. In a test, make one: `CallContext(peer="did:wba:buyer.example", peer_is_proved=True)`.
+    """The context of one call. In a test, make one: `CallContext(peer=ProvedPeer("did:wba:buyer.example"))`.
 
-    `peer`: the DID of the other side, "" for none; only `peer_is_proved` says that it is more than a claim.
+    `peer`: the other side, a `ProvedPeer` or a `ClaimedPeer`. A claim gives no rights: compare with a `ProvedPeer`.
     `call`: the id of the call in this side's session.
     `operation`, `protocol` (the URI), `role` (this side's): of the call.
     `session`: the session's id on the wire.
@@ -41,8 +42,7 @@ class CallContext:
     `deadline`: when the answer is due, by `clock`; `time_left` is what most functions need.
     """
 
-    peer: str = ""
-    peer_is_proved: bool = False
+    peer: ProvedPeer | ClaimedPeer = UNNAMED
     call: str = ""
     operation: str = ""
     protocol: str = ""
@@ -64,8 +64,7 @@ class CallOrigin(NamedTuple):
     """The common part of all calls of one session, at this side. The fields are those of `CallContext`. `is_initiator`: whether
     this side opened the session."""
 
-    peer: str = ""
-    peer_is_proved: bool = False
+    peer: ProvedPeer | ClaimedPeer = UNNAMED
     protocol: str = ""
     role: str = ""
     session: str = ""
@@ -76,7 +75,6 @@ class CallOrigin(NamedTuple):
         """Return the context of one call."""
         return CallContext(
             peer=self.peer,
-            peer_is_proved=self.peer_is_proved,
             call=call,
             operation=operation,
             protocol=self.protocol,

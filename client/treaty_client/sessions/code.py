@@ -20,6 +20,7 @@ from treaty_consensus.errors import TreatyError, Unavailable
 from ..anp.hello_profile import commands
 from ..anp.hello_profile.actions import Agreement
 from ..codes import SessionCode
+from ..identity import PeerIdentity
 from ..negotiators.negotiator import Implementation
 from ..network.admission.line_limit import limited_logger
 from .agreements import NegotiatedProtocol, accept_implementation
@@ -45,7 +46,7 @@ class CodePort:
     """
 
     seconds: float
-    peer: Callable[[], str]
+    peer: Callable[[], PeerIdentity]
     is_over: Callable[[], bool]
     command: Callable[[commands.Command], Awaitable[None]]
     post: Callable[[Step], None]
@@ -54,7 +55,7 @@ class CodePort:
     resolve: Callable[[Agreement], Awaitable[SpokenProtocol]]
     stored_document: Callable[[SpokenProtocol], str]
     implement: Callable[[str, str], Awaitable[Implementation]]
-    host: Callable[[SpokenProtocol, str], Awaitable[HostedHandler]]
+    host: Callable[[SpokenProtocol, PeerIdentity], Awaitable[HostedHandler]]
     issue_calls: Callable[[], Awaitable[None]]
 
 
@@ -80,7 +81,7 @@ class CodeLoader:
         """Whether the negotiator wrote code that `take_written` has not returned yet."""
         return self._written is not None
 
-    async def begin_early(self, protocol: SpokenProtocol, peer: str) -> None:
+    async def begin_early(self, protocol: SpokenProtocol, peer: PeerIdentity) -> None:
         """Start a handler before the agreement, for the offered hash. Raises `TreatyError`, TimeoutError."""
         self.protocol = protocol
         async with asyncio.timeout(self._port.seconds):
@@ -125,7 +126,7 @@ class CodeLoader:
         """Continue with code that passed the tests. Raises `TreatyError`, TimeoutError."""
         # Kept even if the code did not change: the agreement is written with it.
         self._written = implementation
-        protocol = accept_implementation(implementation, self.document, self._port.peer())
+        protocol = accept_implementation(implementation, self.document, self._port.peer().did)
         if self.protocol is None or protocol.package.digest != self.protocol.package.digest:
             self.protocol = protocol
             await self.restart()
@@ -154,7 +155,7 @@ class CodeLoader:
         if agreement.document is not None or error:
             written = self._written = await self._port.implement(self.document, error)
             self._port.record_event("written")
-            return accept_implementation(written, self.document, self._port.peer())
+            return accept_implementation(written, self.document, self._port.peer().did)
         protocol = await self._port.resolve(agreement)
         if not agreement.confirmed:
             self._port.record_event("verified")
@@ -172,7 +173,7 @@ class CodeLoader:
         else:
             await self._port.command(commands.CodeReady(self.protocol.hash))
 
-    async def _host(self, protocol: SpokenProtocol, peer: str) -> None:
+    async def _host(self, protocol: SpokenProtocol, peer: PeerIdentity) -> None:
         self.handler = await self._port.host(protocol, peer)
 
     async def _open(self) -> None:

@@ -234,12 +234,12 @@ class AgentContext:
         if self.on_event is not None:
             context = call.context
             role: RoleName = "initiator" if call.is_initiator else "responder"
-            about = AgentEvent(role, context.peer, context.protocol, f"call {call.direction}", seconds)
+            about = AgentEvent(role, context.peer.did, context.protocol, f"call {call.direction}", seconds)
             self.record_event(about._replace(operation=call.operation, status=status, trace_id=context.trace.trace_id))
 
     def _record_fault(self, protocol: SpokenProtocol, request: HostRequest, fault: FunctionFault) -> None:
         role: RoleName = "initiator" if request.is_initiator else "responder"
-        event = AgentEvent(role, fault.peer or request.peer, protocol.uri, fault.code, 0.0)
+        event = AgentEvent(role, fault.peer or request.peer.did, protocol.uri, fault.code, 0.0)
         self.record_event(event._replace(operation=fault.operation, status=fault.code, trace_id=fault.trace_id))
 
     async def close(self) -> None:

@@ -35,6 +35,7 @@ from ..anp.flow_profile.strategy import StrategyEngine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.transcript import TranscriptRecorder
 from ..codes import FlowCode
+from ..identity import ProvedPeer
 from ..negotiators.negotiator import RoleName
 from ..protocols.fetch import Fetcher
 from ..protocols.local import LocalProtocol, LocalProtocols
@@ -116,7 +117,7 @@ class FlowDependencies:
     connections: OpenConnections = field(default_factory=OpenConnections)
 
 
-def host_request(wanted: HostRequest, peer: str, agreed: Agreed) -> HostRequest:
+def host_request(wanted: HostRequest, peer: ProvedPeer, agreed: Agreed) -> HostRequest:
     """Return the request for the handler of an agreement. `wanted`: this side's role and functions."""
     said = "" if wanted.is_initiator else str(agreed.extensions.get(INITIATOR_ROLE, ""))
     return replace(wanted, peer=peer, parameters=agreed.parameters, peer_role=said)

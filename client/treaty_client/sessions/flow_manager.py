@@ -32,7 +32,7 @@ from ..anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from ..anp.flow_profile.responder import Responder
 from ..anp.flow_profile.terms import kept
 from ..codes import FlowCode
-from ..identity import Identity
+from ..identity import UNNAMED, Identity
 from ..network.admission.line_limit import limited_logger
 from ..network.transport.connection import Connection
 from ..network.transport.secure import SecureConnection
@@ -180,7 +180,7 @@ class MetaProtocolManager:
             count=count,
             shortcut=shortcut,
         )
-        recorder, own = self._dependencies.recorder(), HostRequest(peer, True, role=goal.role, serving=serving)
+        recorder, own = self._dependencies.recorder(), HostRequest(UNNAMED, True, role=goal.role, serving=serving)
         run = MetaProtocolNegotiator(connection, machine, self._processor(peer), dependencies, wanted=own, recorder=recorder)
         # Kept, because the event loop holds tasks only weakly, and `aclose` must find it.
         self._begun[run] = task = asyncio.create_task(self._run(run))

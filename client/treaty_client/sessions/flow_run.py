@@ -43,6 +43,7 @@ from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, Repo
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
 from ..errors import session_over
+from ..identity import ProvedPeer
 from ..network.admission.line_limit import limited_logger
 from ..network.transport.connection import Connection
 from ..statements.report_rules import flow_negotiation_id
@@ -329,7 +330,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         adaptation = settings.adaptation(settings.thresholds)
         session = self.sessions.get(id) or FlowSession(self, id, adaptation, self._timeouts, list(self.timeline))
         protocol, line = self._loaded[wanted.agreed.protocol], HandlerLine(self, session)
-        request = host_request(self._wanted, self.peer, wanted.agreed)
+        request = host_request(self._wanted, ProvedPeer(self.peer), wanted.agreed)
         request = replace(request, send_named=line.send_named, on_served=session.served)
         starting = self._dependencies.hosts.host(line, protocol, request)
         host = await self._work(starting, partial(commands.HostFailed, id))
@@ -351,7 +352,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             self.resumed = self.machine.shortcut is not None and self.machine.shortcut.confirmed
         self._has_run = True
         former = session.spoken
-        request = host_request(self._wanted, self.peer, ready.agreed)
+        request = host_request(self._wanted, ProvedPeer(self.peer), ready.agreed)
         carry = partial(self._dependencies.hosts.carry, former, prepared.protocol, request) if former else None
         await session.activate(prepared, ready.agreed, ready.expires_at, carry)
         self._dependencies.arrivals.begin(session)

@@ -23,6 +23,7 @@ from ..anp.flow_profile.adaptation import Adaptation
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..codes import FlowCode
 from ..errors import session_over
+from ..identity import UNNAMED, PeerIdentity, ProvedPeer
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import Profile
@@ -204,12 +205,9 @@ class FlowSession:
         return self._port.is_initiator
 
     @property
-    def peer(self) -> str:
-        return self._port.peer
-
-    @property
-    def peer_is_proved(self) -> bool:
-        return bool(self._port.peer)  # each message is verified by the keys of that DID
+    def peer(self) -> PeerIdentity:
+        # Each message is verified by the keys of that DID.
+        return ProvedPeer(self._port.peer) if self._port.peer else UNNAMED
 
     @property
     def spoken(self) -> SpokenProtocol | None:
@@ -242,7 +240,7 @@ class FlowSession:
     def origin(self) -> CallOrigin:
         """Return what the calls of the session have in common."""
         uri, parameters = self.spoken.uri if self.spoken else "", MappingProxyType(self.parameters)
-        return CallOrigin(self.peer, self.peer_is_proved, uri, self.role, self.id, parameters, self.is_initiator)
+        return CallOrigin(self.peer, uri, self.role, self.id, parameters, self.is_initiator)
 
     def transcript(self) -> bytes:
         return self._port.transcript()

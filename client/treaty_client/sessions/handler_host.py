@@ -54,6 +54,7 @@ from treaty_handler import (
 
 from ..anp.call_metadata import CallMetadata
 from ..codes import SessionCode
+from ..identity import PeerIdentity, ProvedPeer
 from ..network.admission.line_limit import limited_logger
 from ..sandbox.interface import RunningHandler
 from .handler_port import HandlerContext, HandlerPort
@@ -111,7 +112,7 @@ class HandlerHost:
                 context.capacity,
                 context.activity.functions,
                 context.pipeline,
-                FunctionFailures(context.peer, context.on_fault),
+                FunctionFailures(context.peer.did, context.on_fault),
             ),
         )
         self._closed = False
@@ -127,25 +128,25 @@ class HandlerHost:
     def is_working(self, *, streams: bool) -> bool:
         return self.working(streams=streams) > 0
 
-    def working(self, *, streams: bool, peer: str | None = None) -> int:
+    def working(self, *, streams: bool, peer: PeerIdentity | None = None) -> int:
         """Return the number of functions that run, or wait to run. `streams`: those of streams count, as far as they need no
         message of the peer. `peer`: only those that messages of this peer led to."""
         return self._invocations.working(streams=streams, peer=peer)
 
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""
-        stored = await self._store.load()
-        await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), at=_now()))
+        stored, is_proved = await self._store.load(), isinstance(self._context.peer, ProvedPeer)
+        await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), is_proved=is_proved, at=_now()))
         self.is_open = True
 
-    async def joined(self, peer: str, role: str, *, is_proved: bool) -> None:
+    async def joined(self, peer: PeerIdentity, role: str) -> None:
         """Report a new peer of a shared role. Raises `TreatyError`."""
-        await self._give(PeerJoined(peer=peer, role=role, is_proved=is_proved, at=_now()))
+        await self._give(PeerJoined(peer=peer.did, role=role, is_proved=isinstance(peer, ProvedPeer), at=_now()))
 
     async def received(self, payload: bytes, *, stream: str = "", metadata: CallMetadata | None = None, peer: str = "") -> None:
         """Give a message of the peer. `stream`: its action, where messages have one. `metadata`: of the call that the message
         belongs to. `peer`: in a shared role, the one that sent it. Raises `TreatyError`."""
-        event = Received(peer=peer or self._context.peer, data=payload, stream=stream, at=_now())
+        event = Received(peer=peer or self._context.peer.did, data=payload, stream=stream, at=_now())
         await self._give(event, _Cause(received=metadata))
 
     async def call(
@@ -174,7 +175,7 @@ class HandlerHost:
 
     async def peer_lost(self, peer: str = "") -> None:
         """Report the loss of the connection. `peer`: in a shared role, the one that left. Raises `TreatyError`."""
-        await self._give(PeerLost(peer=peer or self._context.peer, at=_now()))
+        await self._give(PeerLost(peer=peer or self._context.peer.did, at=_now()))
 
     async def say_goodbye(self) -> None:
         """Report that this side ends the session, or send the last messages of a retired handler. Raises `TreatyError`."""

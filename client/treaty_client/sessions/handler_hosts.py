@@ -13,12 +13,13 @@ from treaty_consensus.errors import Refused
 from treaty_consensus.handler import Role
 
 from ..codes import SessionCode
+from ..identity import UNNAMED, ClaimedPeer, PeerIdentity, ProvedPeer
 from ..sandbox.interface import Runtime
 from .activity import Activity
 from .agreements import is_negotiated
 from .handler_host import HandlerHost
 from .handler_port import HandlerContext, HandlerPort, HostedHandler, SendNamed, SendTo
-from .handler_state import NullState, SessionStore
+from .handler_state import HandlerState, NullState, SessionStore
 from .interfaces import Capacity, SpokenProtocol
 from .invocations import MAX_SHARED, OnServed
 from .middleware import CallPipeline
@@ -26,9 +27,6 @@ from .operation_errors import FunctionFault
 from .operations import Functions, OperationHandlers
 from .shared_handler import SharedHandler, SharedSettings
 from .shared_member import MemberHandler
-
-ALL_PEERS = "*"
-"""The place of the peer's DID in the name of the stored state of a shared session. No DID is equal to it."""
 
 
 class ServedRole(Protocol):
@@ -50,7 +48,7 @@ class HostRequest:
     `on_served`: called after each business function.
     """
 
-    peer: str
+    peer: PeerIdentity
     is_initiator: bool
     parameters: Mapping[str, Any] = field(default_factory=dict)
     role: str = ""
@@ -61,7 +59,7 @@ class HostRequest:
     on_served: OnServed | None = None
 
 
-RESPONDER = HostRequest("", False)
+RESPONDER = HostRequest(UNNAMED, False)
 """A session that another agent opens, before that agent is known."""
 
 
@@ -123,7 +121,7 @@ class HandlerHosts:
             shared.outdate()  # another handler was verified since
 
         async def start(port: HandlerPort, send_to: SendTo) -> HandlerHost:
-            request = HostRequest("", False, role=role.name)
+            request = HostRequest(UNNAMED, False, role=role.name)
             _, functions = self._served(protocol, request)
             return await self._start(port, protocol, role, functions, request, send_to)
 
@@ -156,7 +154,7 @@ class HandlerHosts:
         request: HostRequest,
         send_to: SendTo | None = None,
     ) -> HandlerHost:
-        handler = await self._runtime.open(protocol.package, role.name, local=self._local, peer=request.peer)
+        handler = await self._runtime.open(protocol.package, role.name, local=self._local, peer=request.peer.did)
         context = HandlerContext(
             request.peer,
             role,
@@ -177,11 +175,7 @@ class HandlerHosts:
         )
         if request.answers is not None:
             return HandlerHost(handler, context, request.answers, NullState(), port)
-        if send_to is not None:
-            request = replace(request, peer=ALL_PEERS)
-        # Peers that do not name themselves must not see each other's state.
-        state = self._store(protocol, role, request) if request.peer else NullState()
-        return HandlerHost(handler, context, functions, state, port)
+        return HandlerHost(handler, context, functions, self._state(protocol, role, request, is_shared=send_to is not None), port)
 
     async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
         """Copy the stored state of a former handler for the new one, which fits the peer's role. Of a key that both have, the
@@ -190,12 +184,21 @@ class HandlerHosts:
         stores = []
         for spoken in (former, protocol):
             role, _ = self._served(spoken, replace(request, peer_role=""))
-            stores.append(self._store(spoken, role, request))
+            stores.append(self._state(spoken, role, request))
         kept, own = [await store.load() for store in stores]
         # A crash in between leaves some of the values, whole ones; the next change of the protocol copies the rest.
         for key, value in kept.items():
             if own.get(key) != value:
                 await stores[1].put(key, value)
 
-    def _store(self, protocol: SpokenProtocol, role: Role, request: HostRequest) -> SessionStore:
-        return SessionStore(self._home, wheel=protocol.package.digest, role=role.name, local=self._local, peer=request.peer)
+    def _state(self, protocol: SpokenProtocol, role: Role, request: HostRequest, *, is_shared: bool = False) -> HandlerState:
+        names = (self._home, protocol.package.digest, role.name, self._local)
+        if is_shared:
+            return SessionStore.of_all(*names)
+        match request.peer:
+            case ProvedPeer() as peer:
+                return SessionStore.of_proved(*names, peer)
+            case ClaimedPeer(did=""):
+                return NullState()  # peers that do not name themselves must not see each other's state
+            case ClaimedPeer() as peer:
+                return SessionStore.of_claimed(*names, peer)

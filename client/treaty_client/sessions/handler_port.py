@@ -11,6 +11,7 @@ from treaty_consensus.handler import Role
 from treaty_handler import INTERFACE, Return, Send, Value
 
 from ..anp.call_metadata import CallMetadata
+from ..identity import PeerIdentity
 from .activity import Activity
 from .call_context import CallOrigin
 from .interfaces import Capacity, Step
@@ -117,7 +118,7 @@ class HandlerContext:
     `activity`: the counts of the agent.
     """
 
-    peer: str
+    peer: PeerIdentity
     role: Role
     handler_time: float
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -2,11 +2,15 @@
 
 The state is below HOME (docs/specification/home.md):
 
-    HOME/sessions/HEX(SHA-256(JCS([wheel digest, role, local DID, peer DID])))/HEX(key)      the value's bytes
+    HOME/sessions/WHOSE/HEX(SHA-256(JCS([wheel digest, role, local DID, peer DID])))/HEX(key)      the value's bytes
 
-A handler sees only the state of its own earlier sessions in that role, with that peer. The sandbox limits the state of one
-session. The caps here limit concurrent sessions and strangers, who may claim any DID in the plain Hello profile. A value is
-written durably and as a whole before `put` returns.
+WHOSE is `proved`, `claimed` or `shared`. A handler sees only the state of its own earlier sessions in that role, with that peer.
+The state of a proved peer is only for proofs: who claims the same DID has other state, which every later claim of it sees. A
+shared role has one state for all its peers.
+
+The sandbox limits the state of one session. The caps here limit concurrent sessions and strangers, who may claim any DID in the
+plain Hello profile, and so cannot use up the folders of proved peers. A value is written durably and as a whole before `put`
+returns.
 """
 
 from __future__ import annotations
@@ -23,10 +27,11 @@ from treaty_consensus.errors import Refused, Unavailable
 
 from .. import durable
 from ..codes import SessionCode
+from ..identity import ClaimedPeer, ProvedPeer
 from ..sandbox.validation import MAX_STORED, MAX_STORED_KEYS
 
 MAX_FOLDERS = 10_000
-"""Pairs of handler and peer with stored state: strangers may claim any number of DIDs."""
+"""Pairs of handler and peer with stored state, of proved peers and of claims each: strangers may claim any number of DIDs."""
 
 _T = TypeVar("_T")
 
@@ -56,12 +61,26 @@ class SessionStore:
     """The keys and values of one handler, role and pair of DIDs. Two concurrent sessions see each other's writes at their next
     start."""
 
-    def __init__(self, home: Path, *, wheel: str, role: str, local: str, peer: str) -> None:
-        """Access no disk yet."""
-        name = canonical.hex_digest(canonical.dumps([wheel, role, local, peer]))
-        self._folder = home / "sessions" / name
+    def __init__(self, folder: Path) -> None:
+        """Use `of_proved`, `of_claimed` or `of_all` instead. Access no disk yet."""
+        self._folder = folder
         self._sizes: dict[str, int] = {}
         self._counted_at = 0
+
+    @classmethod
+    def of_proved(cls, home: Path, wheel: str, role: str, local: str, peer: ProvedPeer) -> SessionStore:
+        """Return the state of an agent that proved its DID."""
+        return cls(_folder(home, "proved", wheel, role, local, peer.did))
+
+    @classmethod
+    def of_claimed(cls, home: Path, wheel: str, role: str, local: str, peer: ClaimedPeer) -> SessionStore:
+        """Return the state of all agents that claim a DID."""
+        return cls(_folder(home, "claimed", wheel, role, local, peer.did))
+
+    @classmethod
+    def of_all(cls, home: Path, wheel: str, role: str, local: str) -> SessionStore:
+        """Return the state of a shared role."""
+        return cls(_folder(home, "shared", wheel, role, local))
 
     async def load(self) -> dict[str, bytes]:
         """Return all stored values by key. Raises `Unavailable` (`session.storage`)."""
@@ -115,6 +134,10 @@ class SessionStore:
     def _is_last_folder(self) -> bool:
         parent = self._folder.parent
         return parent.is_dir() and sum(1 for _ in parent.iterdir()) >= MAX_FOLDERS
+
+
+def _folder(home: Path, whose: str, *names: str) -> Path:
+    return home / "sessions" / whose / canonical.hex_digest(canonical.dumps(list(names)))
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

@@ -51,7 +51,9 @@ from ..anp.hello_profile.machine import HelloState, Machine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
 from ..codes import NegotiationCode, SessionCode
+from ..identity import ClaimedPeer
 from ..network.transport.connection import Connection
+from ..network.transport.secure import SecureConnection
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .call_port import CallPort
@@ -72,7 +74,7 @@ _HELLO_REASONS = ("hello.", "secure.", "session.")
 class HelloRun(ConnectionLoop[Action, float], HelloSession):
     """A session of the Hello profile. Implements `SessionBackend`. Other modules only read the public attributes.
 
-    `early`: the protocol and the peer's DID of a remembered agreement, if its hash is offered.
+    `early`: the protocol and the peer of a remembered agreement, if its hash is offered.
     `running`: done when both sides are ready.
     `flow_sender`: the DID of a peer that answered the Hello in the flow profile, or "".
     """
@@ -85,7 +87,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         role: SessionRole,
         *,
         recorder: TranscriptRecorder | None = None,
-        early: tuple[SpokenProtocol, str] | None = None,
+        early: tuple[SpokenProtocol, ClaimedPeer] | None = None,
     ) -> None:
         """Send nothing yet. `opening`: the first actions of the machine."""
         super().__init__(connection, machine, role.timeouts, asyncio.get_running_loop().time)
@@ -234,8 +236,16 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
 
     async def _begin(self) -> None:
         await self.perform(self._opening)
-        if self._early is not None:
-            await self.code.begin_early(*self._early)
+        # With encryption the peer proves its DID by its Hello. The handler waits for that: what it stored with a proved peer is
+        # only for proofs. Nothing is lost, because early data wait for the keys.
+        if not isinstance(self.wire.connection, SecureConnection):
+            await self._begin_early()
+
+    async def _begin_early(self) -> None:
+        """Start the handler of a remembered agreement before the agreement is confirmed."""
+        if self._early is not None and self.code.protocol is None:
+            protocol, expected = self._early
+            await self.code.begin_early(protocol, self.wire.proof or expected)
 
     async def _received(self, message: str | bytes) -> None:
         met = self.machine.peer is not None
@@ -245,14 +255,15 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         if not met:
             # After the Hello came, and before it is answered: a silent peer takes no place, and a refused one may come again.
             await self._role.admit()
+            await self._begin_early()
         actions = self.machine.receive(message, self.now())
         if not met and not any(isinstance(action, Load) for action in actions):
             self._role.end_opening()  # a negotiation lasts for minutes, and needs no worker before its end
         if not met and self.machine.peer is not None:
-            if self.wire.peer not in ("", self.peer):
-                raise Refused(SessionCode.PEER_DID, f"The Hello is from {self.peer}, and the connection from {self.wire.peer}.")
+            if self.wire.proof not in (None, self.peer):
+                raise Refused(SessionCode.PEER_DID, f"The Hello is from {self.peer}, and the connection from {self.wire.proof}.")
             self.record_event("hello")
-            self.spawn(self.text.answer(self.peer))
+            self.spawn(self.text.answer(self.peer.did))
         await self.perform(actions)
         if self.requests.awaits_repair and self.machine.state is HelloState.AGREED:
             await self.code.retire()  # the peer repairs its code; the conversation so far is void

@@ -17,6 +17,7 @@ from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode
 from ..errors import session_over
+from ..identity import UNNAMED, ClaimedPeer, PeerIdentity
 from ..negotiators.documents import Fetch
 from ..negotiators.negotiator import Implementation, Negotiator
 from ..network.transport.parting import SessionParting
@@ -73,7 +74,7 @@ class SessionRole(Protocol):
         self,
         port: HandlerPort,
         protocol: SpokenProtocol,
-        peer: str,
+        peer: PeerIdentity,
         peer_role: str,
         answers: OperationHandlers | None = None,
     ) -> HostedHandler:
@@ -81,7 +82,7 @@ class SessionRole(Protocol):
         says it has, or "". Raises `TreatyError`."""
 
     async def keep_agreement(
-        self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+        self, peer: PeerIdentity, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
     ) -> None:
         """Remember the agreement of a running session, and the code that was written for it. `is_reader`: whether the peer reads
         the metadata of calls. Never raises."""
@@ -116,7 +117,7 @@ class HelloSession(ABC):
     _role: SessionRole
     _reports: CosignatureExchange
     _recorder: TranscriptRecorder | None
-    _early: tuple[SpokenProtocol, str] | None
+    _early: tuple[SpokenProtocol, ClaimedPeer] | None
     _started: float
     _left_without_hello: bool
     _is_retired = False
@@ -159,13 +160,12 @@ class HelloSession(ABC):
         return self.machine.own.session_id
 
     @property
-    def peer(self) -> str:
+    def peer(self) -> PeerIdentity:
+        if self.machine.peer is None:
+            return UNNAMED
+        said, proof = self.machine.peer.source_did, self.wire.proof
         # A Hello may leave its sender out; then only the transport can know it.
-        return (self.machine.peer.source_did or self.wire.peer) if self.machine.peer else ""
-
-    @property
-    def peer_is_proved(self) -> bool:
-        return self.machine.peer is not None and bool(self.peer) and self.wire.peer == self.peer
+        return proof if proof is not None and said in ("", proof.did) else ClaimedPeer(said)
 
     @property
     def spoken(self) -> SpokenProtocol | None:
@@ -210,11 +210,10 @@ class HelloSession(ABC):
     def origin(self) -> CallOrigin:
         """Return what the calls of the session have in common."""
         # A remembered agreement gives calls before the peer's Hello their protocol, so that its middleware applies.
-        early = self._early or (None, "")
+        early = self._early or (None, UNNAMED)
         protocol, handler = self.code.protocol or early[0], self.code.handler
         return CallOrigin(
-            peer=self.peer or early[1],
-            peer_is_proved=self.peer_is_proved,
+            peer=early[1] if self.machine.peer is None else self.peer,
             protocol=protocol.uri if protocol else "",
             role=handler.role.name if handler else "",
             session=self.id,
@@ -259,7 +258,7 @@ class HelloSession(ABC):
     def record_event(self, name: str) -> None:
         event = SessionEvent(name, self.now() - self._started)
         self.timeline.append(event)
-        self._role.observe(self.peer, self.code.protocol.uri if self.code.protocol else "", event)
+        self._role.observe(self.peer.did, self.code.protocol.uri if self.code.protocol else "", event)
 
     async def report_parties(self) -> ReportParties:
         own, peer = self.machine.own, self.machine.peer

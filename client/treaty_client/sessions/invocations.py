@@ -29,6 +29,7 @@ from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result
 from ..anp.call_metadata import CallMetadata
 from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
+from ..identity import PeerIdentity
 from ..sandbox.validation import MAX_PENDING
 from .activity import CallCounts
 from .call_context import CallOrigin, enter_call
@@ -94,13 +95,13 @@ class Invocations:
         self._pending: dict[str, _Invocation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # By peer: the streams whose task runs, those that are being stopped too.
-        self._streams = Counter[str]()
+        self._streams = Counter[PeerIdentity]()
         # Bounds the functions that one session runs at the same time.
         self._running = asyncio.Semaphore(port.capacity.functions)
         # One item at a time waits for room: else the items of all streams would use the same free room.
         self._turn = asyncio.Lock()
 
-    def working(self, *, streams: bool, peer: str | None = None) -> int:
+    def working(self, *, streams: bool, peer: PeerIdentity | None = None) -> int:
         """Return the number of `Invoke` effects of requests and events without a `Result`. `streams`: and of streams that were
         asked for items. `peer`: only those that messages of this peer led to."""
         return sum(
@@ -159,7 +160,7 @@ class Invocations:
             # `wait` with a timeout: a business function may ignore cancellation.
             await asyncio.wait(tasks, timeout=CANCELLING_TIME)
 
-    def _end_stream(self, peer: str) -> None:
+    def _end_stream(self, peer: PeerIdentity) -> None:
         self._streams[peer] -= 1
         if not self._streams[peer]:
             del self._streams[peer]  # members of a shared session come and go
@@ -287,7 +288,7 @@ class Invocations:
 
 def _caller(one: _Invocation) -> tuple[str, str]:
     """Return the trace and the peer of a call, for the log of its failure."""
-    return one.call.context.trace.trace_id, one.call.context.peer
+    return one.call.context.trace.trace_id, one.call.context.peer.did
 
 
 def _described(effect: Invoke, operation: Operation, origin: CallOrigin, metadata: CallMetadata | None) -> Call:

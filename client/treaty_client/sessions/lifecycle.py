@@ -13,6 +13,7 @@ from treaty_consensus.errors import Refused, TreatyError
 
 from ..anp.flow_profile.registry import ProtocolOffer as FlowOffer
 from ..codes import SessionCode
+from ..identity import ClaimedPeer
 from ..network.admission.line_limit import limited_logger
 from ..network.transport.connection import Backoff, Connection
 from . import profiles
@@ -54,7 +55,7 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
     # After the session: the write waits for the disk.
     await context.keep_transcript(False, run.machine.own.message_id, recorder)
     if run.is_released:
-        await flow.accept(run.wire.connection, peer=run.peer)
+        await flow.accept(run.wire.connection, peer=run.peer.did)
 
 
 @asynccontextmanager
@@ -167,7 +168,7 @@ class _Connecting:
                 resumed = await attempt.is_resumed()
                 await attempt.end()
                 if attempt.session.is_released:
-                    return await self._by_flow(attempt.session.wire.connection, attempt.session.peer, again=False)
+                    return await self._by_flow(attempt.session.wire.connection, attempt.session.peer.did, again=False)
                 if resumed and not last:
                     continue
                 other = await self._after_no_hello(attempt.session)
@@ -237,7 +238,9 @@ class _Connecting:
         assert spoken is not None
         ids = tuple(offer.id for offer in offers)
         try:
-            self._context.agreements.remember(AgreementRecord(*self._place, session.peer, spoken.hash, spoken.uri, ids, "flow"))
+            self._context.agreements.remember(
+                AgreementRecord(*self._place, session.peer.did, spoken.hash, spoken.uri, ids, "flow")
+            )
         except OSError as error:
             _log.warning("An agreement cannot be written: %s", error)
 
@@ -260,7 +263,7 @@ class _HelloAttempt:
         )
         opening = context.openings.pop(self._place, "")
         role = InitiatorRole(context, address=address, request=request, offer=offer, opening=opening)
-        early = (offer.known, offer.remembered.did) if offer.known and offer.remembered else None
+        early = (offer.known, ClaimedPeer(offer.remembered.did)) if offer.known and offer.remembered else None
         self.session = HelloRun(connection, machine, first, role, recorder=self._recorder, early=early)
         self._waits = early is None
         # A task of its own, because the application uses the session meanwhile.
@@ -351,7 +354,7 @@ async def _ask_person(context: AgentContext, escalation: Escalation) -> str:
 def _hello_escalation(run: HelloRun) -> Escalation:
     return Escalation(
         role="initiator" if run.is_initiator else "responder",
-        peer=run.peer,
+        peer=run.peer.did,
         reason=run.error.message,
         own_proposal=run.negotiation.own_proposal,
         peer_proposal=run.negotiation.peer_proposal,

@@ -1,5 +1,7 @@
 """Middleware: functions of the application around each call, in both directions.
 
+    FRIENDS = {ProvedPeer("did:wba:friend.example")}
+
     @agent.middleware
     async def only_friends(call: Call, proceed: Proceed) -> Any:
         if call.direction == "in" and call.context.peer not in FRIENDS:
@@ -131,7 +133,7 @@ class CallPipeline:
         if _log.isEnabledFor(logging.DEBUG):
             preposition = "from" if call.direction == "in" else "to"
             operation = printable(call.operation, 64)  # for the peer's operations and for the application's mistakes
-            peer = printable(context.peer, 200) or "-"
+            peer = printable(context.peer.did, 200) or "-"
             about = (call.direction, operation, preposition, peer, status, 1000 * seconds, context.trace.trace_id)
             _log.debug("call %s %s %s %s: %s, %.1f ms, trace=%s", *about)
         if self._on_call is not None:

@@ -19,6 +19,7 @@ from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from .. import tracing
 from ..codes import AgentCode, ClientStatusCode, ConnectionCode, FlowCode, HelloCode, PeerCode, SessionCode
 from ..errors import PeerUnavailable
+from ..identity import UNNAMED, ClaimedPeer, PeerIdentity, ProvedPeer
 from ..network.discovery.cache import CachedDiscoverer
 from ..network.discovery.client import candidates
 from ..network.hosts import Network
@@ -45,12 +46,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ChangedPeer:
-    """Another DID answers under a name. `pinned`: the DID that answered before. `is_proved`: whether `found` is proved."""
+    """Another agent answers under a name. `pinned`: the one that answered before. `found`: the one that answers now: of another
+    DID, or one that only claims the DID that `pinned` proved."""
 
     name: str
-    pinned: str
-    found: str
-    is_proved: bool
+    pinned: ProvedPeer | ClaimedPeer
+    found: ProvedPeer | ClaimedPeer
 
 
 OnChangedPeer = Callable[[ChangedPeer], Awaitable[bool]]
@@ -146,10 +147,9 @@ class SessionOpener:
             self._context.spawn(opening.result().end())
 
     async def _open(self, name: PeerName, request: SessionRequest) -> OpenSession:
-        known = "" if request.peer else self._pins.get_known(name.key)
-        pinned = await asyncio.to_thread(self._pins.get, name.key) if known is None else known
+        pinned = UNNAMED if request.peer else await self._get_pin(name)
         # Now, beside the handshake: the report of a short session must not wait for a registry.
-        self._context.prepare_report(peer=request.peer or pinned)
+        self._context.prepare_report(peer=request.peer or pinned.did)
         if self._context.policy.report:
             # Also for an agent that never listens: reports of an earlier process wait in its outbox.
             self._context.reporter.resume()
@@ -161,7 +161,7 @@ class SessionOpener:
             raise
         return opened
 
-    async def _when_room(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
+    async def _when_room(self, name: PeerName, request: SessionRequest, pinned: PeerIdentity) -> tuple[OpenSession, PeerIdentity]:
         """Open a session as `_with_newest` does, again while one side has no room. `open` bounds the time."""
         failures = 0
         while True:
@@ -175,7 +175,9 @@ class SessionOpener:
                 if error.code != SessionCode.BUSY or not await _BUSY.pause(failures):
                     raise
 
-    async def _with_newest(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
+    async def _with_newest(
+        self, name: PeerName, request: SessionRequest, pinned: PeerIdentity
+    ) -> tuple[OpenSession, PeerIdentity]:
         """Open a session as `_with_moves` does. If the stored protocols of the topic lead nowhere, ask the registries for newer
         ones, and try once more: the other side may speak only a version that was published since, and a stored one may have been
         taken back."""
@@ -190,9 +192,11 @@ class SessionOpener:
                 raise error from None
         return await self._with_moves(name, request, pinned)
 
-    async def _with_moves(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
-        """Open a session at the address of the name, and at its new addresses. Return it with the DID to compare it with, "" if
-        it answered to the expected one."""
+    async def _with_moves(
+        self, name: PeerName, request: SessionRequest, pinned: PeerIdentity
+    ) -> tuple[OpenSession, PeerIdentity]:
+        """Open a session at the address of the name, and at its new addresses. Return it with the agent to compare its
+        peer with, `UNNAMED` if none is pinned."""
         failure: TreatyError | None = None
         tried = dict[str, SessionRequest]()
         for _ in range(MAX_MOVES):
@@ -205,22 +209,22 @@ class SessionOpener:
             if address in tried:
                 break
             described = wanted.described.did if wanted.described else ""
-            if pinned and described and described != pinned:
+            if pinned.did and described and described != pinned.did:
                 # The description itself names another agent, which need not be asked.
-                await self._judge(ChangedPeer(name.key, pinned, described, False))
-                pinned = ""
-            tried[address] = replace(wanted, peer=request.peer or pinned or described)
+                await self._judge(ChangedPeer(name.key, pinned, ClaimedPeer(described)))
+                pinned = UNNAMED
+            tried[address] = replace(wanted, peer=request.peer or pinned.did or described)
             try:
-                return await self._attempt(name, address, tried[address]), ""
+                return await self._attempt(name, address, tried[address]), pinned
             except TreatyError as error:
                 failure = error
                 if name.is_url or not _may_have_moved(error):
                     break
         assert failure is not None
-        if not (pinned and _is_other_agent(failure)):
+        if not (pinned.did and _is_other_agent(failure)):
             raise failure
         if self._on_changed is None:
-            raise _changed(name.key, pinned) from failure
+            raise _changed(name.key, pinned, "another agent") from failure
         # Without the pin: the application decides, and must know who is there. A remembered agreement would begin with early
         # data, before the other side has named itself.
         address, wanted = next(reversed(tried.items()))
@@ -263,16 +267,27 @@ class SessionOpener:
             wanted = replace(request, protocols=candidates(described, request.protocols, role=request.role))
         return described.address, replace(wanted, described=described)
 
-    async def _check_pin(self, name: PeerName, pinned: str, opened: OpenSession) -> None:
-        """Compare the DID that answered with the pinned one, and pin it. A session that begins with early data was opened to the
-        DID of its agreement, and may not know its peer yet."""
+    async def _check_pin(self, name: PeerName, pinned: PeerIdentity, opened: OpenSession) -> None:
+        """Compare the agent that answered with the pinned one, and pin it. A session that begins with early data was opened to
+        the DID of its agreement, and may not know its peer yet."""
+        # Where encryption is off, the Hello proves no DID, and the owner of this agent wants it so.
+        wants_proof = isinstance(pinned, ProvedPeer) and self._context.policy.encryption != "off"
+        if wants_proof and not opened.session.peer.did:
+            await _until_ready(opened)  # an attacker in between may have taken the encryption away: nothing is said to it
         found = opened.session.peer
-        if not found:
+        if not found.did:
             return
-        if pinned and found != pinned:
-            await self._judge(ChangedPeer(name.key, pinned, found, opened.session.peer_is_proved))
-        if found != (pinned or self._pins.get_known(name.key)):
+        is_claim = isinstance(found, ClaimedPeer)
+        if pinned.did and (found.did != pinned.did or (wants_proof and is_claim)):
+            await self._judge(ChangedPeer(name.key, pinned, found))
+        elif is_claim and await self._get_pin(name) == ProvedPeer(found.did):
+            return  # no claim takes the place of a proof
+        if found != (pinned if pinned.did else self._pins.get_known(name.key)):
             self._pins.pin_later(name.key, found, self._context.afterwards)
+
+    async def _get_pin(self, name: PeerName) -> PeerIdentity:
+        known = self._pins.get_known(name.key)
+        return await asyncio.to_thread(self._pins.get, name.key) if known is None else known
 
     async def _judge(self, changed: ChangedPeer) -> None:
         """Ask the application about a changed peer. Raises `Refused` (`peer.changed`) unless it accepts."""
@@ -282,7 +297,13 @@ class SessionOpener:
             with suppress(Exception):
                 accepted = await self._on_changed(changed)
         if accepted is not True:
-            raise _changed(changed.name, changed.pinned, changed.found)
+            if changed.found.did == changed.pinned.did:
+                raise Refused(
+                    PeerCode.CHANGED,
+                    f"An agent only claims to be {changed.found} at {changed.name[:120]}, which was proved there before.",
+                    fix="Let the agent there encrypt, as before. If this change is right, accept it in on_changed_peer.",
+                )
+            raise _changed(changed.name, changed.pinned, str(changed.found))
 
 
 async def _until_ready(opened: OpenSession) -> None:
@@ -304,10 +325,9 @@ def _is_other_agent(error: TreatyError) -> bool:
     return error.code in _OTHER_AGENT or error.peer_code in _OTHER_AGENT
 
 
-def _changed(name: str, pinned: str, found: str = "") -> Refused:
-    who = found or "another agent"
+def _changed(name: str, pinned: PeerIdentity, found: str) -> Refused:
     return Refused(
         PeerCode.CHANGED,
-        f"{who} answers at {name[:120]}, where {pinned} answered before.",
+        f"{found} answers at {name[:120]}, where {pinned} answered before.",
         fix="If this change is right, connect once with peer= and the new DID, or accept it in on_changed_peer.",
     )

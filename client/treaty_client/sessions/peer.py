@@ -247,7 +247,7 @@ class SessionPool:
         pooled.calls -= 1
         pooled.is_busy = pooled.is_busy and pooled.calls > 0
         pooled.used_at = asyncio.get_running_loop().time()
-        self.did = pooled.session.peer or self.did
+        self.did = pooled.session.peer.did or self.did
         if pooled not in self._sessions and not pooled.calls:
             pooled.opened.leave()
         self._room.set()

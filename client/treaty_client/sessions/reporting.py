@@ -83,7 +83,7 @@ class SessionReport:
             return
         self._is_left.set()
         # Each holds a connection at both sides. A further report is left to the next session of the pair.
-        if not lingering.locked() and self._context.reporter.can_settle(self._context.report_log(protocol.uri), session.peer):
+        if not lingering.locked() and self._context.reporter.can_settle(self._context.report_log(protocol.uri), session.peer.did):
             self._is_settled.clear()
             with suppress(TimeoutError):
                 async with lingering, asyncio.timeout(self._context.timeouts.report):

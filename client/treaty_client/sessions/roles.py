@@ -34,6 +34,7 @@ from ..anp.hello_profile.machine import Machine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.recording import Recorder
 from ..codes import SessionCode
+from ..identity import PeerIdentity
 from ..negotiators.documents import BaseCache
 from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
 from ..network.admission.line_limit import limited_logger
@@ -200,7 +201,7 @@ class _Role(SessionRole):
         self,
         port: HandlerPort,
         protocol: SpokenProtocol,
-        peer: str,
+        peer: PeerIdentity,
         peer_role: str,
         answers: OperationHandlers | None = None,
     ) -> HostedHandler:
@@ -252,9 +253,9 @@ class InitiatorRole(_Role):
         return await self._context.ports.protocols.fetch(agreement.uri)
 
     async def keep_agreement(
-        self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+        self, peer: PeerIdentity, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
     ) -> None:
-        named = (self._address, self._request.key, peer, protocol.hash, protocol.uri, self._offer.candidates)
+        named = (self._address, self._request.key, peer.did, protocol.hash, protocol.uri, self._offer.candidates)
         await self._keep(AgreementRecord(*named, is_reader=is_reader, role=self._spoken_as), protocol, written)
 
     def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
@@ -324,8 +325,8 @@ class ResponderRole(_Role):
         return protocol
 
     async def keep_agreement(
-        self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+        self, peer: PeerIdentity, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
     ) -> None:
         # A peer that does not name itself may offer the hash again; it needs no record.
-        record = AgreementRecord(peer, protocol.topic, peer, protocol.hash, protocol.uri, ()) if peer else None
+        record = AgreementRecord(peer.did, protocol.topic, peer.did, protocol.hash, protocol.uri, ()) if peer.did else None
         await self._keep(record, protocol, written)

@@ -13,6 +13,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.trace_context import TraceContext
 from ..codes import SessionCode
+from ..identity import ClaimedPeer, PeerIdentity, ProvedPeer
 from .activity import CallCounts
 from .agreements import Profile
 from .calls import CallTable
@@ -48,12 +49,8 @@ class SessionBackend(Protocol):
         """The session's id on the wire."""
 
     @property
-    def peer(self) -> str:
-        """The DID of the other side, "" until it is known."""
-
-    @property
-    def peer_is_proved(self) -> bool:
-        """Whether the peer has proved that DID."""
+    def peer(self) -> PeerIdentity:
+        """The other side; `UNNAMED` until it is known."""
 
     @property
     def spoken(self) -> SpokenProtocol | None:
@@ -185,15 +182,11 @@ class Session:
         return self._backend.id
 
     @property
-    def peer(self) -> str:
-        """The DID that the other agent claims, see `peer_is_proved`; "" before its first message."""
+    def peer(self) -> ProvedPeer | ClaimedPeer:
+        """The other agent. It is a `ProvedPeer` if it proved its DID: by end-to-end encryption, an HTTP signature, or a signature
+        in each message (flow profile). The plain Hello proves no DID: its sender is a `ClaimedPeer`, of the DID "" before its
+        first message."""
         return self._backend.peer
-
-    @property
-    def peer_is_proved(self) -> bool:
-        """Whether the peer has proved its DID: by end-to-end encryption, an HTTP signature, or a signature in each message (flow
-        profile). The plain Hello proves no DID."""
-        return self._backend.peer_is_proved
 
     @property
     def protocol(self) -> str:

@@ -34,6 +34,7 @@ from treaty_handler import Return, Send, Value
 from ..anp.call_metadata import CallMetadata
 from ..codes import SessionCode
 from ..errors import PeerUnavailable, session_over
+from ..identity import ProvedPeer
 from ..network.admission.line_limit import limited_logger
 from ..network.transport.outbox import MAX_BACKLOG
 from ..places import Places, asker
@@ -113,22 +114,22 @@ class SharedHandler:
         """Add a member, and return when the handler knows it. Raises `TreatyError`; then it is no member."""
         if self.is_over:
             raise self._error or session_over()
-        peer, former = member.described.peer, self._members.get(member.described.peer)
-        if not peer or (former is not None and not member.described.is_proved):
+        peer = member.described.peer
+        if isinstance(peer, ProvedPeer):
+            self._make_way(peer)
+        elif not peer.did or peer.did in self._members:
             raise Refused(
                 SessionCode.MEMBER,
-                "This DID is in the shared session already." if peer else "A shared session has no members without a DID.",
+                "This DID is in the shared session already." if peer.did else "A shared session has no members without a DID.",
                 fix="Prove the DID, by end-to-end encryption or a signed request.",
             )
-        if former is not None:
-            self.expel(former, Refused(SessionCode.REPLACED, "A later connection of the same DID took this one's place."))
         try:
             # It waits for nothing, so no other connection of this DID joins in between, and the session does not end.
             member.place = await self._places.take(0)
         except TimeoutError as error:
             most = self.settings.capacity.members
             raise Unavailable(SessionCode.BUSY, f"The shared session has room for {most} members.", fix="Try later.") from error
-        self._members[peer] = member
+        self._members[peer.did] = member
         await self._wait_for(member, self._tell_joined)
 
     async def received(self, member: MemberHandler, payload: bytes, stream: str, metadata: CallMetadata | None) -> None:
@@ -138,7 +139,7 @@ class SharedHandler:
 
     def is_member(self, member: MemberHandler) -> bool:
         """Return whether a connection is in the session."""
-        return self._members.get(member.described.peer) is member
+        return self._members.get(member.did) is member
 
     def is_readable_for(self, member: MemberHandler) -> bool:
         if self._host is None or not self.is_member(member):
@@ -154,7 +155,7 @@ class SharedHandler:
     def leave(self, member: MemberHandler) -> None:
         """Remove a member; safe to repeat. The handler is told after all earlier events."""
         if self.is_member(member):
-            del self._members[member.described.peer]
+            del self._members[member.did]
             self._places.give_back(member.place)
             member.settle(None)
             self.post(partial(self._tell_lost, member))
@@ -256,21 +257,19 @@ class SharedHandler:
 
     async def _tell_joined(self, member: MemberHandler) -> None:
         assert self._host is not None
-        peer, role, is_proved = member.described
         # Before the event: its effects may send to the member.
-        self._told[peer] = member
+        self._told[member.did] = member
         try:
-            await self._host.joined(peer, role, is_proved=is_proved)
+            await self._host.joined(*member.described)
         except TreatyError:
-            del self._told[peer]
+            del self._told[member.did]
             raise
 
     async def _tell_lost(self, member: MemberHandler) -> None:
-        peer = member.described.peer
-        if self._told.get(peer) is member:
+        if self._told.get(member.did) is member:
             assert self._host is not None
-            del self._told[peer]
-            await self._host.peer_lost(peer)
+            del self._told[member.did]
+            await self._host.peer_lost(member.did)
 
     async def _give(self, payload: bytes, stream: str, metadata: CallMetadata | None, member: MemberHandler) -> None:
         assert self._host is not None
@@ -278,7 +277,7 @@ class SharedHandler:
         turn = asker.set(member.place)
         self._cause = member
         try:
-            await self._host.received(payload, stream=stream, metadata=metadata, peer=member.described.peer)
+            await self._host.received(payload, stream=stream, metadata=metadata, peer=member.did)
         finally:
             self._cause = None
             asker.reset(turn)
@@ -311,6 +310,13 @@ class SharedHandler:
         await done
 
     # Helpers
+
+    def _make_way(self, peer: ProvedPeer) -> None:
+        """Remove the member in the place of a DID for the agent that proved it. Only a proof can: whoever claims the DID would
+        cut its owner off."""
+        former = self._members.get(peer.did)
+        if former is not None:
+            self.expel(former, Refused(SessionCode.REPLACED, "A later connection of the same DID took this one's place."))
 
     def _after_step(self) -> None:
         waiting = 0

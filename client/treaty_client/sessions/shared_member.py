@@ -12,15 +12,15 @@ from treaty_handler import Send
 
 from ..anp.call_metadata import CallMetadata
 from ..codes import SessionCode
+from ..identity import ClaimedPeer, PeerIdentity, ProvedPeer
 from .handler_port import HandlerPort, SendNamed
 
 
 class SharedMember(NamedTuple):
-    """A member of a shared session. `peer`: its DID. `role`: its role. `is_proved`: whether it proved the DID."""
+    """A member of a shared session. `peer`: a `ProvedPeer` if it proved its DID. `role`: its role."""
 
-    peer: str
+    peer: ProvedPeer | ClaimedPeer
     role: str
-    is_proved: bool
 
 
 class Membership(Protocol):
@@ -54,7 +54,7 @@ class MemberHandler:
         self,
         shared: Membership,
         port: HandlerPort,
-        peer: str,
+        peer: PeerIdentity,
         role: str,
         *,
         send_named: SendNamed | None,
@@ -63,7 +63,7 @@ class MemberHandler:
         """Join nothing yet. `role`: the peer's. `send_named`: as in `HandlerContext`. `ended`: called once, at the end."""
         self.role, self.port = shared.role, port
         self.is_open = False
-        self.described = SharedMember(peer, role, False)
+        self.described = SharedMember(peer, role)
         self.place = ""
         self._shared, self._send_named, self._ended = shared, send_named, ended
         self._waiting: asyncio.Future[None] | None = None
@@ -74,6 +74,11 @@ class MemberHandler:
         # The connection reads on when there is room, so it is told.
         self._is_held = not self._shared.is_readable_for(self)
         return not self._is_held
+
+    @property
+    def did(self) -> str:
+        """The member's DID, which is unique in the session."""
+        return self.described.peer.did
 
     @property
     def backlog(self) -> int:
@@ -87,7 +92,7 @@ class MemberHandler:
 
     async def open(self) -> None:
         """Join. Raises `TreatyError`."""
-        self.described = self.described._replace(is_proved=self.port.origin().peer_is_proved)
+        self.described = self.described._replace(peer=self.port.origin().peer)
         await self._shared.join(self)
         self.is_open = True
 

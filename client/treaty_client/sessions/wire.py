@@ -14,6 +14,7 @@ from functools import partial
 from treaty_consensus.errors import TreatyError, Unavailable
 
 from ..codes import SessionCode
+from ..identity import ProvedPeer
 from ..network.admission.line_limit import limited_logger
 from ..network.transport.connection import Connection, ConnectionLost
 from ..network.transport.outbox import Outbox
@@ -58,9 +59,10 @@ class Wire:
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def peer(self) -> str:
-        """The DID that the transport proved, or ""."""
-        return self.connection.peer
+    def proof(self) -> ProvedPeer | None:
+        """The peer that the transport proved, or None."""
+        # The transports check proofs, and say "" without one. From here on a proof is a type.
+        return ProvedPeer(self.connection.peer) if self.connection.peer else None
 
     @property
     def is_readable(self) -> bool:

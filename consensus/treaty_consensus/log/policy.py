@@ -7,6 +7,10 @@
 
 Items are separated by spaces and tabs; `#` begins a comment line. Names are opaque octets, here as text of Latin-1, so that each
 octet is one character. A group names only members defined above it, and every name is a member of one group at most.
+
+A witness with keys of two types has two lines, whose keys have one name. It counts once: a group that needs several members has
+such keys in one of them at most. Put them into a group of `any`. Where there are `log` lines, only checkpoints of these logs
+hold.
 """
 
 from __future__ import annotations
@@ -63,9 +67,11 @@ class Group:
 
 @dataclass(frozen=True)
 class WitnessPolicy:
-    """A policy: the checkpoints of any of `logs` hold that `quorum` has cosigned. `quorum`: a name, or None for no cosignature.
+    """A policy: the checkpoints of any of `logs` hold that `quorum` has cosigned. `logs`: none for every log. `quorum`: a name,
+    or None for no cosignature.
 
-    Raises `Malformed` (`witness.policy`) for names that are not defined above, repeated or impossible, and for repeated keys.
+    Raises `Malformed` (`witness.policy`) for names that are not defined above, repeated or impossible, for repeated keys, and for
+    a witness that would count twice.
     """
 
     logs: tuple[PolicyLog, ...] = ()
@@ -96,6 +102,16 @@ class WitnessPolicy:
             defined.add(group.name)
         if self.quorum is not None and self.quorum not in defined:
             raise _bad("the quorum is not defined above it")
+        self._check_counted_once()
+
+    def _check_counted_once(self) -> None:
+        # The witnesses below each name, by the names of their keys: one operator signs with all keys of a name.
+        below = {witness.name: {witness.key.name} for witness in self.witnesses}
+        for group in self.groups:
+            parts = [below[member] for member in group.members]
+            below[group.name] = set().union(*parts)
+            if group.needed > 1 and sum(map(len, parts)) > len(below[group.name]):
+                raise _bad(f"the group {group.name} would count two keys of one witness; put them into a group of any")
 
     @classmethod
     def of(cls, quorum: Quorum, logs: Sequence[PolicyLog] = ()) -> WitnessPolicy:
@@ -155,6 +171,11 @@ class WitnessPolicy:
         # A cosignature of another head proves nothing about this one.
         if text_of(note) != checkpoint.format():
             raise not_witnessed("it is the note of another checkpoint")
+        if self.logs:
+            try:
+                open_note(note, [log.key for log in self.logs])
+            except TreatyError as error:
+                raise not_witnessed(f"{checkpoint.origin} is signed by none of the logs that the policy names") from error
         if self.quorum is None:
             return
         try:

@@ -149,7 +149,7 @@ class NonceMemory:
             os.close(self._journal)
             self._journal = -1
         # The new file replaces the old one whole; a crash leaves one of the two.
-        durable.write_unsynced(self._path, data)
+        durable.write_unsynced(self._path, data, mode=0o600)
         journal = os.open(self._path, os.O_WRONLY | os.O_APPEND | durable.BINARY)
         self._journal, self._size, self._lines = journal, len(data), len(lines)
 

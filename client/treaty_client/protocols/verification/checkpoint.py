@@ -21,6 +21,11 @@ CLOCK_SKEW = 300
 """Seconds by which a checkpoint may seem to come from the future: the registry's clock and ours need not agree."""
 
 
+MAX_BACKWARDS = 300
+"""Seconds by which a checkpoint may be older than one seen before. A log renews it every 60 seconds, caches in front of it may be
+as late, and a mirror asks every minute."""
+
+
 def missing_proof(bundle: Bundle, registry: TrustedRegistry) -> tuple[int, int] | None:
     """Return the two sizes to prove consistency between, the smaller one first, if the bundle does not prove it.
 
@@ -94,6 +99,18 @@ def check_age(checkpoint: SignedCheckpoint, now: int, max_age: int) -> None:
     if age < -CLOCK_SKEW:
         raise Untrusted(
             ClientCheckpointCode.FUTURE, f"The checkpoint is from {-age} seconds ahead.", fix="Check this machine's clock."
+        )
+
+
+def check_forward(checkpoint: SignedCheckpoint, newest: int) -> None:
+    """Check that the time of a log does not go back: that a checkpoint is at most `MAX_BACKWARDS` seconds older than `newest`,
+    the latest time seen. Else a party on the path could hide for `max_age` what the log said meanwhile. Raises `Untrusted`."""
+    assert checkpoint.time is not None
+    if newest - checkpoint.time > MAX_BACKWARDS:
+        raise Untrusted(
+            ClientCheckpointCode.STALE,
+            f"The checkpoint is {newest - checkpoint.time} seconds older than one that was seen before.",
+            fix="Try again. If it stays so, a server lags behind, or a party on the path hides news from you.",
         )
 
 

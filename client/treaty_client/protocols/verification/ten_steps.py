@@ -33,7 +33,7 @@ from ...registries.leaves import SeenLeaf
 from ...registries.trust import TrustedRegistry
 from ..store import LockedProtocol, LockedVersion, line_of
 from .blobs import blob_of, check_bytes, trusted_root_of
-from .checkpoint import check_age, check_consistency, cosigned_between, open_head
+from .checkpoint import check_age, check_consistency, check_forward, cosigned_between, open_head
 from .completeness import MissedEpochs, RegistryAnswer, left_out
 from .contradiction import contradiction_error
 from .guests import grant_warnings
@@ -108,6 +108,9 @@ def verify_checkpoint(
         # At a first contact there is no checkpoint to be consistent with.
         if registry.newest is not None:
             check_consistency(bundle, checkpoint, registry.newest, bridge)
+            # After the comparison, whose failure is a proof. Offline, an answer of any age counts.
+            if now is not None:
+                check_forward(checkpoint, registry.time)
         return checkpoint, genesis
 
 

@@ -12,6 +12,7 @@ from treaty_handler import (
     End,
     Event,
     Opened,
+    PeerJoined,
     PeerLost,
     Received,
     Return,
@@ -39,14 +40,15 @@ class Gateway:
         state = decode_json(snapshot) if snapshot else {}
         self._seed = parameters["seed"]
         self._timeout = float(parameters.get("heartbeat_timeout", HEARTBEAT_TIMEOUT))
-        speakers = Speakers(parameters)
-        self._registry = Registry(state, int(parameters.get("max_state", MAX_STATE)), speakers)
-        self._routing = Routing(state, parameters, self._registry, speakers, self._new_call)
+        self._speakers = Speakers(parameters, members=state.get("proofs", ()))
+        self._registry = Registry(state, int(parameters.get("max_state", MAX_STATE)), self._speakers)
+        self._routing = Routing(state, parameters, self._registry, self._speakers, self._new_call)
         self._made: int = state.get("made", 0)
 
     def snapshot(self) -> bytes:
-        """Return nodes, subscriptions and routes as JSON."""
-        return encode_json({"made": self._made, **self._registry.state(), **self._routing.state()})
+        """Return nodes, subscriptions, routes and proved members as JSON."""
+        proofs: list[Value] = sorted(self._speakers.members or ())
+        return encode_json({"made": self._made, "proofs": proofs, **self._registry.state(), **self._routing.state()})
 
     def handle(self, event: Event) -> list[Effect]:
         """Answer requests, forward what is routed, and look for silent nodes."""
@@ -62,7 +64,10 @@ class Gateway:
                 return [effect for name in silent for effect in self._forget(name)] + [self._next_look(at)]
             case Timer(name=name):
                 return self._routing.expired(name)
+            case PeerJoined(peer=peer, is_proved=True):
+                self._speakers.joined(peer)
             case PeerLost(peer=peer):
+                self._speakers.left(peer)
                 owned = [name for name, node in self._registry.nodes.items() if node["owner"] == peer]
                 gone = [effect for name in owned for effect in self._forget(name) if getattr(effect, "peer", "") != peer]
                 return gone + self._routing.lost(peer)

@@ -12,25 +12,38 @@ class Speakers:
     """The ids of agents and the callers that may use them.
 
     Without the parameter `speakers`, in a session that is not shared, there are no proofs, and everyone may use every id. Else
-    an id belongs to the caller that `names` gives it to; one that is a DID belongs to that DID. A gateway speaks for its
-    nodes: it has checked them.
+    an id belongs to the caller that `names` gives it to; one that is a DID belongs to the caller that proved that DID. A gateway
+    speaks for its nodes: it has checked them.
     """
 
-    def __init__(self, parameters: Value, gateway: str = "") -> None:
-        """Read `speakers`: {names: id → caller, gateway: caller or ""}. `gateway`: a caller that is one as well, or ""."""
+    def __init__(self, parameters: Value, gateway: str = "", *, members: Iterable[str] = ()) -> None:
+        """Read `speakers`: {names: id → caller, gateway: caller or ""}. `gateway`: a caller that is one as well, or "".
+        `members`: of a shared session those that proved their DIDs."""
         stated: dict[str, Any] | None = parameters.get("speakers")
-        # In a shared session each member is known by its DID, and the parameter `peer` is "".
-        self.proved = stated is not None or parameters.get("peer") == ""
+        # In a shared session, where the parameter `peer` is "", a member may only claim its DID. With `speakers` the transport
+        # admits proofs alone.
+        self.members = None if stated is not None or parameters.get("peer") != "" else set(members)
+        self.proved = stated is not None or self.members is not None
         self._names: dict[str, str] = (stated or {}).get("names", {})
         self._gateways = {gateway, (stated or {}).get("gateway", "")} - {""}
 
     def denies(self, name: str, caller: str) -> bool:
         """Return whether a caller may not use this id as the sender's."""
-        return self.proved and caller not in self._gateways and self._owner(name) != caller
+        return self.proved and caller not in self._gateways and not self._owns(name, caller)
 
     def denies_node(self, name: str, caller: str) -> bool:
         """Return whether a caller may not register a node with this id. An id that is given to no caller is free."""
-        return self.proved and self._owner(name) not in ("", caller)
+        return self.proved and self._owner(name) != "" and not self._owns(name, caller)
+
+    def joined(self, member: str) -> None:
+        """Note a member of a shared session that proved its DID."""
+        if self.members is not None:
+            self.members.add(member)
+
+    def left(self, member: str) -> None:
+        """Forget a member of a shared session."""
+        if self.members is not None:
+            self.members.discard(member)
 
     def has_room(self, caller: str, size: int, most: int, held: Iterable[tuple[str, int]]) -> bool:
         """Return whether a caller may use `size` more of a bound. `held`: what each caller uses already.
@@ -44,6 +57,9 @@ class Speakers:
             own += each if name == caller else 0
         free = most - total - size
         return free >= 0 and (not self.proved or caller in self._gateways or own + size <= free + 1)
+
+    def _owns(self, name: str, caller: str) -> bool:
+        return self._owner(name) == caller and (self.members is None or caller in self.members)
 
     def _owner(self, name: str) -> str:
         return self._names.get(name) or (name if name.startswith("did:") else "")

@@ -13,6 +13,7 @@ from treaty_handler import (
     Event,
     Failure,
     Opened,
+    PeerJoined,
     PeerLost,
     Persist,
     Received,
@@ -39,7 +40,8 @@ _STATUS = "STATUS_UPDATE"
 
 
 class BrokerSession:
-    """`members`: name → peer ("" while it is away), owner, groups and subscriptions. `waiting`: by number the messages, each with
+    """`members`: name → peer ("" while it is away), owner, `proved` if it proved its DID, groups and subscriptions. `proofs`: the
+    peers that are present and proved their DID. `waiting`: by number the messages, each with
     the member that gets it, and the group by which it does. `seen`: the ids that each member sent, and those of the application
     under "". `passed`: which messages went to which members, for their reports."""
 
@@ -47,6 +49,7 @@ class BrokerSession:
         self.seed = seed
         self.made: int = state.get("made", 0)
         self.members: dict[str, Any] = state.get("members", {})
+        self.proofs: list[str] = state.get("proofs", [])
         self.waiting: dict[str, Any] = state.get("waiting", {})
         self.seen: dict[str, Any] = state.get("seen", {})
         self.passed: list[list[str]] = state.get("passed", [])
@@ -67,7 +70,10 @@ class BrokerSession:
                 return self.received(peer, data, event.at)
             case Timer(name=name):
                 return self.repeat(name, event.at)
+            case PeerJoined(peer=peer, is_proved=True):
+                self.proofs.append(peer)
             case PeerLost(peer=peer):
+                self.proofs = [other for other in self.proofs if other != peer]
                 return self.lose(peer, event.at)
             case Close():
                 return [End()]
@@ -137,7 +143,10 @@ class BrokerSession:
         if found := faults(JOIN, attributes):
             return self.answer(peer, message, "REJECTED", at, " ".join(found))
         known, groups = self.members.get(name), {group for member in self.members.values() for group in member["groups"]}
-        if (known is not None and known["owner"] != peer) or name == BROKER or name in groups or len(name) > MAX_NAME:
+        is_proved = peer in self.proofs
+        # A name, with the messages that wait under it, that a proved agent joined with is for proofs of its DID alone.
+        is_others = known is not None and (known["owner"] != peer or (known.get("proved", False) and not is_proved))
+        if is_others or name == BROKER or name in groups or len(name) > MAX_NAME:
             found.append(f"The name is another's, or has more than {MAX_NAME} characters.")
         if any(group in self.members or group == BROKER for group in attributes.get("groups", ())):
             found.append("A group has the name of a member.")
@@ -147,7 +156,8 @@ class BrokerSession:
             found.append(f"The broker has {MAX_MEMBERS} members already.")
         if found:
             return self.answer(peer, message, "REJECTED", at, " ".join(found))
-        joined = {"owner": peer, "groups": attributes.get("groups", []), "subscriptions": attributes.get("subscriptions", [])}
+        interests = {"groups": attributes.get("groups", []), "subscriptions": attributes.get("subscriptions", [])}
+        joined = {"owner": peer, **({"proved": True} if is_proved else {}), **interests}
         self.members[name] = {**joined, "peer": peer}
         kept = Persist(key=f"member:{name}", value=encode_json(joined))
         return [kept, *self.answer(peer, message, "ACCEPTED", at), *self.deliver(name, at)]

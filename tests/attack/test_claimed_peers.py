@@ -1,0 +1,211 @@
+"""Who only claims a DID, in a plain Hello, is never taken for the agent that proved it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from handoffs import DATA, loaded_handler
+from meetings import LAPTOP, MAX_AGE, TOPIC, URI_2, Party, buyer, identity, meeting, shop
+
+from treaty_client import Identity, Policy
+from treaty_client.identity import ClaimedPeer, ProvedPeer
+from treaty_client.policy import Encryption
+from treaty_client.sandbox.interface import RunningHandler
+from treaty_client.sessions.peer_pins import PeerPins
+from treaty_client.testing.virtual_time import run
+from treaty_consensus.errors import Refused
+from treaty_handler import Effect, Event, Opened, PeerJoined, PeerLost, Persist, Received, Send
+from treaty_handoff import Kind, build
+
+ADA, BOB = "did:wba:ada.example", "did:wba:bob.example"
+JOIN = {"event": "JOIN", "attributes": {}}
+
+
+def policy(encryption: Encryption) -> Policy:
+    return Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption=encryption)
+
+
+def impostor(domain: str) -> Identity:
+    """Another agent that says it is the agent of this domain."""
+    victim = identity(domain)
+    return Identity(victim.did, victim.key_id, Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+
+
+class Keeping:
+    """A handler that notes what is stored when it begins, and then stores its own value."""
+
+    def __init__(self, inner: RunningHandler, keeps: bytes, seen: list[Opened]) -> None:
+        self.inner, self.keeps, self.seen = inner, keeps, seen
+
+    async def handle(self, event: Event) -> Sequence[Effect]:
+        effects = await self.inner.handle(event)
+        if isinstance(event, Opened):
+            self.seen.append(event)
+            return [*effects, Persist(key="card", value=self.keeps)]
+        return effects
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def keeping(someone: Party, keeps: bytes) -> list[Opened]:
+    """Let the handlers of a party keep a value from now on; what they are told when they begin."""
+    seen = list[Opened]()
+    someone.runtime.wrap = lambda handler: Keeping(handler, keeps, seen)
+    return seen
+
+
+class Broker:
+    """A session of a broker with its storage. It moves by snapshot before each event."""
+
+    def __init__(self, stored: dict[str, bytes] | None = None) -> None:
+        self.stored, self.parameters = {} if stored is None else stored, {"peer": "", "seed": "0" * 32}
+        self.session = loaded_handler().handler.open("broker", self.parameters)
+        self.handle(Opened(stored=dict(self.stored)))
+
+    def handle(self, event: Event) -> list[tuple[str, str]]:
+        """Give it an event: whom it sends what, the status of a report or `waits`."""
+        if not isinstance(event, Opened):
+            self.session = loaded_handler().handler.open("broker", self.parameters, self.session.snapshot())
+        sent = []
+        for effect in self.session.handle(event):
+            match effect:
+                case Persist(key=key, value=None):
+                    self.stored.pop(key, None)
+                case Persist(key=key, value=bytes(value)):
+                    self.stored[key] = value
+                case Send(peer=peer, data=data):
+                    sent.append((peer, json.loads(data)["payload"]["data"].get("status", "waits")))
+        return sent
+
+    def joins(self, peer: str, *, is_proved: bool) -> None:
+        self.handle(PeerJoined(peer=peer, role="member", is_proved=is_proved))
+
+    def says(self, peer: str, *, recipient: str, kind: Kind = Kind.TASK_TRANSFER, data: Any = None) -> list[tuple[str, str]]:
+        now = datetime(2030, 1, 1, tzinfo=UTC)
+        message = build(kind, data or DATA[kind], sender=peer, recipient=recipient, task="t", state="OPEN", now=now)
+        return self.handle(Received(peer=peer, data=json.dumps(message).encode()))
+
+
+async def buy(seller: Party, customer: Party) -> None:
+    async with meeting(seller) as tap, customer.agent.connect_over(tap, topic=TOPIC) as session:
+        assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+
+
+@pytest.mark.threat(57)
+def test_a_claim_neither_reads_nor_changes_what_a_handler_stored_with_a_proved_peer(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller = shop(tmp_path, URI_2, policy=policy("preferred"))
+        victim = buyer(tmp_path / "victim", policy=policy("preferred"))
+        mallory = buyer(tmp_path / "mallory", own=impostor("buyer.example"), policy=policy("off"))
+        told = keeping(seller, b"4711")
+        await buy(seller, victim)
+        keeping(seller, b"evil")
+        for _ in range(2):  # with an agreement that is remembered, too
+            await buy(seller, mallory)
+        after = keeping(seller, b"4711")
+        await buy(seller, victim)
+        assert [(event.stored, event.is_proved) for event in told] == [({}, True)]
+        assert [(event.stored, event.is_proved) for event in after] == [({"card": b"4711"}, True)]
+
+    run(main())
+
+
+@pytest.mark.threat(57)
+def test_a_claim_has_state_of_its_own_and_the_handler_is_told_that_it_is_a_claim(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller = shop(tmp_path, URI_2, policy=policy("preferred"))
+        told = keeping(seller, b"of a proof")
+        await buy(seller, buyer(tmp_path / "victim", policy=policy("preferred")))
+        claimed = keeping(seller, b"of a claim")
+        for _ in range(2):
+            await buy(seller, buyer(tmp_path / "mallory", own=impostor("buyer.example"), policy=policy("off")))
+        assert [event.is_proved for event in (*told, *claimed)] == [True, False, False]
+        assert [event.stored for event in claimed] == [{}, {"card": b"of a claim"}]
+
+    run(main())
+
+
+@pytest.mark.threat(57)
+@pytest.mark.parametrize("encryption", ["preferred", "required"])
+def test_a_handler_that_begins_with_a_remembered_agreement_waits_for_the_proof(tmp_path: Path, encryption: Encryption) -> None:
+    async def main() -> None:
+        seller, customer = shop(tmp_path, URI_2, policy=policy(encryption)), buyer(tmp_path, policy=policy(encryption))
+        told = keeping(customer, b"4711")
+        for _ in range(2):
+            await buy(seller, customer)
+        assert [(event.stored, event.is_proved) for event in told] == [({}, True), ({"card": b"4711"}, True)]
+        if encryption == "required":
+            return
+        # Somebody answers at the same address without a proof, and claims the DID of the agreement.
+        fake = shop(tmp_path / "fake", URI_2, own=impostor("shop.example"), policy=policy("off"))
+        told = keeping(customer, b"evil")
+        await buy(fake, customer)
+        assert [(event.stored, event.is_proved) for event in told] == [({}, False)]
+
+    run(main())
+
+
+@pytest.mark.threat(340)
+async def test_a_pinned_proof_is_neither_met_nor_replaced_by_a_claim(tmp_path: Path) -> None:
+    seller = shop(tmp_path, URI_2, policy=policy("preferred"))
+    fake = shop(tmp_path / "fake", URI_2, own=impostor("shop.example"), policy=policy("off"))
+    customer = buyer(tmp_path, policy=policy("preferred"))
+
+    async def call(url: str, **options: Any) -> None:
+        async with customer.agent.connect(url, topic=TOPIC, **options) as session:
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+
+    async def is_refused(url: str) -> None:
+        with pytest.raises(Refused) as refused:
+            await call(url)
+        assert refused.value.code == "peer.changed"
+
+    async with customer.agent:
+        async with seller.agent.listen("127.0.0.1", 0) as port:
+            url = f"ws://127.0.0.1:{port}"
+            await call(url)
+        async with fake.agent.listen("127.0.0.1", port):
+            await is_refused(url)  # it would begin with early data
+            await is_refused(url)
+    (customer.home / "agreements.json").unlink()
+    customer = buyer(tmp_path, policy=policy("preferred"))
+    async with customer.agent, fake.agent.listen("127.0.0.1", port):
+        await call(url, peer=seller.agent.did)  # the application says that it wants this session all the same
+    assert PeerPins(customer.home).get(url) == ProvedPeer(seller.agent.did)
+    for party in (seller, fake):
+        await party.agent.aclose()
+
+
+@pytest.mark.threat(341)
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_name_at_a_broker_and_what_waits_under_it_are_for_the_proofs_of_its_owner(rests: bool) -> None:
+    broker = Broker()
+    for peer in (ADA, BOB):
+        broker.joins(peer, is_proved=True)
+        assert broker.says(peer, kind=Kind.NOTIFICATION, recipient="broker", data=JOIN) == [(peer, "ACCEPTED")]
+    broker.handle(PeerLost(peer=BOB))
+    assert broker.says(ADA, recipient=BOB) == [(ADA, "ACCEPTED")]
+    if rests:  # a new process, and a worker that takes the session over
+        broker = Broker(broker.stored)
+    broker.joins(BOB, is_proved=False)
+    before = dict(broker.stored)
+    assert broker.says(BOB, kind=Kind.NOTIFICATION, recipient="broker", data=JOIN) == [(BOB, "REJECTED")]
+    assert broker.says(BOB, recipient=ADA) == [(BOB, "REJECTED")]
+    assert broker.stored == before
+    broker.handle(PeerLost(peer=BOB))
+    broker.joins(BOB, is_proved=True)
+    assert broker.says(BOB, kind=Kind.NOTIFICATION, recipient="broker", data=JOIN) == [(BOB, "ACCEPTED"), (BOB, "waits")]
+
+
+def test_a_claim_is_never_equal_to_a_proof() -> None:
+    claim, proof = ClaimedPeer("did:wba:a.example"), ProvedPeer("did:wba:a.example")
+    both: list[object] = [claim, proof]
+    assert both.count(proof) == len(set(both)) - 1 == 1
+    assert str(claim) == str(proof)
