@@ -104,7 +104,7 @@ class Listener:
             accepted = asyncio.create_task(self._is_accepted(guard))
             await asyncio.wait((serving, accepted), return_when=asyncio.FIRST_COMPLETED)
             accepted.cancel()
-            if not serving.done():
+            if not serving.done() and self._bound.fileno() >= 0:  # and no signal came meanwhile
                 _log.info("listens", port=port, tls=self._tls_cert is not None, release=__version__)
                 self._manager.keep(self._bound)
                 self._manager.ready()

@@ -152,7 +152,7 @@ def test_a_handler_that_begins_with_a_remembered_agreement_waits_for_the_proof(t
     run(main())
 
 
-@pytest.mark.threat(340)
+@pytest.mark.threat(350)
 async def test_a_pinned_proof_is_neither_met_nor_replaced_by_a_claim(tmp_path: Path) -> None:
     seller = shop(tmp_path, URI_2, policy=policy("preferred"))
     fake = shop(tmp_path / "fake", URI_2, own=impostor("shop.example"), policy=policy("off"))

@@ -157,6 +157,20 @@ async def test_proofs_of_other_ages_are_consistent_by_the_tiles_of_the_folder(si
         assert TrustedRegistries(home).get(ORIGIN).newest == await fetcher.head(ORIGIN).refresh()
 
 
+async def test_an_agent_that_saw_the_registry_to_its_end_goes_on_with_the_copy(site: Site, tmp_path: Path) -> None:
+    await site.copy()
+    early, home = tmp_path / "early", tmp_path / "home"
+    shutil.copytree(site.folder, early)
+    site.time.now += ROUND
+    await site.registry.leader.renew()
+    await site.copy()
+    # As from the registry itself, a round later than the bundle of the copy.
+    async with agent(home, site, site.folder, site.time.now) as (fetcher, _):
+        await fetcher.document(PROTOCOL.body.uri)
+    async with agent(home, site, early, site.time.now + 10) as (fetcher, _):
+        await fetcher.topic(TOPIC)
+
+
 async def test_an_older_answer_of_another_cache_is_no_alarm(site: Site, tmp_path: Path) -> None:
     await site.copy()
     bundle, checkpoint = f"{PATH[1:]}.bundle", "checkpoint"

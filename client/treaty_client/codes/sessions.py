@@ -38,7 +38,7 @@ class ConfigCode(Code, origin=Origin.CALLER):
     HOME = "config.home", "The home is given beside a configuration.", Malformed
     KEY = "config.key", "The file has a key that does not exist, or that is set elsewhere.", Malformed
     TYPE = "config.type", "A key has a value of another type.", Malformed
-    VALUE = "config.value", "A number is out of its range.", Malformed
+    VALUE = "config.value", "A number is out of its range, or too large for this machine.", Malformed, Refused
 
 
 class ClientDocumentCode(Code, origin=Origin.REGISTRY):

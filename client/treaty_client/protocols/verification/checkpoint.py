@@ -21,9 +21,12 @@ CLOCK_SKEW = 300
 """Seconds by which a checkpoint may seem to come from the future: the registry's clock and ours need not agree."""
 
 
-MAX_BACKWARDS = 300
-"""Seconds by which a checkpoint may be older than one seen before. A log renews it every 60 seconds, caches in front of it may be
-as late, and a mirror asks every minute."""
+LEAST_BACKWARDS = 300
+"""Seconds by which a checkpoint may always be older than one seen before. A log renews it every 60 seconds, caches in front of it
+may be as late, and a mirror asks every minute."""
+BACKWARDS_SHARE = 3
+"""A third of the policy's `max_age` may be more. A static copy renews each bundle in a quarter of the usual one, and its readers
+may have seen the registry itself just before it ended."""
 
 
 def missing_proof(bundle: Bundle, registry: TrustedRegistry) -> tuple[int, int] | None:
@@ -102,11 +105,14 @@ def check_age(checkpoint: SignedCheckpoint, now: int, max_age: int) -> None:
         )
 
 
-def check_forward(checkpoint: SignedCheckpoint, newest: int) -> None:
-    """Check that the time of a log does not go back: that a checkpoint is at most `MAX_BACKWARDS` seconds older than `newest`,
-    the latest time seen. Else a party on the path could hide for `max_age` what the log said meanwhile. Raises `Untrusted`."""
+def check_forward(checkpoint: SignedCheckpoint, newest: int, max_age: int) -> None:
+    """Check that the time of a log does not go back: that a checkpoint is at most a third of `max_age`, or 300 seconds, older
+    than `newest`, the latest time seen. Else a party on the path could hide for `max_age` what the log said meanwhile.
+
+    Raises `Untrusted` (`checkpoint.stale`).
+    """
     assert checkpoint.time is not None
-    if newest - checkpoint.time > MAX_BACKWARDS:
+    if newest - checkpoint.time > max(LEAST_BACKWARDS, max_age // BACKWARDS_SHARE):
         raise Untrusted(
             ClientCheckpointCode.STALE,
             f"The checkpoint is {newest - checkpoint.time} seconds older than one that was seen before.",

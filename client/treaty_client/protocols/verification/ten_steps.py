@@ -110,7 +110,7 @@ def verify_checkpoint(
             check_consistency(bundle, checkpoint, registry.newest, bridge)
             # After the comparison, whose failure is a proof. Offline, an answer of any age counts.
             if now is not None:
-                check_forward(checkpoint, registry.time)
+                check_forward(checkpoint, registry.time, max_age)
         return checkpoint, genesis
 
 
