@@ -96,7 +96,10 @@ def transport_limits() -> str:
                 "the body of a request",
                 f"{size(http.MAX_BODY)} and {http.MAX_MESSAGES} messages, within {seconds(application.BODY_TIMEOUT)}",
             ),
-            ("all bodies and answers under way in an agent", size(application.MAX_READING)),
+            (
+                "all bodies and answers under way in an agent",
+                f"{size(application.MAX_READING)}, a quarter of them of one network",
+            ),
             (
                 "all unread and unacknowledged messages of HTTP sessions",
                 f"{size(http_server.MAX_HELD)}; beyond it the largest session is dropped (404)",

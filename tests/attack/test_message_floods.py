@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -151,10 +152,9 @@ async def heartbeats(port: int, address: str) -> AsyncIterator[Callable[[], Awai
         await asyncio.sleep(0.05)  # their tasks end
 
 
-@pytest.mark.threat(340)
-async def test_calls_of_one_network_wait_for_its_turns_at_a_gateway() -> None:
-    """Counted: without turns, an honest call waits until each of the stranger's is answered."""
-    at_once, honest_calls, answered = 200, 10, 0
+async def stranger(port: int, at_once: int) -> None:
+    """Call without end, and print the number of answers at each line of input; a process of its own."""
+    answered = 0
 
     async def go_on(call: Callable[[], Awaitable[None]]) -> None:
         nonlocal answered
@@ -162,15 +162,38 @@ async def test_calls_of_one_network_wait_for_its_turns_at_a_gateway() -> None:
             await call()
             answered += 1
 
-    async with gateway() as port, heartbeats(port, "127.0.9.1") as stranger, heartbeats(port, "127.0.10.1") as honest:
-        crowd = [asyncio.create_task(go_on(stranger)) for _ in range(at_once)]
-        await asyncio.sleep(0.2)
-        before = answered
-        for _ in range(honest_calls):
-            await honest()
-        between = answered - before
-        print(between, "calls of the stranger during", honest_calls, "honest ones")
+    async with heartbeats(port, "127.0.9.1") as call:
+        crowd = [asyncio.create_task(go_on(call)) for _ in range(at_once)]
+        while await asyncio.to_thread(sys.stdin.readline):
+            print(answered, flush=True)
         for task in crowd:
             task.cancel()
-        await asyncio.gather(*crowd, return_exceptions=True)
+
+
+@pytest.mark.threat(340)
+async def test_calls_of_one_network_wait_for_its_turns_at_a_gateway() -> None:
+    """Counted: without turns, an honest call waits until each of the stranger's is answered."""
+    at_once, honest_calls, pipe = 200, 10, asyncio.subprocess.PIPE
+    async with gateway() as port, heartbeats(port, "127.0.10.1") as honest:
+        command = [sys.executable, __file__, str(port), str(at_once)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        flood = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=environment)
+        told, telling = flood.stdin, flood.stdout
+        assert told is not None and telling is not None
+
+        async def answered() -> int:
+            told.write(b"\n")
+            return int(await telling.readline())
+
+        while (before := await answered()) < at_once:  # noqa: ASYNC110 (another process counts)
+            await asyncio.sleep(0.05)
+        for _ in range(honest_calls):
+            await honest()
+        between = await answered() - before
+        print(between, "calls of the stranger during", honest_calls, "honest ones")
+        await flood.communicate()
     assert between < honest_calls * at_once // 3
+
+
+if __name__ == "__main__":
+    asyncio.run(stranger(int(sys.argv[1]), int(sys.argv[2])))

@@ -291,7 +291,7 @@ async def test_a_session_that_is_opened_again_and_again_has_only_so_many_request
 
 @pytest.mark.threat(93)
 def test_answers_count_until_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "MAX_READING", 300_000)
+    monkeypatch.setattr(application, "MAX_READING", 4 * 300_000)
 
     async def main() -> None:
         case = Case()
@@ -308,7 +308,7 @@ def test_answers_count_until_they_are_read(monkeypatch: pytest.MonkeyPatch) -> N
 
         path, _, query = at(url, 1, 1).partition("?")
         scope = {"type": "http", "method": "POST", "scheme": "http", "path": path, "query_string": query.encode()}
-        scope["headers"] = [(b"content-type", MEDIA_TYPE.encode())]
+        scope |= {"headers": [(b"content-type", MEDIA_TYPE.encode())], "client": ("127.0.0.1", 1)}
         unread = [asyncio.create_task(case.application(dict(scope), receive, send)) for _ in range(2)]
         await asyncio.sleep(1)
         assert (await case.post(at(url, 1, 1))).json()["code"] == "connection.busy"
@@ -321,15 +321,21 @@ def test_answers_count_until_they_are_read(monkeypatch: pytest.MonkeyPatch) -> N
     run(main())
 
 
-def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "MAX_READING", 100)
+@pytest.mark.threat(93)
+def test_all_bodies_of_a_network_are_bounded_and_leave_room_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "MAX_READING", 4 * 100)
 
     async def main() -> None:
         case = Case()
         url, far = await case.opened()
         slow = asyncio.create_task(_trickle(case, at(url, 1, 1), [bytes(80)]))
         await asyncio.sleep(1)
-        assert (await case.post(f"{SESSIONS}?key={'z' * 43}", "x" * 101)).json()["code"] == "connection.busy"
+        opening = f"{SESSIONS}?key={'z' * 43}"
+        assert (await case.post(opening, "x" * 101)).json()["code"] == "connection.busy"
+        elsewhere = httpx.ASGITransport(case.application, client=("198.51.100.1", 1))
+        async with httpx.AsyncClient(transport=elsewhere, base_url="http://shop.example") as other:
+            reply = await other.post(opening, content=b"x" * 90, headers={"Content-Type": MEDIA_TYPE})
+        assert reply.json()["code"] == "connection.too-large", "it was read: its first message says that it has gigabytes"
         assert (await slow).status_code == 200
         assert await far.receive() == bytes(80)
         assert (await case.post(at(url, 2, 1), bytes(80))).headers["Anp-Acknowledge"] == "3"

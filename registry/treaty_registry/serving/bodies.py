@@ -6,11 +6,11 @@ waits for its turn. So its memory is reserved before it is read: the announced l
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from treaty_client.network.addresses import site_network
+from treaty_client.network.admission.byte_room import ByteRoom
 from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import Unavailable
 
@@ -24,24 +24,15 @@ class BodyRoom:
     """The memory reserved for request bodies. For one event loop."""
 
     def __init__(self, most: int = MAX_HELD) -> None:
-        self._most = most
-        self._held = 0
-        self._of: Counter[str] = Counter()
+        self._room = ByteRoom(most)
 
     @contextmanager
     def take(self, sender: str | None, size: int) -> Iterator[None]:
         """Reserve `size` bytes for the IP address `sender` during the block. Raises `Unavailable` (`registry.busy`)."""
         network = site_network(sender) if sender else ""
-        # A quarter for one network: its slow bodies must not refuse everybody else's.
-        if self._held + size > self._most or self._of[network] + size > self._most // 4:
+        if not self._room.take(network, size):
             raise Unavailable(RegistryCode.BUSY, "Too many large requests are under way just now.", fix="Send again in a while.")
-        self._held += size
-        self._of[network] += size
         try:
             yield
         finally:
-            self._held -= size
-            self._of[network] -= size
-            # Only networks with bodies under way are counted, so the table is bounded too.
-            if not self._of[network]:
-                del self._of[network]
+            self._room.give_back(network, size)

@@ -4,6 +4,7 @@ connections    TCP connections: of an address, of a port, and those that do noth
 rounds         turns in the event loop, shared between networks
 message_turns  the same for the messages of a connection
 in_turns       the same for the requests of an ASGI application
+byte_room      memory for bodies and answers, shared between networks
 repeats        lines that repeat
 line_limit     lines of the log that strangers cause
 

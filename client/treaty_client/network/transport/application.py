@@ -33,6 +33,7 @@ from treaty_consensus.errors import (
 
 from ... import tracing
 from ...codes import ConnectionCode, SessionCode
+from ..admission.byte_room import ByteRoom
 from ..admission.line_limit import limited_logger
 from ..admission.message_turns import MessageTurns
 from ..admission.rounds import Rounds
@@ -46,7 +47,8 @@ from .websocket import ServedWebSocket
 BODY_TIMEOUT = 30
 """Seconds for a request's body to arrive."""
 MAX_READING = 256 * 1024 * 1024
-"""Bytes of all bodies of unfinished requests and answers together. Beyond the limit a request gets 503."""
+"""Bytes of all bodies of unfinished requests and answers together, a quarter of them for one network. Beyond it a request gets
+503."""
 ANY_NETWORK = 64
 """Connections that one network may have even if fewer places are left."""
 PIECE = 64 * 1024
@@ -136,8 +138,13 @@ class Application:
         # A message is read in one iteration of the loop, handled in the next, and its effects may need another one.
         self._rounds = Rounds(iterations=3)
         self.sessions = Sessions(self._serve, self._refusal, self._turns)
-        self.reading = 0
+        self._room = ByteRoom(MAX_READING)
         self._closed = False
+
+    @property
+    def reading(self) -> int:
+        """The bytes of bodies and answers under way."""
+        return self._room.held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -219,24 +226,26 @@ class Application:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Before any work for the request: with pipelining, each connection can bring one into every iteration.
-        await self._turns((scope.get("client") or ("", 0))[0]).take(0)
+        address = (scope.get("client") or ("", 0))[0]
+        await self._turns(address).take(0)
+        network = asker_at(address)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         with ExitStack() as admission:
             try:
                 reply = await self._answer(scope, path, receive, admission)
                 # Answers count as well: peers that read slowly keep them in memory.
-                if self.reading + len(reply.body) > MAX_READING:
-                    raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
+                self._hold(network, len(reply.body))
+                admission.callback(self._room.give_back, network, len(reply.body))
             except TreatyError as error:
                 reply = _refusal(error)
                 if reply.status == 401:
                     reply = reply._replace(headers={**reply.headers, **self._challenge()})
-            self.reading += len(reply.body)
-            try:
-                with suppress(OSError):  # the peer is gone
-                    await _say(reply, send, head=scope["method"] == "HEAD")
-            finally:
-                self.reading -= len(reply.body)
+            with suppress(OSError):  # the peer is gone
+                await _say(reply, send, head=scope["method"] == "HEAD")
+
+    def _hold(self, network: str, size: int) -> None:
+        if not self._room.take(network, size):
+            raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
 
     async def _answer(self, scope: Scope, path: str, receive: Receive, admission: ExitStack) -> HttpResponse:
         """Return the answer to a request. `admission` ends when the answer is sent."""
@@ -265,8 +274,9 @@ class Application:
         parameters = _parameters(scope)
         # Before the body: a request of a session that has too many costs no memory.
         admission.enter_context(self.sessions.admit(path, parameters))
-        body = await self._read(receive)
         client = scope.get("client") or ("?", 0)
+        network = asker_at(client[0])
+        body = await self._read(receive, network)
         try:
             # The body is here already; only its signature and its messages wait. A signature costs as much as a heavy message.
             await self._turns(client[0]).take(len(body))
@@ -275,16 +285,16 @@ class Application:
             address = f"{client[0]}:{client[1]}"
             reply = await self.sessions.answer(scope["method"], path, parameters, body, address=address, peer=peer)
         finally:
-            self.reading -= len(body)
+            self._room.give_back(network, len(body))
         if "Location" in reply.headers:
             return reply._replace(headers={**reply.headers, "Location": scope.get("root_path", "") + reply.headers["Location"]})
         return reply
 
-    async def _read(self, receive: Receive) -> bytes:
-        """Read the body of a request. The caller subtracts its size from `reading` later.
+    async def _read(self, receive: Receive, network: str) -> bytes:
+        """Read the body of a request from a network. The caller gives its room back later.
 
-        Raises `TooLarge` (`connection.too-large`), `Unavailable` (`connection.slow`, `connection.busy`); then nothing is left to
-        subtract.
+        Raises `TooLarge` (`connection.too-large`), `Unavailable` (`connection.slow`, `connection.busy`); then no room is left to
+        give back.
         """
         body = bytearray()
         try:
@@ -293,19 +303,17 @@ class Application:
                     event = await receive()
                     if event["type"] != "http.request":
                         raise Unavailable(ConnectionCode.SLOW, "The request was given up.")
+                    self._hold(network, len(event.get("body", b"")))
                     body += event.get("body", b"")
-                    self.reading += len(event.get("body", b""))
                     if len(body) > MAX_BODY:
                         raise TooLarge(ConnectionCode.TOO_LARGE, f"A body has at most {MAX_BODY} bytes.")
-                    if self.reading > MAX_READING:
-                        raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
                     if not event.get("more_body", False):
                         return bytes(body)
         except TimeoutError as error:
-            self.reading -= len(body)
+            self._room.give_back(network, len(body))
             raise Unavailable(ConnectionCode.SLOW, f"The request took longer than {BODY_TIMEOUT} s to arrive.") from error
         except BaseException:
-            self.reading -= len(body)
+            self._room.give_back(network, len(body))
             raise
 
     async def _prove(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> str:
