@@ -282,9 +282,9 @@ class Settings:
                 fix="Name a store for each copy: --tiles URL --tiles URL --copies 2",
             )
         # A leaf is of no use without its documents and without the record: a lost disk would still end the log.
-        here = [name for name, url in {"--blobs": self.blobs, "--head": self.head}.items() if self._is_here(url)]
-        here += ["--tiles" for url in self.tiles if self._is_here(url)]
-        if copies and here:
+        places = [("--blobs", self.blobs), ("--head", self.head), *(("--tiles", url) for url in self.tiles)]
+        here = [name for name, url in places if self._is_here(url)] if copies else []
+        if here:
             raise Malformed(
                 SettingsCode.DURABILITY,
                 f"Receipts promise {copies} copies, and {', '.join(dict.fromkeys(here))} is in the data directory.",

@@ -12,9 +12,9 @@ from .tables import Row, View
 # Uploads.
 
 
-@means("select coalesce(sum(size), 0) from pending_blobs")
+@means("select coalesce(sum(size), 0) from pending_blobs where expires > now()")
 def pending(view: View) -> list[Row]:
-    return one(sum(row["size"] for row in view.all("pending_blobs")))
+    return one(sum(row["size"] for row in view.all("pending_blobs") if row["expires"] > view.now))
 
 
 @means("select sha256, false as withdrawn from pending_blobs where sha256 = any($1::bytea[]) and expires > now() + "
