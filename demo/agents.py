@@ -97,7 +97,7 @@ async def talk(agent: Agent, url: str, topic: str, calls: list[tuple[str, dict[s
 def outcome(session: Session, answers: list[Any]) -> dict[str, Any]:
     """Describe a session that is over."""
     timeline = [[event.name, round(event.seconds, 4)] for event in session.timeline]
-    value = {"protocol": session.protocol, "peer": session.peer, "resumed": session.resumed}
+    value = {"protocol": session.protocol, "peer": session.peer.did, "resumed": session.resumed}
     return value | {"answers": answers, "timeline": timeline}
 
 
