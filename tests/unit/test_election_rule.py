@@ -496,7 +496,6 @@ def test_the_development_parameters_are_what_the_specification_says() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"rule": "plurality"},
         {"electorate": "everybody"},
         {"quorum_share": 0},
         {"cluster_share": 0},
@@ -510,3 +509,9 @@ def test_parameters_without_meaning_are_no_statement(change: dict[str, object]) 
     with pytest.raises(Malformed) as refusal:
         signed(msgspec.structs.replace(PARAMETERS, **change), key_signer("operator"))
     assert refusal.value.code == "statement.body"
+
+
+def test_parameters_of_another_rule_are_for_a_newer_release() -> None:
+    with pytest.raises(Malformed) as refusal:
+        signed(msgspec.structs.replace(PARAMETERS, rule="plurality"), key_signer("operator"))
+    assert refusal.value.code == "registry.newer"
