@@ -1,6 +1,6 @@
 """What a receipt costs that promises more than one disk: writes with copies and with a standby, against writes without.
 
-    .venv/bin/python -m bench durability              # two minutes; rewrites durability.json and durability.md
+    .venv/bin/python -m bench durability              # five minutes; rewrites durability.json and durability.md
 
 One registry a level, each on an empty database, with its blobs and head record in an object store (VersityGW, built from source
 by Go). The level without any promise has all of them too, so the ratio is that of the promise. Every process is on loopback: add
@@ -45,7 +45,7 @@ LEVELS = {
 SINGLE = 200
 """Statements that one writer sends, each after the receipt of the one before."""
 BATCH = 16
-BATCHES = 96
+BATCHES = 288
 WRITERS = 24
 ROUNDS = 4
 _HERE = Path(__file__).parent
