@@ -168,7 +168,8 @@ async def test_an_agent_that_saw_the_registry_to_its_end_goes_on_with_the_copy(s
     async with agent(home, site, site.folder, site.time.now) as (fetcher, _):
         await fetcher.document(PROTOCOL.body.uri)
     async with agent(home, site, early, site.time.now + 10) as (fetcher, _):
-        await fetcher.topic(TOPIC)
+        (view,) = await fetcher.topic(TOPIC)
+        assert [protocol.uri for protocol in view.protocols] == [PROTOCOL.body.uri]
 
 
 async def test_an_older_answer_of_another_cache_is_no_alarm(site: Site, tmp_path: Path) -> None:
