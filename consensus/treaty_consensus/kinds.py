@@ -10,7 +10,7 @@ Specification: `docs/specification/statements.md`.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -35,8 +35,10 @@ MAX_ANCHORS = 512
 MAX_ALIASES = 8
 MAX_CANDIDATES = 32  # the count is quadratic in it
 NONE = "none"  # in a ballot: the choice that no candidate becomes the consensus
-# The election rule of `election.rule`. A decision made by another rule cannot be recomputed here.
-RULE: Final = "schulze-margins-v2"
+# The election rules that this release recomputes. New logs follow the last; the first is there so that old logs stay auditable.
+Rule: TypeAlias = Literal["schulze-margins-v2", "schulze-margins-v3"]
+RULES: Final[tuple[Rule, ...]] = get_args(Rule)
+RULE: Final[Rule] = "schulze-margins-v2"
 
 # Fields are short, so that a statement fits its 48,000 bytes. `Note` holds a checkpoint with its cosignatures.
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
@@ -300,7 +302,7 @@ class Parameters(Body, frozen=True):
     hand.
     """
 
-    rule: Literal["schulze-margins-v2"]
+    rule: Rule
     electorate: Electorate
     horizon_epochs: Factor
     candidate_pairs: Factor
@@ -354,7 +356,7 @@ class Decision(Body, frozen=True):
 
     topic: Text
     epoch: Count
-    rule: Literal["schulze-margins-v2"]
+    rule: Rule
     electorate: Electorate
     parameters: Digest
     input: Input
@@ -381,7 +383,7 @@ class Withdrawal(Body, frozen=True):
 class Newer(Body, frozen=True):
     """Hold what a release reads of a statement that only newer ones understand. It is read (`statement.read`), never written.
 
-    It is of another type, or of an election under another rule than `RULE`. `kind`: the type. `topic`, `epoch`: those of a
+    It is of another type, or of an election under a rule that is not in `RULES`. `kind`: the type. `topic`, `epoch`: those of a
     decision, or "" and -1. What stands in its place holds no longer, and nothing else is known of it.
     """
 

@@ -22,7 +22,7 @@ from .codes import RegistryCode, StatementCode
 from .did import Did, parse_key_id
 from .errors import Malformed, Unauthorized
 from .kinds import (
-    RULE,
+    RULES,
     Ballot,
     Body,
     Decision,
@@ -336,10 +336,10 @@ def _read_payload_strictly(payload: bytes) -> tuple[_Head, Body]:
         raise Malformed(StatementCode.TYPE, f"{head.type[:40]!r} is not a statement type.")
     rule = head.body.get("rule")
     # Before the fields: another rule has others.
-    if kind in (Parameters, Decision) and isinstance(rule, str) and rule != RULE:
+    if kind in (Parameters, Decision) and isinstance(rule, str) and rule not in RULES:
         raise Malformed(
             RegistryCode.NEWER,
-            f"This election follows the rule {rule[:40]!r}, and this release knows {RULE!r} alone.",
+            f"This election follows the rule {rule[:40]!r}, and this release knows {', '.join(RULES)}.",
             fix="Install a newer release.",
         )
     try:
