@@ -558,8 +558,9 @@ class Electorate:
         self._accept_vouches(rules)
         anchors = rules["anchors"]
         seed = {name: ONE // len(anchors) for name in anchors}
-        most = ONE
-        for _ in range(2):
+        caps: list[int] = []
+        for _ in range(2 if self.rules["rule"] == "schulze-margins-v2" else 3):
+            most = min(caps) // rules["loan_share"] if caps else ONE
             self.trust = {name: share // 2 for name, share in seed.items()}
             for _ in range(rules["rounds"]):
                 flows = self._flows(seed, most)
@@ -571,8 +572,8 @@ class Electorate:
             flows = self._flows(seed, most)
             lent_on = {name: sum(flows.get(name, {}).values()) for name in self.trust}
             held = [x - min(seed.get(name, 0) // 2, 2 * lent_on[name]) for name, x in self.trust.items() if name in self.born]
-            self.cap = cap(held, rules["cap_share"])
-            most = self.cap // rules["loan_share"]
+            caps.append(cap(held, rules["cap_share"]))
+        self.cap = max(min(caps[:2]), caps[2]) if len(caps) > 2 else caps[1]
         self._form_clusters(anchors, flows)
 
     def _accept_vouches(self, rules: dict[str, Any]) -> None:

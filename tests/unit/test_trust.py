@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.provenance import clusters
 from treaty_consensus.election.reputation import base_weight, bounded_trust, cap
 from treaty_consensus.election.trust import flows, graph, held, seed, trust
+from treaty_consensus.kinds import RULE, RULES, Rule
 
 SPECIFICATION = Path(__file__).parents[2] / "tests" / "vectors" / "election" / "worked.md"
 ANCHORS = ("a", "b")
@@ -37,10 +39,11 @@ def column(number: int) -> list[object]:
     return [row[number] for row in TABLE]
 
 
-def test_trust_and_weights_worked_by_hand() -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_trust_and_weights_worked_by_hand(rule: Rule) -> None:
     first = trust(WEB, SEED, rounds=ROUNDS, least=LEAST)
     holding = held(WEB, first, SEED, flows(WEB, first, SEED, least=LEAST))
-    bounded = bounded_trust(WEB, SEED, rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4)
+    bounded = bounded_trust(WEB, SEED, rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4, rule=rule)
     weights = base_weight(bounded.trust, bounded.cap, np.full(len(TABLE), 52), 52)
     assert list(WEB.principals) == column(0)
     assert first.tolist() == column(1)
@@ -74,7 +77,7 @@ def test_the_share_of_an_absent_anchor_goes_to_nobody() -> None:
 
 def test_nobody_at_all_has_nothing() -> None:
     empty = graph((), {})
-    nothing = bounded_trust(empty, seed(empty, ANCHORS), rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4)
+    nothing = bounded_trust(empty, seed(empty, ANCHORS), rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4, rule=RULE)
     assert (len(nothing.trust), len(nothing.flows), nothing.cap) == (0, 0, 0)
     assert clusters(empty, nothing.flows, ANCHORS) == {}
 
