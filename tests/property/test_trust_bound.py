@@ -5,8 +5,10 @@ of principals without seed.
 from __future__ import annotations
 
 import random
+import re
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -164,3 +166,10 @@ def test_no_climb_passes_the_bound(people: int) -> None:
     draw = random.Random(people)
     found = climbed(drawn(people, draw), "schulze-margins-v3", examples(1500), draw)
     assert BOUND / 2 < found.worth("schulze-margins-v3") <= BOUND
+
+
+def test_the_proof_names_the_tests_of_its_steps() -> None:
+    page = Path(__file__).parents[2] / "docs" / "specification" / "election-bound.md"
+    named = re.findall(r"^\| \d \| `(\w+)` \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    theorem = test_the_corrupted_and_their_domains_weigh_no_more_than_is_said.__name__
+    assert named == [*(name for name in globals() if name.startswith("test_step_")), theorem]
