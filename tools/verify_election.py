@@ -595,8 +595,9 @@ class Electorate:
         assert self.facts.parameters
         named = self.facts.named[self.facts.parameters[0]]
         seed = {name: ONE // len(rules["anchors"]) for name in rules["anchors"] if self.since(name) <= named}
-        most = ONE
-        for _ in range(2):
+        caps: list[int] = []
+        for _ in range(2 if self.v2 else 3):
+            most = min(caps) // rules["loan_share"] if caps else ONE
             self.trust = {name: share // 2 for name, share in seed.items()}
             for _ in range(rules["rounds"]):
                 flows = self._flows(seed, most)
@@ -608,8 +609,8 @@ class Electorate:
             flows = self._flows(seed, most)
             lent_on = {name: sum(flows.get(name, {}).values()) for name in self.trust}
             held = [x - min(seed.get(name, 0) // 2, 2 * lent_on[name]) for name, x in self.trust.items() if name in self.born]
-            self.cap = cap(held, rules["cap_share"])
-            most = self.cap // rules["loan_share"]
+            caps.append(cap(held, rules["cap_share"]))
+        self.cap = caps[1] if self.v2 else max(min(caps[:2]), caps[2])
         self._form_clusters([*seed], flows)
 
     def _accept_vouches(self, rules: dict[str, Any]) -> None:
@@ -1113,11 +1114,8 @@ class Count:
         """Return whether a document meets the conditions of *provisional*."""
         if not self.v2:
             return self._has_quorum(document) and self._beats(document, NONE, self.rules["over_none"])
-        return (
-            self.order[0] == document
-            and not self.quorum[document] > self.rules["provisional_share"] * self.support[document]
-            and self.votes_for(document, NONE) > self.votes_for(NONE, document)
-        )
+        leads = self.order[0] == document and self.votes_for(document, NONE) > self.votes_for(NONE, document)
+        return leads and bool(self.rules["provisional_share"] * self.support[document] >= self.quorum[document])
 
     def _has_quorum(self, document: str) -> bool:
         return self.support[document] >= self._needed(self.quorum[document])

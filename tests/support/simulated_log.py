@@ -15,7 +15,7 @@ from treaty_consensus.canonical import parse_json
 from treaty_consensus.did import parse_did
 from treaty_consensus.election.defaults import development_parameters, open_parameters
 from treaty_consensus.facts import IdentityFact, LogFact
-from treaty_consensus.kinds import Blob, Decision, Parameters
+from treaty_consensus.kinds import RULE, Blob, Decision, Parameters, Rule
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.statement import Statement
@@ -46,7 +46,7 @@ def suffix_blob(sha256: str) -> bytes:
     return SUFFIXES if sha256 == SUFFIX_LIST.sha256 else no_blob(sha256)
 
 
-def open_log(**changes: int) -> LogBuilder:
+def open_log(rule: Rule = RULE, **changes: int) -> LogBuilder:
     """Return a log with an open electorate whose epochs can be closed at any time; the agents are the anchors.
 
     `changes`: constants of the reputation.
@@ -54,7 +54,7 @@ def open_log(**changes: int) -> LogBuilder:
     parameters = open_parameters(ANCHORS, SUFFIX_LIST, epoch_seconds=1)
     assert parameters.reputation is not None
     reputation = msgspec.structs.replace(parameters.reputation, **changes)
-    log = LogBuilder(msgspec.structs.replace(parameters, reputation=reputation), replay=Replay(suffix_blob))
+    log = LogBuilder(msgspec.structs.replace(parameters, rule=rule, reputation=reputation), replay=Replay(suffix_blob))
     log.agents = tuple(map(domain_signer, ANCHORS))
     return log
 

@@ -124,6 +124,7 @@ def electorate_of(
         least=terms.least_vouches,
         cap_share=terms.cap_share,
         loan_share=terms.loan_share,
+        rule=parameters.rule,
     )
     weighed = base_weight(trusted, trust_cap, np.array(list(ages.values()), dtype=np.int64), terms.mature_epochs)
     clusters = provenance.clusters(vouched, flows, [anchor for anchor in chosen if anchor not in lapsed])
