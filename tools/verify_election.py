@@ -1061,14 +1061,16 @@ class Count:
             for index in range(none):
                 if rank[index] != rank[none]:
                     sides[index][rank[index] > rank[none]][cluster] += vote.weight
-        share = self.rules["cluster_share"]
+        share: int = self.rules["cluster_share"]
+        made: dict[int, list[int]]
+        asked: dict[int, list[int]]
         if self.v2:
-            self.cap = -(-self.total // (self.rules["quorum_share"] * share))
+            self.cap: int = -(-self.total // (self.rules["quorum_share"] * share))
             made = {i: [sum(min(w, self.cap) for w in side.values()) for side in both] for i, both in sides.items()}
             asked = {i: [share * self.cap] * 2 for i in sides}
         else:
             made = {i: [shared_support([*side.values()], share) for side in both] for i, both in sides.items()}
-            most = self.rules["quorum_share"] - 1
+            most: int = self.rules["quorum_share"] - 1
             asked = {i: [-(-(self.total - sum(side.values())) // most) for side in both] for i, both in sides.items()}
         self.support, self.opposition = ({self.candidates[i]: both[n] for i, both in made.items()} for n in range(2))
         self.quorum, self.opposing = ({self.candidates[i]: both[n] for i, both in asked.items()} for n in range(2))
