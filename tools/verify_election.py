@@ -757,6 +757,17 @@ class Memory:
     implied: dict[str, tuple[frozenset[str], int]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
+    def by_line(self, line: dict[str, str]) -> Memory:
+        """Return the memory with lines for documents, as the rule before leaves documents."""
+        made = Memory({d: record for d, record in self.records.items() if d not in line}, versions=dict(self.versions))
+        consensus = next((d for d, record in self.records.items() if record.state == "consensus"), "")
+        if consensus in line:
+            made.records[line[consensus]] = self.records[consensus]
+            made.versions[line[consensus]] = consensus
+        for name, (favourites, since) in self.implied.items():
+            made.implied[name] = frozenset(line.get(document, document) for document in favourites), since
+        return made
+
     def documents(self) -> dict[str, Record]:
         """Return the records by the document to speak."""
         return {self.versions.get(line, line): record for line, record in self.records.items()}
@@ -786,12 +797,15 @@ class Count:
     """The count of one topic at the end of an epoch. `record` has the new states; `memory` becomes the next epoch's."""
 
     def __init__(self, electorate: Electorate, topic: str, before: Memory) -> None:
-        self.electorate, self.topic, self.before = electorate, topic, before
+        self.electorate, self.topic = electorate, topic
+        self.old = before.documents()
         self.rules, self.now = electorate.rules, electorate.now
         self.v2 = electorate.v2
         publications = electorate.facts.publications.get(topic, {})
         self.weights = electorate.topic_weights(topic)
         self.line = {} if self.v2 else electorate.facts.lines.get(topic, {})
+        self.before = before.by_line(self.line)
+        before = self.before
         self._read_lines(publications)
         self.published = {d: n for d, n in publications.items() if d not in self.line and d not in self.gone}
         states = {line: record.state for line, record in before.records.items() if line not in self.gone}
@@ -1182,7 +1196,7 @@ class Count:
         self.transitions = [*self._transitions(former)]
 
     def _transitions(self, former: str | None) -> Iterator[dict[str, str]]:
-        old, new = self.before.documents(), self.memory.documents()
+        old, new = self.old, self.memory.documents()
         for document in sorted({*old, *new}):
             states = [records[document].state if document in records else "published" for records in (old, new)]
             if former and former == self.consensus and document == self.before.versions.get(former, former) not in new:
@@ -1236,7 +1250,7 @@ class Count:
 
     def changed(self) -> bool:
         """Return whether the topic is decided: something changed in it since the epoch before."""
-        before, after = self.before.documents(), self.memory.documents()
+        before, after = self.old, self.memory.documents()
         if self.transitions or any(bool(r.suspect) != bool(before.get(d, Record()).suspect) for d, r in after.items()):
             return True
         if all(record.state == "published" for record in self.records.values()):
