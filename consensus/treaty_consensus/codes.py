@@ -256,6 +256,8 @@ class NoteCode(Code):
 
 class ParametersCode(Code):
     ANCHORS = "parameters.anchors", "The anchors are not distinct, ordered, registrable domains.", Malformed, Refused
+    BOUND = "parameters.bound", "A constant changes by more than one amendment may change it.", Refused
+    DOWNGRADE = "parameters.downgrade", "An earlier rule, or a development electorate after an open one.", Refused
     ELECTORATE = "parameters.electorate", "The fields do not fit the kind of electorate.", Malformed
     SUFFIX_LIST = "parameters.suffix-list", "The blob is not a Public Suffix List.", Malformed
     WITNESSES = "parameters.witnesses", "The log would be a witness of itself.", Refused
