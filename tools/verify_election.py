@@ -37,6 +37,8 @@ ROLL_PRINCIPALS, ROLL_CREDITS, COUNTED_TOPICS, VOICES = 96 * 2**20, 31 * 2**20, 
 CAPS = {"checkpoint": 2**18, "entries": 256 * (2**16 + 1), "suffixes": 2**20, "transcript": 2**22, "roll": 2**27}
 TIMEOUT, DEADLINE = 30, 600
 """Seconds without a byte, and for a whole answer, before a request is given up."""
+AHEAD = 300
+"""Seconds that the log's clock may be ahead of a witness."""
 RULES = ["schulze-margins-v2", "schulze-margins-v3"]
 KINDS = {"genesis", "identity", "grant", "publish", "handler", "status", "report", "ballot", "vouch", "parameters", "decision"}
 KINDS |= {"withdrawal"}
@@ -146,6 +148,10 @@ class Verifier:
 
     def signed(self, note: bytes) -> bool:
         """Return whether this key signed the note (type 1), or cosigned it (type 4)."""
+        return self.time(note) is not None
+
+    def time(self, note: bytes) -> int | None:
+        """Return the time at which this key cosigned the note (type 4), 0 if it signed it (type 1), and None for neither."""
         text, _, lines = note.partition(b"\n\n")
         text += b"\n"
         for line in lines.decode(errors="replace").split("\n"):
@@ -157,10 +163,10 @@ class Verifier:
             if data[:4] != self.key_id:
                 continue
             if self.kind == 1:
-                return verifies(self.key, data[4:], text)
-            head = b"cosignature/v1\ntime %d\n" % int.from_bytes(data[4:12], "big")
-            return verifies(self.key, data[12:], head + text)
-        return False
+                return 0 if verifies(self.key, data[4:], text) else None
+            at = int.from_bytes(data[4:12], "big")
+            return at if verifies(self.key, data[12:], b"cosignature/v1\ntime %d\n" % at + text) else None
+        return None
 
 
 def checkpoint(note: bytes, key: Verifier) -> tuple[int, bytes]:
@@ -456,10 +462,35 @@ class Facts:
 
 
 # statements.md, "Amendments": steps, and factors as (numerator, denominator).
-STEP = """candidate_pairs candidate_clusters quorum_share cluster_share provisional_share sustain_epochs dormant_epochs suspect_epochs
-reputation.least_vouches reputation.cap_share reputation.loan_share reputation.acquainted_epochs reputation.counterparties""".split()
-TWICE = """epoch_seconds horizon horizon_epochs candidate_share max_candidates credit.report_share credit.epochs credit.pairs
-reputation.rounds reputation.max_vouches reputation.mature_epochs reputation.counterparty_share""".split()
+STEP = [
+    "candidate_pairs",
+    "candidate_clusters",
+    "quorum_share",
+    "cluster_share",
+    "provisional_share",
+    "sustain_epochs",
+    "dormant_epochs",
+    "suspect_epochs",
+    "reputation.least_vouches",
+    "reputation.cap_share",
+    "reputation.loan_share",
+    "reputation.acquainted_epochs",
+    "reputation.counterparties",
+]
+TWICE = [
+    "epoch_seconds",
+    "horizon",
+    "horizon_epochs",
+    "candidate_share",
+    "max_candidates",
+    "credit.report_share",
+    "credit.epochs",
+    "credit.pairs",
+    "reputation.rounds",
+    "reputation.max_vouches",
+    "reputation.mature_epochs",
+    "reputation.counterparty_share",
+]
 FACTOR = {**dict.fromkeys(TWICE, Fraction(2)), **dict.fromkeys(("over_none", "over_incumbent"), Fraction(4, 3))}
 FLOOR = {"epoch_seconds": 86_400, "horizon": 28 * 86_400, "over_none": 1, "over_incumbent": 1}
 
@@ -1563,7 +1594,11 @@ class Check:
         keys = [Verifier.read(key) for key in rule["keys"]]
         if not note.startswith(text.encode()):
             return "is no checkpoint of the input"
-        return None if sum(key.signed(note) for key in keys) >= rule["quorum"] else "has too few cosignatures"
+        times = sorted((at for key in keys if (at := key.time(note)) is not None), reverse=True)
+        if len(times) < rule["quorum"]:
+            return "has too few cosignatures"
+        ahead = self.facts.clock - times[rule["quorum"] - 1] > AHEAD and self.facts.parameters[1]["rule"] != RULES[0]
+        return f"the log's clock is over {AHEAD} seconds ahead of it" if ahead else None
 
 
 # ---------------------------------------------------------------------------------------------------------- HTTP and the command

@@ -361,7 +361,7 @@ def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
     parameters: ParametersFact | None = case.find(parameters_key(body.parameters), ParametersFact)
     if parameters is None:
         raise Refused(DecisionCode.PARAMETERS, "The parameters of this decision are not among the given leaves.")
-    check_witnessed(log, body, parameters)
+    check_witnessed(log, body, parameters, case.statement.issued)
     closed = replace(
         log,
         epoch=body.epoch + 1,

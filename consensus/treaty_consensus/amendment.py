@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -93,13 +93,19 @@ BOUNDS: Final[tuple[Bound, ...]] = (
 )
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """A constant that differs between two parameters. `before`, `after`: its values as JSON; None where it is absent."""
 
     constant: str
-    before: object
-    after: object
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        """Return it in words. Of anchors and witnesses: those that go and those that come."""
+        if isinstance(self.before, list) and isinstance(self.after, list):
+            gone, come = (", ".join(map(str, values)) for values in (self.before, self.after))
+            return f"{self.constant}: " + "; ".join(filter(None, [gone and f"without {gone}", come and f"with {come}"]))
+        return f"{self.constant}: {_shown(self.before)} → {_shown(self.after)}"
 
 
 def constitution_of(parameters: Parameters) -> str:
@@ -181,7 +187,9 @@ def _check_anchors(in_force: Parameters, announced: Parameters) -> None:
     old, new = set(in_force.reputation.anchors), set(announced.reputation.anchors)
     most = max(1, len(old) // ANCHOR_SHARE)
     if len(new - old) > most or len(old - new) > most:
-        raise _beyond(f"at most {most} of {len(old)} anchors are added and {most} removed, not {len(new - old)} and {len(old - new)}")
+        raise _beyond(
+            f"at most {most} of {len(old)} anchors are added and {most} removed, not {len(new - old)} and {len(old - new)}"
+        )
 
 
 def _check_witnesses(in_force: Parameters, announced: Parameters) -> None:
@@ -236,6 +244,16 @@ def _without_common(before: object, after: object) -> tuple[object, object]:
         return before, after
     old, new = set(before), set(after)
     return [text for text in before if text not in new], [text for text in after if text not in old]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(item, int) for item in value):
+        return f"{value[0]} : {value[1]}"
+    if isinstance(value, dict):
+        return str(value.get("sha256", value))
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "none" if value is None else str(value)
 
 
 def _ratio(value: Fraction) -> str:
