@@ -38,6 +38,7 @@ def watch(
     namespace: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     topic: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     handler: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    constitution: bool = False,
     file: Path | None = None,
     expected: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
     webhook: Annotated[tuple[str, ...], Parameter(negative=())] = (),
@@ -64,6 +65,8 @@ def watch(
         A topic: its protocols, votes, reports and decisions.
     handler
         The SHA-256 of a wheel, or the URI of a protocol with or without its version.
+    constitution
+        The constants of the elections: each announcement of others, and the epoch from which they hold.
     file
         A TOML file with watches, files of expected ids and webhooks.
     expected
@@ -86,7 +89,7 @@ def watch(
     if webhook and secret_file is None:
         raise Malformed(WatchCode.OPTION, "A webhook needs its secret.", fix="Name the file with it: --secret-file FILE")
     webhooks = tuple(WebhookAddress(url, secret_file) for url in webhook if secret_file)
-    given = parse_watches(did, namespace, topic, handler) + WatchList((), expected, webhooks)
+    given = parse_watches(did, namespace, topic, handler, constitution=constitution) + WatchList((), expected, webhooks)
     given, keys = _completed(given, file, options)
     status = run(_watch(given, keys, options, name=name, begin=from_, interval=interval, once=once))
     if status:
@@ -105,7 +108,9 @@ def _completed(given: WatchList, file: Path | None, options: Options) -> tuple[W
             given += parse_watches([identity.did])
     if not given.watches:
         raise Malformed(
-            WatchCode.OPTION, "There is nothing to watch.", fix="Name a --did, --namespace, --topic, --handler or --file."
+            WatchCode.OPTION,
+            "There is nothing to watch.",
+            fix="Name a --did, --namespace, --topic, --handler, --constitution or --file.",
         )
     missing = next((path for path in given.expected if not path.is_file()), None)
     if missing is not None:
