@@ -48,10 +48,13 @@ class TopicView:
     taken_back: tuple[TopicProtocol, ...] = ()
 
 
-def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
+def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str | None = None) -> TopicView:
     """Read a topic's bundle, after `ten_steps.prove`.
 
-    Raises `Untrusted` (`decision.transcript`), and `Refused` (`registry.newer`) for an election by a rule that is not known here.
+    `constitution`: the digest of the parameters under which a decision counts; None for any.
+
+    Raises `Untrusted` (`decision.transcript`), and `Refused`: `registry.newer` for an election by a rule that is not known here,
+    `decision.constitution` for one under other parameters.
 
     The view omits repealed documents, and protocols that are in the bundle only because others are based on them: the bundle
     lacks their statuses.
@@ -62,6 +65,13 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
             RegistryCode.NEWER,
             f"The election of {topic} follows a rule that this release does not know.",
             fix="Install a newer release. Until then name protocols by their URIs: their proofs need no election.",
+        )
+    if decision is not None and constitution is not None and (under := evidence.constitution(decision)) != constitution:
+        raise Refused(
+            ClientDecisionCode.CONSTITUTION,
+            f"The decision on {topic} is made under the constitution {under}; your policy pins {constitution}.",
+            fix="See what changed: treaty audit. To accept it, pin the new one below [constitutions] in policy.toml. Until then "
+            "name protocols by their URIs: their proofs need no election.",
         )
     states = dict(decision.states) if decision else {}
     statuses, listed = _statuses(evidence), RegistryAnswer(evidence, topic=topic).listed
