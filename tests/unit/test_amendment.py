@@ -18,11 +18,12 @@ from treaty_consensus.amendment import ANCHOR_SHARE, BOUNDS, HORIZON, changes_be
 from treaty_consensus.election.defaults import WEEK, development_parameters
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.facts import CONSTITUTION, LOG, Fact, LogFact, decode, encode
-from treaty_consensus.kinds import Blob, Body, Credit, Decision, Input, Parameters, Reputation, Witnesses
+from treaty_consensus.kinds import Blob, Body, Credit, Decision, Input, Parameters, Reputation, Rule, Witnesses
 
 OPERATOR = key_signer("operator")
 DAY = 24 * 3600
-BEFORE, AFTER = "schulze-margins-v2", "schulze-margins-v3"
+BEFORE: Rule = "schulze-margins-v2"
+AFTER: Rule = "schulze-margins-v3"
 
 
 def bounded(epoch_seconds: int = WEEK, **changes: Any) -> Parameters:
@@ -309,14 +310,15 @@ def test_the_operator_cannot_put_own_witnesses_in_the_place_of_others() -> None:
         Witnesses((*VKEYS, stranger, other), 3),
     ):
         Chain(of_two).announce(replace(of_two, witnesses=witnesses))
-    for witnesses in (
+    bent: tuple[Witnesses | None, ...] = (
         None,
         Witnesses(VKEYS[2:], 1),
         Witnesses((stranger, *VKEYS[1:]), 1),
         Witnesses((stranger, other, *VKEYS[1:]), 2),
         Witnesses((*VKEYS, stranger, other), 2),
-    ):
-        assert Chain(of_two).refused(replace(of_two, witnesses=witnesses)) == "parameters.bound"
+    )
+    for named in bent:
+        assert Chain(of_two).refused(replace(of_two, witnesses=named)) == "parameters.bound"
     # The last one goes only after another one came.
     of_one = bounded(witnesses=Witnesses(VKEYS[:1], 1))
     assert Chain(of_one).refused(replace(of_one, witnesses=Witnesses((stranger,), 1))) == "parameters.bound"
