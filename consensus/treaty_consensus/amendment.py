@@ -13,9 +13,10 @@ Specification: `docs/specification/statements.md`, "Amendments".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -102,8 +103,8 @@ class Change(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return it in words. Of anchors and witnesses: those that go and those that come."""
-        if isinstance(self.before, list) and isinstance(self.after, list):
-            gone, come = (", ".join(map(str, values)) for values in (self.before, self.after))
+        if _is_texts(self.before) and _is_texts(self.after):
+            gone, come = (", ".join(texts) for texts in (self.before, self.after))
             return f"{self.constant}: " + "; ".join(filter(None, [gone and f"without {gone}", come and f"with {come}"]))
         return f"{self.constant}: {_shown(self.before)} → {_shown(self.after)}"
 
@@ -240,15 +241,20 @@ def _flat(parameters: Parameters) -> dict[str, object]:
 
 def _without_common(before: object, after: object) -> tuple[object, object]:
     """Leave out the texts that two lists share: there may be 512 anchors, of which one changed."""
-    if not (isinstance(before, tuple) and isinstance(after, tuple)) or not all(isinstance(item, str) for item in before + after):
+    if not (_is_texts(before) and _is_texts(after)):
         return before, after
     old, new = set(before), set(after)
     return [text for text in before if text not in new], [text for text in after if text not in old]
 
 
+def _is_texts(value: object) -> TypeGuard[Sequence[str]]:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
 def _shown(value: object) -> str:
-    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(item, int) for item in value):
-        return f"{value[0]} : {value[1]}"
+    # The one list without texts is a ratio.
+    if isinstance(value, list | tuple) and not _is_texts(value):
+        return " : ".join(map(str, value))
     if isinstance(value, dict):
         return str(value.get("sha256", value))
     if isinstance(value, list | tuple):
