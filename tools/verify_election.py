@@ -513,6 +513,8 @@ def check_amendment(old: dict[str, Any], new: dict[str, Any]) -> None:
     anchors, others = (set(one["reputation"]["anchors"]) for one in (old, new))
     most = max(1, len(anchors) // 10)
     need(len(others - anchors) <= most and len(anchors - others) <= most, "too many anchors change")
+    lists = [one["reputation"]["suffix_list"] for one in (old, new)]
+    need(anchors == others or lists[0] == lists[1], "the anchors and the suffix list change together")
     if "witnesses" in old:
         need("witnesses" in new, "the witnesses are dropped")
         keys, later = (set(one["witnesses"]["keys"]) for one in (old, new))

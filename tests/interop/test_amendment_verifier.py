@@ -46,6 +46,8 @@ def moved(random: Random, before: Parameters) -> Parameters:
         raw["witnesses"] = {"keys": keys, "quorum": random.randint(1, len(keys))}
     elif random.random() < 0.5:
         raw.pop("witnesses", None)
+    if random.random() < 0.2:
+        raw["reputation"]["suffix_list"] = {"sha256": "5" * 64, "size": 9}
     raw["rule"] = random.choice((AFTER, AFTER, AFTER, "schulze-margins-v2"))
     return msgspec.convert(raw, Parameters)
 

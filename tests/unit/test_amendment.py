@@ -186,6 +186,23 @@ def test_many_amendments_take_one_notice_each() -> None:
     assert chain.refused(replace(wanted, horizon_epochs=27)) == "parameters.bound"
 
 
+def test_the_fastest_way_to_anchors_of_ones_own_is_as_long_as_the_text_says() -> None:
+    """docs/specification/statements.md, "Amendments", has these days."""
+    chain, body, days = Chain(BASE), BASE, []
+    seconds, epochs = WEEK, 13
+    for number in range(len(ANCHORS)):
+        seconds = max(DAY, seconds // 2)
+        epochs = max(min(2 * epochs, -(-28 * DAY // seconds)), -(-epochs * (body.epoch_seconds or 0) // (2 * seconds)))
+        anchors = sorted([*ANCHORS[number + 1 :], *(f"own-{n:02}.example" for n in range(number + 1))])
+        wanted = with_terms(replace(body, epoch_seconds=seconds, horizon_epochs=epochs), anchors=tuple(anchors))
+        announced = chain.announce(wanted)
+        while chain.in_force != announced:
+            chain.close(chain.log.opened + (body.epoch_seconds or 0))
+        body, seconds, epochs = wanted, wanted.epoch_seconds or 0, wanted.horizon_epochs
+        days.append((chain.log.time - NOW) // DAY)
+    assert (days[2], days[7], days[15]) == (164, 304, 528)
+
+
 def test_in_a_development_electorate_the_next_epoch_has_the_new_parameters() -> None:
     base = replace(development_parameters(), rule=AFTER)
     chain = Chain(base)
@@ -297,6 +314,13 @@ def test_a_tenth_of_the_anchors_is_exchanged_at_most() -> None:
     Chain(with_anchors(*many)).announce(with_anchors(*many[5:], *ANCHORS[:5]))
     assert Chain(with_anchors(*many)).refused(with_anchors(*many[6:], *ANCHORS[:5])) == "parameters.bound"
     assert Chain(with_anchors(*many)).refused(with_anchors(*many[5:], *ANCHORS[:6])) == "parameters.bound"
+
+
+def test_the_suffix_list_does_not_change_with_the_anchors() -> None:
+    """A list that calls domains suffixes takes them out of the anchors."""
+    other, anchors = Blob("5" * 64, 9), tuple(sorted([*ANCHORS[1:], "new.example"]))
+    Chain(BASE).announce(with_terms(suffix_list=other))
+    assert Chain(BASE).refused(with_terms(suffix_list=other, anchors=anchors)) == "parameters.bound"
 
 
 def test_the_operator_cannot_put_own_witnesses_in_the_place_of_others() -> None:
