@@ -191,6 +191,9 @@ def _check_anchors(in_force: Parameters, announced: Parameters) -> None:
         raise _beyond(
             f"at most {most} of {len(old)} anchors are added and {most} removed, not {len(new - old)} and {len(old - new)}"
         )
+    # A list can make suffixes of domains, which are then no anchors, so it must not come with new ones that it spares.
+    if old != new and in_force.reputation.suffix_list != announced.reputation.suffix_list:
+        raise _beyond("the anchors and the suffix list do not change together")
 
 
 def _check_witnesses(in_force: Parameters, announced: Parameters) -> None:

@@ -332,8 +332,11 @@ def amendment_bounds() -> str:
     rows += [
         ("`reputation.anchors`", f"at most one of {ANCHOR_SHARE} is added, and one of {ANCHOR_SHARE} removed; of fewer, one"),
         ("`reputation.suffix_list`", "any, as its source changes each week; but not together with the anchors"),
-        ("`witnesses`", "may be named where none are, and are never dropped as a whole. At most one key is removed. The quorum less the "
-         "number of new keys is at least the quorum before less 1, and at least 1"),
+        (
+            "`witnesses`",
+            "may be named where none are, and are never dropped as a whole. At most one key is removed. The quorum less the number "
+            "of new keys is at least the quorum before less 1, and at least 1",
+        ),
         ("`electorate`, `rule`", "never from open to development; never to an earlier rule"),
     ]  # fmt: skip
     return table(("constant", "changes"), rows)
