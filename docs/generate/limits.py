@@ -334,7 +334,7 @@ def amendment_bounds() -> str:
         ("`reputation.suffix_list`", "any, as its source changes each week; but not together with the anchors"),
         (
             "`witnesses`",
-            "may be named where none are, and are never dropped as a whole. At most one key is removed. The quorum less the number "
+            "named where none are, and never dropped as a whole. At most one key is removed. The quorum less the number "
             "of new keys is at least the quorum before less 1, and at least 1",
         ),
         ("`electorate`, `rule`", "never from open to development; never to an earlier rule"),
