@@ -149,13 +149,11 @@ async def audit(
                 each=workers.each,
                 resumed=resumed.replay if resumed else None,
             )
-            notes = resumed.notes if resumed else None
-            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=notes)
+            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=resumed.notes if resumed else None)
             begun, leaves = replay.size, signed.checkpoint.size
             worth = options.dask is not None or leaves - begun >= WORTH_PROCESSES
             async for done in replayed(run, workers if worth else None):
                 progress("replay", done, leaves)
-            known = _known(replay.facts, options.anchors or ())
             # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror
             # and replay.
             replay.check_checkpoint(signed.checkpoint)
@@ -166,9 +164,13 @@ async def audit(
             if snapshots:
                 # The work from the start replaces what is there, which it did not use.
                 await asyncio.to_thread(snapshots.save, run, signed.note, scratch, before=begun)
+            return _reported(run, signed, _known(replay.facts, options.anchors or ()), begun)
+
+
+def _reported(run: AuditedReplay, signed: SignedCheckpoint, known: tuple[str, ...], begun: int) -> AuditReport:
     decisions = tuple(run.decisions)
     return AuditReport(
-        registry.origin,
+        signed.checkpoint.origin,
         signed,
         dict(run.leaves),
         decisions,

@@ -84,16 +84,21 @@ def watch(
     once
         Read what is new, and end. For cron.
     """
-    if interval < 1 or (from_ is not None and from_ < 0) or not name.replace("-", "").isalnum():
-        raise Malformed(WatchCode.OPTION, "--interval is at least 1, --from at least 0, and --name has letters, digits and '-'.")
-    if webhook and secret_file is None:
-        raise Malformed(WatchCode.OPTION, "A webhook needs its secret.", fix="Name the file with it: --secret-file FILE")
-    webhooks = tuple(WebhookAddress(url, secret_file) for url in webhook if secret_file)
-    given = parse_watches(did, namespace, topic, handler, constitution=constitution) + WatchList((), expected, webhooks)
+    _check(name, interval, from_, webhook, secret_file)
+    given = parse_watches(did, namespace, topic, handler, constitution=constitution)
+    given += WatchList((), expected, tuple(WebhookAddress(url, secret_file) for url in webhook if secret_file))
     given, keys = _completed(given, file, options)
     status = run(_watch(given, keys, options, name=name, begin=from_, interval=interval, once=once))
     if status:
         sys.exit(status)
+
+
+def _check(name: str, interval: float, begin: int | None, webhook: tuple[str, ...], secret_file: Path | None) -> None:
+    """Check the options. Raises `Malformed` (`watch.option`)."""
+    if interval < 1 or (begin is not None and begin < 0) or not name.replace("-", "").isalnum():
+        raise Malformed(WatchCode.OPTION, "--interval is at least 1, --from at least 0, and --name has letters, digits and '-'.")
+    if webhook and secret_file is None:
+        raise Malformed(WatchCode.OPTION, "A webhook needs its secret.", fix="Name the file with it: --secret-file FILE")
 
 
 def _completed(given: WatchList, file: Path | None, options: Options) -> tuple[WatchList, tuple[str, ...]]:
