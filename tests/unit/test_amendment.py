@@ -17,7 +17,7 @@ from treaty_consensus.admit import admit, reads
 from treaty_consensus.amendment import ANCHOR_SHARE, BOUNDS, HORIZON, changes_between, constitution_of
 from treaty_consensus.election.defaults import WEEK, development_parameters
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.facts import CONSTITUTION, LOG, Fact, LogFact, decode, encode
+from treaty_consensus.facts import CONSTITUTION, LOG, ConstitutionFact, Fact, LogFact, decode, encode
 from treaty_consensus.kinds import Blob, Body, Credit, Decision, Input, Parameters, Reputation, Rule, Witnesses
 
 OPERATOR = key_signer("operator")
@@ -133,6 +133,7 @@ def test_a_date_in_the_past_makes_no_notice_shorter() -> None:
 def test_a_newer_announcement_replaces_the_pending_one_and_its_notice_begins_anew() -> None:
     chain = Chain(BASE)
     chain.announce(replace(BASE, quorum_share=5))
+    assert chain.refused(replace(BASE, quorum_share=6)) == "parameters.bound", "compared with those in force"
     chain.close(NOW + 12 * WEEK)
     first, second = chain.in_force, chain.announce(replace(BASE, cluster_share=4))
     chain.close(NOW + 24 * WEEK)
@@ -149,6 +150,7 @@ def test_announcing_the_parameters_in_force_withdraws_the_announcement() -> None
     chain.announce(replace(BASE, quorum_share=5))
     chain.announce(BASE, NOW + 1)
     assert chain.log.announced is None
+    assert chain.facts[CONSTITUTION] == ConstitutionFact(BASE)
     chain.close(NOW + 20 * WEEK)
     assert chain.in_force == first
     # Without an announcement it changes nothing either.

@@ -8,14 +8,19 @@ import pytest
 from fetching import fetcher, known_in
 from lying import voted
 from msgspec.structs import replace
-from signers import ORIGIN
+from signers import ORIGIN, domain_signer
+from simulated_log import ANCHORS, SUFFIXES, LogBuilder, open_log
 from simulated_registry import OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
 
 from treaty_client.policy import Policy, load_policy
+from treaty_client.protocols.verification.replay import replay
 from treaty_client.protocols.verification.steps import VerificationFailed
+from treaty_client.registries.bundle import Bundle, BundledLeaf
 from treaty_consensus.amendment import constitution_of
+from treaty_consensus.audit import Replay
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import Malformed, TreatyError
+from treaty_consensus.facts import log_of
 
 BEFORE, AFTER = development_parameters(), replace(development_parameters(), quorum_share=5)
 PIN = {ORIGIN: constitution_of(BEFORE)}
@@ -75,3 +80,18 @@ def test_a_pin_is_read_from_the_file_and_checked(tmp_path: Path) -> None:
     for wrong in ({ORIGIN: "abc"}, {"https://registry.example": PIN[ORIGIN]}):
         with pytest.raises(Malformed):
             Policy(constitutions=wrong)
+
+
+def test_a_proof_may_lack_an_amendment_between_two_parameters() -> None:
+    """Bounds refer to the parameters in force, which are not in the bundle when no decision of it needs them."""
+    base = replace(open_log().parameters, rule="schulze-margins-v3")
+    made = LogBuilder(base, replay=Replay(lambda _: SUFFIXES))
+    made.agents = tuple(map(domain_signer, ANCHORS))
+    made.add(replace(base, quorum_share=5), made.operator)
+    while log_of(made.replay.facts).announced:
+        made.everybody_votes("none")
+        made.close()
+    made.add(replace(base, quorum_share=6), made.operator)
+    kept = (0, 1, len(made.leaves) - 1)
+    replayed = replay(Bundle(b"", tuple(BundledLeaf(index, made.leaves[index], ()) for index in kept), {}))
+    assert [logged.index for logged in replayed] == [*kept]
