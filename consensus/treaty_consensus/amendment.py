@@ -79,6 +79,7 @@ BOUNDS: Final[tuple[Bound, ...]] = (
     Bound("sustain_epochs", step=1),
     Bound("dormant_epochs", step=1),
     Bound("suspect_epochs", step=1),
+    Bound("memory_horizons", step=1),
     Bound("credit.report_share", factor=_TWICE),
     Bound("credit.epochs", factor=_TWICE),
     Bound("credit.pairs", factor=_TWICE),
@@ -140,7 +141,7 @@ def announce(before: ConstitutionFact, body: Parameters, now: int) -> Constituti
 
 def has_notice(parameters: Parameters) -> bool:
     """Return whether the rule of these parameters bounds its amendments."""
-    return parameters.rule != RULES[0]
+    return not parameters.is_v2
 
 
 def holds_from(in_force: Parameters, now: int) -> int | None:

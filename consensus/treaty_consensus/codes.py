@@ -261,6 +261,8 @@ class ParametersCode(Code):
     BOUND = "parameters.bound", "A constant changes by more than one amendment may change it.", Refused
     DOWNGRADE = "parameters.downgrade", "An earlier rule, or a development electorate after an open one.", Refused
     ELECTORATE = "parameters.electorate", "The fields do not fit the kind of electorate.", Malformed
+    MEMORY = "parameters.memory", "The constant `memory_horizons` does not fit the rule.", Malformed
+    QUORUM = "parameters.quorum", "The quorum is all votes, which no document reaches.", Malformed
     SUFFIX_LIST = "parameters.suffix-list", "The blob is not a Public Suffix List.", Malformed
     WITNESSES = "parameters.witnesses", "The log would be a witness of itself.", Refused
 
