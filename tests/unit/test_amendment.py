@@ -33,6 +33,11 @@ def bounded(epoch_seconds: int = WEEK, **changes: Any) -> Parameters:
 BASE = bounded()
 
 
+def free(epoch_seconds: int = WEEK, **changes: Any) -> Parameters:
+    """Return parameters of the first rule, which bounds nothing."""
+    return replace(parameters(epoch_seconds), rule=BEFORE, memory_horizons=None, **changes)
+
+
 def with_terms(base: Parameters = BASE, **changes: Any) -> Parameters:
     assert base.reputation is not None
     return replace(base, reputation=replace(base.reputation, **changes))
@@ -218,9 +223,9 @@ def test_in_a_development_electorate_the_next_epoch_has_the_new_parameters() -> 
 
 
 def test_under_the_first_rule_the_next_epoch_has_the_new_parameters_whatever_they_say() -> None:
-    chain = Chain(parameters(100))
+    chain = Chain(free(100))
     assert CONSTITUTION not in chain.facts, "the facts of old logs are those of earlier releases"
-    announced = chain.announce(replace(parameters(1), quorum_share=50))
+    announced = chain.announce(free(1, quorum_share=50))
     chain.close(NOW + 100, rule=BEFORE)
     assert chain.in_force == announced
     assert CONSTITUTION not in chain.facts
@@ -228,7 +233,7 @@ def test_under_the_first_rule_the_next_epoch_has_the_new_parameters_whatever_the
     later = chain.announce(bounded(7))
     chain.close(NOW + 101, rule=BEFORE)
     assert chain.in_force == later
-    assert chain.refused(parameters(7)) == "parameters.downgrade"
+    assert chain.refused(free(7)) == "parameters.downgrade"
     held = chain.announce(bounded(14))
     chain.close(NOW + 101 + 12 * 7)
     assert chain.in_force == later
@@ -237,14 +242,14 @@ def test_under_the_first_rule_the_next_epoch_has_the_new_parameters_whatever_the
 
 
 def test_an_announced_change_of_the_rule_can_be_taken_back() -> None:
-    chain = Chain(parameters(100))
+    chain = Chain(free(100))
     chain.announce(bounded(7))
-    back = chain.announce(parameters(50))
+    back = chain.announce(free(50))
     chain.close(NOW + 100, rule=BEFORE)
     assert chain.in_force == back
-    free = chain.announce(parameters(1))
+    again = chain.announce(free(1))
     chain.close(NOW + 150, rule=BEFORE)
-    assert chain.in_force == free, "still the first rule"
+    assert chain.in_force == again, "still the first rule"
 
 
 def test_every_constant_has_a_bound() -> None:
@@ -274,6 +279,7 @@ EDGES = [
     ("candidate_pairs", 2, 4, 1, 5),
     ("candidate_share", 10, 40, 9, 41),
     ("quorum_share", 3, 5, 2, 6),
+    ("memory_horizons", 7, 9, 6, 10),
     ("over_none", [3, 2], [8, 3], [149, 100], [801, 300]),
     ("over_incumbent", [9, 8], [2, 1], [1124, 1000], [2001, 1000]),
     ("credit.epochs", 4, 16, 3, 17),
@@ -372,4 +378,4 @@ def test_changes_name_what_differs() -> None:
     assert found == {"quorum_share": (4, 5), "reputation.anchors": ([ANCHORS[0]], ["zoo.example"])}
     assert changes_between(BASE, bounded()) == ()
     opened = {change.constant for change in changes_between(development_parameters(), BASE)}
-    assert {"rule", "electorate", "epoch_seconds", "reputation.anchors"} <= opened
+    assert {"electorate", "epoch_seconds", "reputation.anchors"} <= opened
