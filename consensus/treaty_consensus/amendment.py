@@ -2,7 +2,7 @@
 
 Under the first rule, `schulze-margins-v2`, new parameters hold from the next epoch and may say anything. Under every later rule
 
-- they hold from the epoch that opens first after their *notice*: as long as reports count by the parameters in force;
+- they hold from the epoch that opens first after their *notice*: as long as a report is recent by the parameters in force;
 - in an open electorate each constant changes within its bound (`BOUNDS`, and `check_amendment` for anchors and witnesses);
 - one announcement is pending at a time, and the one before is dropped. Announcing the parameters in force withdraws it.
 
