@@ -129,8 +129,7 @@ def moved_parameters(random: Random, before: Parameters) -> Parameters:
 class VariedLog(LogBuilder):
     """A log in which agents do whatever a seed says."""
 
-    def __init__(self, seed: int, electorate: str = "", rule: kinds.Rule | None = None, begins: Parameters | None = None) -> None:
-        """`begins`: the first parameters; drawn by default."""
+    def __init__(self, seed: int, electorate: str = "", rule: kinds.Rule | None = None) -> None:
         self.random = Random(seed)
         drawn = self.random.choice((kinds.RULES[0], kinds.RULES[-1], kinds.RULES[-1]))
         self.rule: kinds.Rule = rule or drawn
