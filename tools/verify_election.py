@@ -445,7 +445,8 @@ class Facts:
             seconds = self.parameters[1].get("epoch_seconds")
             notice = max(self.clock, statement.issued) + self.parameters[1]["horizon_epochs"] * seconds if seconds else 0
             # Those in force, announced again, take the announced ones back.
-            self.announced, self.notice_ends = None if body == self.parameters[1] else (statement.id, body), notice
+            withdraws = self.announced is not None and body == self.parameters[1]
+            self.announced, self.notice_ends = None if withdraws else (statement.id, body), notice
 
     def _decision(self, statement: Statement, body: dict[str, Any]) -> None:
         numbers = [

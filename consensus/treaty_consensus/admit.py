@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .amendment import announce, enacted, holds_at
+from .amendment import announce, enacted, holds_at, withdraws
 from .codes import (
     BallotCode,
     DecisionCode,
@@ -338,8 +338,7 @@ def _parameters(case: _Case, body: Parameters) -> dict[str, Fact]:
         amended, log = enacted(body), replace(case.log, parameters=made)
     else:
         amended = announce(constitution, body, now)
-        # Parameters equal to those in force take the announced ones back.
-        log = replace(case.log, announced=None if body == constitution.in_force else made)
+        log = replace(case.log, announced=None if withdraws(constitution, body) else made)
     changes: dict[str, Fact] = {LOG: log, parameters_key(made): ParametersFact(body.epoch_seconds, body.witnesses)}
     # A log of the first rule alone has no such fact, so that its facts are those of earlier releases.
     if amended != constitution:

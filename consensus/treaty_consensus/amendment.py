@@ -5,6 +5,7 @@ Under the first rule, `schulze-margins-v2`, new parameters hold from the next ep
 - they hold from the epoch that opens first after their *notice*: as long as a report is recent by the parameters in force;
 - in an open electorate each constant changes within its bound (`BOUNDS`, and `check_amendment` for anchors and witnesses);
 - one announcement is pending at a time, and the one before is dropped. Announcing the parameters in force withdraws it.
+  With nothing pending they are announced like others, to name anchors anew.
 
 Bounds refer to the parameters in force, not to those announced. So many small amendments take one notice each.
 
@@ -134,9 +135,14 @@ def announce(before: ConstitutionFact, body: Parameters, now: int) -> Constituti
     if before.in_force is None:
         return ConstitutionFact(None, body if has_notice(body) else None)
     check_amendment(before.in_force, body)
-    if body == before.in_force:
+    if withdraws(before, body):
         return ConstitutionFact(before.in_force)
     return ConstitutionFact(before.in_force, body, holds_from(before.in_force, now))
+
+
+def withdraws(before: ConstitutionFact, body: Parameters) -> bool:
+    """Return whether an announcement takes the pending one back: it is equal to the parameters in force."""
+    return before.announced is not None and body == before.in_force
 
 
 def has_notice(parameters: Parameters) -> bool:

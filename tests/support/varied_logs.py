@@ -134,9 +134,7 @@ class VariedLog(LogBuilder):
         drawn = self.random.choice((kinds.RULES[0], kinds.RULES[-1], kinds.RULES[-1]))
         self.rule: kinds.Rule = rule or drawn
         first = electorate or self.random.choice(("development", "open", "open"))
-        super().__init__(
-            begins or varied_parameters(self.random, first, self.rule), replay=Replay(lambda digest: blobs()[digest])
-        )
+        super().__init__(varied_parameters(self.random, first, self.rule), replay=Replay(lambda digest: blobs()[digest]))
         names = (*ANCHORS[: self.random.choice((6, 12, 16))], "alpha.example", *(f"new-{n}.example" for n in range(4)), *ODD)
         self.roots = [domain_signer(name) for name in names]
         more = [domain_signer("anchor-01.example", "web"), domain_signer("anchor-02.example", "web")]

@@ -158,9 +158,14 @@ def test_announcing_the_parameters_in_force_withdraws_the_announcement() -> None
     assert chain.facts[CONSTITUTION] == ConstitutionFact(BASE)
     chain.close(NOW + 20 * WEEK)
     assert chain.in_force == first
-    # Without an announcement it changes nothing either.
-    chain.announce(BASE, NOW + 20 * WEEK + 1)
-    assert (chain.in_force, chain.log.announced) == (first, None)
+    # With nothing to take back they are announced as others are, and can be taken back themselves.
+    again = chain.announce(BASE, NOW + 20 * WEEK + 1)
+    assert (chain.in_force, chain.log.announced) == (first, again)
+    chain.announce(BASE, NOW + 20 * WEEK + 2)
+    assert chain.log.announced is None
+    third = chain.announce(BASE, NOW + 20 * WEEK + 3)
+    chain.close(NOW + 34 * WEEK)
+    assert chain.in_force == third
 
 
 def test_no_amendment_enters_or_takes_effect_within_a_closing() -> None:

@@ -61,8 +61,8 @@ def decide(*, options: Options = Options()) -> None:
 def parameters(file: Path | None = None, /, *, options: Options = Options()) -> None:
     """Show the constants of the election. With a file, announce new constants, which hold from a later epoch on.
 
-    In a development electorate that is the next epoch. In an open one they hold after a notice of `horizon_epochs` epochs, and each
-    constant changes within a bound. The constants in force, announced again, take the announced ones back.
+    In a development electorate that is the next epoch. In an open one they hold after a notice of `horizon_epochs` epochs, and
+    each constant changes within a bound. The constants in force, announced again, take the announced ones back.
 
     Parameters
     ----------
