@@ -61,6 +61,9 @@ class Chain:
     def in_force(self) -> str | None:
         return self.log.parameters
 
+    def announced(self) -> str | None:
+        return self.log.announced
+
     def append(self, body: Body, issued: int | None = None) -> str:
         made = signed(body, OPERATOR, issued=self.log.time if issued is None else issued)
         known = {key: self.facts[key] for key in reads(made) if key in self.facts}
@@ -154,15 +157,15 @@ def test_announcing_the_parameters_in_force_withdraws_the_announcement() -> None
     first = chain.in_force
     chain.announce(replace(BASE, quorum_share=5))
     chain.announce(BASE, NOW + 1)
-    assert chain.log.announced is None
+    assert chain.announced() is None
     assert chain.facts[CONSTITUTION] == ConstitutionFact(BASE)
     chain.close(NOW + 20 * WEEK)
     assert chain.in_force == first
     # With nothing to take back they are announced as others are, and can be taken back themselves.
     again = chain.announce(BASE, NOW + 20 * WEEK + 1)
-    assert (chain.in_force, chain.log.announced) == (first, again)
+    assert (chain.in_force, chain.announced()) == (first, again)
     chain.announce(BASE, NOW + 20 * WEEK + 2)
-    assert chain.log.announced is None
+    assert chain.announced() is None
     third = chain.announce(BASE, NOW + 20 * WEEK + 3)
     chain.close(NOW + 34 * WEEK)
     assert chain.in_force == third
