@@ -12,12 +12,15 @@ from msgspec.structs import replace
 from served_log import Wire, served
 from signers import NOW, domain_signer
 from simulated_log import ANCHORS, SUFFIXES, LogBuilder, open_log
-from simulated_registry import NAME, OPERATOR, SimulatedRegistry, with_echo
+from simulated_registry import ALICE, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
 from treaty_process import treaty_here
 from witnesses import VKEYS, WITNESSES, cosigned
 
 from treaty_client.audit.auditor import AuditReport, audit
 from treaty_client.audit.snapshot import Snapshots
+from treaty_client.policy import Policy
+from treaty_client.protocols.fetch import Fetcher
+from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 from treaty_consensus.amendment import constitution_of
 from treaty_consensus.audit import Replay
@@ -84,6 +87,23 @@ async def test_epochs_that_were_closed_by_dates_in_the_future_are_found(tmp_path
     with pytest.raises(Untrusted) as refused:
         await audited(registry, tmp_path / "other", now=honest)
     assert refused.value.code == "checkpoint.future"
+
+
+@pytest.mark.threat(351)
+async def test_an_agent_takes_no_decision_that_is_dated_after_its_proof(tmp_path: Path) -> None:
+    registry = with_echo()
+    honest = registry.now
+    registry.now += WEEK
+    voted(registry)
+    registry.cosigned = honest + 1
+    async with Fetcher(tmp_path, Policy([ALICE.did]), registry.network(), clock=lambda: honest + 2) as agent:
+        registry.trusted_in(tmp_path)
+        with pytest.raises(VerificationFailed) as refused:
+            await agent.topic(TOPIC)
+        assert refused.value.code == "decision.future"
+        # The proof of a protocol needs no election.
+        registry.cosigned = honest + 2
+        assert (await agent.fetch(uri_of(), fresh=True)).uri == uri_of()
 
 
 async def test_a_log_is_on_time_up_to_the_stated_bound(tmp_path: Path) -> None:
