@@ -38,6 +38,7 @@ ROLL_PRINCIPALS, ROLL_CREDITS, COUNTED_TOPICS, VOICES, VERSIONS = 96 * 2**20, 31
 RULES = ("schulze-margins-v2", "schulze-margins-v3")
 """The rule before, and the present one."""
 CAPS = {"checkpoint": 2**18, "entries": 256 * (2**16 + 1), "suffixes": 2**20, "transcript": 2**22, "roll": 2**27}
+TENURE_WAIT = 30 * 24 * 3600
 TIMEOUT, DEADLINE = 30, 600
 """Seconds without a byte, and for a whole answer, before a request is given up."""
 AHEAD = 300
@@ -311,6 +312,7 @@ class Facts:
     vouch_epochs: dict[int, int] = field(default_factory=dict)
     vouch_seq: Counter[str] = field(default_factory=Counter)
     restarted: dict[str, int] = field(default_factory=dict)
+    waits: dict[str, int] = field(default_factory=dict)
     lines: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     named: dict[str, int] = field(default_factory=dict)
     newest_decision: dict[str, str] = field(default_factory=dict)
@@ -369,6 +371,7 @@ class Facts:
         need(body["tenure"] == tenure, "it has another tenure than it must")
         if before and before.body["tenure"] != tenure:
             self.restarted[did] = self.epoch
+            self.waits[did] = max(self.clock, statement.issued) + TENURE_WAIT
         self.identities[did] = statement
         self.born.setdefault(did, self.epoch)
 
@@ -415,7 +418,12 @@ class Facts:
         same.append(report)
         self.reports.append(report)
 
+    def _may_vote(self, did: str) -> None:
+        is_first_rule = not self.parameters or self.parameters[1]["rule"] == RULES[0]
+        need(is_first_rule or self.clock >= self.waits.get(did, 0), "its tenure is less than thirty days old")
+
     def _ballot(self, statement: Statement, body: dict[str, Any]) -> None:
+        self._may_vote(statement.dids[0])
         tiers = [frozenset(tier) for tier in body["tiers"]]
         choices = [choice for tier in body["tiers"] for choice in tier]
         need(all(tiers) and len(choices) == len(set(choices)) <= 33, "a choice twice, too many, or an empty tier")
@@ -427,6 +435,7 @@ class Facts:
 
     def _vouch(self, statement: Statement, body: dict[str, Any]) -> None:
         author = statement.dids[0]
+        self._may_vote(author)
         need(body["to"] != author, "it is for its author")
         need(body["seq"] == self.vouch_seq[author], "it does not have the author's next number")
         self.vouch_seq[author] += 1
@@ -845,6 +854,17 @@ class Memory:
     implied: dict[str, tuple[frozenset[str], int]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
+    def by_line(self, line: dict[str, str]) -> Memory:
+        """Return the memory with lines for documents, as the rule before leaves documents."""
+        made = Memory({d: record for d, record in self.records.items() if d not in line}, versions=dict(self.versions))
+        consensus = next((d for d, record in self.records.items() if record.state == "consensus"), "")
+        if consensus in line:
+            made.records[line[consensus]] = self.records[consensus]
+            made.versions[line[consensus]] = consensus
+        for name, (favourites, since) in self.implied.items():
+            made.implied[name] = frozenset(line.get(document, document) for document in favourites), since
+        return made
+
     def documents(self) -> dict[str, Record]:
         """Return the records by the document to speak."""
         return {self.versions.get(line, line): record for line, record in self.records.items()}
@@ -874,12 +894,15 @@ class Count:
     """The count of one topic at the end of an epoch. `record` has the new states; `memory` becomes the next epoch's."""
 
     def __init__(self, electorate: Electorate, topic: str, before: Memory) -> None:
-        self.electorate, self.topic, self.before = electorate, topic, before
+        self.electorate, self.topic = electorate, topic
+        self.old = before.documents()
         self.rules, self.now = electorate.rules, electorate.now
         self.v2 = electorate.v2
         publications = electorate.facts.publications.get(topic, {})
         self.weights = electorate.topic_weights(topic)
         self.line = {} if self.v2 else electorate.facts.lines.get(topic, {})
+        self.before = before.by_line(self.line)
+        before = self.before
         self._read_lines(publications)
         self.published = {d: n for d, n in publications.items() if d not in self.line and d not in self.gone}
         states = {line: record.state for line, record in before.records.items() if line not in self.gone}
@@ -1270,7 +1293,7 @@ class Count:
         self.transitions = [*self._transitions(former)]
 
     def _transitions(self, former: str | None) -> Iterator[dict[str, str]]:
-        old, new = self.before.documents(), self.memory.documents()
+        old, new = self.old, self.memory.documents()
         for document in sorted({*old, *new}):
             states = [records[document].state if document in records else "published" for records in (old, new)]
             if former and former == self.consensus and document == self.before.versions.get(former, former) not in new:
@@ -1324,7 +1347,7 @@ class Count:
 
     def changed(self) -> bool:
         """Return whether the topic is decided: something changed in it since the epoch before."""
-        before, after = self.before.documents(), self.memory.documents()
+        before, after = self.old, self.memory.documents()
         if self.transitions or any(bool(r.suspect) != bool(before.get(d, Record()).suspect) for d, r in after.items()):
             return True
         if all(record.state == "published" for record in self.records.values()):

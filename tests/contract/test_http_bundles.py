@@ -204,7 +204,7 @@ async def test_a_domain_that_changed_hands_comes_with_the_clock(tmp_path: Path, 
         signed = heir.statement(made.body)
         for data in made.blobs.values():
             await put(api, data, signed)
-        assert (await post(api, signed)).json()["code"] == "publish.new-tenure"
+        assert (await post(api, signed)).json()["code"] == "identity.new-tenure"
         clock[0] += TENURE_WAIT
         await say(api, bob, ballot(registry, 0))  # logs bob's identity, which sets the log's clock
         assert (await post(api, signed)).status_code == 201
