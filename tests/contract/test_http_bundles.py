@@ -199,7 +199,8 @@ async def test_a_domain_that_changed_hands_comes_with_the_clock(tmp_path: Path, 
         await say(api, alice, ballot(registry, 0))
         heir = Signer(alice.did, f"{alice.did}#heir", domain_signer("heir.example").private_key)
         web.serve(heir)
-        await say(api, heir, ballot(registry, 1))
+        # Its votes wait too; the answer comes after the identity.
+        assert (await post(api, heir.statement(ballot(registry, 1)))).json()["code"] == "identity.new-tenure"
         made = publication(heir)
         signed = heir.statement(made.body)
         for data in made.blobs.values():
