@@ -18,7 +18,7 @@ from treaty_consensus.election.evidence import Evidence
 from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.election.report import PairColumns, Tally
 from treaty_consensus.election.rule import DocumentState
-from treaty_consensus.kinds import Ballot, Blob, Body, Input, Publish, Status
+from treaty_consensus.kinds import Ballot, Base, Blob, Body, Input, Publish, Status
 from treaty_consensus.statement import Statement
 
 from .campaigns import HORIZON
@@ -83,11 +83,11 @@ class Topic:
         """The state of a document after the newest decision."""
         return self._state.states.get(document, DocumentState()).state
 
-    def publish(self, document: str, by: int = 0, **changes: object) -> str:
-        """Publish a document under a URI of a principal; return the URI."""
-        uri = f"https://registry.example/protocols/{self._name(by)}/p{document[:6]}/1.0"
-        self._observe(Publish(uri, NAME, Blob(document, 1), Blob("0" * 64, 1), "negotiated", **changes), by)  # type: ignore[arg-type]
-        self._newest[document] = np.full(len(self.meetings.first), NEVER)
+    def publish(self, document: str, by: int = 0, version: str = "1.0", base: Base | None = None) -> str:
+        """Publish a document as a version of a principal's protocol; return its URI."""
+        uri = f"https://registry.example/protocols/{self._name(by)}/protocol/{version}"
+        self._observe(Publish(uri, NAME, Blob(document, 1), Blob("0" * 64, 1), "negotiated", base=base), by)
+        self._newest.setdefault(document, np.full(len(self.meetings.first), NEVER))
         return uri
 
     def deprecate(self, uri: str, by: int = 0, successor: str | None = None) -> None:
