@@ -1,6 +1,6 @@
 """An adversary that changes sides: two documents that everybody accepts, and nobody is to be elected.
 
-All honest members vote for both, a share of them for the first one first. The adversary ranks both, and another one first in
+All honest members vote for both, those with a share of their weight for the first one first. The adversary ranks both, and another one first in
 each epoch, so that none of them leads for two epochs.
 
     block/SHARE   the share of the honest that must be corrupted for a topic without any consensus within two horizons
@@ -24,7 +24,7 @@ ONE, OTHER = "a" * 64, "b" * 64
 
 
 def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
-    """What it takes, by the share that prefers the first one."""
+    """What it takes, by the share of the weight that prefers the first one."""
     for share in SHARES:
         shares = [lab.share(partial(_flips, lab, way, share)) for way in WAYS]
         yield Row("flipflop", lab.world.size, "block", detail=f"{share:g}"), least_of(shares)
@@ -32,21 +32,22 @@ def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
 
 def _flips(lab: Laboratory, way: Way, share: float, number: int) -> bool:
     topic = Topic(lab.weighed(number, way))
-    world, hostile = lab.world, topic.electors.attacked.hostile
-    everybody = np.ones(len(topic.meetings.first), dtype=np.bool_)
+    hostile = topic.electors.attacked.hostile
+    order = campaigns.lots(lab.world.size, lab.world.seed)
+    honest = order[~hostile[order]]
+    held = np.cumsum(topic.electors.base[honest])
+    prefers_one = np.zeros(len(hostile), dtype=np.bool_)
+    prefers_one[honest[held <= share * int(held[-1])]] = True
+    spoken = prefers_one[topic.meetings.first]
     for place, document in enumerate((ONE, OTHER)):
         topic.publish(document, by=place)
-        topic.report(document, everybody, topic.epoch - place)
-    honest = campaigns.lots(world.size, world.seed)
-    honest = honest[~hostile[honest]]
-    first = round(share * len(honest))
     for epoch in range(LONG):
-        # Each reaffirms once in a horizon; all do so on one day, which is when the epoch before was the last of a horizon.
-        if epoch % campaigns.HORIZON == 0:
-            topic.vote(honest[:first], (ONE,), (OTHER,))
-            topic.vote(honest[first:], (OTHER,), (ONE,))
-        sides = ((ONE,), (OTHER,)) if epoch % 2 else ((OTHER,), (ONE,))
-        topic.vote(hostile, *sides)
+        topic.report(ONE, spoken)
+        topic.report(OTHER, ~spoken)
+        if epoch == 1:  # they have spoken both before they vote
+            topic.vote(prefers_one & ~hostile, (ONE,), (OTHER,))
+            topic.vote(~prefers_one & ~hostile & (np.arange(len(hostile)) < lab.world.size), (OTHER,), (ONE,))
+        topic.vote(hostile, *(((ONE,), (OTHER,)) if epoch % 2 else ((OTHER,), (ONE,))))
         if topic.close() is not None:
             return False
     return True
