@@ -26,20 +26,26 @@ class DocumentEvent(StrEnum):
     REPLACED = "is replaced"
     REJECTED = "is rejected"
     NEGLECTED = "is neglected"
+    TAKEN_BACK = "is taken back"
 
 
 CONDITIONS: Mapping[DocumentEvent, str] = {
     DocumentEvent.ENTERED: "it is in the field",
     DocumentEvent.LEFT: "it is no longer in the field",
-    DocumentEvent.LEADS: "first in the order; `provisional_share` · Q ≥ q; V[c][N] > V[N][c]",
+    DocumentEvent.LEADS: "S > 0; (`quorum_share` − 1) · S ≥ W − w; V[c][N] beats V[N][c] by `over_none`",
     DocumentEvent.TRAILS: "one of these fails",
     DocumentEvent.ELECTED: (
-        "they held for `sustain_epochs`; Q ≥ q; V[c][N] beats V[N][c] by `over_none`; m[c][x] ≥ 0 for all x, and > 0 for those "
-        "published earlier; with an incumbent i, V[c][i] beats V[i][c] by `over_incumbent`, for `sustain_epochs`"
+        "they held for `sustain_epochs`; first in the order; m[c][x] ≥ 0 for all x, and > 0 for those published earlier; with an "
+        "incumbent i, V[c][i] beats V[i][c] by `over_incumbent`, for `sustain_epochs`"
     ),
     DocumentEvent.REPLACED: "another document becomes the consensus",
-    DocumentEvent.REJECTED: "V[N][i] beats V[i][N] by `over_none` and Q'(i) ≥ q, for `sustain_epochs`",
-    DocumentEvent.NEGLECTED: "V[i][N] < V[N][i], or `provisional_share` · Q(i) < q, for `dormant_epochs`",
+    DocumentEvent.REJECTED: (
+        "V[N][i] beats V[i][N] by `over_none`, S'(i) > 0, and (`quorum_share` − 1) · S'(i) ≥ W − w'(i), for `sustain_epochs`"
+    ),
+    DocumentEvent.NEGLECTED: (
+        "V[i][N] < V[N][i], or `provisional_share` · S(i) < ⌈(W − w(i)) / (`quorum_share` − 1)⌉, for `dormant_epochs`"
+    ),
+    DocumentEvent.TAKEN_BACK: "its publishers yanked or revoked all its documents",
     DocumentEvent.KEPT: "none of these",
 }
 
@@ -58,6 +64,9 @@ TRANSITIONS: Mapping[tuple[State, DocumentEvent], State] = {
     ("consensus", DocumentEvent.REJECTED): "repealed",
     ("consensus", DocumentEvent.NEGLECTED): "dormant",
     ("consensus", DocumentEvent.KEPT): "consensus",
+    **{(state, DocumentEvent.TAKEN_BACK): "published" for state in ("published", "candidate", "provisional")},
+    ("consensus", DocumentEvent.TAKEN_BACK): "repealed",
+    **{(state, DocumentEvent.TAKEN_BACK): state for state in FORMER},
     # A former consensus keeps its state until it leads again.
     **{(state, DocumentEvent.LEFT): state for state in FORMER},
     **{(state, DocumentEvent.TRAILS): state for state in FORMER},
