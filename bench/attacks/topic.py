@@ -77,11 +77,11 @@ class Topic:
     @property
     def consensus(self) -> str | None:
         """The consensus after the newest decision."""
-        return next((document for document, state in self._state.states.items() if state.state == "consensus"), None)
+        return next((document for document, state in self._state.documents.items() if state.state == "consensus"), None)
 
     def state_of(self, document: str) -> str:
         """The state of a document after the newest decision."""
-        return self._state.states.get(document, DocumentState()).state
+        return self._state.documents.get(document, DocumentState()).state
 
     def publish(self, document: str, by: int = 0, version: str = "1.0", base: Base | None = None) -> str:
         """Publish a document as a version of a principal's protocol; return its URI."""
@@ -137,7 +137,7 @@ class Topic:
         columns = []
         for number, document in enumerate(documents):
             newest = self._newest[document]
-            rows = np.flatnonzero(newest > self.epoch - HORIZON)
+            rows = np.flatnonzero(newest > max(self.epoch - PARAMETERS.memory_epochs, NEVER))
             columns.append((np.full(len(rows), number), self._place[self.meetings.first[rows]], self._place[self.meetings.second[rows]], newest[rows]))
         return Tally(self._names, tuple(documents), PairColumns(*map(np.concatenate, zip(*columns, strict=True))))
 
