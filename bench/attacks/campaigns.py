@@ -47,7 +47,8 @@ class Attack:
     """`turnout`: the share of all principals who vote. `clones`: of its document, which the adversary ranks below it. `epochs`:
     how long it has. `ready`: for how many epochs before the attack its ballots have been there, in favour of a digest that is
     published when the attack begins; a negative number: how many epochs after that they come. `answer`: the epoch of the attack
-    in which all the honest that were silent begin to vote; None: they never do."""
+    in which all the honest that were silent begin to vote; None: they never do. `unheard`: the share of all principals whose
+    statements the registry drops, if they are honest."""
 
     goal: Goal
     turnout: float = 1.0
@@ -56,6 +57,7 @@ class Attack:
     epochs: int = LONG
     ready: int = 0
     answer: int | None = None
+    unheard: float = 0.0
 
     @property
     def arrival(self) -> int:
@@ -98,6 +100,7 @@ def _sides(electors: Electors, attack: Attack) -> Numbers:
     if attack.answer is not None:
         side[: world.size] = ALARMED
     side[lots(world.size, world.seed)[: round(attack.turnout * world.size)]] = VOTING
+    side[lots(world.size, world.seed)[: round(attack.unheard * world.size)]] = NOBODY
     side[electors.attacked.hostile] = ENEMY
     return side
 

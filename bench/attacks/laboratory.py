@@ -117,9 +117,9 @@ class Laboratory:
                 found.append(number * self.step / size)
         return min(found, default=None)
 
-    def share(self, flips: Callable[[int], bool]) -> float | None:
-        """The least fraction of the honest that flips something; None where 60 % do not."""
-        number = least(lambda steps: flips(steps * self.step), int(0.6 * self.world.size) // self.step)
+    def share(self, flips: Callable[[int], bool], most: float = 0.6) -> float | None:
+        """The least fraction of the honest that flips something; None where `most` do not."""
+        number = least(lambda steps: flips(steps * self.step), int(most * self.world.size) // self.step)
         return None if number is None else number * self.step / self.world.size
 
     def flips(self, attack: Attack, step: int, way: Way, rule: Rule, order: Order, number: int) -> bool:

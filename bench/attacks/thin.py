@@ -4,7 +4,7 @@ Nobody honest votes. The corrupted agree on their document with everyone whom th
 
     promote/SHARE         the honest document is the consensus; the share of the honest that must be corrupted to promote the other
     unopposed/SHARE       both have been spoken for long, and there is no consensus
-    block/SHARE           the same, for the honest one not to become the consensus; the other was there a horizon before
+    block/SHARE           the same, for the honest one not to become the consensus; the other was there before it
     unopposed/SHARE new   both come on the same day: an election before most of the honest have met
     block/SHARE new       the honest one is new: it is not the consensus within two horizons
 """
@@ -22,7 +22,8 @@ from .graphs import Numbers
 from .topic import START, Topic, lots
 
 SHARES = (1.0, 0.5, 0.25, 0.1)
-CASES = {"promote": ("",), "unopposed": ("", " new"), "block": ("", " new")}
+NEW = (0.25,)
+"""Where an election of a new document is tried, too: it takes longest to compute."""
 WAYS: tuple[Way, ...] = ((0, "kept"), (200, "domains"))
 EPOCHS = 8
 """How long an attack lasts, unless the document is new: as long as fresh ballots need to ripen."""
@@ -30,11 +31,11 @@ EPOCHS = 8
 
 def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
     """What it takes, by how many pairs meet."""
-    for goal, cases in CASES.items():
+    for goal in ("promote", "unopposed", "block"):
         for share in SHARES:
-            for case in cases:
-                shares = [lab.share(partial(_flips, lab, way, goal, share, bool(case))) for way in WAYS]
-                yield Row("thin", lab.world.size, goal, detail=f"{share:g}{case}"), least_of(shares)
+            for new in (False, True) if goal != "promote" and share in NEW else (False,):
+                shares = [lab.share(partial(_flips, lab, way, goal, share, new)) for way in WAYS]
+                yield Row("thin", lab.world.size, goal, detail=f"{share:g}{' new' * new}"), least_of(shares)
 
 
 def _flips(lab: Laboratory, way: Way, goal: str, share: float, new: bool, number: int) -> bool:
@@ -44,7 +45,7 @@ def _flips(lab: Laboratory, way: Way, goal: str, share: float, new: bool, number
         topic.settle(HONEST)
     topic.publish(HOSTILE, by=1)
     if goal == "block":
-        for _ in range(HORIZON):
+        for _ in range(EPOCHS):
             _push(topic)
             topic.close()
     if goal != "promote":
