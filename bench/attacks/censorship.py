@@ -1,7 +1,7 @@
-"""A registry that does not hear everybody: its operator holds a fifth of the members, drawn at random, and drops statements of the others.
+"""A registry that does not hear everybody: its operator holds a fifth of the members, and drops statements of others.
 
-Figures are the shares of all members, drawn at random, that must not be heard. Witnesses that take statements make it visible
-(`treaty audit`); nothing here makes it impossible.
+Both are drawn at random. Figures are the shares of all members that must not be heard. Witnesses that take statements make it
+visible (`treaty audit`); nothing here makes it impossible.
 
     promote   to make the adversary's document the consensus
     block     to keep the honest one from it

@@ -1,10 +1,10 @@
 """A consensus that its publisher deprecates, as each release does. Everybody uses it, and nobody votes.
 
-    promote/SHARE        each corrupted member agreed once on the adversary's document with everyone that it knows. So many of the
-                         honest pairs go over to the declared successor; the share of the honest that must be corrupted to make
-                         the adversary's document the consensus
-    successor/HOW        35 % of the pairs speak the successor: epochs until it is the consensus. `deprecated`: as it should be;
-                         `republished`: a domain that nobody vouches for publishes the same bytes, and deprecates nothing
+promote/SHARE        each corrupted member agreed once on the adversary's document with everyone that it knows. So many of the
+                     honest pairs go over to the declared successor; the share of the honest that must be corrupted to make
+                     the adversary's document the consensus
+successor/HOW        35 % of the pairs speak the successor: epochs until it is the consensus. `deprecated`: as it should be;
+                     `republished`: a domain that nobody vouches for publishes the same bytes, and deprecates nothing
 """
 
 from __future__ import annotations

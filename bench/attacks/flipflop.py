@@ -1,7 +1,7 @@
 """An adversary that changes sides: two documents that everybody accepts, and nobody is to be elected.
 
-All honest members vote for both, those with a share of their weight for the first one first. The adversary ranks both, and another one first in
-each epoch, so that none of them leads for two epochs.
+All honest members vote for both; those with a share of their weight rank the first one first. The adversary ranks both, and
+another one first in each epoch, so that none of them leads for two epochs.
 
     block/SHARE   the share of the honest that must be corrupted for a topic without any consensus within two horizons
 """

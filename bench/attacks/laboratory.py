@@ -52,13 +52,13 @@ Table: TypeAlias = Literal[
     "capture",
     "farming",
     "lapsing",
-    "deprecation",
     "thin",
+    "deprecation",
     "versions",
     "flipflop",
+    "censorship",
     "tenure",
     "parameters",
-    "censorship",
 ]
 
 

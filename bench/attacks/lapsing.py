@@ -2,8 +2,8 @@
 
 The adversary agrees on its own document with everyone that it meets, votes for it, and reaffirms that.
 
-    promote/EPOCHS   the share of the honest that must be corrupted to make its document the consensus, so many epochs after the vote
-    unseat/EPOCHS    to end the honest consensus
+    promote/EPOCHS   the share of the honest that must be corrupted to make its document the consensus, so long after the vote
+    unseat/EPOCHS    the same to end the honest consensus
     …/never          the same if nobody ever voted
 """
 
@@ -14,12 +14,11 @@ from functools import partial
 
 import numpy as np
 
-from .campaigns import HONEST, HORIZON, HOSTILE
+from .campaigns import HONEST, HOSTILE
 from .laboratory import Laboratory, Row, Way, least_of
-from .search import least
 from .topic import Topic
 
-AGES: tuple[int | None, ...] = (0, 13, 26, 39, 52, None)
+AGES: tuple[int | None, ...] = (0, 13, 26, 52, None)
 WAYS: tuple[Way, ...] = ((0, "kept"), (200, "domains"))
 EPOCHS = 8
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-
 from . import campaigns
 from .adversaries import Coalition, attacked
 from .campaigns import HORIZON, LONG
@@ -23,7 +22,7 @@ from .ours import Electors, electors
 from .topic import Topic
 
 RATES = (1.0, 0.5, 0.25)
-VOTERS = (0.3, 0.5, 0.65, 0.8, 1.0)
+VOTERS = (0.3, 0.65, 1.0)
 WAYS: tuple[Way, ...] = ((0, "kept"), (200, "domains"))
 FORMER, NEW = "a" * 64, "b" * 64
 

@@ -82,9 +82,7 @@ def electors(attacked: Attacked, rule: Rule = Rule()) -> Electors:
     met[attacked.hostile] = needed
     hostile, honest = _agreeing(attacked, weights > 0, rule)
     in_topic = weights * met // needed
-    return Electors(
-        attacked, in_topic, weights, eligible, clusters, labels, np.sign(hostile - honest), (hostile + honest) > 0
-    )
+    return Electors(attacked, in_topic, weights, eligible, clusters, labels, np.sign(hostile - honest), (hostile + honest) > 0)
 
 
 def _bounded_trust(attacked: Attacked, rule: Rule) -> BoundedTrust:

@@ -1,8 +1,8 @@
 """A domain that lapsed: its next owner, with a key of its own, begins a new tenure. A real log is built.
 
-    weight/before          the voices that the domain has, and its ballot with it
-    weight/taken over      the voices that the next owner has in the epoch of the new tenure, in which it votes
-    weight/renewed vouch   those a horizon later, if it reports, votes, and the one that vouched for it does so again
+weight/before          the voices that the domain has, and its ballot with it
+weight/taken over      the voices that the next owner has in the epoch of the new tenure, in which it votes
+weight/renewed vouch   those a horizon later, if it reports, votes, and the one that vouched for it does so again
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from treaty_consensus.election.arithmetic import ONE
 from .campaigns import HORIZON
 from .laboratory import Laboratory, Row
 from .ours import terms
-from .signed import open_log, signer
+from .signed import domain_signer, open_log
 
 YEAR = terms().mature_epochs
 
@@ -32,7 +32,7 @@ class Lapsed:
 
     def __init__(self) -> None:
         self._log = open_log()
-        self._member = signer("member.example")
+        self._member = domain_signer("member.example")
         self._document = self._log.publish(self._log.agents[1], "protocol")
 
     def before(self) -> float:

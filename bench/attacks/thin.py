@@ -2,7 +2,7 @@
 
 Nobody honest votes. The corrupted agree on their document with everyone whom they know, in every epoch, and vote for it.
 
-    promote/SHARE         the honest document is the consensus; the share of the honest that must be corrupted to promote the other
+    promote/SHARE         the honest document is the consensus; what share of the honest must be corrupted to promote the other
     unopposed/SHARE       both have been spoken for long, and there is no consensus
     block/SHARE           the same, for the honest one not to become the consensus; the other was there before it
     unopposed/SHARE new   both come on the same day: an election before most of the honest have met
@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 
 from .campaigns import HONEST, HORIZON, HOSTILE, LONG
-from .laboratory import Laboratory, Row, Way, least_of
 from .graphs import Numbers
+from .laboratory import Laboratory, Row, Way, least_of
 from .topic import START, Topic, lots
 
 SHARES = (1.0, 0.5, 0.25, 0.1)
@@ -69,7 +69,7 @@ def _push(topic: Topic) -> None:
 
 def _within_an_epoch(share: float) -> float:
     """How likely a pair meets in an epoch, if it meets within a horizon with the probability `share`."""
-    return 1 - (1 - share) ** (1 / HORIZON)
+    return 1.0 - float((1 - share) ** (1 / HORIZON))
 
 
 def _past(topic: Topic, share: float) -> Numbers:

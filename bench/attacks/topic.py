@@ -127,18 +127,17 @@ class Topic:
         return outcome.consensus
 
     def _decide(self) -> Outcome:
-        question = Question(
-            NAME, self.epoch, "0" * 64, PARAMETERS, Input(self._leaves + 1, "0" * 64), None, self._state
-        )
+        question = Question(NAME, self.epoch, "0" * 64, PARAMETERS, Input(self._leaves + 1, "0" * 64), None, self._state)
         return decide(question, self._evidence, self._tally(), self._electorate)
 
     def _tally(self) -> Tally:
         documents = sorted(self._newest)
+        since, first, second = max(self.epoch - PARAMETERS.memory_epochs, NEVER), *self._places
         columns = []
         for number, document in enumerate(documents):
             newest = self._newest[document]
-            rows = np.flatnonzero(newest > max(self.epoch - PARAMETERS.memory_epochs, NEVER))
-            columns.append((np.full(len(rows), number), self._place[self.meetings.first[rows]], self._place[self.meetings.second[rows]], newest[rows]))
+            rows = np.flatnonzero(newest > since)
+            columns.append((np.full(len(rows), number), first[rows], second[rows], newest[rows]))
         return Tally(self._names, tuple(documents), PairColumns(*map(np.concatenate, zip(*columns, strict=True))))
 
     @cached_property
@@ -147,9 +146,10 @@ class Topic:
         return tuple(names[number] for number in np.flatnonzero(self.electors.base).tolist())
 
     @cached_property
-    def _place(self) -> Numbers:
-        """The place of each principal among those that weigh something."""
-        return np.cumsum(self.electors.base > 0) - 1
+    def _places(self) -> tuple[Numbers, Numbers]:
+        """The places of the pairs' principals among those that weigh something."""
+        place = np.cumsum(self.electors.base > 0) - 1
+        return place[self.meetings.first], place[self.meetings.second]
 
     @cached_property
     def _electorate(self) -> Electorate:
