@@ -121,9 +121,10 @@ def _flipflop(shown: Shown) -> Iterator[str]:
 
 def _operator(shown: Shown) -> Iterator[str]:
     censored = [
-        f"of {size:,} members, {' and '.join(f'{shown.share("censorship", size, goal)} unheard {goal}' for goal in GATED)}"
+        f"n = {size:,}: {shown.share('censorship', size, goal, 1.0)} to {goal}"
         for size in shown.sizes
-        if shown.find("censorship", size, "promote")
+        for goal in GATED
+        if shown.find("censorship", size, goal)
     ]
     names = {"nothing": "nothing", "accelerate": "epochs of a second", "swap": "anchors of its own"}
     days = {how: shown.cell(lambda figure: f"{figure:.0f}", "never", ("parameters", 0, "overturn", 1.0, how)) for how in names}
@@ -140,7 +141,7 @@ def _operator(shown: Shown) -> Iterator[str]:
         )
         yield table_of([*names.values()], [[*days.values()]])
     if censored:
-        yield f"An operator with {100 * censorship.HELD:g} % of the members drops statements of others: {'; '.join(censored)}."
+        yield f"An operator with {100 * censorship.HELD:g} % of the members must drop the statements of so many: {'; '.join(censored)}."
     if all(voices):
         yield (
             f"A domain with {voices[0]} voices has {voices[1]} in the epoch in which it changes hands, and {voices[2]} a horizon "
