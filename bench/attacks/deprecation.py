@@ -29,13 +29,14 @@ def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
     """What it takes to inherit, and how soon the successor does."""
     size = lab.world.size
     for share in SHARES:
-        shares = [lab.share(partial(_inherits, lab, way, share)) for way in WAYS]
+        shares = [lab.share(partial(inherits, lab, way, share)) for way in WAYS]
         yield Row("deprecation", size, "promote", detail=f"{share:g}"), least_of(shares)
     for how in HOW:
-        yield Row("deprecation", size, "successor", detail=how), _epochs(lab, how)
+        yield Row("deprecation", size, "successor", detail=how), epochs(lab, how)
 
 
-def _inherits(lab: Laboratory, way: Way, share: float, number: int) -> bool:
+def inherits(lab: Laboratory, way: Way, share: float, number: int) -> bool:
+    """Whether so many corrupted make their document the consensus."""
     topic = Topic(lab.weighed(number, way))
     topic.publish(HOSTILE, by=1)
     _deprecated(topic, successor=share > 0)
@@ -52,7 +53,8 @@ def _inherits(lab: Laboratory, way: Way, share: float, number: int) -> bool:
     return False
 
 
-def _epochs(lab: Laboratory, how: str) -> float | None:
+def epochs(lab: Laboratory, how: str) -> float | None:
+    """Return after how many epochs the successor is the consensus; None where it is not within a horizon."""
     topic = Topic(electors(attacked(lab.world, Coalition((), 1, "domains"))))
     _deprecated(topic, successor=True)
     if how == "republished":

@@ -141,7 +141,7 @@ def _operator(shown: Shown) -> Iterator[str]:
         )
         yield table_of([*names.values()], [[*days.values()]])
     if censored:
-        yield f"An operator with {100 * censorship.HELD:g} % of the members must drop the statements of so many: {'; '.join(censored)}."
+        yield f"An operator with {100 * censorship.HELD:g} % of the members must drop those of so many: {'; '.join(censored)}."
     if all(voices):
         yield (
             f"A domain with {voices[0]} voices has {voices[1]} in the epoch in which it changes hands, and {voices[2]} a horizon "

@@ -26,11 +26,12 @@ ONE, OTHER = "a" * 64, "b" * 64
 def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
     """What it takes, by the share of the weight that prefers the first one."""
     for share in SHARES:
-        shares = [lab.share(partial(_flips, lab, way, share)) for way in WAYS]
+        shares = [lab.share(partial(flips, lab, way, share)) for way in WAYS]
         yield Row("flipflop", lab.world.size, "block", detail=f"{share:g}"), least_of(shares)
 
 
-def _flips(lab: Laboratory, way: Way, share: float, number: int) -> bool:
+def flips(lab: Laboratory, way: Way, share: float, number: int) -> bool:
+    """Whether so many corrupted leave the topic without any consensus."""
     topic = Topic(lab.weighed(number, way))
     hostile = topic.electors.attacked.hostile
     order = campaigns.lots(lab.world.size, lab.world.seed)

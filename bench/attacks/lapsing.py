@@ -27,11 +27,12 @@ def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
     """What it takes, by the age of the votes."""
     for goal in ("promote", "unseat"):
         for age in AGES:
-            shares = [lab.share(partial(_flips, lab, way, goal, age)) for way in WAYS]
+            shares = [lab.share(partial(flips, lab, way, goal, age)) for way in WAYS]
             yield Row("lapsing", lab.world.size, goal, detail="never" if age is None else str(age)), least_of(shares)
 
 
-def _flips(lab: Laboratory, way: Way, goal: str, age: int | None, number: int) -> bool:
+def flips(lab: Laboratory, way: Way, goal: str, age: int | None, number: int) -> bool:
+    """Whether so many corrupted reach the goal, when the votes have this age."""
     topic = Topic(lab.weighed(number, way))
     hostile = topic.electors.attacked.hostile
     topic.publish(HONEST)

@@ -34,11 +34,12 @@ def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
     for goal in ("promote", "unopposed", "block"):
         for share in SHARES:
             for new in (False, True) if goal != "promote" and share in NEW else (False,):
-                shares = [lab.share(partial(_flips, lab, way, goal, share, new)) for way in WAYS]
+                shares = [lab.share(partial(flips, lab, way, goal, share, new)) for way in WAYS]
                 yield Row("thin", lab.world.size, goal, detail=f"{share:g}{' new' * new}"), least_of(shares)
 
 
-def _flips(lab: Laboratory, way: Way, goal: str, share: float, new: bool, number: int) -> bool:
+def flips(lab: Laboratory, way: Way, goal: str, share: float, new: bool = False, number: int = 0) -> bool:
+    """Whether so many corrupted reach the goal, when a share of the pairs meets."""
     topic = Topic(lab.weighed(number, way))
     if goal == "promote":
         topic.publish(HONEST)

@@ -121,12 +121,13 @@ class Topic:
 
     def close(self) -> str | None:
         """Decide the open epoch and begin the next; return the consensus."""
-        outcome = self._decide()
+        outcome = self.decide()
         self._state = outcome.after
         self.epoch += 1
         return outcome.consensus
 
-    def _decide(self) -> Outcome:
+    def decide(self) -> Outcome:
+        """Decide the open epoch, and leave it open."""
         question = Question(NAME, self.epoch, "0" * 64, PARAMETERS, Input(self._leaves + 1, "0" * 64), None, self._state)
         return decide(question, self._evidence, self._tally(), self._electorate)
 
