@@ -195,7 +195,12 @@ class Enacted:
         corrupt = self.agents[self.hostile[0]]
         self.theirs = self.log.publish(corrupt, "theirs")
         self.ours = self.log.publish(self.honest[0], "ours")
-        for source, target in zip(scene.graph.source.tolist(), scene.graph.target.tolist(), strict=True):
+        self.vouch()
+
+    def vouch(self) -> None:
+        """Let all renew their vouches."""
+        graph = self.scene.graph
+        for source, target in zip(graph.source.tolist(), graph.target.tolist(), strict=True):
             self.log.vouch(self.agents[source], self.agents[target])
 
     @property
@@ -255,6 +260,7 @@ def test_a_topic_of_the_bench_is_decided_as_in_a_signed_log() -> None:
     topic.publish(enacted.ours)
     pairs = list(zip(topic.meetings.first.tolist(), topic.meetings.second.tolist(), strict=True))
     for epoch in range(4):
+        enacted.vouch()  # the electorate of the bench stays as it is
         topic.report(enacted.theirs, topic.meetings.mixed)
         topic.report(enacted.ours, topic.meetings.honest)
         for one, other in pairs:
