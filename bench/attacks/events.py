@@ -69,6 +69,12 @@ def _thin(shown: Shown) -> Iterator[str]:
             "the log yet, no rule can count."
         )
         yield table_of(["share of pairs that meet", *heads], rows)
+        size = shown.sizes[0]
+        epochs = [f"{_epochs(shown, 'thin', size, 'moved', f'{share:g}')} ({100 * share:g} %)" for share in thin.SHARES]
+        yield (
+            f"If all go over to another document, that is the consensus after as many epochs: {', '.join(epochs)}. A rule "
+            "that moved sooner would move for as many corrupted as have met by then."
+        )
 
 
 def _deprecation(shown: Shown) -> Iterator[str]:

@@ -7,6 +7,7 @@ Nobody honest votes. The corrupted agree on their document with everyone whom th
     block/SHARE           the same, for the honest one not to become the consensus; the other was there before it
     unopposed/SHARE new   both come on the same day: an election before most of the honest have met
     block/SHARE new       the honest one is new: it is not the consensus within two horizons
+    moved/SHARE           nobody is corrupted, and all go over to another document: epochs until it is the consensus
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import numpy as np
 from .campaigns import HONEST, HORIZON, HOSTILE, LONG
 from .graphs import Numbers
 from .laboratory import Laboratory, Row, Way, least_of
+from .ours import PARAMETERS
 from .topic import START, Topic, lots
 
+OTHER = "c" * 64
 SHARES = (1.0, 0.5, 0.25, 0.1)
 NEW = (0.25,)
 """Where an election of a new document is tried, too: it takes longest to compute."""
@@ -36,6 +39,8 @@ def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
             for new in (False, True) if goal != "promote" and share in NEW else (False,):
                 shares = [lab.share(partial(flips, lab, way, goal, share, new)) for way in WAYS]
                 yield Row("thin", lab.world.size, goal, detail=f"{share:g}{' new' * new}"), least_of(shares)
+    for share in SHARES:
+        yield Row("thin", lab.world.size, "moved", detail=f"{share:g}"), _epochs_until_moved(lab, share)
 
 
 def flips(lab: Laboratory, way: Way, goal: str, share: float, new: bool = False, number: int = 0) -> bool:
@@ -61,6 +66,21 @@ def flips(lab: Laboratory, way: Way, goal: str, share: float, new: bool = False,
         if consensus == (HONEST if goal == "block" else HOSTILE):
             return goal != "block"
     return goal == "block"
+
+
+def _epochs_until_moved(lab: Laboratory, share: float) -> float | None:
+    """Return how many epochs after all went over to another document that is the consensus."""
+    topic = Topic(lab.weighed(0, WAYS[0]))
+    topic.publish(HONEST)
+    topic.publish(OTHER, by=1)
+    topic.settle(HONEST)
+    topic.forget(HONEST)
+    topic.report(HONEST, topic.meetings.honest, _past(topic, share))
+    for epoch in range(PARAMETERS.memory_epochs):
+        topic.report(OTHER, topic.meetings.drawn(_within_an_epoch(share), f"thin/{lab.world.seed}/{topic.epoch}"))
+        if topic.close() == OTHER:
+            return float(epoch + 1)
+    return None
 
 
 def _push(topic: Topic) -> None:
