@@ -128,7 +128,7 @@ def test_timing_gains_an_epoch_at_most(lab: Laboratory, monkeypatch: pytest.Monk
 
     for epochs in timing.DEADLINES:
         assert share("promote", f"sleeper {epochs}") <= share("promote", f"awake {epochs}")
-    assert share("promote", "sleeper 26") == share("promote", "awake 26"), "in the long run it gains nothing"
+    assert share("promote", "awake 26") - share("promote", "sleeper 26") < 0.03, "in the long run it gains little"
     answers = [share("promote", f"answer {name}") for name in timing.ANSWERS]
     assert answers == sorted(answers, reverse=True) and answers[-1] < answers[0]
     assert share("block", "withheld") >= share("block", "present"), "a fresh ballot weighs half"
