@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .amendment import announce, enacted, holds_at, withdraws
 from .codes import (
     BallotCode,
     DecisionCode,
@@ -35,9 +36,11 @@ from .codes import (
 from .epoch import check_place, check_witnessed, next_opening
 from .errors import Conflict, NotFound, Refused, Unauthorized, Unavailable
 from .facts import (
+    CONSTITUTION,
     KEYS,
     LOG,
     BallotFact,
+    ConstitutionFact,
     Fact,
     Facts,
     HandlerFact,
@@ -107,8 +110,10 @@ def reads(statement: Statement) -> set[str]:
             keys.add(ballot_key(body.topic, author))
         case Vouch():
             keys.add(vouch_key(author))
+        case Parameters():
+            keys.add(CONSTITUTION)
         case Decision():
-            keys |= {topic_key(body.topic), parameters_key(body.parameters)}
+            keys |= {topic_key(body.topic), parameters_key(body.parameters), CONSTITUTION}
         case Grant():
             keys |= grant_reads(body.namespace, body.to)
         case Withdrawal():
@@ -170,6 +175,10 @@ class _Case:
     @property
     def log(self) -> LogFact:
         return log_of(self.facts)
+
+    @property
+    def constitution(self) -> ConstitutionFact:
+        return find(self.facts, CONSTITUTION, ConstitutionFact) or ConstitutionFact()
 
     def find(self, key: str, kind: type[Any]) -> Any:
         return find(self.facts, key, kind)
@@ -322,9 +331,18 @@ def _parameters(case: _Case, body: Parameters) -> dict[str, Fact]:
     made = case.statement.id
     if body.witnesses and any(f"{key.name}/".startswith(f"{case.log.origin}/") for key in body.witnesses.parsed.keys):
         raise Refused(ParametersCode.WITNESSES, "A log cannot witness itself. Name keys of other operators.")
+    now = max(case.log.time, case.statement.issued)
+    constitution = case.constitution
     # The rules of an open epoch never change: only the first parameters of a log apply at once.
-    log = replace(case.log, parameters=made) if case.log.parameters is None else replace(case.log, announced=made)
+    if case.log.parameters is None:
+        amended, log = enacted(body), replace(case.log, parameters=made)
+    else:
+        amended = announce(constitution, body, now)
+        log = replace(case.log, announced=None if withdraws(constitution, body) else made)
     changes: dict[str, Fact] = {LOG: log, parameters_key(made): ParametersFact(body.epoch_seconds, body.witnesses)}
+    # A log of the first rule alone has no such fact, so that its facts are those of earlier releases.
+    if amended != constitution:
+        changes[CONSTITUTION] = amended
     if body.reputation:
         # The suffix list must stay available for as long as decisions are recomputed, so its withdrawal is refused.
         changes[needed_key(body.reputation.suffix_list.sha256)] = NeededFact(case.index)
@@ -342,7 +360,7 @@ def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
     parameters: ParametersFact | None = case.find(parameters_key(body.parameters), ParametersFact)
     if parameters is None:
         raise Refused(DecisionCode.PARAMETERS, "The parameters of this decision are not among the given leaves.")
-    check_witnessed(log, body, parameters)
+    check_witnessed(log, body, parameters, case.statement.issued)
     closed = replace(
         log,
         epoch=body.epoch + 1,
@@ -351,10 +369,13 @@ def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
         closed_topic=body.topic,
         remaining=body.remaining,
     )
-    # New parameters apply from the next epoch, after the last decision of this one.
-    if not body.remaining and log.announced:
+    changes: dict[str, Fact] = {topic_key(body.topic): TopicFact(case.statement.id, case.index)}
+    # New parameters apply from an epoch on, so after the last decision of the one before.
+    if not body.remaining and log.announced and holds_at(case.constitution, closed.opened):
         closed = replace(closed, parameters=log.announced, announced=None)
-    return {topic_key(body.topic): TopicFact(case.statement.id, case.index), LOG: closed}
+        if (after := enacted(case.constitution.announced)) != case.constitution:
+            changes[CONSTITUTION] = after
+    return {**changes, LOG: closed}
 
 
 def _withdrawal(case: _Case, body: Withdrawal) -> dict[str, Fact]:

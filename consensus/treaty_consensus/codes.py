@@ -70,6 +70,7 @@ class AuditCode(Code):
     BLOB = "audit.blob", "The bytes of a suffix list do not match their digest.", Untrusted
     CERTIFICATE = "audit.certificate", "The certificate of an entry was not logged before it.", Untrusted
     CHECKPOINT = "audit.checkpoint", "The checkpoint is not of the audited leaves.", Untrusted
+    CLOCK = "audit.clock", "The log's clock is ahead of the cosignatures of its head.", Untrusted
     DECISION = "audit.decision", "A decision differs from the recomputed one.", Untrusted
     DUPLICATE = "audit.duplicate", "A statement is in the log for the second time.", Untrusted
     LEAF = "audit.leaf", "A leaf does not parse.", Untrusted
@@ -111,6 +112,7 @@ class CheckpointCode(Code):
 
 
 class DecisionCode(Code):
+    AHEAD = "decision.ahead", "The log's clock is ahead of the witnesses of the decision's input.", Refused
     EARLY = "decision.early", "The epoch is still open.", Refused
     EPOCH = "decision.epoch", "The decision is not the next one of its epoch.", Refused
     NOT_WITNESSED = "decision.not-witnessed", "The decision carries other cosignatures than it must.", Refused
@@ -256,6 +258,8 @@ class NoteCode(Code):
 
 class ParametersCode(Code):
     ANCHORS = "parameters.anchors", "The anchors are not distinct, ordered, registrable domains.", Malformed, Refused
+    BOUND = "parameters.bound", "A constant changes by more than one amendment may change it.", Refused
+    DOWNGRADE = "parameters.downgrade", "An earlier rule, or a development electorate after an open one.", Refused
     ELECTORATE = "parameters.electorate", "The fields do not fit the kind of electorate.", Malformed
     MEMORY = "parameters.memory", "The constant `memory_horizons` does not fit the rule.", Malformed
     QUORUM = "parameters.quorum", "The quorum is all votes, which no document reaches.", Malformed

@@ -49,9 +49,11 @@ def suffix_blob(sha256: str) -> bytes:
 def open_log(rule: Rule = RULE, **changes: int) -> LogBuilder:
     """Return a log with an open electorate whose epochs can be closed at any time; the agents are the anchors.
 
-    `changes`: constants of the reputation.
+    `changes`: constants of the parameters, and of their reputation.
     """
     parameters = open_parameters(ANCHORS, SUFFIX_LIST, epoch_seconds=1)
+    own = {name: changes.pop(name) for name in [*changes] if name in parameters.__struct_fields__}
+    parameters = msgspec.structs.replace(parameters, **own)
     assert parameters.reputation is not None
     reputation = msgspec.structs.replace(parameters.reputation, **changes)
     log = LogBuilder(under(rule, msgspec.structs.replace(parameters, reputation=reputation)), replay=Replay(suffix_blob))

@@ -97,5 +97,6 @@ def test_a_lapsed_anchor_has_no_seed_until_it_is_named_again(log: LogBuilder, do
     acquainted(log, log.agents[2], document)
     assert ANCHORS[3] not in rows(log)
     log.add(log.parameters, log.operator)
-    acquainted(log, log.agents[2], document, epochs=2)
+    # It is a new announcement, so it holds after thirteen epochs of a second.
+    acquainted(log, log.agents[2], document, epochs=3)
     assert ANCHORS[3] in rows(log)
