@@ -69,7 +69,7 @@ def _thin(shown: Shown) -> Iterator[str]:
             "the log yet, no rule can count."
         )
         yield table_of(["share of pairs that meet", *heads], rows)
-        size = shown.sizes[0]
+        size = next(size for size in shown.sizes if shown.find("thin", size, "promote", 1.0, "1"))
         epochs = [f"{_epochs(shown, 'thin', size, 'moved', f'{share:g}')} ({100 * share:g} %)" for share in thin.SHARES]
         yield (
             f"If all go over to another document, that is the consensus after as many epochs: {', '.join(epochs)}. A rule "
@@ -93,7 +93,8 @@ def _deprecation(shown: Shown) -> Iterator[str]:
             "adversary would inherit."
         )
         yield table_of(["", *(f"{100 * share:g} % go over" for share in deprecation.SHARES)], rows)
-        epochs = [_epochs(shown, "deprecation", size, "successor", how) for size in shown.sizes[:1] for how in deprecation.HOW]
+        size = next(size for size in shown.sizes if shown.find("deprecation", size, "promote", 1.0, "0"))
+        epochs = [_epochs(shown, "deprecation", size, "successor", how) for how in deprecation.HOW]
         yield (
             f"Spoken by {100 * deprecation.SPOKEN:g} % of the pairs, the successor is the consensus after {epochs[0]} epochs, "
             f"and after {epochs[1]} if a domain that nobody vouches for publishes the deprecated bytes again."
