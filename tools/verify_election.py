@@ -38,6 +38,7 @@ ROLL_PRINCIPALS, ROLL_CREDITS, COUNTED_TOPICS, VOICES, VERSIONS = 96 * 2**20, 31
 RULES = ("schulze-margins-v2", "schulze-margins-v3")
 """The rule before, and the present one."""
 CAPS = {"checkpoint": 2**18, "entries": 256 * (2**16 + 1), "suffixes": 2**20, "transcript": 2**22, "roll": 2**27}
+TENURE_WAIT = 30 * 24 * 3600
 TIMEOUT, DEADLINE = 30, 600
 """Seconds without a byte, and for a whole answer, before a request is given up."""
 AHEAD = 300
@@ -311,6 +312,7 @@ class Facts:
     vouch_epochs: dict[int, int] = field(default_factory=dict)
     vouch_seq: Counter[str] = field(default_factory=Counter)
     restarted: dict[str, int] = field(default_factory=dict)
+    waits: dict[str, int] = field(default_factory=dict)
     lines: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     named: dict[str, int] = field(default_factory=dict)
     newest_decision: dict[str, str] = field(default_factory=dict)
@@ -369,6 +371,7 @@ class Facts:
         need(body["tenure"] == tenure, "it has another tenure than it must")
         if before and before.body["tenure"] != tenure:
             self.restarted[did] = self.epoch
+            self.waits[did] = max(self.clock, statement.issued) + TENURE_WAIT
         self.identities[did] = statement
         self.born.setdefault(did, self.epoch)
 
@@ -415,7 +418,12 @@ class Facts:
         same.append(report)
         self.reports.append(report)
 
+    def _may_vote(self, did: str) -> None:
+        is_first_rule = not self.parameters or self.parameters[1]["rule"] == RULES[0]
+        need(is_first_rule or self.clock >= self.waits.get(did, 0), "its tenure is less than thirty days old")
+
     def _ballot(self, statement: Statement, body: dict[str, Any]) -> None:
+        self._may_vote(statement.dids[0])
         tiers = [frozenset(tier) for tier in body["tiers"]]
         choices = [choice for tier in body["tiers"] for choice in tier]
         need(all(tiers) and len(choices) == len(set(choices)) <= 33, "a choice twice, too many, or an empty tier")
@@ -427,6 +435,7 @@ class Facts:
 
     def _vouch(self, statement: Statement, body: dict[str, Any]) -> None:
         author = statement.dids[0]
+        self._may_vote(author)
         need(body["to"] != author, "it is for its author")
         need(body["seq"] == self.vouch_seq[author], "it does not have the author's next number")
         self.vouch_seq[author] += 1

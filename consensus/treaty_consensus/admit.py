@@ -107,9 +107,9 @@ def reads(statement: Statement) -> set[str]:
         case Report():
             keys.add(report_key(statement.authors, body.nid))
         case Ballot():
-            keys.add(ballot_key(body.topic, author))
+            keys |= {ballot_key(body.topic, author), CONSTITUTION}
         case Vouch():
-            keys.add(vouch_key(author))
+            keys |= {vouch_key(author), CONSTITUTION}
         case Parameters():
             keys.add(CONSTITUTION)
         case Decision():
@@ -194,6 +194,12 @@ class _Case:
             # The keys may have changed since the signature was verified: the sequencer checks again at the final index.
             if keys_of(self.facts, did).get(key_id) != key:
                 raise Unauthorized(StatementCode.UNKNOWN_KEY, f"{key_id} is not a key of its DID as this log knows it.")
+
+    def check_voter(self) -> None:
+        """Check that the author may vote and vouch: under a rule with notice, a new tenure waits as it does to publish."""
+        author = self.statement.author.text
+        if self.constitution.in_force is not None:
+            check_tenure(self.log, author, self.find(identity_key(author), IdentityFact))
 
 
 def _genesis(case: _Case, body: Genesis) -> dict[str, Fact]:
@@ -306,6 +312,7 @@ def _report(case: _Case, body: Report) -> dict[str, Fact]:
 
 def _ballot(case: _Case, body: Ballot) -> dict[str, Fact]:
     author = case.statement.author
+    case.check_voter()
     before: BallotFact | None = case.find(ballot_key(body.topic, author.text), BallotFact)
     expected = before.seq + 1 if before else 0
     if body.seq != expected:
@@ -318,6 +325,7 @@ def _ballot(case: _Case, body: Ballot) -> dict[str, Fact]:
 
 def _vouch(case: _Case, body: Vouch) -> dict[str, Fact]:
     author = case.statement.author.text
+    case.check_voter()
     before: VouchFact | None = case.find(vouch_key(author), VouchFact)
     expected = before.seq + 1 if before else 0
     if body.to == author:

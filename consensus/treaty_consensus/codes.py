@@ -215,6 +215,7 @@ class HandlerCode(Code):
 
 class IdentityCode(Code):
     KEYS = "identity.keys", "The keys are not distinct keys of a DID that has a document.", Malformed
+    NEW_TENURE = "identity.new-tenure", "The domain changed hands less than 30 days ago.", Refused
     PREVIOUS = "identity.previous", "The newest identity of the DID is another one.", Conflict
     TENURE = "identity.tenure", "The identity has another tenure than it must.", Refused
     UNCHANGED = "identity.unchanged", "The DID document has not changed.", Conflict
@@ -278,7 +279,6 @@ class ProtocolCode(Code):
 class PublishCode(Code):
     ALIASES = "publish.aliases", "The aliases are not distinct URIs without spaces.", Malformed
     BASE = "publish.base", "The base document has another hash than the pinned one.", Refused
-    NEW_TENURE = "publish.new-tenure", "The domain changed hands less than 30 days ago.", Refused
     NOT_ENTITLED = "publish.not-entitled", "The author may not publish in the namespace.", Refused
     OTHER_HOST = "publish.other-host", "The URI is not below the origin of the log.", Refused
     VERSION_EXISTS = "publish.version-exists", "The version is published with other content; it is immutable.", Conflict

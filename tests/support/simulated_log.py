@@ -77,6 +77,8 @@ class LogBuilder:
     leaves: list[bytes] = field(default_factory=list)
     transcripts: dict[int, bytes] = field(default_factory=dict)
     rolls: dict[int, bytes] = field(default_factory=dict)
+    start: int = NOW
+    """The time of leaf 0. A test may move it on; each leaf is a second later than the one before."""
 
     def __post_init__(self) -> None:
         self._log_key = SignerKey(ORIGIN, KeyType.ED25519, hashlib.sha256(b"log key").digest())
@@ -92,7 +94,7 @@ class LogBuilder:
 
     def add(self, body: kinds.Body, *signers: Signer) -> Statement:
         """Sign, check and append a statement."""
-        made = signed(body, *signers, issued=NOW + len(self.leaves))
+        made = signed(body, *signers, issued=self.start + len(self.leaves))
         self.append(made.leaf)
         return made
 

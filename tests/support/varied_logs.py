@@ -182,6 +182,11 @@ class VariedLog(LogBuilder):
         else:
             self.add(varied_parameters(self.random, electorate, self.rule), self.operator)
 
+    @property
+    def voters(self) -> list[Signer]:
+        """Return those of the crowd that need not wait."""
+        return [one for one in self.crowd if one.did not in self.lapsed]
+
     def act(self, fashion: dict[str, str]) -> None:
         """Do one thing."""
         random = self.random
@@ -198,9 +203,10 @@ class VariedLog(LogBuilder):
                 ranked = [fashion[topic]]
             tied = random.random() < 0.3 and len(ranked) > 1
             tiers: list[str | tuple[str, ...]] = [tuple(ranked[:2]), *ranked[2:]] if tied else [*ranked]
-            self.vote(random.choice(self.crowd), *tiers, topic=topic)
+            self.vote(random.choice(self.voters), *tiers, topic=topic)
         elif choice < 0.95:
-            one, other = random.sample(self.crowd, 2)
+            one = random.choice(self.voters)
+            other = random.choice([other for other in self.crowd if other.did != one.did])
             self.vouch(one, other, withdrawn=random.random() < 0.15)
         elif self.uris:
             uri = random.choice(list(self.uris))

@@ -18,7 +18,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 State = Literal["active", "deprecated", "yanked", "revoked"]
 
 
-def sixteen(**changes: int) -> LogBuilder:
+def sixteen(**changes: Any) -> LogBuilder:
     """Return a log of sixteen agents that weigh the same. `changes`: constants of the election."""
     log = LogBuilder(msgspec.structs.replace(development_parameters(), **changes))
     log.agents = tuple(map(domain_signer, ANCHORS))
