@@ -15,16 +15,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from treaty_consensus.audit import Replay
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.kinds import Parameters
 
 from .campaigns import HORIZON
 from .laboratory import Laboratory, Row
 from .ours import terms
-from .signed import ANCHORS, ClockedLog, Signer, domain_signer, open_log, suffix_blob
+from .signed import ANCHORS, DAY, WEEK, Signer, domain_signer, weekly_log
 
-DAY, WEEK = 24 * 3600, 7 * 24 * 3600
 COLLUDERS = 4
 """Of 16 members, all anchors: each finds three counterparties among the others."""
 OWN = tuple(f"own-{number:02}.example" for number in range(len(ANCHORS)))
@@ -43,9 +41,8 @@ class Bent:
     """A log with a unanimous consensus, and an operator that has another one in mind."""
 
     def __post_init__(self) -> None:
-        self._parameters = replace(open_log(mature_epochs=1).parameters, epoch_seconds=WEEK)
-        self._log = ClockedLog(self._parameters, replay=Replay(suffix_blob))
-        self._log.agents = tuple(map(domain_signer, ANCHORS))
+        self._log = weekly_log()
+        self._parameters = self._log.parameters
         self._own = self._log.agents[:COLLUDERS]
         self._honest = self._log.agents[COLLUDERS:]
         self._documents = [self._log.publish(self._log.agents[place], f"protocol-{place}") for place in (-1, 0)]
@@ -54,7 +51,7 @@ class Bent:
         """Return how many days after the new parameters the operator's document is the consensus."""
         for _ in range(2 * terms().acquainted_epochs):
             self._use(self._log.agents, self._documents[0])
-            self._log.close(WEEK)
+            self._log.close()
         started = used = self._log.now
         epoch_seconds = self._state(how)
         for _ in range(self._parameters.memory_epochs + HORIZON):
@@ -74,7 +71,7 @@ class Bent:
             self._log.add(wanted, self._log.operator)
         except TreatyError:  # they are not admitted, so the old ones hold
             return WEEK
-        self._log.close(WEEK)
+        self._log.close()
         if how == "swap":
             self._own = tuple(map(domain_signer, OWN))
         return wanted.epoch_seconds or WEEK

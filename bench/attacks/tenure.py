@@ -1,7 +1,7 @@
 """A domain that lapsed: its next owner, with a key of its own, begins a new tenure. A real log is built.
 
 weight/before          the voices that the domain has, and its ballot with it
-weight/taken over      the voices that the next owner has in the epoch of the new tenure, in which it votes
+weight/taken over      the voices that the next owner has in the epoch of the new tenure
 weight/renewed vouch   those a horizon later, if it reports, votes, and the one that vouched for it does so again
 """
 
@@ -14,9 +14,11 @@ from treaty_consensus.election.arithmetic import ONE
 from .campaigns import HORIZON
 from .laboratory import Laboratory, Row
 from .ours import terms
-from .signed import domain_signer, open_log
+from .signed import DAY, domain_signer, weekly_log
 
 YEAR = terms().mature_epochs
+WAIT = 30 * DAY
+"""Before this a new owner may not vote."""
 
 
 def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
@@ -31,7 +33,8 @@ class Lapsed:
     """A log with anchors, and a member that one of them vouches for."""
 
     def __init__(self) -> None:
-        self._log = open_log()
+        self._log = weekly_log()
+        self._votes_from = self._log.now
         self._member = domain_signer("member.example")
         self._document = self._log.publish(self._log.agents[1], "protocol")
 
@@ -47,6 +50,7 @@ class Lapsed:
     def taken_over(self) -> float:
         """Return what those of the next owner weigh at once."""
         self._member = self._log.renew(self._member, "the next owner")
+        self._votes_from = self._log.now + WAIT
         self._epochs(1)
         return self._voices()
 
@@ -68,7 +72,8 @@ class Lapsed:
                 log.report(one, other, self._document)
             for anchor in log.agents[: terms().counterparties]:
                 log.report(anchor, self._member, self._document)
-            log.vote(self._member, self._document)
+            if log.now >= self._votes_from:
+                log.vote(self._member, self._document)
             log.close()
 
     def _voices(self) -> float:
