@@ -2,8 +2,8 @@
 
 A report is identified by its two DIDs and its negotiation id (`admit.report_key`). For each pair of principals, topic and
 epoch one report counts: the first in the log that is agreed, not void, and between two different principals that both weigh
-something. It counts for `horizon` epochs, including its own. Failed reports are counted separately in the same way, but only
-in their own epoch.
+something. It is recent for `horizon_epochs`, and counts for the use of its pair for `Parameters.memory_epochs`, its own epoch
+among them. Failed reports are counted separately in the same way, but only in their own epoch.
 
 A second report under the same key can only be admitted with another document. That is an equivocation, provable by the two
 leaves. Both reports are void, with any content, and both principals are barred for `horizon` epochs, from the epoch of the
