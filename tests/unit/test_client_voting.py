@@ -39,7 +39,7 @@ async def test_ballots_follow_each_other(tmp_path: Path) -> None:
         ]
     ):
         done = await cast(registry, tmp_path, *tiers)
-        assert (done.ballot.seq, done.ballot.tiers, done.epoch) == (seq, expected, 0)
+        assert (done.ballot.seq, done.ballot.tiers, done.epoch) == (seq, expected, 0) and done.receipt is not None
         assert registry.leaves[done.receipt.index] == done.statement.leaf
         assert done.receipt.verify(done.statement.leaf, NAME.key).checkpoint.size == registry.size
     assert sum(isinstance(made.body, kinds.Ballot) for _, made in registry.statements()) == 4

@@ -23,8 +23,9 @@ from treaty_consensus.errors import Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.facts import Facts, identity_key
 from treaty_consensus.kinds import MAX_ANCHORS, MAX_ROLL, Blob
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
+from treaty_consensus.stamped import LeftOut, Stamped
 
-from ..codes import AnchorsCode
+from ..codes import AnchorsCode, ClientAuditCode
 from ..network.hosts import Network
 from ..protocols.store import Store
 from ..registries.api import RegistryClient
@@ -51,6 +52,7 @@ class AuditReport:
     their number by type. `witnesses`: the number of reports and ballots with a checkpoint that agrees with the log. `newest`: the
     newest decision of the requested topic, recomputed, with its transcript and roll. `known`: the given anchors of which the log
     has an identity. `is_open`: whether any electorate was open. `resumed`: the number of leaves that an earlier audit replayed.
+    `logged`: the stamped statements that the log has.
     """
 
     origin: str
@@ -62,6 +64,7 @@ class AuditReport:
     known: tuple[str, ...]
     is_open: bool
     resumed: int = field(default=0, compare=False)
+    logged: tuple[Stamped, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,15 @@ class AuditOptions:
     `anchors`: the anchors from which trust starts instead; decisions are then recomputed with them and not compared. `topic`: the
     topic whose newest decision is reported in full. `dask`: the address of a Dask scheduler, whose workers verify and count; None
     uses processes of this machine. `from_start`: replay from leaf 0, whatever an earlier audit saved.
+    `stamped`: statements that must be in the log (`treaty_consensus.stamped`). Epochs that an earlier audit replayed are not
+    searched for them, unless `from_start` is set.
     """
 
     anchors: Sequence[str] | None = None
     topic: str | None = None
     dask: str | None = None
     from_start: bool = False
+    stamped: Sequence[Stamped] = ()
 
 
 @dataclass
@@ -144,7 +150,7 @@ async def audit(
                 resumed=resumed.replay if resumed else None,
             )
             notes = resumed.notes if resumed else None
-            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=notes)
+            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=notes, stamped=options.stamped)
             begun, leaves = replay.size, signed.checkpoint.size
             worth = options.dask is not None or leaves - begun >= WORTH_PROCESSES
             async for done in replayed(run, workers if worth else None):
@@ -154,13 +160,28 @@ async def audit(
             # and replay.
             replay.check_checkpoint(signed.checkpoint)
             differences.check()
+            _check_omissions(run.left_out)
+            logged = tuple(each for each in options.stamped if replay.has_logged(each.statement.id))
             # Opened again: the clock's key, and later keys of the log, are known only after the replay.
             signed = run.check_keys().open(signed.note)
             if snapshots:
                 # The work from the start replaces what is there, which it did not use.
                 await asyncio.to_thread(snapshots.save, run, signed.note, scratch, before=begun)
     decisions = tuple(run.decisions)
-    return AuditReport(registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open, begun)
+    return AuditReport(
+        registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open, begun, logged
+    )
+
+
+def _check_omissions(left_out: Sequence[LeftOut]) -> None:
+    if not left_out:
+        return
+    shown = "; ".join(map(str, left_out[:_MAX_DIFFERENCES]))
+    raise Untrusted(
+        ClientAuditCode.LEFT_OUT,
+        f"The log left out {len(left_out)} statements that its witnesses had stamped in time: {shown}.",
+        fix="Publish the stamped statements. With the log they prove it to everyone: treaty audit --stamped FILE",
+    )
 
 
 @dataclass(frozen=True)

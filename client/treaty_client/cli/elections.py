@@ -18,6 +18,7 @@ from ..audit.decision import read_transcript
 from ..audit.reasons import ReportedPairs, reported
 from ..codes import VoteCode
 from ..protocols.fetch import Fetcher
+from ..protocols.stamping import StampedFolder, Stamping, StampingWitness
 from ..protocols.verification.topic import TopicProtocol, TopicView
 from ..statements.vote import Vote, parse_tiers
 from ..statements.vote import vote as cast_vote
@@ -27,7 +28,7 @@ from .reporters import read_pairs
 from .standing import own_weightless
 
 
-def vote(topic: str, /, *tiers: str, options: Options = Options()) -> None:
+def vote(topic: str, /, *tiers: str, via: tuple[str, ...] = (), options: Options = Options()) -> None:
     """Vote on the consensus protocol of a topic. Your ballot replaces your former one; `treaty withdraw vote` takes it back.
 
     Parameters
@@ -36,14 +37,18 @@ def vote(topic: str, /, *tiers: str, options: Options = Options()) -> None:
         Such as commerce/product-info.
     tiers
         Best first; each argument is one tier, commas tie. A choice is a protocol's URI, a document's hash, or none.
+    via
+        URL#KEY of a witness that stamps the ballot before the registry gets it. A registry that leaves out a ballot stamped an
+        hour before an epoch closes is caught by `treaty audit`. May be repeated: name all witnesses of the log's parameters.
     """
     if not tiers:
         raise Refused(VoteCode.TIERS, "A vote needs your choices, best first.", fix="treaty vote TOPIC URI none")
-    cast(topic, tiers, options)
+    cast(topic, tiers, options, via)
 
 
-def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
-    """Cast a ballot; without tiers withdraw it."""
+def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str]) -> None:
+    """Cast a ballot; without tiers withdraw it. `via`: the witnesses that stamp it."""
+    witnesses = [StampingWitness.parse(text) for text in via]
 
     async def work() -> tuple[Vote, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
@@ -54,7 +59,10 @@ def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
             client, head = fetcher.client(origin), fetcher.head(origin)
             now = int(time.time())
             identity = options.identity()
-            cast = await cast_vote(client, head, identity, topic, parse_tiers(tiers, view), origin=origin, now=now)
+            kept = StampedFolder(options.home / "stamped", origin)
+            stamping = Stamping(witnesses, options.network, kept) if witnesses else None
+            ranked = parse_tiers(tiers, view)
+            cast = await cast_vote(client, head, identity, topic, ranked, origin=origin, now=now, stamping=stamping)
             return cast, await own_weightless(client, identity.did)
 
     done, notes = run(work())
@@ -64,15 +72,23 @@ def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
         "seq": done.ballot.seq,
         "tiers": [list(tier) for tier in done.ballot.tiers],
         "epoch": done.epoch,
-        "index": done.receipt.index,
+        "index": done.receipt.index if done.receipt else None,
         "weightless": bool(notes),
     }
+    stamps = {key.name: at for key, at in done.stamped.times([each.key for each in witnesses]).items()} if done.stamped else {}
+    if witnesses:
+        value["stamps"] = stamps
+        notes = [f"stamped by {escape(', '.join(stamps))}", *notes]
     order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers)
     said = (
         f"Voted in [bold]{escape(topic)}[/]: {escape(order)}" if order else f"Took back the ballot in [bold]{escape(topic)}[/]."
     )
     voted = f"[green]✓[/] {said}"
-    options.output.result(value, voted, f"leaf {done.receipt.index}, epoch {done.epoch}", *notes)
+    if done.receipt is None:
+        reason = done.failure.message if done.failure else ""
+        notes = [f"[yellow]•[/] Not logged yet: {escape(reason)} The registry reads it from the witnesses.", *notes]
+    place = f"leaf {done.receipt.index}, " if done.receipt else ""
+    options.output.result(value, voted, f"{place}epoch {done.epoch}", *notes)
 
 
 def topic(topic: str, /, *, explain: bool = False, options: Options = Options()) -> None:

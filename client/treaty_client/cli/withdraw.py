@@ -12,15 +12,17 @@ app = App(name="withdraw", help="Withdraw your vote in a topic, or a vouch.")
 
 
 @app.command
-def vote(topic: str, /, *, options: Options = Options()) -> None:
+def vote(topic: str, /, *, via: tuple[str, ...] = (), options: Options = Options()) -> None:
     """Withdraw your ballot in a topic.
 
     Parameters
     ----------
     topic
         Such as commerce/product-info.
+    via
+        URL#KEY of a witness that stamps the withdrawal, as of `treaty vote`. May be repeated.
     """
-    cast(topic, (), options)
+    cast(topic, (), options, via)
 
 
 @app.command

@@ -14,26 +14,34 @@ from dataclasses import dataclass
 
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Malformed, NotFound
+from treaty_consensus.errors import Malformed, NotFound, Unavailable
 from treaty_consensus.kinds import NONE, Ballot, Vouch
 from treaty_consensus.log.proof import Receipt
+from treaty_consensus.stamped import Stamped
 from treaty_consensus.statement import Statement
 
 from ..codes import ClientVouchCode, VoteCode
 from ..identity import Identity
 from ..protocols.log_head import LogHead
+from ..protocols.stamping import Stamping
 from ..protocols.verification.topic import TopicView
 from ..registries.api import RegistryClient
 
 
 @dataclass(frozen=True)
 class Vote:
-    """A logged ballot. `epoch`: the open one, in which it counts; `receipt` was checked."""
+    """A ballot. `epoch`: the open one, in which it counts.
+
+    `receipt`: it was checked; None where only witnesses have the ballot, because the registry failed (`failure`). `stamped`: the
+    ballot with their stamps.
+    """
 
     statement: Statement
     ballot: Ballot
     epoch: int
-    receipt: Receipt
+    receipt: Receipt | None
+    stamped: Stamped | None = None
+    failure: Unavailable | None = None
 
 
 def parse_tiers(arguments: Sequence[str], topic: TopicView) -> tuple[tuple[str, ...], ...]:
@@ -57,12 +65,15 @@ async def vote(
     *,
     origin: str,
     now: int,
+    stamping: Stamping | None = None,
 ) -> Vote:
     """Send a ballot. `tiers`: document hashes and `none`, as `parse_tiers` returns them; no tiers withdraw the ballot. `now`:
-    Unix seconds.
+    Unix seconds. `stamping`: the witnesses that stamp the ballot first.
+
+    With stamps the ballot is not lost when the registry fails: it reads what its witnesses stamped, or is accused.
 
     Raises `Malformed` for impossible tiers, the errors of the registry (`ballot.seq` when the same DID votes elsewhere at the
-    same time), and the errors of `LogHead.observe` and `LogHead.accept_receipt`.
+    same time), and the errors of `LogHead.observe`, `LogHead.accept_receipt` and `Stamping.stamp`.
     """
     # Refreshed first: the ballot carries the newest checkpoint.
     seen = await head.refresh()
@@ -70,8 +81,15 @@ async def vote(
     position = await client.next_ballot(topic, identity.did)
     ballot = Ballot(topic, position.seq, tuple(tuple(tier) for tier in tiers), seen.note.decode("utf-8"))
     statement = identity.statement(ballot, log=origin, issued=now)
-    receipt = await head.submit(statement)
-    return Vote(statement, ballot, position.epoch, receipt)
+    if stamping is None:
+        return Vote(statement, ballot, position.epoch, await head.submit(statement))
+    # A witness may carry it to the log at once.
+    await head.record(statement)
+    stamped = await stamping.stamp(statement)
+    try:
+        return Vote(statement, ballot, position.epoch, await head.submit(statement), stamped)
+    except Unavailable as error:
+        return Vote(statement, ballot, position.epoch, None, stamped, error)
 
 
 def _choice(word: str, hashes: dict[str, str]) -> str:
