@@ -27,7 +27,7 @@ from treaty_client.network.turns import asker_at
 from treaty_consensus import canonical, statement
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import WitnessCode
-from treaty_consensus.errors import NotFound, Unavailable
+from treaty_consensus.errors import NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.facts import keys_of
 from treaty_consensus.log.note import SignerKey
 from treaty_consensus.stamped import LASTS, SUFFIX, Stamped, stamp, stampable
@@ -82,7 +82,7 @@ class _LogBox:
 
     def read(self, number: int) -> Stamped:
         """Return a statement."""
-        return Stamped.parse(self.kept[number].path.read_bytes())
+        return _read(self.kept[number].path)
 
     def expire(self, until: float) -> None:
         """Delete the statements that were stamped before `until`."""
@@ -114,7 +114,8 @@ class Boxes:
         """Store a statement that came from the IP address `source`, and return the note of its stamp. Durable on return.
 
         The same envelope gets its first stamp again. Raises as `stampable`, `NotFound` (`witness.unknown-log`), `Unauthorized`
-        for a wrong signature of a did:key, and `Unavailable` (`witness.box-full`, `witness.storage`, `disk.full`).
+        for a wrong signature of a did:key, `Unavailable` (`witness.box-full`, `witness.storage`, `disk.full`),
+        and `Untrusted` (`witness.record`) for damaged files.
         """
         made = stampable(leaf)
         if made.log not in self._cosigner.logs:
@@ -135,7 +136,7 @@ class Boxes:
 
             {"next": NUMBER, "stamped": [{"stamp": NOTE, "statement": ENVELOPE, "stamped": 1}, …]}
 
-        Raises `NotFound` (`witness.unknown-log`).
+        Raises `NotFound` (`witness.unknown-log`), and `Untrusted` (`witness.record`) for damaged files.
         """
         origin = self._origins.get(origin_hash)
         if origin is None:
@@ -175,7 +176,16 @@ class Boxes:
             if origin not in self._boxes:
                 box, key = _LogBox(self._data / "box" / hex_digest(origin.encode())), self._key.verifier
                 for path in sorted(box.folder.glob(f"*{SUFFIX}")):
-                    stamped, box.following = Stamped.parse(path.read_bytes()), int(path.name.removesuffix(SUFFIX))
+                    stamped, box.following = _read(path), int(path.name.removesuffix(SUFFIX))
                     box.add(_Kept(path, stamped.times([key]).get(key, 0), len(stamped.leaf)), hex_digest(stamped.leaf))
                 self._boxes[origin] = box
             return self._boxes[origin]
+
+
+def _read(path: Path) -> Stamped:
+    try:
+        return Stamped.parse(path.read_bytes())
+    except TreatyError as error:
+        raise Untrusted(
+            RegistryWitnessCode.RECORD, f"{path} is damaged.", fix="Bring it back from a backup, or move it away."
+        ) from error
