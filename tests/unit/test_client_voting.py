@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -20,7 +21,7 @@ from treaty_client.protocols.stamping import StampedFolder, Stamping, StampingWi
 from treaty_client.statements.vote import Vote, parse_tiers, vote
 from treaty_consensus import kinds
 from treaty_consensus.errors import Malformed, NotFound, TreatyError, Unavailable, Untrusted
-from treaty_consensus.stamped import stamp
+from treaty_consensus.stamped import MARGIN, stamp
 
 VOTER = Identity(ALICE.did, ALICE.key_id, ALICE.private_key)
 
@@ -48,9 +49,9 @@ async def test_ballots_follow_each_other(tmp_path: Path) -> None:
         ]
     ):
         done = await cast(registry, tmp_path, *tiers)
-        assert (done.ballot.seq, done.ballot.tiers, done.epoch) == (seq, expected, 0) and done.receipt is not None
-        assert registry.leaves[done.receipt.index] == done.statement.leaf
-        assert done.receipt.verify(done.statement.leaf, NAME.key).checkpoint.size == registry.size
+        assert (done.ballot.seq, done.ballot.tiers, done.epoch) == (seq, expected, 0) and done.delivery.receipt is not None
+        assert registry.leaves[done.delivery.receipt.index] == done.statement.leaf
+        assert done.delivery.receipt.verify(done.statement.leaf, NAME.key).checkpoint.size == registry.size
     assert sum(isinstance(made.body, kinds.Ballot) for _, made in registry.statements()) == 4
 
 
@@ -128,9 +129,9 @@ def stamps(number: int, *, after: float = 0.0) -> Callable[[bytes], bytes]:
 @pytest.mark.threat(361)
 async def test_a_ballot_is_stamped_before_the_registry_gets_it_and_outlives_its_silence(tmp_path: Path) -> None:
     registry, stamping = with_echo(), stamping_by(tmp_path, stamps(0), 503, stamps(2))
-    done = await cast(registry, tmp_path, uri_of(), stamping=stamping)
-    assert done.receipt is not None and done.stamped is not None and done.failure is None
-    assert list(done.stamped.times([key.verifier for key in WITNESSES])) == [WITNESSES[0].verifier, WITNESSES[2].verifier]
+    done = (await cast(registry, tmp_path, uri_of(), stamping=stamping)).delivery
+    assert done.receipt is not None and list(done.stamps) == [WITNESSES[0].name, WITNESSES[2].name] and done.failure is None
+    assert not stamping.kept.read(), "the log has it"
 
     def silent(path: str, body: bytes) -> bytes:
         if path == "/statements":
@@ -139,10 +140,15 @@ async def test_a_ballot_is_stamped_before_the_registry_gets_it_and_outlives_its_
 
     registry.tamper = silent
     unheard = await cast(registry, tmp_path, "none", stamping=stamping)
-    assert unheard.receipt is None and unheard.failure is not None and unheard.failure.code == "quota.prefix"
-    kept = stamping.kept.read()
-    assert set(kept.values()) == {done.stamped, unheard.stamped}
-    assert [read_stamped(path) for path in kept] == [[each] for each in kept.values()]
+    assert unheard.delivery.receipt is None and unheard.delivery.failure is not None
+    assert unheard.delivery.failure.code == "quota.prefix"
+    ((path, kept),) = stamping.kept.read().items()
+    assert kept.statement == unheard.statement and read_stamped(path) == [kept]
+    # An hour later a receipt is no proof that no epoch closed without it.
+    await replace(stamping, clock=lambda: time.time() + MARGIN).settle(kept)
+    assert path.exists()
+    await stamping.settle(kept)
+    assert not path.exists()
     with pytest.raises(Unavailable):
         await cast(registry, tmp_path, "none")
 

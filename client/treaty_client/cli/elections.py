@@ -18,11 +18,11 @@ from ..audit.decision import read_transcript
 from ..audit.reasons import ReportedPairs, reported
 from ..codes import VoteCode
 from ..protocols.fetch import Fetcher
-from ..protocols.stamping import StampedFolder, Stamping, StampingWitness
 from ..protocols.verification.topic import TopicProtocol, TopicView
 from ..statements.vote import Vote, parse_tiers
 from ..statements.vote import vote as cast_vote
 from .context import Options, run
+from .delivery import shown
 from .explanation import explain as explain_transcript
 from .reporters import read_pairs
 from .standing import own_weightless
@@ -47,8 +47,7 @@ def vote(topic: str, /, *tiers: str, via: tuple[str, ...] = (), options: Options
 
 
 def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str]) -> None:
-    """Cast a ballot; without tiers withdraw it. `via`: the witnesses that stamp it."""
-    witnesses = [StampingWitness.parse(text) for text in via]
+    """Cast a ballot; without tiers withdraw it. `via`: the witnesses that stamp it, in place of the policy's."""
 
     async def work() -> tuple[Vote, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
@@ -59,36 +58,26 @@ def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str])
             client, head = fetcher.client(origin), fetcher.head(origin)
             now = int(time.time())
             identity = options.identity()
-            kept = StampedFolder(options.home / "stamped", origin)
-            stamping = Stamping(witnesses, options.network, kept) if witnesses else None
-            ranked = parse_tiers(tiers, view)
+            stamping, ranked = fetcher.stamping(origin, via), parse_tiers(tiers, view)
             cast = await cast_vote(client, head, identity, topic, ranked, origin=origin, now=now, stamping=stamping)
             return cast, await own_weightless(client, identity.did)
 
     done, notes = run(work())
+    sent, lines = shown(done.delivery, done.epoch)
     value = {
         "topic": topic,
         "statement": done.statement.id,
         "seq": done.ballot.seq,
         "tiers": [list(tier) for tier in done.ballot.tiers],
-        "epoch": done.epoch,
-        "index": done.receipt.index if done.receipt else None,
+        **sent,
         "weightless": bool(notes),
     }
-    stamps = {key.name: at for key, at in done.stamped.times([each.key for each in witnesses]).items()} if done.stamped else {}
-    if witnesses:
-        value["stamps"] = stamps
-        notes = [f"stamped by {escape(', '.join(stamps))}", *notes]
     order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers)
     said = (
         f"Voted in [bold]{escape(topic)}[/]: {escape(order)}" if order else f"Took back the ballot in [bold]{escape(topic)}[/]."
     )
     voted = f"[green]✓[/] {said}"
-    if done.receipt is None:
-        reason = done.failure.message if done.failure else ""
-        notes = [f"[yellow]•[/] Not logged yet: {escape(reason)} The registry reads it from the witnesses.", *notes]
-    place = f"leaf {done.receipt.index}, " if done.receipt else ""
-    options.output.result(value, voted, f"{place}epoch {done.epoch}", *notes)
+    options.output.result(value, voted, *lines, *notes)
 
 
 def topic(topic: str, /, *, explain: bool = False, options: Options = Options()) -> None:

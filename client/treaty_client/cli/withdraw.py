@@ -26,12 +26,14 @@ def vote(topic: str, /, *, via: tuple[str, ...] = (), options: Options = Options
 
 
 @app.command
-def vouch(did: str, /, *, options: Options = Options()) -> None:
+def vouch(did: str, /, *, via: tuple[str, ...] = (), options: Options = Options()) -> None:
     """Withdraw a vouch. It stays in the public log, and counts no more.
 
     Parameters
     ----------
     did
         The agent that you vouched for.
+    via
+        URL#KEY of a witness that stamps the withdrawal, as of `treaty vote`. May be repeated.
     """
-    make_vouch(did, withdrawn=True, options=options)
+    make_vouch(did, withdrawn=True, via=via, options=options)

@@ -185,6 +185,7 @@ class PolicyCode(Code, origin=Origin.CALLER):
     REGISTRY = "policy.registry", "The policy does not allow protocols of the registry.", Refused
     UNCONFINED = "policy.unconfined", "The policy lets handlers run without a sandbox.", Refused
     VALUE = "policy.value", "A field of the policy has a value that is not allowed.", Malformed
+    VIA = "policy.via", "The witnesses by which statements go to an origin are no list, or too many.", Malformed
 
 
 class ProjectCode(Code, origin=Origin.CALLER):

@@ -1,15 +1,15 @@
 """Have a ballot, a report or a vouch stamped by witnesses of its log (`treaty_consensus.stamped`), and keep it with the stamps.
 
 HOME/stamped/ORIGIN-HEX.stamped.json: ORIGIN has "_" for ":", HEX is the start of the SHA-256 of the envelope, 16 digits. A file
-proves that the statement was there in time, should the log leave it out. `treaty audit` reads it, and deletes it once the log
-has the statement. It is written before the statement goes to the log, so a crash loses none.
+proves that the statement was there in time, should the log leave it out. It is deleted when the log has the statement: at once
+by the receipt, or by `treaty audit`. It is written before the statement goes to the log, so a crash loses none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,8 @@ import httpx
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.note import KeyType, VerifierKey
-from treaty_consensus.stamped import MAX_PAGE, SUFFIX, Stamped, read_page
+from treaty_consensus.log.proof import Receipt
+from treaty_consensus.stamped import MARGIN, MAX_PAGE, SUFFIX, Stamped, read_page
 from treaty_consensus.statement import Statement
 
 from .. import durable
@@ -27,6 +28,7 @@ from ..codes import StampingCode
 from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from ..registries.api import parse_problem, refusal_of
+from .log_head import LogHead
 
 _PATIENCE = 10.0  # seconds: a witness that hangs must not keep a vote from the others
 _MAX_ANSWER = 64 * 1024
@@ -85,9 +87,13 @@ class StampedFolder:
 
     def keep(self, stamped: Stamped) -> Path:
         """Write a stamped statement; return its path. Durable on return. Raises OSError."""
-        path = self.folder / f"{self._prefix}-{hex_digest(stamped.leaf)[:16]}{SUFFIX}"
+        path = self.path(stamped)
         durable.write(path, stamped.format(), mode=0o600)  # it shows a vote before the log does
         return path
+
+    def path(self, stamped: Stamped) -> Path:
+        """Return the file of a stamped statement."""
+        return self.folder / f"{self._prefix}-{hex_digest(stamped.leaf)[:16]}{SUFFIX}"
 
     def read(self) -> dict[Path, Stamped]:
         """Return the stamped statements, at most 1,024. A file that is none is passed over."""
@@ -146,13 +152,51 @@ class Stamping:
         for failure in outcomes:
             if isinstance(failure, BaseException) and (not stamps or not isinstance(failure, TreatyError)):
                 raise failure
-        joined = _joined(stamps)
-        await asyncio.to_thread(self.kept.keep, joined)
-        return joined
+        (_, stamped), *others = stamps
+        for key, other in others:
+            stamped = stamped.joined(other, [key])
+        await asyncio.to_thread(self.kept.keep, stamped)
+        return stamped
+
+    async def settle(self, stamped: Stamped) -> None:
+        """Delete a stamped statement, now that the log has it. Raises OSError."""
+        # An older one may have missed the close of an epoch, which only an audit sees.
+        if self.clock() - min(self.times(stamped).values()) < MARGIN:
+            await asyncio.to_thread(self.kept.drop, [self.kept.path(stamped)])
+
+    def times(self, stamped: Stamped) -> dict[VerifierKey, int]:
+        """Return which of the witnesses stamped a statement, and when."""
+        return stamped.times([witness.key for witness in self.witnesses])
 
 
-def _joined(stamps: Iterable[tuple[VerifierKey, Stamped]]) -> Stamped:
-    (_, joined), *others = stamps
-    for key, other in others:
-        joined = joined.joined(other, [key])
-    return joined
+@dataclass(frozen=True)
+class Delivery:
+    """A statement that was sent.
+
+    `receipt`: it was checked; None where only witnesses have the statement, because the registry failed (`failure`).
+    `stamps`: the name of each witness that stamped it → its time.
+    """
+
+    receipt: Receipt | None
+    stamps: Mapping[str, int] = field(default_factory=dict)
+    failure: Unavailable | None = None
+
+
+async def deliver(statement: Statement, head: LogHead, stamping: Stamping | None) -> Delivery:
+    """Send a statement to its log, after the witnesses of `stamping` stamped it.
+
+    With a stamp it is not lost when the registry fails: the registry reads it from the witness, or is accused. Raises as
+    `LogHead.submit` and `Stamping.stamp`.
+    """
+    if stamping is None:
+        return Delivery(await head.submit(statement))
+    # First, because a witness may carry it to the log at once.
+    await head.record(statement)
+    stamped = await stamping.stamp(statement)
+    stamps = {key.name: at for key, at in stamping.times(stamped).items()}
+    try:
+        receipt = await head.submit(statement)
+    except Unavailable as error:
+        return Delivery(None, stamps, error)
+    await stamping.settle(stamped)
+    return Delivery(receipt, stamps)
