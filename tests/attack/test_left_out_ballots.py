@@ -37,6 +37,10 @@ def ballot(registry: SimulatedRegistry, seq: int, *, seen: bytes | None = None) 
     return kinds.Ballot(TOPIC, seq, (("none",),), (seen or registry.checkpoint()).decode())
 
 
+def report(registry: SimulatedRegistry, *, epoch: int) -> kinds.Report:
+    return kinds.Report(TOPIC, "cd" * 32, "ab" * 32, "agreed", epoch, registry.checkpoint().decode())
+
+
 def stamped_by(*witnesses: SignerKey, at: int = IN_TIME) -> Stamps:
     """Stamps of these witnesses, at one time."""
     return lambda leaf: Stamped.of(leaf, sign(stamp_text(ORIGIN, leaf), witnesses, time=at))
@@ -93,6 +97,16 @@ async def test_a_stamped_ballot_that_is_left_out_proves_it(tmp_path: Path) -> No
     assert await accused(registry, tmp_path, proof) is not None, "too late is left out of the epoch"
 
 
+@pytest.mark.threat(361)
+@pytest.mark.parametrize("kind", ["report", "vouch"])
+async def test_reports_and_vouches_are_owed_too(tmp_path: Path, kind: str) -> None:
+    registry = witnessed(with_echo())
+    made = signed(kinds.Vouch(ALICE.did, 0), BOB) if kind == "vouch" else signed(report(registry, epoch=1), ALICE, BOB)
+    close(registry)
+    said = await accused(registry, tmp_path, stamped_by(*FOUR)(made.leaf))
+    assert said is not None and f"{kind} {made.id}" in said
+
+
 async def test_a_log_that_has_it_holds(tmp_path: Path) -> None:
     registry = witnessed(with_echo())
     made = signed(ballot(registry, 0), BOB)
@@ -146,6 +160,7 @@ FALSE: dict[str, Callable[[SimulatedRegistry], Stamped]] = {
     "with a seq that another ballot has": lambda r: stamped_by(*FOUR)(
         signed(kinds.Ballot(TOPIC, 0, (("ab" * 32,),), r.checkpoint().decode()), ALICE).leaf
     ),
+    "of another epoch": lambda r: stamped_by(*FOUR)(signed(report(r, epoch=0), ALICE, BOB).leaf),
     "with a checkpoint that the log never signed": lambda r: stamped_by(*FOUR)(
         signed(ballot(r, 0, seen=sign(Checkpoint(ORIGIN, 1, b"\1" * 32).format(), [FOUR[0]], time=CLOSE)), BOB).leaf
     ),
@@ -168,10 +183,10 @@ async def test_an_honest_registry_is_not_accused_by(tmp_path: Path, case: str) -
     "stamps",
     [
         lambda leaf: sign(stamp_text("other.example", leaf), FOUR[:3], time=IN_TIME),
-        lambda leaf: sign(stamp_text(ORIGIN, leaf + b" "), FOUR[:3], time=IN_TIME),
+        lambda leaf: sign(stamp_text(ORIGIN, tampered(leaf)), FOUR[:3], time=IN_TIME),
         lambda leaf: sign(Checkpoint(ORIGIN, 7, b"\1" * 32).format(), FOUR[:3], time=IN_TIME),
     ],
-    ids=["another log", "another statement", "a checkpoint"],
+    ids=["another log", "another signature of the same statement", "a checkpoint"],
 )
 def test_a_stamp_of_something_else_is_none(stamps: Callable[[bytes], bytes]) -> None:
     leaf = honest(with_echo())

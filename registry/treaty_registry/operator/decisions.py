@@ -44,7 +44,7 @@ from ..log.checkpoints import Head
 from ..log.sequencer import ExclusiveWriter, Sequencer
 from ..log.witnesses import WitnessClient
 from ..storage.blobs import BlobStore
-from ..storage.postgres import Pool
+from ..storage.postgres import Pool, is_outage
 from .boxes import Waiting, WitnessBoxes
 from .schedule import read_timetable
 
@@ -191,8 +191,7 @@ class Decisions:
         # Without a decision there is no electorate in it, and the stricter one costs no obligation.
         electorate = due[0].decision.electorate if due else "open"
         if owed := await asyncio.to_thread(self._owed, electorate, waiting):
-            _log.info("statements of witnesses logged", statements=len(owed))
-            await writer.append(owed)
+            await self._append(writer, owed)
             await self._catch_up(writer.head.size)
             due = await asyncio.to_thread(self._replay.decide)
         blobs = {item.decision.transcript.sha256: item.transcript for item in due}
@@ -209,6 +208,22 @@ class Decisions:
             Decided(verified.statement.id, position.index, body)
             for verified, position, body in zip(signed, positions, bodies, strict=True)
         ]
+
+    async def _append(self, writer: ExclusiveWriter, owed: list[Verified]) -> None:
+        """Log statements of witnesses. Raises `Unavailable`, OSError and the errors of an outage; those before it are logged."""
+        try:
+            await writer.append(owed)
+            _log.info("statements of witnesses logged", statements=len(owed))
+        except Exception as error:
+            if is_outage(error) or isinstance(error, OSError | Unavailable):
+                raise
+            # A fault of ours in one of them must not keep every epoch open. Who left it out is told by the line below.
+            if len(owed) == 1:
+                _log.critical("a stamped statement is left out", statement=owed[0].statement.id, exc_info=error)
+                return
+            middle = len(owed) // 2
+            await self._append(writer, owed[:middle])
+            await self._append(writer, owed[middle:])
 
     def _owed(self, electorate: str, waiting: Waiting) -> list[Verified]:
         missing = [made for made in waiting.statements if not self._replay.has_logged(made.id)]

@@ -145,9 +145,10 @@ class Boxes:
         with box.turn:
             box.expire(self._clock() - KEPT)
             numbers = [number for number in box.kept if number >= start][:PAGE]
-            files = [box.kept[number].path.read_bytes() for number in numbers]
+            paths = [box.kept[number].path for number in numbers]
             following = numbers[-1] + 1 if numbers else box.following
-        listed = canonical.join_array(files)
+        # Without the turn: readers must not hold up those who bring something. A file that expires meanwhile is not shown.
+        listed = canonical.join_array(data for path in paths if (data := _bytes(path)))
         return canonical.join_object({"next": canonical.dumps(following), "stamped": listed})
 
     def _check_room(self, box: _LogBox, network: str, size: int) -> None:
@@ -180,6 +181,13 @@ class Boxes:
                     box.add(_Kept(path, stamped.times([key]).get(key, 0), len(stamped.leaf)), hex_digest(stamped.leaf))
                 self._boxes[origin] = box
             return self._boxes[origin]
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def _read(path: Path) -> Stamped:
