@@ -224,8 +224,8 @@ def is_stamped_in_time(stamped: Stamped, witnesses: Witnesses, cosigned: bytes) 
 def admissible(facts: Facts, log: LogFact, electorate: str, statements: Iterable[Statement], index: int) -> list[Verified]:
     """Return the statements that the log would take now, verified, in the order in which it would.
 
-    `facts`: of the log. `log`: its own fact, at an open epoch. `index`: of the next leaf. The caller leaves out statements that
-    are logged. Registry and auditor use this one function, so the registry leaves out nothing that the auditor looks for.
+    `facts`: of the log. `log`: its own fact, at an open epoch. `index`: of the next leaf. A statement that is logged is not
+    taken again. Registry and auditor use this one function, so the registry leaves out nothing that the auditor looks for.
     """
     changed: dict[str, Fact] = {LOG: log}
     found: list[Verified] = []

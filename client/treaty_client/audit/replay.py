@@ -194,6 +194,7 @@ class AuditedReplay:
         sought = {
             each.leaf: each
             for each in self.stamped
+            # The cheap checks first: a logged one is not admissible again anyway.
             if each.leaf not in known
             and not self.replay.has_logged(each.statement.id)
             and is_stamped_in_time(each, witnesses, note)

@@ -131,13 +131,12 @@ class _Box:
         self.keys = keys
         self.network = _NETWORK.format(number)
         self._url = f"{url}/{hex_digest(origin.encode())}/statements"
-        self._origin = origin
         self._next = self._after = 0  # the first number that was not submitted, and the one after the page that is submitted
         self._attempts = 0
         self._failure = ""
 
     async def read(self, http: BoundedClient) -> list[Stamped] | None:
-        """Return all statements for this log, or None when they cannot be read now; this is logged."""
+        """Return all statements, or None when they cannot be read now; this is logged."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 found = await self._read(http)
@@ -188,7 +187,7 @@ class _Box:
         self._failure = code
 
     async def _page(self, http: BoundedClient, start: int) -> tuple[int, list[Stamped]]:
-        """Return the number to continue at, which is not above `start` at the end, and the statements for this log in between."""
+        """Return the number to continue at, which is not above `start` at the end, and the statements in between."""
         reply = await http.exchange(http.build_request("GET", f"{self._url}?from={start}"), limit=MAX_PAGE)
         # Other software of C2SP tlog-witness has no box, and stamps nothing.
         if reply.status == httpx.codes.NOT_FOUND:
@@ -196,5 +195,4 @@ class _Box:
         if reply.status != httpx.codes.OK or not reply.whole:
             raise Unavailable(RegistryWitnessCode.REFUSED, f"It answered with status {reply.status}.")
         # In a thread: a page may have 4 MiB.
-        following, stamped = await asyncio.to_thread(read_page, reply.body)
-        return following, [each for each in stamped if each.statement.log == self._origin]
+        return await asyncio.to_thread(read_page, reply.body)

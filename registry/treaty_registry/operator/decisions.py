@@ -226,9 +226,8 @@ class Decisions:
             await self._append(writer, owed[middle:])
 
     def _owed(self, electorate: str, waiting: Waiting) -> list[Verified]:
-        missing = [made for made in waiting.statements if not self._replay.has_logged(made.id)]
         facts = self._replay.facts
-        return admissible(facts, log_of(facts), electorate, missing, self._replay.size) if missing else []
+        return admissible(facts, log_of(facts), electorate, waiting.statements, self._replay.size)
 
     async def _witnessed(self, bodies: list[Decision], head: Head, waiting: Waiting) -> list[Decision]:
         """Return the decisions on top of `head`, with the witnesses' signatures if the parameters require them. Raises
