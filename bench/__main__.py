@@ -3,7 +3,8 @@
 `python -m bench absence` what a map of the newest statements would cost, `python -m bench agreeing` counts what three ways to
 agree take, `python -m bench calling` compares calls with plain HTTP, MCP and A2A, `python -m bench sessions` what ten thousand
 live sessions do, `python -m bench burst` what hundreds of sessions do that are opened at once, `python -m bench durability`
-what a receipt costs that promises more than one disk, `python -m bench election` what the election of a whole network does,
+what a receipt costs that promises more than one disk, `python -m bench edges` what an attack edge is worth at most, `python -m
+bench election` what the election of a whole network does,
 `python -m bench audit` what auditing a million statements does, `python -m bench growth` what everything costs as a registry
 grows, `python -m bench floods` what ten thousand hostile connections do to everybody else, `python -m bench strangers` what one
 address does at an agent, an AIP gateway and a handoff endpoint, `python -m bench searching` what a search and its page cost,
@@ -31,6 +32,7 @@ from . import (
     burst,
     calling,
     durability,
+    edges,
     election,
     floods,
     growth,
@@ -65,6 +67,7 @@ PARTS = {
         burst,
         calling,
         durability,
+        edges,
         election,
         floods,
         growth,

@@ -16,6 +16,7 @@ import base64
 import hashlib
 import http.client
 import json
+import re
 import struct
 import sys
 import time
@@ -23,8 +24,8 @@ import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -32,7 +33,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 ONE = 2**32
 NONE = "none"
 PAYLOAD_TYPE = "application/vnd.treaty.statement.v1+json"
-ROLL_PRINCIPALS, ROLL_CREDITS, COUNTED_TOPICS, VOICES = 96 * 2**20, 31 * 2**20, 4096, 256
+ROLL_PRINCIPALS, ROLL_CREDITS, COUNTED_TOPICS, VOICES, VERSIONS = 96 * 2**20, 31 * 2**20, 4096, 256, 16
+RULES = ("schulze-margins-v2", "schulze-margins-v3")
+"""The rule before, and the present one."""
 CAPS = {"checkpoint": 2**18, "entries": 256 * (2**16 + 1), "suffixes": 2**20, "transcript": 2**22, "roll": 2**27}
 TIMEOUT, DEADLINE = 30, 600
 """Seconds without a byte, and for a whole answer, before a request is given up."""
@@ -290,7 +293,7 @@ class Facts:
     grants: dict[tuple[str, str], tuple[str, int, int]] = field(default_factory=dict)
     publications: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     uris: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    status: dict[str, str] = field(default_factory=dict)
+    status: dict[str, tuple[str, str | None, int]] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
     negotiations: dict[tuple[tuple[str, ...], str], list[Report]] = field(default_factory=lambda: defaultdict(list))
     void: set[int] = field(default_factory=set)
@@ -299,6 +302,9 @@ class Facts:
     vouches: dict[tuple[str, str], Statement] = field(default_factory=dict)
     vouch_epochs: dict[int, int] = field(default_factory=dict)
     vouch_seq: Counter[str] = field(default_factory=Counter)
+    restarted: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    named: dict[str, int] = field(default_factory=dict)
     newest_decision: dict[str, str] = field(default_factory=dict)
 
     def append(self, statement: Statement) -> None:
@@ -353,6 +359,8 @@ class Facts:
             # The domain keeps its tenure if an old key co-signs or no key is new.
             tenure = before.body["tenure"] + (did not in statement.dids and not new <= old)
         need(body["tenure"] == tenure, "it has another tenure than it must")
+        if before and before.body["tenure"] != tenure:
+            self.restarted[did] = self.epoch
         self.identities[did] = statement
         self.born.setdefault(did, self.epoch)
 
@@ -370,14 +378,20 @@ class Facts:
 
     def _publish(self, statement: Statement, body: dict[str, Any]) -> None:
         need(body["uri"] not in self.uris, "the version is published")
-        self.uris[body["uri"]] = (body["topic"], body["document"]["sha256"], statement.dids[0])
-        self.publications[body["topic"]].setdefault(body["document"]["sha256"], statement.index)
+        topic, document, base = body["topic"], body["document"]["sha256"], body.get("base")
+        published = self.publications[topic]
+        if base and document not in published and major(base["uri"]) == major(body["uri"]):
+            there, first, _ = self.uris.get(base["uri"], ("", "", ""))
+            if (there, first) == (topic, base["document"]):
+                self.lines[topic][document] = self.lines[topic].get(first, first)
+        self.uris[body["uri"]] = (topic, document, statement.dids[0])
+        published.setdefault(document, statement.index)
 
     def _status(self, statement: Statement, body: dict[str, Any]) -> None:
         if "wheel" not in body:  # with a wheel it is about a handler
             need(body["uri"] in self.uris, "the protocol is not published")
             need(self.uris[body["uri"]][2] == statement.dids[0], "the author is not the publisher")
-            self.status[body["uri"]] = body["state"]
+            self.status[body["uri"]] = body["state"], body.get("successor"), self.epoch
 
     def _report(self, statement: Statement, body: dict[str, Any]) -> None:
         dids = tuple(sorted(set(statement.dids)))
@@ -412,7 +426,8 @@ class Facts:
         self.vouch_epochs[statement.index] = self.epoch
 
     def _parameters(self, statement: Statement, body: dict[str, Any]) -> None:
-        need(body["rule"] == "schulze-margins-v2", "an unknown rule")
+        need(body["rule"] in RULES, "an unknown rule")
+        self.named[statement.id] = self.epoch
         if self.parameters is None:
             self.parameters = statement.id, body
         else:
@@ -444,6 +459,13 @@ class Facts:
         self.epoch += 1
         if self.announced:
             self.parameters, self.announced = self.announced, None
+
+
+def major(uri: str) -> tuple[str, str]:
+    """Return the registry, namespace and name of a protocol URI, and the epoch and first number of its version (§3)."""
+    protocol, _, version = uri.rpartition("/")
+    found = re.match(r"(?:[0-9]+!)?[0-9]+", version)
+    return protocol, found[0] if found else version
 
 
 def namespace(did: str) -> str | None:
@@ -498,6 +520,7 @@ class Electorate:
         assert facts.parameters
         self.facts, self.rules, self.now = facts, facts.parameters[1], facts.epoch
         self.horizon: int = self.rules["horizon_epochs"]
+        self.memory: int = self.horizon * self.rules.get("memory_horizons", 1)
         self.open = self.rules["electorate"] == "open"
         self.suffixes = suffixes
         self._names: dict[str, str | None] = {}
@@ -507,10 +530,16 @@ class Electorate:
                 lasts = tenures == [facts.tenure(owner), facts.tenure(to)]
                 if lasts and suffixes.registrable(domain) == domain:
                     self.granted.setdefault(to, domain)
+        self.v2 = self.rules["rule"] == RULES[0]
+        self.begun: dict[str, int] = {}
+        for did, epoch in facts.restarted.items():
+            if (name := self.principal(did)) and not self.v2 and self._is_root(did, name):
+                self.begun[name] = max(epoch, self.begun.get(name, epoch))
         self.born: dict[str, int] = {}
         for did, epoch in facts.born.items():
-            if name := self.principal(did):
+            if (name := self.principal(did)) and (self.v2 or self._is_root(did, name)):
                 self.born[name] = min(epoch, self.born.get(name, epoch))
+        self.born |= {name: epoch for name, epoch in self.begun.items() if name in self.born}
         self.barred = {
             self.principal(did) for epoch, dids in facts.equivocations if self.now - epoch < self.horizon for did in dids
         }
@@ -540,6 +569,13 @@ class Electorate:
             return rest
         return self.granted.get(did)
 
+    def _is_root(self, did: str, name: str) -> bool:
+        return did == name or did in (f"did:wba:{name}", f"did:web:{name}")
+
+    def since(self, name: str | None) -> int:
+        """Return the epoch in which the newest tenure of a principal began, or −1 (§1)."""
+        return self.begun.get(name or "", -1)
+
     def age(self, name: str) -> int:
         """Return the epochs for which a principal exists, the present one included; 0 for one that does not exist."""
         return self.now - self.born[name] + 1 if name in self.born else 0
@@ -556,10 +592,12 @@ class Electorate:
     def _spread_trust(self) -> None:
         rules = self.rules["reputation"]
         self._accept_vouches(rules)
-        anchors = rules["anchors"]
-        seed = {name: ONE // len(anchors) for name in anchors}
-        most = ONE
-        for _ in range(2):
+        assert self.facts.parameters
+        named = self.facts.named[self.facts.parameters[0]]
+        seed = {name: ONE // len(rules["anchors"]) for name in rules["anchors"] if self.since(name) <= named}
+        caps: list[int] = []
+        for _ in range(2 if self.v2 else 3):
+            most = min(caps) // rules["loan_share"] if caps else ONE
             self.trust = {name: share // 2 for name, share in seed.items()}
             for _ in range(rules["rounds"]):
                 flows = self._flows(seed, most)
@@ -571,9 +609,9 @@ class Electorate:
             flows = self._flows(seed, most)
             lent_on = {name: sum(flows.get(name, {}).values()) for name in self.trust}
             held = [x - min(seed.get(name, 0) // 2, 2 * lent_on[name]) for name, x in self.trust.items() if name in self.born]
-            self.cap = cap(held, rules["cap_share"])
-            most = self.cap // rules["loan_share"]
-        self._form_clusters(anchors, flows)
+            caps.append(cap(held, rules["cap_share"]))
+        self.cap = caps[1] if self.v2 else max(min(caps[:2]), caps[2])
+        self._form_clusters([*seed], flows)
 
     def _accept_vouches(self, rules: dict[str, Any]) -> None:
         """Fill `vouched`: principal → principal → strength, of the vouches that count."""
@@ -587,7 +625,12 @@ class Electorate:
             if one and other and one != other:
                 newest[one][other] = vouch
         for one, vouches in newest.items():
-            kept = [(vouch.index, other) for other, vouch in vouches.items() if not vouch.body.get("withdrawn")]
+            kept = [
+                (vouch.index, other)
+                for other, vouch in vouches.items()
+                if not vouch.body.get("withdrawn")
+                and max(self.since(one), self.since(other)) < self.facts.vouch_epochs[vouch.index]
+            ]
             for index, other in sorted(kept)[-rules["max_vouches"] :]:
                 strength = fading(self.now - self.facts.vouch_epochs[index], self.horizon)
                 if strength and len(met[min(one, other), max(one, other)]) >= rules["acquainted_epochs"]:
@@ -633,11 +676,17 @@ class Electorate:
             pair = self.pair(report)
             if report.index in self.facts.void or not pair or not all(name in self.weight for name in pair):
                 continue
+            if max(map(self.since, pair)) >= report.epoch:
+                continue
             key = report.topic, report.epoch, pair, report.agreed
-            if key in taken or self.now - report.epoch >= (self.horizon if report.agreed else 1):
+            if key in taken or self.now - report.epoch >= (self.memory if report.agreed else 1):
                 continue
             taken.add(key)
             (self.agreed if report.agreed else self.failed)[report.topic].append((report, pair))
+
+    def recent(self, topic: str) -> list[tuple[Report, tuple[str, str]]]:
+        """Return the agreed reports of a topic in the last `horizon_epochs` epochs."""
+        return [(report, pair) for report, pair in self.agreed[topic] if self.now - report.epoch < self.horizon]
 
     def topic_weights(self, topic: str) -> dict[str, int]:
         """Return the weight of each principal that has some in the topic (§2)."""
@@ -657,13 +706,18 @@ class Electorate:
         ballots: dict[str, list[Ballot]] = defaultdict(list)
         for did, ballot in sorted(self.facts.ballots.get(topic, {}).items(), key=lambda item: item[1].first):
             name = self.principal(did)
-            if name and ballot.tiers and not (self.open and not fading(self.now - ballot.cast, self.horizon)):
+            if name and ballot.tiers and ballot.cast > self.since(name):
                 ballots[name].append(ballot)
         return ballots
 
+    def faded(self, ballot: Ballot) -> bool:
+        """Return whether a ballot counts as none by its own age."""
+        return self.open and not fading(self.now - ballot.cast, self.horizon)
+
     def topic_weight(self, topic: str) -> int:
         """Return the weight of a topic on the agenda: that of the eligible principals that report or vote there."""
-        there = {name for _, pair in self.agreed[topic] for name in pair} | self.live_ballots(topic).keys()
+        there = {name for _, pair in self.recent(topic) for name in pair}
+        there |= {name for name, ballots in self.live_ballots(topic).items() if not all(map(self.faded, ballots))}
         return sum(self.weight.get(name, 0) for name in there if self.is_counterparty(name))
 
 
@@ -701,6 +755,11 @@ class Memory:
 
     records: dict[str, Record] = field(default_factory=dict)
     implied: dict[str, tuple[frozenset[str], int]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def documents(self) -> dict[str, Record]:
+        """Return the records by the document to speak."""
+        return {self.versions.get(line, line): record for line, record in self.records.items()}
 
 
 @dataclass
@@ -719,15 +778,24 @@ class Vote:
             yield from tier
 
 
+Said: TypeAlias = tuple[Sequence[frozenset[str]], int, int]
+"""A ranking, and its a and b."""
+
+
 class Count:
     """The count of one topic at the end of an epoch. `record` has the new states; `memory` becomes the next epoch's."""
 
     def __init__(self, electorate: Electorate, topic: str, before: Memory) -> None:
         self.electorate, self.topic, self.before = electorate, topic, before
         self.rules, self.now = electorate.rules, electorate.now
-        self.published = electorate.facts.publications.get(topic, {})
+        self.v2 = electorate.v2
+        publications = electorate.facts.publications.get(topic, {})
         self.weights = electorate.topic_weights(topic)
-        self.incumbent = next((d for d, record in before.records.items() if record.state == "consensus"), None)
+        self.line = {} if self.v2 else electorate.facts.lines.get(topic, {})
+        self._read_lines(publications)
+        self.published = {d: n for d, n in publications.items() if d not in self.line and d not in self.gone}
+        states = {line: record.state for line, record in before.records.items() if line not in self.gone}
+        self.incumbent = next((line for line, state in states.items() if state == "consensus"), None)
         self.votes: list[Vote] = []
         self.voices: list[dict[str, Any]] = []
         self.explicit = self.implied = 0
@@ -747,35 +815,147 @@ class Count:
     # -- §3, the ballots
 
     def _cast(self) -> None:
-        electorate, horizon = self.electorate, self.electorate.horizon
+        electorate = self.electorate
         explicit = electorate.live_ballots(self.topic)
         implied = self._implied_ballots()
         for name, weight in sorted(self.weights.items()):
-            if name in explicit:
-                cast = [(ballot.tiers, self.now - ballot.cast, self.now - ballot.changed) for ballot in explicit[name]]
-                self.explicit += len(cast)
-            elif name in implied:
-                cast = [implied[name]]
+            said = implied.get(name)
+            own = [self._after_use(ballot, said) for ballot in explicit.get(name, ())]
+            cast = [ballot for ballot in own if ballot and self._fading(ballot[1])]
+            self.explicit += len(cast)
+            values, rest = [], weight
+            for _, age, held in cast:
+                values.append(weight * self._fading(age) // ONE * self._ripening(held) // ONE // len(cast))
+                rest -= weight * self._fading(age) // ONE // len(cast)
+            if said and (not cast if self.v2 else rest):
                 self.implied += 1
-            else:
-                continue
-            counts = 0
-            for tiers, age, held in cast:
-                value = weight
-                if electorate.open:
-                    value = value * fading(age, horizon) // ONE * (ONE - (ONE >> held + 1)) // ONE
-                self.votes.append(Vote(name, tiers, value // len(cast)))
-                counts += value // len(cast)
-            _, age, held = min(cast, key=lambda ballot: ballot[1])
-            if counts:
-                voice = {"principal": name, "cluster": electorate.cluster[name], "weight": str(weight), "counts": str(counts)}
-                freshest = {"ballots": len(cast), "implied": name not in explicit, "age": age, "held": held}
-                self.voices.append(voice | freshest)
+                spoken = rest * self._fading(said[1]) // ONE if self.v2 else rest
+                values.append(spoken * self._ripening(said[2]) // ONE)
+                cast.append(said)
+            for (tiers, _, _), value in zip(cast, values, strict=True):
+                self.votes.append(Vote(name, self._read(tiers), value))
+            if sum(values):
+                ballot = min(cast, key=lambda ballot: ballot[1])  # the first of equally fresh ones
+                voice = {"principal": name, "cluster": electorate.cluster[name], "weight": str(weight)}
+                freshest = {"ballots": len(cast), "implied": ballot is said, "age": ballot[1], "held": ballot[2]}
+                self.voices.append(voice | freshest | {"counts": str(sum(values))})
+
+    def _fading(self, age: int) -> int:
+        return fading(age, self.electorate.horizon) if self.electorate.open else ONE
+
+    def _ripening(self, held: int) -> int:
+        return ONE - (ONE >> held + 1) if self.electorate.open else ONE
+
+    def _after_use(self, ballot: Ballot, said: Said | None) -> Said | None:
+        """Return a ballot with its a and b as the use of its author leaves them, or None if that use has left it."""
+        mine = ballot.tiers, self.now - ballot.cast, self.now - ballot.changed
+        if self.v2 or not said:
+            return mine
+        favourites, _, held = said
+        if favourites[0].isdisjoint(self._read(ballot.tiers)[0]):
+            return mine if self.now - held <= ballot.cast else None
+        by_use = ballot.tiers, 0, min(held, mine[2])
+        return max(mine, by_use, key=lambda ballot: self._fading(ballot[1]) * self._ripening(ballot[2]) // ONE)
+
+    def _read(self, tiers: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+        """Return a ballot over documents as one over lines, with the successors that inherit."""
+        ranked: set[str] = set()
+        lines = []
+        for tier in tiers:
+            kept = frozenset(self.line.get(choice, choice) for choice in tier) - ranked
+            ranked |= kept
+            lines += [kept] if kept else []
+        read = []
+        for tier in lines:
+            heirs = {self.heirs[line] for line in tier if line in self.heirs} - ranked
+            ranked |= heirs
+            read.append(tier | heirs)
+        return read
+
+    # -- §3, the lines
+
+    def _read_lines(self, publications: dict[str, int]) -> None:
+        """Fill `versions`, `users`, `heirs` and `gone` of the topic's lines."""
+        self.versions: dict[str, str] = {}
+        self.users: dict[str, dict[str, int]] = {}
+        self.heirs: dict[str, str] = {}
+        self.gone: set[str] = set()
+        if self.v2:
+            return
+        facts = self.electorate.facts
+        uris: dict[str, list[str]] = defaultdict(list)
+        for uri, (topic, document, _) in facts.uris.items():
+            if topic == self.topic:
+                uris[document].append(uri)
+        status = {document: self._status(uris[document]) for document in publications}
+        members: dict[str, list[str]] = defaultdict(list)
+        for document in sorted(publications, key=lambda document: publications[document]):
+            members[self.line.get(document, document)].append(document)
+        for line, documents in members.items():
+            kept = [document for document in documents if status[document][0] not in ("yanked", "revoked")]
+            if not kept:
+                self.gone.add(line)
+                self.versions[line] = self.before.versions.get(line, line)
+            if len(documents) > 1:
+                self.users[line] = self._users(documents)
+                if kept:
+                    self.versions[line] = self._version(kept, status, self.users[line])
+            if all(status[document][0] != "active" for document in documents):
+                self._inherit(line, documents, status)
+
+    def _status(self, uris: list[str]) -> tuple[str, str | None, int]:
+        """Return the status of a document, the successor that is named, and the epoch of that statement."""
+        facts, order = self.electorate.facts, ("active", "deprecated", "yanked", "revoked")
+        own = uris[0].rsplit("/", 2)[0]  # up to the namespace
+        counted = [
+            facts.status.get(uri, ("active", None, 0))
+            for uri in uris
+            if uri.rsplit("/", 2)[0] == own or self.electorate.principal(facts.uris[uri][2]) in self.electorate.weight
+        ]
+        state = min((state for state, _, _ in counted), key=order.index)
+        successor, epoch = next(((name, when) for other, name, when in counted if name and other != "active"), (None, 0))
+        return state, successor, epoch
+
+    def _inherit(self, line: str, documents: list[str], status: dict[str, tuple[str, str | None, int]]) -> None:
+        for document in documents:
+            _, successor, epoch = status[document]
+            topic, heir, _ = self.electorate.facts.uris.get(successor or "", ("", "", ""))
+            other = self.line.get(heir, heir)
+            if topic == self.topic and other != line and self.now - epoch < self.electorate.horizon:
+                self.heirs[line] = other
+                return
+
+    def _users(self, documents: list[str]) -> dict[str, int]:
+        """Return the weight of the users whose version each document of a line is."""
+        place = {document: number for number, document in enumerate(documents)}
+        newest: dict[str, tuple[int, int]] = {}
+        for report, pair in self.electorate.agreed[self.topic]:
+            if report.document in place:
+                for name in pair:
+                    newest[name] = max(newest.get(name, (-1, -1)), (report.epoch, place[report.document]))
+        users = dict.fromkeys(documents, 0)
+        for name, (_, number) in newest.items():
+            users[documents[number]] += self.weights.get(name, 0)
+        return users
+
+    def _version(self, kept: list[str], status: dict[str, tuple[str, str | None, int]], users: dict[str, int]) -> str:
+        active = [document for document in kept if status[document][0] == "active"]
+        total, actives = (sum(users[document] for document in some) for some in (kept, active))
+        chosen = active if active and self.rules["quorum_share"] * actives >= total else kept
+        for number in range(len(chosen))[::-1]:
+            reached = sum(users[document] for document in chosen[number:])
+            if reached and 2 * reached >= sum(users[document] for document in chosen):
+                return chosen[number]
+        return chosen[0]
+
+    def speak(self, line: str) -> str:
+        """Return the document of a line to speak."""
+        return self.versions.get(line, line)
 
     def _implied_ballots(self) -> dict[str, tuple[list[frozenset[str]], int, int]]:
         """Return for each principal its implied ranking, its age and the epochs since it changed; keep them in `memory`."""
         read: dict[str, dict[str, Report]] = defaultdict(dict)
-        for report, (one, other) in self.electorate.agreed[self.topic]:  # in the order of the log, so the newest stays
+        for report, (one, other) in self._reports():  # in the order of the log, so the newest stays
             for name, partner in ((one, other), (other, one)):
                 if not self.electorate.open or partner in self.electorate.vouched[name]:
                     read[name][partner] = report
@@ -793,10 +973,17 @@ class Count:
             found[name] = [chosen], self.now - newest, self.now - since
         return found
 
+    def _reports(self, *, recent: bool = False) -> list[tuple[Report, tuple[str, str]]]:
+        """Return the agreed reports that count in the topic, with lines for their documents."""
+        agreed = self.electorate.recent(self.topic) if recent else self.electorate.agreed[self.topic]
+        return [(replace(report, document=self.line.get(report.document, report.document)), pair) for report, pair in agreed]
+
     def _withdrawn(self, document: str) -> bool:
+        if not self.v2:
+            return False
         facts = self.electorate.facts
         states = [
-            facts.status.get(uri)
+            facts.status.get(uri, ("active", None, 0))[0]
             for uri, (topic, published, _) in facts.uris.items()
             if (topic, published) == (self.topic, document)
         ]
@@ -807,7 +994,7 @@ class Count:
     def _read_reporters(self) -> None:
         """Fill `pairs`, `clusters` and `reporters`: by document, from the reports that count."""
         pairs: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        for report, pair in self.electorate.agreed[self.topic]:
+        for report, pair in self._reports(recent=True):
             pairs[report.document].add(pair)
         self.pairs = {document: len(found) for document, found in pairs.items()}
         principals = {document: {name for pair in found for name in pair} for document, found in pairs.items()}
@@ -825,8 +1012,12 @@ class Count:
             document in self.published
             and self.pairs.get(document, 0) >= self.rules["candidate_pairs"]
             and self.clusters.get(document, 0) >= self.rules["candidate_clusters"]
-            and self.rules["candidate_share"] * self.reporters.get(document, 0) >= self.total
+            and self.rules["candidate_share"] * self.reporters.get(document, 0) >= self._against(document)
         )
+
+    def _against(self, document: str) -> int:
+        """Return the weight that the reporters of a document are compared with."""
+        return self.total - (0 if self.v2 else self.approval[document])
 
     def _choose_field(self) -> None:
         eligible = [document for document in self.published if document != self.incumbent and self._eligible(document)]
@@ -871,12 +1062,19 @@ class Count:
             for index in range(none):
                 if rank[index] != rank[none]:
                     sides[index][rank[index] > rank[none]][cluster] += vote.weight
-        divisor = self.rules["quorum_share"] * self.rules["cluster_share"]
-        self.cap = -(-self.total // divisor)
-        self.quorum = self.rules["cluster_share"] * self.cap
-        clipped = {i: [sum(min(w, self.cap) for w in side.values()) for side in both] for i, both in sides.items()}
-        self.support = {self.candidates[index]: both[0] for index, both in clipped.items()}
-        self.opposition = {self.candidates[index]: both[1] for index, both in clipped.items()}
+        share: int = self.rules["cluster_share"]
+        made: dict[int, list[int]]
+        asked: dict[int, list[int]]
+        if self.v2:
+            self.cap: int = -(-self.total // (self.rules["quorum_share"] * share))
+            made = {i: [sum(min(w, self.cap) for w in side.values()) for side in both] for i, both in sides.items()}
+            asked = {i: [share * self.cap] * 2 for i in sides}
+        else:
+            made = {i: [shared_support([*side.values()], share) for side in both] for i, both in sides.items()}
+            most: int = self.rules["quorum_share"] - 1
+            asked = {i: [-(-(self.total - sum(side.values())) // most) for side in both] for i, both in sides.items()}
+        self.support, self.opposition = ({self.candidates[i]: both[n] for i, both in made.items()} for n in range(2))
+        self.quorum, self.opposing = ({self.candidates[i]: both[n] for i, both in asked.items()} for n in range(2))
 
     def _ranks(self, vote: Vote) -> list[int]:
         """Return the rank of each choice: NONE, unless it is named, is between the named and the others."""
@@ -916,11 +1114,17 @@ class Count:
         return self.votes_for(one, other) >= least_to_beat(self.votes_for(other, one), ratio)
 
     def _first(self, document: str) -> bool:
-        return (
-            self.order[0] == document
-            and self.rules["provisional_share"] * self.support[document] >= self.quorum
-            and self.votes_for(document, NONE) > self.votes_for(NONE, document)
-        )
+        """Return whether a document meets the conditions of *provisional*."""
+        if not self.v2:
+            return self._has_quorum(document) and self._beats(document, NONE, self.rules["over_none"])
+        leads = self.order[0] == document and self.votes_for(document, NONE) > self.votes_for(NONE, document)
+        return leads and bool(self.rules["provisional_share"] * self.support[document] >= self.quorum[document])
+
+    def _has_quorum(self, document: str) -> bool:
+        return self.support[document] >= self._needed(self.quorum[document])
+
+    def _needed(self, quorum: int) -> int:
+        return quorum if self.v2 else max(quorum, 1)
 
     def _unbeaten(self, document: str) -> bool:
         return all(self.votes_for(document, x) >= needed for x, needed in self._needed_against(document))
@@ -935,35 +1139,31 @@ class Count:
         incumbent = self.incumbent
         if incumbent is None:
             return False
-        return self._beats(NONE, incumbent, self.rules["over_none"]) and self.opposition[incumbent] >= self.quorum
+        enough = self.opposition[incumbent] >= self._needed(self.opposing[incumbent])
+        return self._beats(NONE, incumbent, self.rules["over_none"]) and enough
 
     def _weak(self) -> bool:
         i = self.incumbent
         if i is None:
             return False
         outvoted = self.votes_for(i, NONE) < self.votes_for(NONE, i)
-        return outvoted or self.rules["provisional_share"] * self.support[i] < self.quorum
+        return outvoted or self.rules["provisional_share"] * self.support[i] < self.quorum[i]
 
     def _advance(self) -> None:
         """Give each document its counters and its new state."""
         self.records = {document: Record(**vars(record)) for document, record in self.before.records.items()}
         for document in self.candidates:
             self._advance_counters(document, self.records.setdefault(document, Record()))
-        old = {document: record.state for document, record in self.records.items()}
         for document, record in self.records.items():
             if document in self.candidates:
                 record.state = self._next_state(document, record)
+            elif document in self.gone and record.state == "consensus":
+                record.state = "repealed"
             elif record.state in ("candidate", "provisional"):
                 record.state = "published"
         elected = next((d for d in self.candidates if self.records[d].state == "consensus" and d != self.incumbent), None)
         if elected and self.incumbent:
             self.records[self.incumbent].state = "superseded"
-        self.elected = elected
-        self.transitions = [
-            {"hash": document, "from": old[document], "to": record.state}
-            for document, record in sorted(self.records.items())
-            if record.state != old[document]
-        ]
         for document, record in self.records.items():
             if document not in self.candidates:
                 record.provisional = record.ahead = record.failing = record.repealing = record.suspect = 0
@@ -976,6 +1176,19 @@ class Count:
             for record in self.records.values():
                 record.ahead = 0
         self.memory.records = {d: record for d, record in self.records.items() if record != Record()}
+        self.memory.versions = {line: self.speak(line) for line in self.memory.records}
+        former = next((line for line, record in self.before.records.items() if record.state == "consensus"), None)
+        self.elected = self.speak(self.consensus) if self.consensus and self.consensus != former else None
+        self.transitions = [*self._transitions(former)]
+
+    def _transitions(self, former: str | None) -> Iterator[dict[str, str]]:
+        old, new = self.before.documents(), self.memory.documents()
+        for document in sorted({*old, *new}):
+            states = [records[document].state if document in records else "published" for records in (old, new)]
+            if former and former == self.consensus and document == self.before.versions.get(former, former) not in new:
+                states[1] = "superseded"
+            if states[0] != states[1]:
+                yield {"hash": document, "from": states[0], "to": states[1]}
 
     def _advance_counters(self, document: str, record: Record) -> None:
         candidate = document != self.incumbent
@@ -987,7 +1200,8 @@ class Count:
         record.provisional = record.provisional + 1 if waiting and self._first(document) else 0
         record.repealing = record.repealing + 1 if not candidate and self._repeal_due() else 0
         record.failing = record.failing + 1 if not candidate and self._weak() else 0
-        failures = [pair for report, pair in self.electorate.failed[self.topic] if report.document == document]
+        failed = self.electorate.failed[self.topic]
+        failures = [pair for report, pair in failed if self.line.get(report.document, report.document) == document]
         clusters = {self.electorate.cluster[name] for pair in failures for name in pair}
         enough = len(set(failures)) >= self.rules["candidate_pairs"] and len(clusters) >= self.rules["candidate_clusters"]
         if enough or (not candidate and self._repeal_due()):
@@ -1004,12 +1218,14 @@ class Count:
                 return "repealed"
             return "dormant" if record.failing >= self.rules["dormant_epochs"] else "consensus"
         if record.state != "provisional":
-            return "provisional" if self._first(document) else record.state
+            returns = record.state == "candidate" or self.order[0] == document
+            return "provisional" if self._first(document) and returns else record.state
         if not self._first(document):
             return "candidate"
         ready = (
             record.provisional >= sustain
-            and self.support[document] >= self.quorum
+            and self.order[0] == document
+            and self._has_quorum(document)
             and self._beats(document, NONE, self.rules["over_none"])
             and self._unbeaten(document)
             and (self.incumbent is None or record.ahead >= sustain)
@@ -1020,8 +1236,8 @@ class Count:
 
     def changed(self) -> bool:
         """Return whether the topic is decided: something changed in it since the epoch before."""
-        before = self.before.records
-        if self.transitions or any(bool(r.suspect) != bool(before.get(d, Record()).suspect) for d, r in self.records.items()):
+        before, after = self.before.documents(), self.memory.documents()
+        if self.transitions or any(bool(r.suspect) != bool(before.get(d, Record()).suspect) for d, r in after.items()):
             return True
         if all(record.state == "published" for record in self.records.values()):
             return False
@@ -1032,24 +1248,28 @@ class Count:
 
     def states(self) -> list[list[str]]:
         """Return the states that the decision lists."""
-        left = [t["hash"] for t in self.transitions if t["hash"] not in self.candidates]
-        return [[document, self.records[document].state] for document in [*self.candidates, *left]]
+        spoken = [self.speak(document) for document in self.candidates]
+        left = [[t["hash"], t["to"]] for t in self.transitions if t["hash"] not in spoken]
+        return [[document, self.records[line].state] for line, document in zip(self.candidates, spoken, strict=True)] + left
 
     def _lacking(self, document: str) -> Iterator[tuple[str, int, int, str | None]]:
         """Yield the conditions that a candidate may lack: name, value, needed value, opponent."""
         rules, record = self.rules, self.records[document]
-        half = -(-self.quorum // rules["provisional_share"])
+        half = -(-self.quorum[document] // rules["provisional_share"])
         against = self.votes_for(NONE, document)
         if record.state == "consensus":
             yield "provisional-quorum", self.support[document], half, None
             yield "majority-over-none", self.votes_for(document, NONE), against, NONE
             return
-        yield "schulze-place", -1 - self.order.index(document), -1, self.order[0]
-        yield "provisional-quorum", self.support[document], half, None
-        yield "majority-over-none", self.votes_for(document, NONE), against + 1, NONE
-        yield "provisional-epochs", record.provisional, rules["sustain_epochs"], None
-        yield "quorum", self.support[document], self.quorum, None
-        yield "ratio-over-none", self.votes_for(document, NONE), least_to_beat(against, rules["over_none"]), NONE
+        first = "schulze-place", -1 - self.order.index(document), -1, self.order[0]
+        held = "provisional-epochs", record.provisional, rules["sustain_epochs"], None
+        quorum = "quorum", self.support[document], self._needed(self.quorum[document]), None
+        lead = "ratio-over-none", self.votes_for(document, NONE), least_to_beat(against, rules["over_none"]), NONE
+        if self.v2:
+            yield first
+            yield "provisional-quorum", self.support[document], half, None
+            yield "majority-over-none", self.votes_for(document, NONE), against + 1, NONE
+        yield from (held, quorum, lead) if self.v2 else (quorum, lead, held, first)
         lacks = [(needed - self.votes_for(document, other), needed, other) for other, needed in self._needed_against(document)]
         if lacks:  # the one that lacks most, of equal ones the first
             lack, needed, other = max(lacks, key=lambda entry: entry[0])
@@ -1064,14 +1284,15 @@ class Count:
         yield "published", int(document in self.published), 1, None
         yield "pairs", self.pairs.get(document, 0), self.rules["candidate_pairs"], None
         yield "clusters", self.clusters.get(document, 0), self.rules["candidate_clusters"], None
-        yield "reporter-weight", self.reporters.get(document, 0), -(-self.total // self.rules["candidate_share"]), None
+        needed = -(-self._against(document) // self.rules["candidate_share"])
+        yield "reporter-weight", self.reporters.get(document, 0), needed, None
         if document in self.rejected:
             place = self.queue.index(document) + 1 + (self.incumbent is not None)
             yield "field", -place, -self.rules["max_candidates"], None
 
     def _numbers(self, document: str) -> dict[str, Any]:
         return {
-            "hash": document,
+            "hash": self.speak(document),
             "pairs": self.pairs.get(document, 0),
             "clusters": self.clusters.get(document, 0),
             "weight": str(self.reporters.get(document, 0)),
@@ -1079,13 +1300,25 @@ class Count:
         }
 
     def _candidate(self, document: str) -> dict[str, Any]:
+        if self.v2:
+            return self._figures(document)
+        voters = {vote.principal for vote in self.votes if vote.weight and document in vote.over_none()}
+        quorums = [str(self._needed(both[document])) for both in (self.quorum, self.opposing)]
+        more = {"voters": len(voters), "quorum": quorums[0], "opposing_quorum": quorums[1]}
+        if self.speak(document) != document:
+            more["line"] = document
+        if document in self.users:
+            more["versions"] = [[version, str(weight)] for version, weight in self.users[document].items()][-VERSIONS:]
+        return {**self._figures(document), **more}
+
+    def _figures(self, document: str) -> dict[str, Any]:
         return {
             **self._numbers(document),
             **vars(self.records[document]),
             "index": self.published[document],
             "support": str(self.support[document]),
             "opposition": str(self.opposition[document]),
-            "missing": missing(self._lacking(document)),
+            "missing": missing(self._lacking(document), self.speak),
         }
 
     def transcript(self, frame: dict[str, Any]) -> dict[str, Any]:
@@ -1102,20 +1335,47 @@ class Count:
             "weights": digest(jcs(sorted([name, str(weight)] for name, weight in self.weights.items()))),
             "ballots": {"explicit": self.explicit, "implied": self.implied},
             "total": str(self.total),
-            "cap": str(self.cap),
-            "quorum": str(self.quorum),
+            **self._turnout(),
             "voices": voices[:VOICES],
             "candidates": [self._candidate(document) for document in self.candidates],
             "pairwise": [[str(votes) for votes in row] for row in self.pairwise],
-            "order": self.order,
-            "ties": self.ties,
-            "nominees": [{**self._numbers(d), "missing": missing(self._outside(d))} for d in nominees],
-            "former": sorted([d, state] for d, state in former.items() if d not in self.candidates),
+            "order": [*map(self.speak, self.order)],
+            "ties": [{**tie, "tied": [*map(self.speak, tie["tied"])], "chosen": self.speak(tie["chosen"])} for tie in self.ties],
+            "nominees": [{**self._numbers(d), "missing": missing(self._outside(d), self.speak)} for d in nominees],
+            "former": sorted([self.speak(d), state] for d, state in former.items() if d not in self.candidates),
             "transitions": self.transitions,
-            "consensus": self.consensus,
+            "consensus": self.speak(self.consensus) if self.consensus else None,
             "previous": self.electorate.facts.newest_decision.get(self.topic),
         }
         return {name: value for name, value in made.items() if value is not None}
+
+    def _turnout(self) -> dict[str, Any]:
+        if self.v2:
+            cap_ = -(-self.total // (self.rules["quorum_share"] * self.rules["cluster_share"]))
+            return {"cap": str(cap_), "quorum": str(self.rules["cluster_share"] * cap_)}
+        weighing = [self.electorate.weight, self.weights]
+        roll, topic = ([len(weights), str(sum(weights.values()))] for weights in weighing)
+        return {"turnout": {"roll": roll, "topic": topic, "votes": [len(self.voices), str(self.total)]}}
+
+    def reach(self) -> tuple[int, int]:
+        """Return the sums of w · w' over the pairs that both speak the consensus, and over all pairs in the topic (§7)."""
+        everyone = {name for _, pair in self.electorate.recent(self.topic) for name in pair}
+        able = {name for report, pair in self._reports(recent=True) if report.document == self.consensus for name in pair}
+        both = ([self.weights.get(name, 0) for name in names] for names in (able, everyone))
+        able_, pairs = ((sum(weights) ** 2 - sum(weight**2 for weight in weights)) // 2 for weights in both)
+        return able_, pairs
+
+
+def shared_support(weights: list[int], share: int) -> int:
+    """Return share · κ for the largest κ with Σ min(w, κ) ≥ share · κ (§5)."""
+    low, high = 0, sum(weights) // share
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(weight, middle) for weight in weights) >= share * middle:
+            low = middle
+        else:
+            high = middle - 1
+    return share * low
 
 
 def least_to_beat(votes: int, ratio: list[int]) -> int:
@@ -1123,10 +1383,10 @@ def least_to_beat(votes: int, ratio: list[int]) -> int:
     return max(1, -(-ratio[0] * votes // ratio[1]))
 
 
-def missing(conditions: Iterable[tuple[str, int, int, str | None]]) -> list[dict[str, str]]:
+def missing(conditions: Iterable[tuple[str, int, int, str | None]], speak: Callable[[str], str]) -> list[dict[str, str]]:
     """Return the conditions that do not hold. Places are given as negative numbers, as a smaller one is better."""
     return [
-        {"condition": name, "has": str(abs(has)), "needs": str(abs(needs)), **({"against": against} if against else {})}
+        {"condition": name, "has": str(abs(has)), "needs": str(abs(needs)), **({"against": speak(against)} if against else {})}
         for name, has, needs, against in conditions
         if has < needs
     ]
@@ -1178,7 +1438,11 @@ class Ledger:
     def close(self, electorate: Electorate, elected: dict[str, str]) -> list[Credit]:
         """Close an epoch; return the credits that it adds, in their order. `elected`: topic → new consensus."""
         rules, now, weight = electorate.rules["credit"], electorate.now, electorate.weight
-        self.credits = {k: c for k, c in self.credits.items() if fading(now - c.epoch, electorate.horizon)}
+        since = electorate.since
+        self.credits = {
+            k: c for k, c in self.credits.items() if fading(now - c.epoch, electorate.horizon) and c.epoch > since(c.principal)
+        }
+        self.claims = [claim for claim in self.claims if claim.epoch > max(map(since, claim.pair))]
         fresh: dict[tuple[str, str], list[Claim]] = defaultdict(list)
         for topic, reports in electorate.agreed.items():
             for report, pair in reports:
@@ -1253,6 +1517,7 @@ class Election:
 
     def __init__(self) -> None:
         self.topics: dict[str, Memory] = defaultdict(Memory)
+        self.waiting: dict[str, int] = {}
         self.ledger = Ledger()
 
     def close(self, facts: Facts, size: int, root: bytes, suffixes: SuffixList | None) -> list[Due]:
@@ -1272,7 +1537,8 @@ class Election:
         for topic, count in counts.items():
             self.topics[topic] = count.memory
         elected = {topic: count.elected for topic, count in counts.items() if count.elected}
-        roll = self._roll(electorate, self.ledger.close(electorate, elected))
+        reach = [sum(sums) for sums in zip((0, 0), *(count.reach() for count in counts.values()), strict=True)]
+        roll = self._roll(electorate, self.ledger.close(electorate, elected), reach)
         where = {"size": size, "root": root.hex()}
         return [self._due(shown[topic], where, roll, left) for left, topic in zip(range(len(shown))[::-1], shown, strict=True)]
 
@@ -1280,15 +1546,22 @@ class Election:
         found = []
         for topic in {*electorate.facts.publications, *self.topics}:
             pairs: dict[str, set[tuple[str, str]]] = defaultdict(set)
-            for report, pair in electorate.agreed[topic]:
-                pairs[report.document].add(pair)
+            lines = {} if electorate.v2 else electorate.facts.lines.get(topic, {})
+            for report, pair in electorate.recent(topic):
+                pairs[lines.get(report.document, report.document)].add(pair)
             published = electorate.facts.publications.get(topic, {})
             enough = any(len(pairs[d]) >= electorate.rules["candidate_pairs"] for d in published)
             if enough or any(record.state != "published" for record in self.topics[topic].records.values()):
                 found.append(topic)
-        return sorted(found, key=lambda topic: (-electorate.topic_weight(topic), topic))[:COUNTED_TOPICS]
+        heaviest = sorted(found, key=lambda topic: (-electorate.topic_weight(topic), topic))
+        half = COUNTED_TOPICS // (1 if electorate.v2 else 2)
+        longest = sorted(heaviest[half:], key=lambda topic: self.waiting.get(topic, electorate.now))  # stable
+        counted = heaviest[:half] + longest[: COUNTED_TOPICS - half]
+        left = {topic: self.waiting.get(topic, electorate.now) for topic in {*found} - {*counted}}
+        self.waiting = {} if electorate.v2 else left
+        return counted
 
-    def _roll(self, electorate: Electorate, earned: list[Credit]) -> bytes:
+    def _roll(self, electorate: Electorate, earned: list[Credit], reach: list[int]) -> bytes:
         assert electorate.facts.parameters
         principals = []
         for name, weight in sorted(electorate.weight.items()):
@@ -1309,6 +1582,8 @@ class Election:
         }
         if any(omitted.values()):
             roll["omitted"] = omitted
+        if not electorate.v2:
+            roll["reach"] = {"able": str(reach[0]), "pairs": str(reach[1])}
         return jcs(roll)
 
     def _due(self, count: Count, where: dict[str, Any], roll: bytes, remaining: int) -> Due:
@@ -1334,7 +1609,7 @@ class Election:
             "transcript": {"sha256": digest(transcript), "size": len(transcript)},
             "roll": {"sha256": digest(roll), "size": len(roll)},
             "states": count.states(),
-            "consensus": count.consensus,
+            "consensus": count.speak(count.consensus) if count.consensus else None,
             "previous": facts.newest_decision.get(count.topic),
         }
         return Due({name: value for name, value in body.items() if value is not None}, transcript, roll)

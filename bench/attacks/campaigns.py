@@ -21,7 +21,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from treaty_consensus.election.arithmetic import Amounts, conviction, decay, parts, table
-from treaty_consensus.election.ballot import Tiers, Votes, approvals, approved, count
+from treaty_consensus.election.ballot import Votes, approvals, approved, count
+from treaty_consensus.election.line import Tiers
 from treaty_consensus.election.rule import DocumentState, Poll, Support, advance, eligible_of, field_of, in_order, incumbent_of
 
 from .adversaries import RENEWAL

@@ -16,7 +16,7 @@ from treaty_consensus.election.trust import seed as seed_of
 from .adversaries import Attacked, Coalition, Spending, at_random, attacked, by_trust
 from .campaigns import Attack, Goal, flips
 from .graphs import World
-from .ours import Electors, Rule, electors, terms
+from .ours import PARAMETERS, Electors, Rule, electors, terms
 from .search import least
 
 TURNOUTS = (1.0, 0.5, 0.2, 0.1)
@@ -134,4 +134,4 @@ def trust_of(scene: Attacked) -> BoundedTrust:
     """Return the trust of a scene by the product's rule."""
     seeds = seed_of(scene.graph, scene.anchors)
     shares = {"cap_share": terms().cap_share, "loan_share": terms().loan_share}
-    return bounded_trust(scene.graph, seeds, rounds=terms().rounds, least=terms().least_vouches, **shares)
+    return bounded_trust(scene.graph, seeds, rounds=terms().rounds, least=terms().least_vouches, **shares, rule=PARAMETERS.rule)

@@ -85,7 +85,8 @@ def _bounded_trust(attacked: Attacked, rule: Rule) -> BoundedTrust:
     graph, seeds = attacked.graph, seed(attacked.graph, attacked.anchors)
     rounds, least = terms().rounds, terms().least_vouches
     if rule.lending:
-        return bounded_trust(graph, seeds, rounds=rounds, least=least, cap_share=terms().cap_share, loan_share=terms().loan_share)
+        shares = {"cap_share": terms().cap_share, "loan_share": terms().loan_share}
+        return bounded_trust(graph, seeds, rounds=rounds, least=least, **shares, rule=PARAMETERS.rule)
     amounts = trust(graph, seeds, rounds=rounds, least=least)
     return BoundedTrust(amounts, flows(graph, amounts, seeds, least=least), cap(amounts, terms().cap_share))
 

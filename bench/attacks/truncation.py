@@ -21,7 +21,8 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from treaty_consensus.election.ballot import Count, Tiers, Votes, count
+from treaty_consensus.election.ballot import Count, Votes, count
+from treaty_consensus.election.line import Tiers
 from treaty_consensus.election.rule import DocumentState, Poll, advance, incumbent_of
 
 from .adversaries import Coalition, attacked

@@ -257,6 +257,8 @@ class NoteCode(Code):
 class ParametersCode(Code):
     ANCHORS = "parameters.anchors", "The anchors are not distinct, ordered, registrable domains.", Malformed, Refused
     ELECTORATE = "parameters.electorate", "The fields do not fit the kind of electorate.", Malformed
+    MEMORY = "parameters.memory", "The constant `memory_horizons` does not fit the rule.", Malformed
+    QUORUM = "parameters.quorum", "The quorum is all votes, which no document reaches.", Malformed
     SUFFIX_LIST = "parameters.suffix-list", "The blob is not a Public Suffix List.", Malformed
     WITNESSES = "parameters.witnesses", "The log would be a witness of itself.", Refused
 

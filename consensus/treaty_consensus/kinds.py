@@ -38,7 +38,7 @@ NONE = "none"  # in a ballot: the choice that no candidate becomes the consensus
 # The election rules that this release recomputes. New logs follow the last; the first is there so that old logs stay auditable.
 Rule: TypeAlias = Literal["schulze-margins-v2", "schulze-margins-v3"]
 RULES: Final[tuple[Rule, ...]] = get_args(Rule)
-RULE: Final[Rule] = "schulze-margins-v2"
+RULE: Final[Rule] = RULES[-1]
 
 # Fields are short, so that a statement fits its 48,000 bytes. `Note` holds a checkpoint with its cosignatures.
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
@@ -321,6 +321,17 @@ class Parameters(Body, frozen=True):
     epoch_seconds: Annotated[int, msgspec.Meta(ge=1, le=366 * 24 * 3600)] | None = None
     reputation: Reputation | None = None
     witnesses: Witnesses | None = None
+    memory_horizons: Factor | None = None
+
+    @property
+    def memory_epochs(self) -> int:
+        """Return for how many epochs the newest report of a pair speaks for the use of both."""
+        return self.horizon_epochs * (self.memory_horizons or 1)
+
+    @property
+    def is_v2(self) -> bool:
+        """Tell whether the earlier rule is followed. `election.earlier` has what it does otherwise."""
+        return self.rule == "schulze-margins-v2"
 
     def check(self) -> None:
         is_open = self.electorate == "open"
@@ -330,6 +341,10 @@ class Parameters(Body, frozen=True):
                 ParametersCode.ELECTORATE,
                 "An open electorate needs `reputation` and `epoch_seconds`; a development one has neither.",
             )
+        if (self.memory_horizons is None) != self.is_v2:
+            raise Malformed(ParametersCode.MEMORY, "`memory_horizons` belongs to the rule schulze-margins-v3, which needs it.")
+        if self.quorum_share == 1 and not self.is_v2:
+            raise Malformed(ParametersCode.QUORUM, "A quorum of all votes is never met. `quorum_share` must be 2 or more.")
         for part in filter(None, (self.reputation, self.witnesses)):
             part.check()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -32,6 +32,7 @@ MAX_CARD = 8 * 1024
 # The same bound as `kinds.Text`, so that every URI fits a statement field.
 MAX_URI = 512
 
+_MAJOR = re.compile(r"(?:[0-9]+!)?[0-9]+")  # of a version in normal form: its epoch and its first number
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _TOPIC = re.compile(rf"{_NAME.pattern}(?:/{_NAME.pattern}){{0,3}}")
 # The lookahead prevents a host such as `example.com` from matching `example.com@evil.example`.
@@ -56,6 +57,18 @@ class ProtocolUri:
     def path(self) -> str:
         """Return the path below the registry's root, with its leading slash."""
         return f"/protocols/{self.namespace}/{self.name}/{self.version}"
+
+    def continues(self, base: ProtocolUri) -> bool:
+        """Tell whether a protocol based on `base` is declared compatible with it: one name, and one major version.
+
+        Both are then in one namespace, so the publisher of `base`, or who was granted its namespace, published both.
+        """
+        return self._major == base._major
+
+    @property
+    def _major(self) -> ProtocolUri:
+        major = _MAJOR.match(self.version)
+        return replace(self, version=major[0] if major else self.version)
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

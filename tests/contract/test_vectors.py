@@ -25,8 +25,8 @@ from treaty_handoff import Seal
 
 HTTP = ROOT / "tests" / "vectors" / "http" / "requests.json"
 PAGES = sorted(path.stem for path in (ROOT / "docs" / "specification").glob("*.md"))
-WITHOUT = ("README", "conformance")
-"""Pages that specify no format: the list of the others, and the rules of the source documents with their tests."""
+WITHOUT = ("README", "conformance", "election-bound")
+"""Pages that specify no format: the list of the others, the rules of the source documents with their tests, and a proof."""
 
 
 def load(name: str) -> Any:

@@ -47,6 +47,7 @@ class Epoch:
     """What was true in an epoch, of each document in the field. `after`: the states it ended with, `incumbent`: it began with."""
 
     incumbent: int | None
+    first: int
     provisional: frozenset[int]
     consensual: frozenset[int]
     leading: frozenset[int]
@@ -154,32 +155,34 @@ class Rules(RuleBasedStateMachine):
             return votes(a, b) > 0 and votes(a, b) >= ratio * votes(b, a)
 
         total = sum(self.weights[voter] for voter, tiers in self.cast.items() if tiers)
-        cap = -(-total // (self.parameters.quorum_share * self.parameters.cluster_share))
-        quorum = cap * self.parameters.cluster_share
-        half = Fraction(quorum, self.parameters.provisional_share)
+        share = self.parameters.cluster_share
 
         def side(a: int, b: int) -> int:
-            """What prefers a to b, each cluster up to the cap."""
-            return sum(min(cap, weight) for weight in self._by_cluster(lambda r: r[a] < r[b]).values())
+            """What prefers a to b, as so many equal clusters make it up."""
+            weights = [*self._by_cluster(lambda r: r[a] < r[b]).values()]
+            return share * max(k for k in range(sum(weights) + 1) if sum(min(weight, k) for weight in weights) >= share * k)
 
-        rejected = {c for c in field if beats(NONE_NUMBER, c, over_none) and side(NONE_NUMBER, c) >= quorum} & {incumbent}
+        def needed(a: int, b: int) -> Fraction:
+            """A part of all that does not prefer a to b."""
+            return Fraction(total - self._weight(lambda r: r[a] < r[b]), self.parameters.quorum_share - 1)
+
+        def has_quorum(a: int, b: int) -> bool:
+            return side(a, b) >= needed(a, b) and side(a, b) > 0
+
+        def is_weak(c: int) -> bool:
+            return self.parameters.provisional_share * side(c, NONE_NUMBER) < needed(c, NONE_NUMBER)
+
+        rejected = {c for c in field if beats(NONE_NUMBER, c, over_none) and has_quorum(NONE_NUMBER, c)} & {incumbent}
         self.history.append(
             Epoch(
                 incumbent=incumbent,
-                provisional=frozenset(
-                    c for c in field if c == first and side(c, NONE_NUMBER) >= half and votes(c) > votes(NONE_NUMBER, c)
-                ),
+                first=first,
+                provisional=frozenset(c for c in field if has_quorum(c, NONE_NUMBER) and beats(c, NONE_NUMBER, over_none)),
                 consensual=frozenset(
-                    c
-                    for c in field
-                    if side(c, NONE_NUMBER) >= quorum
-                    and beats(c, NONE_NUMBER, over_none)
-                    and all(votes(c, x) >= votes(x, c) + (x < c) for x in choices if x != c)
+                    c for c in field if c == first and all(votes(c, x) >= votes(x, c) + (x < c) for x in choices if x != c)
                 ),
                 leading=frozenset(c for c in field if incumbent is not None and beats(c, incumbent, over_incumbent)),
-                failing=frozenset(
-                    c for c in field if c == incumbent and (side(c, NONE_NUMBER) < half or votes(c) < votes(NONE_NUMBER, c))
-                ),
+                failing=frozenset(c for c in field if c == incumbent and (is_weak(c) or votes(c) < votes(NONE_NUMBER, c))),
                 rejected=frozenset(rejected),
                 field=field,
                 flagged=frozenset(field & (self.warned | rejected)),
@@ -224,7 +227,8 @@ class Rules(RuleBasedStateMachine):
             return "dormant" if failing >= self.parameters.dormant_epochs else "consensus"
         if document not in now.field:
             return before if before in FORMER else "published"
-        if before == "published" or document not in now.provisional:
+        returns = before not in FORMER or document == now.first
+        if before == "published" or document not in now.provisional or not returns:
             return before if before in FORMER else "candidate"
         sustained = self._run(lambda epoch: epoch is now or epoch.after[document] == "provisional")
         if before != "provisional" or sustained < self.parameters.sustain_epochs or document not in now.consensual:

@@ -73,7 +73,7 @@ def test_more_support_never_lacks_more(
     "stricter",
     [
         {"quorum_share": 3},
-        {"quorum_share": 1},
+        {"quorum_share": 2},
         {"provisional_share": 1},
         {"over_none": (5, 2)},
         {"over_incumbent": (2, 1)},
@@ -107,6 +107,7 @@ def test_a_quorum_takes_as_many_clusters_as_the_share_says(
     poll = poll_of(cast, belongs, before, msgspec.structs.replace(PARAMETERS, cluster_share=share))
     for document in poll.candidates:
         number = poll.candidates.index(document)
-        for side, by_cluster in [(poll.support, poll.count.above), (poll.opposition, poll.count.below)]:
-            if side(document) >= poll.quorum:
-                assert len(by_cluster[number]) >= share
+        if poll.support(document) >= poll.quorum(document):
+            assert len(poll.count.above[number]) >= share
+        if poll.opposition(document) >= poll.opposing_quorum(document):
+            assert len(poll.count.below[number]) >= share

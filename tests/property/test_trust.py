@@ -2,91 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
 
 import networkx
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from trust_cases import ALL, CAP_SHARES, LOAN_SHARES, NAMES, Case, cases, named
 
 from treaty_consensus.election.arithmetic import ONE, Amounts
 from treaty_consensus.election.reputation import bounded_trust, cap
-from treaty_consensus.election.trust import Graph, flows, graph, held, seed, trust
+from treaty_consensus.election.trust import flows, graph, held, seed, trust
+from treaty_consensus.kinds import RULES, Rule
 
-NAMES = "abcdefgh"
 NOBODY = "-"
 """The node of a PageRank graph that takes what a principal does not hand on."""
-
-Vouches = Mapping[tuple[str, str], int]
-
-
-@dataclass(frozen=True)
-class Case:
-    names: Sequence[str]
-    vouches: dict[tuple[str, str], int]
-    anchors: list[str]
-    rounds: int
-    least: int
-    most: int = ONE
-
-    @cached_property
-    def graph(self) -> Graph:
-        return graph(self.names, self.vouches)
-
-    @cached_property
-    def trust(self) -> dict[str, int]:
-        return named(self.graph, self.amounts)
-
-    @property
-    def seed(self) -> Amounts:
-        return seed(self.graph, self.anchors)
-
-    @cached_property
-    def amounts(self) -> Amounts:
-        return trust(self.graph, self.seed, rounds=self.rounds, least=self.least, most=self.most)
-
-    @cached_property
-    def flows(self) -> dict[tuple[str, str], int]:
-        made = self.graph
-        lent = flows(made, self.amounts, self.seed, least=self.least, most=self.most)
-        ends = zip(made.source.tolist(), made.target.tolist(), lent.tolist(), strict=True)
-        return {(made.principals[source], made.principals[target]): flow for source, target, flow in ends}
-
-    @property
-    def may_lack(self) -> Fraction:
-        """How much less trust there may be, in all, than in the limit over the rationals."""
-        return Fraction(ONE, 2 ** (self.rounds + 1)) + self.lost_to_floors
-
-    @property
-    def lost_to_floors(self) -> int:
-        return 2 * len(self.vouches) + len({voucher for voucher, _ in self.vouches}) + len(self.anchors)
-
-
-def named(graph: Graph, amounts: Amounts) -> dict[str, int]:
-    assert amounts.dtype == np.uint64
-    return dict(zip(graph.principals, amounts.tolist(), strict=True))
-
-
-STRENGTHS = st.one_of(st.just(ONE), st.integers(1, ONE), st.integers(1, 9))
-ROUNDS = st.integers(0, 40)
-MOST = st.one_of(st.just(ONE), st.integers(0, ONE // 4), st.integers(0, 9))
-ALL = st.just(ONE)
-CAP_SHARES, LOAN_SHARES = st.integers(2, 6), st.integers(1, 6)
-
-
-@st.composite
-def cases(
-    draw: st.DrawFn, *, rounds: st.SearchStrategy[int] = ROUNDS, most: st.SearchStrategy[int] = MOST, absent: bool = True
-) -> Case:
-    names = NAMES[: draw(st.integers(1, len(NAMES)))]
-    pairs = [(p, q) for p in names for q in names if p != q]
-    vouches = draw(st.dictionaries(st.sampled_from(pairs), STRENGTHS)) if pairs else {}
-    anchors = draw(st.lists(st.sampled_from(names + "xyz" * absent), min_size=1, max_size=4, unique=True))
-    return Case(names, vouches, anchors, draw(rounds), draw(st.integers(1, 4)), draw(most))
 
 
 def allotted(case: Case, voucher: str) -> int:
@@ -297,27 +229,32 @@ def test_an_anchor_holds_its_seed_as_far_as_it_does_not_lend_it(case: Case) -> N
             assert found[name] == amount
 
 
-def settled_by_hand(case: Case, cap_share: int, loan_share: int) -> tuple[Case, int]:
-    """Two passes, and the cap by its definition."""
-    most = loan_share * ONE
-    for _ in range(2):
-        case = replace(case, most=most // loan_share)
-        amounts = held_by_hand(case).values()
-        low, high = 0, ONE
-        while low < high:  # the largest m that fits
-            middle = (low + high + 1) // 2
-            fits = cap_share * sum(min(u, middle) for u in amounts) <= sum(amounts)
-            low, high = (middle, high) if fits else (low, middle - 1)
-        most = low if any(amounts) else 0
-    return case, most
+def cap_by_hand(case: Case, cap_share: int) -> int:
+    """The cap by its definition."""
+    amounts = held_by_hand(case).values()
+    low, high = 0, ONE
+    while low < high:  # the largest m that fits
+        middle = (low + high + 1) // 2
+        fits = cap_share * sum(min(u, middle) for u in amounts) <= sum(amounts)
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low if any(amounts) else 0
 
 
-@given(cases(most=ALL), CAP_SHARES, LOAN_SHARES)
-def test_trust_is_settled_in_two_passes(case: Case, cap_share: int, loan_share: int) -> None:
+def settled_by_hand(case: Case, cap_share: int, loan_share: int, rule: Rule) -> tuple[Case, int]:
+    """All passes of the rule, and m*."""
+    caps = [cap_by_hand(case, cap_share)]
+    for _ in range(1 if rule == "schulze-margins-v2" else 2):
+        case = replace(case, most=min(caps) // loan_share)
+        caps.append(cap_by_hand(case, cap_share))
+    return case, caps[-1] if rule == "schulze-margins-v2" else max(min(caps[:2]), caps[2])
+
+
+@given(cases(most=ALL), CAP_SHARES, LOAN_SHARES, st.sampled_from(RULES))
+def test_trust_is_settled_in_two_or_three_passes(case: Case, cap_share: int, loan_share: int, rule: Rule) -> None:
     terms = {"rounds": case.rounds, "least": case.least, "cap_share": cap_share, "loan_share": loan_share}
-    found = bounded_trust(case.graph, case.seed, **terms)
+    found = bounded_trust(case.graph, case.seed, **terms, rule=rule)
     assert (found.trust <= case.amounts).all(), "nobody gains when surplus cannot be lent"
-    case, most = settled_by_hand(case, cap_share, loan_share)
+    case, most = settled_by_hand(case, cap_share, loan_share, rule)
     assert found.cap == most
     assert named(case.graph, found.trust) == by_hand(case)
     ends = zip(found.flows.tolist(), case.graph.source.tolist(), case.graph.target.tolist(), strict=True)

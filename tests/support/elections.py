@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from treaty_consensus.election.ballot import Ballots, Count, Tiers, count
+from treaty_consensus.election.ballot import Ballots, Count, count
 from treaty_consensus.election.ballot import votes as live_votes
+from treaty_consensus.election.line import Tiers
 from treaty_consensus.election.principals import PrincipalDirectory
 from treaty_consensus.kinds import NONE
 

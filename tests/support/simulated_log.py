@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -12,9 +12,10 @@ from signers import NOW, ORIGIN, Signer, domain_signer, identity_body, key_signe
 from treaty_consensus import kinds
 from treaty_consensus.audit import Replay, no_blob
 from treaty_consensus.canonical import parse_json
+from treaty_consensus.did import parse_did
 from treaty_consensus.election.defaults import development_parameters, open_parameters
-from treaty_consensus.facts import LogFact
-from treaty_consensus.kinds import Blob, Decision, Parameters
+from treaty_consensus.facts import IdentityFact, LogFact
+from treaty_consensus.kinds import RULE, Blob, Decision, Parameters, Rule
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.statement import Statement
@@ -35,12 +36,17 @@ def document_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def protocol_uri(agent: Signer, name: str, version: str = "1.0") -> str:
+    """Return the URI of a protocol in the agent's own namespace."""
+    return f"https://{ORIGIN}/protocols/{parse_did(agent.did).namespace}/{name}/{version}"
+
+
 def suffix_blob(sha256: str) -> bytes:
     """Return the only blob that a replay of an open electorate needs here. Raises `NotFound` for any other."""
     return SUFFIXES if sha256 == SUFFIX_LIST.sha256 else no_blob(sha256)
 
 
-def open_log(**changes: int) -> LogBuilder:
+def open_log(rule: Rule = RULE, **changes: int) -> LogBuilder:
     """Return a log with an open electorate whose epochs can be closed at any time; the agents are the anchors.
 
     `changes`: constants of the reputation.
@@ -48,7 +54,7 @@ def open_log(**changes: int) -> LogBuilder:
     parameters = open_parameters(ANCHORS, SUFFIX_LIST, epoch_seconds=1)
     assert parameters.reputation is not None
     reputation = msgspec.structs.replace(parameters.reputation, **changes)
-    log = LogBuilder(msgspec.structs.replace(parameters, reputation=reputation), replay=Replay(suffix_blob))
+    log = LogBuilder(msgspec.structs.replace(parameters, rule=rule, reputation=reputation), replay=Replay(suffix_blob))
     log.agents = tuple(map(domain_signer, ANCHORS))
     return log
 
@@ -94,14 +100,36 @@ class LogBuilder:
                 self.add(identity_body(agent), self.operator)
                 self._identified.add(agent.did)
 
-    def publish(self, agent: Signer, name: str, *, topic: str = TOPIC, text: str | None = None) -> str:
-        """Publish version 1.0 of a protocol in the agent's own namespace; return its hash."""
+    def publish(
+        self,
+        agent: Signer,
+        name: str,
+        version: str = "1.0",
+        *,
+        topic: str = TOPIC,
+        text: str | None = None,
+        base: kinds.Base | None = None,
+    ) -> str:
+        """Publish a protocol in the agent's own namespace; return its hash."""
         self.identify(agent)
-        document = document_hash(text or name)
-        uri = f"https://{ORIGIN}/protocols/{agent.did.split(':', 2)[2]}/{name}/1.0"
+        document = document_hash(text or (name if version == "1.0" else f"{name} {version}"))
         blobs = Blob(document, 100), Blob(document_hash(f"card of {name}"), 50)
-        self.add(kinds.Publish(uri, topic, *blobs, "negotiated"), agent)
+        self.add(kinds.Publish(protocol_uri(agent, name, version), topic, *blobs, "negotiated", base=base), agent)
         return document
+
+    def release(self, agent: Signer, name: str, version: str, *, topic: str = TOPIC) -> str:
+        """Publish a version of a protocol that changes its version 1.0; return its hash."""
+        base = kinds.Base(protocol_uri(agent, name), document_hash(name))
+        return self.publish(agent, name, version, topic=topic, base=base)
+
+    def renew(self, agent: Signer, key: str) -> Signer:
+        """Give an agent's DID a new key that no old one co-signs, so a new tenure; return the new owner."""
+        before = self.replay.facts[f"identity/{agent.did}"]
+        assert isinstance(before, IdentityFact)
+        owner = replace(agent, private_key=key_signer(key).private_key)
+        body = identity_body(owner, tenure=before.tenure + 1, previous=before.statement, document=key)
+        self.add(body, self.operator)
+        return owner
 
     def report(
         self,

@@ -6,8 +6,8 @@ from random import Random
 from typing import Literal
 
 import msgspec
-from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer
-from simulated_log import ANCHORS, SUFFIX_LIST, LogBuilder, document_hash
+from signers import Signer, domain_signer, identity_body, key_signer
+from simulated_log import ANCHORS, SUFFIX_LIST, LogBuilder, document_hash, protocol_uri
 
 from treaty_consensus import did, kinds
 from treaty_consensus.audit import Replay
@@ -40,7 +40,7 @@ def suffix_list(number: int) -> Blob:
     return Blob(hex_digest(data), len(data))
 
 
-def varied_parameters(random: Random, electorate: str) -> Parameters:
+def varied_parameters(random: Random, electorate: str, rule: kinds.Rule) -> Parameters:
     """Return parameters with small constants, so that every threshold is met now and then."""
     if electorate == "open":
         anchors = [*random.sample(ANCHORS, 15), "alpha.example"]
@@ -62,6 +62,8 @@ def varied_parameters(random: Random, electorate: str) -> Parameters:
         base = development_parameters()
     return msgspec.structs.replace(
         base,
+        rule=rule,
+        memory_horizons=None if rule == kinds.RULES[0] else random.choice((1, 2, 8)),
         horizon_epochs=random.choice((1, 2, 3, 5)),
         candidate_pairs=random.choice((1, 1, 2, 3)),
         candidate_clusters=random.choice((1, 2)),
@@ -87,10 +89,12 @@ def varied_parameters(random: Random, electorate: str) -> Parameters:
 class VariedLog(LogBuilder):
     """A log in which agents do whatever a seed says."""
 
-    def __init__(self, seed: int, electorate: str = "") -> None:
+    def __init__(self, seed: int, electorate: str = "", rule: kinds.Rule | None = None) -> None:
         self.random = Random(seed)
+        drawn = self.random.choice((kinds.RULES[0], kinds.RULES[-1], kinds.RULES[-1]))
+        self.rule: kinds.Rule = rule or drawn
         first = electorate or self.random.choice(("development", "open", "open"))
-        super().__init__(varied_parameters(self.random, first), replay=Replay(lambda digest: blobs()[digest]))
+        super().__init__(varied_parameters(self.random, first, self.rule), replay=Replay(lambda digest: blobs()[digest]))
         names = (*ANCHORS[: self.random.choice((6, 12, 16))], "alpha.example", *(f"new-{n}.example" for n in range(4)), *ODD)
         self.roots = [domain_signer(name) for name in names]
         more = [domain_signer("anchor-01.example", "web"), domain_signer("anchor-02.example", "web")]
@@ -98,10 +102,13 @@ class VariedLog(LogBuilder):
         self.agents = (*self.roots, *more, *paths, *(key_signer(f"guest {n}") for n in range(4)))
         self.documents: dict[str, list[str]] = {topic: [] for topic in TOPICS}
         self.uris: dict[str, tuple[Signer, str]] = {}
+        self.releases: dict[str, list[tuple[Signer, str, str, kinds.Base]]] = {topic: [] for topic in TOPICS}
         self.crowd = self.random.sample(self.agents, self.random.randint(6, 16))
         self.fickle = self.random.choice((0.05, 0.3, 1))
         self.fashion: dict[str, str] = {}
         self.granted: set[tuple[str, str]] = set()
+        self.lapsed: set[str] = set()
+        """DIDs with a new tenure, which may not publish or grant for thirty days."""
 
     def fill(self, epochs: int, actions: int = 40) -> None:
         """Let epochs pass; in some of them hardly anything happens."""
@@ -110,7 +117,9 @@ class VariedLog(LogBuilder):
                 self.issue(topic)
         for _ in range(epochs):
             if self.random.random() < 0.15:
-                self.add(varied_parameters(self.random, self.random.choice(("development", "open", "open"))), self.operator)
+                electorate = self.random.choice(("development", "open", "open"))
+                self.rule = self.random.choice((self.rule, kinds.RULES[-1]))
+                self.add(varied_parameters(self.random, electorate, self.rule), self.operator)
             busy = self.random.choice((0, 0.1, 1, 1, 1, 1))
             for topic, found in self.documents.items():
                 if found and (topic not in self.fashion or self.random.random() < self.fickle):
@@ -120,6 +129,8 @@ class VariedLog(LogBuilder):
             self.add(identity_body(domain_signer(f"late-{len(self.leaves)}.example")), self.operator)  # time passes
             for _ in range(9):
                 self.grant()
+            if self.random.random() < 0.3:
+                self.lapse()
             self.close()
 
     def act(self, fashion: dict[str, str]) -> None:
@@ -146,7 +157,8 @@ class VariedLog(LogBuilder):
             uri = random.choice(list(self.uris))
             states: tuple[Literal["active", "deprecated", "yanked", "revoked"], ...] = "active", "deprecated", "yanked", "revoked"
             state = random.choices(states, (1, 2, 1, 1))[0]
-            self.add(kinds.Status(uri, state), self.uris[uri][0])
+            successor = random.choice([None, *self.uris, "https://elsewhere.example/protocols/a.example/p/1.0"])
+            self.add(kinds.Status(uri, state, successor=successor if successor != uri else None), self.uris[uri][0])
 
     def meet(self, topic: str, fashion: str) -> None:
         """Let two agents report, mostly the document in fashion; sometimes they equivocate."""
@@ -161,17 +173,39 @@ class VariedLog(LogBuilder):
 
     def issue(self, topic: str) -> None:
         """Publish a document; sometimes one that is published already."""
-        agent = self.random.choice([one for one in self.agents if "%" not in one.did and "key:" not in one.did])
-        name = f"p{len(self.leaves)}"
+        able = [one for one in self.agents if "%" not in one.did and "key:" not in one.did and one.did not in self.lapsed]
+        agent = self.random.choice(able)
+        name, version, base = f"p{len(self.leaves)}", "1.0", None
         text = name if self.random.random() < 0.8 or not self.documents[topic] else None
-        document = self.publish(agent, name, topic=topic, text=text or f"p{self.random.randint(0, 40)}")
+        releases = [release for release in self.releases[topic] if release[0] in able]
+        if releases and self.random.random() < 0.5:
+            # A change of an earlier document, mostly a compatible one of the same publisher.
+            agent, changed, version, base = self.random.choice(releases)
+            name = changed if self.random.random() < 0.9 else name
+            version = f"{version.partition('.')[0] if self.random.random() < 0.9 else 2}.{len(self.leaves)}"
+            text = text and f"{name} {version}"
+        document = self.publish(agent, name, version, topic=topic, text=text or f"p{self.random.randint(0, 40)}", base=base)
         if document not in self.documents[topic]:
             self.documents[topic].append(document)
-        self.uris[f"https://{ORIGIN}/protocols/{agent.did.split(':', 2)[2]}/{name}/1.0"] = agent, topic
+        uri = protocol_uri(agent, name, version)
+        self.uris[uri] = agent, topic
+        self.releases[topic].append((agent, name, version, kinds.Base(uri, document)))
+
+    def lapse(self) -> None:
+        """Let a domain change hands: another key, and a new tenure."""
+        known = [one for one in self.crowd if "key:" not in one.did and one.did in self._identified]
+        if known:
+            before = self.random.choice(known)
+            self.lapsed.add(before.did)
+            owner = self.renew(before, f"owner {len(self.leaves)}")
+            self.crowd = [owner if one.did == owner.did else one for one in self.crowd]
+            self.roots = [owner if one.did == owner.did else one for one in self.roots]
+            self.agents = tuple(owner if one.did == owner.did else one for one in self.agents)
+            self.uris = {uri: (owner if one.did == owner.did else one, topic) for uri, (one, topic) in self.uris.items()}
 
     def grant(self) -> None:
         """Let an agent grant its namespace to another one, mostly to a made-up one, which only lets time pass."""
-        owner = self.random.choice(self.roots)
+        owner = self.random.choice([one for one in self.roots if one.did not in self.lapsed])
         other = self.random.choice(self.agents).did if self.random.random() < 0.1 else f"did:wba:x{len(self.leaves)}.example"
         self.identify(owner)
         if other != owner.did and (owner.did, other) not in self.granted:

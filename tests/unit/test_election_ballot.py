@@ -7,18 +7,8 @@ import pytest
 from simulated_log import SUFFIXES
 
 from treaty_consensus.election.arithmetic import conviction, decay, part
-from treaty_consensus.election.ballot import (
-    Ballots,
-    Implied,
-    Tiers,
-    Votes,
-    approvals,
-    approved,
-    count,
-    implied_ballots,
-    ranks,
-    votes,
-)
+from treaty_consensus.election.ballot import Ballots, Implied, Votes, approvals, approved, count, implied_ballots, ranks, votes
+from treaty_consensus.election.line import Tiers
 from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
 from treaty_consensus.election.report import Pair, Tally
 from treaty_consensus.election.trust import graph

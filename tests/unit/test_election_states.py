@@ -17,23 +17,26 @@ def test_every_state_and_every_event_is_in_the_table() -> None:
     assert {event for _, event in TRANSITIONS} == set(DocumentEvent) == set(CONDITIONS)
 
 
-def test_a_challenger_may_leave_the_field_and_may_trail_and_an_incumbent_has_four_outcomes() -> None:
+def test_a_challenger_may_leave_or_trail_and_an_incumbent_has_five_outcomes() -> None:
     for state in STATES:
         events = {event for before, event in TRANSITIONS if before == state}
         if state == "consensus":
-            assert events == {DocumentEvent.REPLACED, DocumentEvent.REJECTED, DocumentEvent.NEGLECTED, DocumentEvent.KEPT}
+            own = {DocumentEvent.REPLACED, DocumentEvent.REJECTED, DocumentEvent.NEGLECTED, DocumentEvent.KEPT}
+            assert events == own | {DocumentEvent.TAKEN_BACK}
         else:
             assert DocumentEvent.LEFT in events
-            assert (DocumentEvent.ENTERED if state == "published" else DocumentEvent.TRAILS) in events
+            assert (DocumentEvent.ENTERED if state == "published" else DocumentEvent.UNACCEPTABLE) in events
 
 
 def test_the_consensus_is_reached_through_each_state_in_turn() -> None:
-    assert follow(follow(follow("published", DocumentEvent.ENTERED), DocumentEvent.LEADS), DocumentEvent.ELECTED) == "consensus"
+    assert (
+        follow(follow(follow("published", DocumentEvent.ENTERED), DocumentEvent.ACCEPTABLE), DocumentEvent.ELECTED) == "consensus"
+    )
     assert {
         before for (before, event), after in TRANSITIONS.items() if after == "consensus" and event is not DocumentEvent.KEPT
     } == {"provisional"}
     for state in FORMER:
-        assert follow(state, DocumentEvent.LEADS) == "provisional"
+        assert follow(state, DocumentEvent.ACCEPTABLE) == "provisional"
 
 
 def test_an_event_that_cannot_happen_is_an_error_of_the_program() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -107,6 +108,25 @@ def test_a_vouch_counts_after_three_epochs_of_acquaintance() -> None:
     log.close()
     assert "newcomer.example" not in roll(log)
     replayed(log).check_checkpoint(log.head())
+
+
+@pytest.mark.parametrize(
+    ("rule", "cap", "lent"), [("schulze-margins-v2", 25057747, 2424831), ("schulze-margins-v3", 25065712, 2349162)]
+)
+def test_loans_and_the_cap_follow_the_rule_of_the_log(rule: kinds.Rule, cap: int, lent: int) -> None:
+    """Fourteen anchors vouch for the same three domains, and these for three others: the second cap is below the first."""
+    log = open_log(rule, acquainted_epochs=1)
+    rich = [domain_signer(f"rich-{number}.example") for number in range(3)]
+    friends = [domain_signer(f"friend-{number}.example") for number in range(3)]
+    document = log.publish(log.agents[0], "one")
+    log.everybody_votes(document)
+    for vouchers, vouched in ((log.agents[:14], rich), (rich, friends)):
+        for voucher, other in product(vouchers, vouched):
+            log.report(voucher, other, document)
+            log.vouch(voucher, other)
+    log.close()
+    assert parse_json(log.rolls[max(log.rolls)], limit=2**20)["cap"] == str(cap)
+    assert roll(log)["friend-0.example"][1] == str(lent)
 
 
 def test_a_roll_has_room_for_the_heaviest_and_everybody_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.provenance import clusters
 from treaty_consensus.election.reputation import base_weight, bounded_trust, cap
 from treaty_consensus.election.trust import flows, graph, held, seed, trust
+from treaty_consensus.kinds import RULE, RULES, Rule
 
 SPECIFICATION = Path(__file__).parents[2] / "tests" / "vectors" / "election" / "worked.md"
 ANCHORS = ("a", "b")
@@ -37,10 +39,11 @@ def column(number: int) -> list[object]:
     return [row[number] for row in TABLE]
 
 
-def test_trust_and_weights_worked_by_hand() -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_trust_and_weights_worked_by_hand(rule: Rule) -> None:
     first = trust(WEB, SEED, rounds=ROUNDS, least=LEAST)
     holding = held(WEB, first, SEED, flows(WEB, first, SEED, least=LEAST))
-    bounded = bounded_trust(WEB, SEED, rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4)
+    bounded = bounded_trust(WEB, SEED, rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4, rule=rule)
     weights = base_weight(bounded.trust, bounded.cap, np.full(len(TABLE), 52), 52)
     assert list(WEB.principals) == column(0)
     assert first.tolist() == column(1)
@@ -62,6 +65,48 @@ def test_the_specification_shows_these_tables() -> None:
     assert str(CAP) in text
 
 
+# What a p, an r and an f has is the same for all of them.
+FALLING = graph(
+    ["a", "b", "c", "d", *(f"p{n:02}" for n in range(1, 25)), *(f"r{n}" for n in range(1, 7)), *(f"f{n}" for n in range(1, 5))],
+    {("a", f"p{n:02}"): ONE for n in range(1, 25)}
+    | {(anchor, f"r{n}"): ONE for anchor in "bcd" for n in range(1, 7)}
+    | {(f"r{n}", f"f{m}"): ONE for n in range(1, 7) for m in range(1, 5)},
+)
+# principal, and of each pass trust and what is held of it; weight
+FALLING_TABLE = [
+    ("a", 536870912, 32, 536870912, 32, 536870912, 32, 4294967296),
+    ("b–d", 536870912, 8, 536870912, 8, 536870912, 8, 4294967296),
+    ("p01–", 11184810, 11184810, 11184810, 11184810, 11184810, 11184810, 3474581017),
+    ("r1–", 134217726, 134217726, 134217726, 134217726, 134217726, 134217726, 4294967296),
+    ("f1–", 100663290, 100663290, 4194300, 4194300, 2446674, 2446674, 760063607),
+]
+FALLING_CAPS = [22369617, 13048942, 13825665]
+
+
+def test_a_third_pass_worked_by_hand() -> None:
+    seeds = seed(FALLING, tuple("abcd"))
+    kinds = FALLING.places([row[0].partition("–")[0] for row in FALLING_TABLE])
+    for number, most in enumerate([ONE, FALLING_CAPS[0] // 4, FALLING_CAPS[1] // 4]):
+        x = trust(FALLING, seeds, rounds=ROUNDS, least=LEAST, most=most)
+        u = held(FALLING, x, seeds, flows(FALLING, x, seeds, least=LEAST, most=most))
+        assert x[kinds].tolist() == [row[1 + 2 * number] for row in FALLING_TABLE]
+        assert u[kinds].tolist() == [row[2 + 2 * number] for row in FALLING_TABLE]
+        assert cap(u, 3) == FALLING_CAPS[number]
+    weights = {}
+    for rule in RULES:
+        bounded = bounded_trust(FALLING, seeds, rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4, rule=rule)
+        weights[rule] = base_weight(bounded.trust, bounded.cap, np.full(len(bounded.trust), 52), 52)[kinds].tolist()
+    assert weights["schulze-margins-v3"] == [row[7] for row in FALLING_TABLE]
+    assert weights["schulze-margins-v2"][4] == 1380524285
+
+
+def test_the_specification_shows_the_third_pass() -> None:
+    text = SPECIFICATION.read_text(encoding="utf-8")
+    rows = [f"{name:<4}" + "".join(f" {amount:>10}" for amount in amounts) for name, *amounts in FALLING_TABLE]
+    assert "\n".join(rows) in text
+    assert all(str(number) in text for number in (*FALLING_CAPS, FALLING_CAPS[0] // 4, FALLING_CAPS[1] // 4, 1380524285))
+
+
 def test_what_is_not_a_vouch_between_principals_is_left_out() -> None:
     made = graph("ba", {("a", "b"): 7, ("b", "a"): 0, ("a", "a"): ONE, ("a", "x"): ONE, ("x", "b"): ONE})
     assert made.principals == ("a", "b")
@@ -74,7 +119,7 @@ def test_the_share_of_an_absent_anchor_goes_to_nobody() -> None:
 
 def test_nobody_at_all_has_nothing() -> None:
     empty = graph((), {})
-    nothing = bounded_trust(empty, seed(empty, ANCHORS), rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4)
+    nothing = bounded_trust(empty, seed(empty, ANCHORS), rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4, rule=RULE)
     assert (len(nothing.trust), len(nothing.flows), nothing.cap) == (0, 0, 0)
     assert clusters(empty, nothing.flows, ANCHORS) == {}
 

@@ -10,8 +10,9 @@ from elections import count_of
 from simulated_log import SUFFIXES
 
 from treaty_consensus.election.arithmetic import ONE
-from treaty_consensus.election.ballot import Ballots, Implied, Tiers, count, votes
+from treaty_consensus.election.ballot import Ballots, Implied, count, votes
 from treaty_consensus.election.defaults import development_parameters
+from treaty_consensus.election.line import Tiers
 from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
 from treaty_consensus.election.rule import DocumentState, Poll, Shortfall, advance
 from treaty_consensus.kinds import NONE
@@ -74,20 +75,24 @@ def test_fading_ripening_and_shares() -> None:
     shown("\n".join(lines))
 
     poll = Poll(PARAMETERS, count(cast, ("A", "B"), clusters))
-    shown(f"W {number(cast.total, unit)}, κ {number(poll.cap, unit)}, q {number(poll.quorum, unit)}\n\nV\n{matrix(poll, unit)}")
-    sides = (poll.support("A"), poll.opposition("A"), poll.support("B"), poll.opposition("B"))
-    shown("Q(A) {}, Q'(A) {}, Q(B) {}, Q'(B) {}; order A B N".format(*(number(side, unit) for side in sides)))
+    shown(f"W {number(cast.total, unit)}\n\nV\n{matrix(poll, unit)}")
+    for document in "AB":
+        support, opposition = poll.support(document), poll.opposition(document)
+        text = f"S({document}) {number(support, unit)}, q({document}) {number(poll.quorum(document), unit)}"
+        opposing = number(poll.opposing_quorum(document), unit)
+        shown(f"{text}, S'({document}) {number(opposition, unit)}, q'({document}) {opposing}")
+    shown("order A B N")
     assert [poll.count.choices[n] for n in poll.ranking.order] == ["A", "B", NONE]
-    assert poll.provisional_shortfalls("A") == []
-    assert poll.consensus_shortfalls("A", READY) == [Shortfall("ratio-over-none", 80 * unit, 98 * unit, NONE)]
+    assert poll.provisional_shortfalls("A") == [Shortfall("ratio-over-none", 80 * unit, 98 * unit, NONE)]
     shown("`ratio-over-none` 80 of 98")
+    assert poll.consensus_shortfalls("A", READY) == poll.provisional_shortfalls("B") == []
 
 
 def test_none_and_the_quorum() -> None:
     for text, missing in [
-        ("7 A (X), 1 A (Y), 2 N>A (Y), 2 N (Z)", [Shortfall("quorum", 2, 3)]),
+        ("7 A (X), 1 A (Y), 2 N>A (Y), 2 N (Z)", [Shortfall("quorum", 0, 2)]),
         ("7 A (X), 1 A (Y), 2 N>A (Y), 1 A (Z), 1 N (Z)", []),
-        ("7 A (X), 1 A (Y), 2 N>A (Y), 1 AN (Z), 1 N (Z)", [Shortfall("quorum", 2, 3)]),
+        ("7 A (X), 1 A (Y), 2 N>A (Y), 1 AN (Z), 1 N (Z)", [Shortfall("quorum", 0, 2)]),
     ]:
         cast: list[tuple[Tiers, int]] = []
         clusters: dict[int, str] = {}
@@ -97,11 +102,11 @@ def test_none_and_the_quorum() -> None:
                 clusters[len(cast)] = cluster.strip("()")
                 cast.append((tiers(order), 1))
         poll = Poll(PARAMETERS, count_of(cast, ("A",), clusters))
-        assert (poll.count.total, poll.cap, poll.quorum) == (12, 1, 3)
+        assert poll.count.total == 12
         over, under = poll.preferring("A")
-        shown(f"{text:50}  {over} : {under}     {poll.support('A')}      {poll.opposition('A')}")
-        assert poll.provisional_shortfalls("A") == []
-        assert poll.consensus_shortfalls("A", READY) == missing
+        shown(f"{text:50}  {over} : {under}     {poll.support('A')}     {poll.quorum('A')}")
+        assert poll.provisional_shortfalls("A") == missing
+        assert poll.consensus_shortfalls("A", READY) == []
 
 
 def test_a_succession() -> None:

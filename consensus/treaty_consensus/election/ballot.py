@@ -41,14 +41,34 @@ from numpy.typing import NDArray
 
 from ..kinds import NONE
 from .arithmetic import ONE, conviction, decay, parts, table
+from .line import ALONE, Lines, Tiers
 from .principals import PrincipalDirectory
 from .report import Tally
 from .trust import Graph
 
-Tiers: TypeAlias = tuple[tuple[str, ...], ...]
 # The rank of each choice in a ballot; smaller is better, equal is tied.
 Ranks: TypeAlias = tuple[int, ...]
 Weights: TypeAlias = NDArray[np.uint64]
+
+
+class CastBallots(NamedTuple):
+    """Hold ballots that were cast, one row each.
+
+    `principal`: a place in a list of names. `ranking`: a place in `Ballots.rankings`. `age`, `held`: a and b.
+    """
+
+    principal: NDArray[np.int64]
+    ranking: NDArray[np.int64]
+    age: NDArray[np.int64]
+    held: NDArray[np.int64]
+
+    def where(self, chosen: NDArray[np.bool_]) -> CastBallots:
+        """Return the chosen rows."""
+        return CastBallots(*(column[chosen] for column in self))
+
+    def strength(self, horizon: int | None) -> Weights:
+        """Return D(a) · ρ(b) of each row."""
+        return parts(_fading(self.age, horizon), _ripening(self.held, horizon))
 
 
 class SavedBallots(msgspec.Struct, frozen=True, array_like=True):
@@ -102,6 +122,13 @@ class Ballots:
         if self._ranking[row] != number:
             self._ranking[row] = number
             self._since[row] = epoch
+
+    def of(self, principals: Sequence[str], epoch: int) -> CastBallots:
+        """Return the ballots of some principals that are not withdrawn. `epoch`: the current one."""
+        owner = self.owners(self.directory.places(principals), epoch, None)
+        rows = np.flatnonzero(owner >= 0)
+        age, held = epoch - self.column("cast")[rows], epoch - self.column("since")[rows]
+        return CastBallots(owner[rows], self.column("ranking")[rows], age, held)
 
     def owners(self, places: NDArray[np.int64], epoch: int, horizon: int | None) -> NDArray[np.int64]:
         """Return for each row the place of its principal, or −1.
@@ -179,6 +206,13 @@ class Votes:
     def total(self) -> int:
         """Return W."""
         return int(self.weight.sum(dtype=np.uint64))
+
+    def approving(self, document: str) -> int:
+        """Return the number of principals with a ballot that counts and ranks a document over NONE."""
+        approves = np.array([document in _over_none(tiers) for tiers in self.rankings], dtype=bool)
+        voters = np.zeros(len(self.principals), dtype=bool)
+        voters[self.principal[approves[self.ranking] & (self.weight > 0)]] = True
+        return int(np.count_nonzero(voters))
 
     def by_principal(self) -> Weights:
         """Return the sum of the ballot weights of each principal."""
@@ -271,11 +305,14 @@ def approvals(votes: Votes) -> list[Approval]:
     found = []
     used, alike = np.unique(votes.ranking, return_inverse=True)
     for number, weight in zip(used.tolist(), _sums(votes.weight, alike, len(used)).tolist(), strict=True):
-        above = takewhile(lambda tier: NONE not in tier, votes.rankings[number])
-        documents = frozenset(document for tier in above for document in tier)
+        documents = _over_none(votes.rankings[number])
         if documents and weight:
             found.append(Approval(documents, weight))
     return found
+
+
+def _over_none(tiers: Tiers) -> frozenset[str]:
+    return frozenset(document for tier in takewhile(lambda tier: NONE not in tier, tiers) for document in tier)
 
 
 def approved(approvals: Iterable[Approval]) -> dict[str, int]:
@@ -293,39 +330,77 @@ def votes(
     weights: Mapping[str, int],
     epoch: int,
     horizon: int | None,
+    lines: Lines = ALONE,
+    begun: Mapping[str, int] | None = None,
 ) -> Votes:
     """Return the ballots that count in a topic at the end of `epoch`. Principals without weight are left out.
 
+    `implied`: of lines.
     `weights`: principal → weight in the topic.
     `horizon`: H; None where ballots neither fade nor ripen.
+    `begun`: principal → the epoch in which its present tenure began; None under the rule before, which lets no use renew a vote.
     """
     principals = tuple(sorted(weights))
-    owner = ballots.owners(ballots.directory.places(principals), epoch, horizon)
-    live = np.flatnonzero(owner >= 0)
-    has_ballot = np.zeros(len(principals), dtype=bool)
-    has_ballot[owner[live]] = True
-    without_ballot = [place for place, name in enumerate(principals) if not has_ballot[place] and name in implied]
-    inferred = [implied[principals[place]] for place in without_ballot]
-
-    def column(explicit: NDArray[np.int64], inferred_values: list[int]) -> NDArray[np.int64]:
-        return np.concatenate([explicit[live], np.array(inferred_values, dtype=np.int64)])
-
-    principal = column(owner, without_ballot)
-    age = column(epoch - ballots.column("cast"), [epoch - ballot.reported for ballot in inferred])
-    held = column(epoch - ballots.column("since"), [epoch - ballot.since for ballot in inferred])
-    whole = np.array([weights[name] for name in principals], dtype=np.uint64)[principal]
-    ripe = parts(parts(whole, _fading(age, horizon)), _ripening(held, horizon))
+    whole = np.array([weights[name] for name in principals], dtype=np.uint64)
+    rankings = [lines.read(tiers) for tiers in ballots.rankings]
+    cast = ballots.of(principals, epoch)
+    if begun is not None:
+        started = np.array([begun.get(name, -1) for name in principals], dtype=np.int64)
+        cast = cast.where(epoch - cast.age > started[cast.principal])
+        cast = _after_use(cast, rankings, principals, implied, epoch, horizon)
+    cast = cast.where(_fading(cast.age, horizon) > 0)
+    fresh = parts(whole[cast.principal], _fading(cast.age, horizon))
+    # A principal with several DIDs splits its weight, so more DIDs give no more votes.
+    number = np.bincount(cast.principal, minlength=len(principals))
+    share = number.astype(np.uint64)[cast.principal]
+    # What its ballots have faded by, a principal says by its use.
+    rest = whole - _sums(fresh // share, cast.principal, len(principals))
+    speaks = (rest > 0) if begun is not None else number == 0
+    silent = np.array([place for place, name in enumerate(principals) if speaks[place] and name in implied], dtype=np.int64)
+    inferred = [implied[principals[place]] for place in silent.tolist()]
+    age = np.array([epoch - ballot.reported for ballot in inferred], dtype=np.int64)
+    held = np.array([epoch - ballot.since for ballot in inferred], dtype=np.int64)
+    # Use does not fade: where agents seldom meet, its newest report is old. It counts until it is forgotten.
+    spoken = rest[silent] if begun is not None else parts(rest[silent], _fading(age, horizon))
+    said = parts(spoken, _ripening(held, horizon))
     return Votes(
         principals=principals,
-        rankings=[*ballots.rankings, *((ballot.favourites,) for ballot in inferred)],
-        ranking=column(ballots.column("ranking"), [len(ballots.rankings) + number for number in range(len(inferred))]),
-        principal=principal,
-        # A principal with several DIDs splits its weight, so more DIDs give no more votes.
-        weight=ripe // np.bincount(principal, minlength=len(principals)).astype(np.uint64)[principal],
-        age=age,
-        held=held,
+        rankings=[*rankings, *(lines.read((ballot.favourites,)) for ballot in inferred)],
+        ranking=np.concatenate([cast.ranking, len(rankings) + np.arange(len(inferred))]),
+        principal=np.concatenate([cast.principal, silent]),
+        weight=np.concatenate([parts(fresh, _ripening(cast.held, horizon)) // share, said]),
+        age=np.concatenate([cast.age, age]),
+        held=np.concatenate([cast.held, held]),
         implied=len(inferred),
     )
+
+
+def _after_use(
+    cast: CastBallots,
+    rankings: Sequence[Tiers],
+    principals: Sequence[str],
+    implied: Mapping[str, Implied],
+    epoch: int,
+    horizon: int | None,
+) -> CastBallots:
+    """Return ballots as the use of their principals leaves them: renewed, as they are, or left out."""
+    named = [implied.get(name) for name in principals]
+    favourites = sorted({ballot.favourites for ballot in named if ballot})
+    place = {lines: number for number, lines in enumerate(favourites)}
+    use = np.array([place[ballot.favourites] if ballot else -1 for ballot in named], dtype=np.int64)[cast.principal]
+    since = np.array([ballot.since if ballot else -1 for ballot in named], dtype=np.int64)[cast.principal]
+    # Many ballots are equal, so each kind of ballot and use is compared once.
+    kinds, alike = np.unique(np.stack([cast.ranking, use]), axis=1, return_inverse=True)
+    agrees = np.array(
+        [number >= 0 and not {*rankings[ranking][0]}.isdisjoint(favourites[number]) for ranking, number in kinds.T.tolist()],
+        dtype=bool,
+    )[alike.reshape(-1)]
+    # A ballot is no firmer than the use that keeps it up, so use alone may be worth less than the ballot.
+    by_use = cast._replace(age=np.zeros_like(cast.age), held=np.minimum(cast.held, epoch - since))
+    renews = agrees & (by_use.strength(horizon) > cast.strength(horizon))
+    age, held = np.where(renews, by_use.age, cast.age), np.where(renews, by_use.held, cast.held)
+    # Use that began after the ballot, on another line, is the newer word of the two.
+    return cast._replace(age=age, held=held).where(agrees | (since <= epoch - cast.age))
 
 
 def ranks(tiers: Tiers, choices: Sequence[str]) -> Ranks:

@@ -48,12 +48,14 @@ class EpochOutcome:
     `outcomes`: topic → its outcome, for the topics that were counted and those that are decided.
     `counted`: the topics that carry their state on. A topic that only stands in (`agenda.stand_in`) does not, because its
     elections must not depend on other topics.
+    `waiting`: the topics that could have been counted and were not → the epoch since which they wait.
     `decided`: the topics with a decision, in the order of the decisions.
     `credits`: all credits after the epoch.
     """
 
     outcomes: Mapping[str, Outcome]
     counted: Sequence[str]
+    waiting: Mapping[str, int]
     decided: Sequence[str]
     roll: bytes
     credits: Credits
@@ -96,11 +98,19 @@ class _Counting:
         return decide(question, self.evidence, self.epoch.reports.tally(question.topic), self.epoch.electorate)
 
 
+class NamedParameters(msgspec.Struct, frozen=True, array_like=True):
+    """Hold parameters, and the epoch in which they were logged."""
+
+    body: Parameters
+    epoch: int
+
+
 class SavedElections(msgspec.Struct, frozen=True, array_like=True):
     """Hold the contents of `Elections` between two epochs."""
 
     evidence: SavedEvidence
-    parameters: dict[str, Parameters]
+    parameters: dict[str, NamedParameters]
+    waiting: dict[str, int]
     topics: dict[str, TopicState]
     credits: SavedCredits
 
@@ -119,23 +129,25 @@ class Elections:
         self._anchors = anchors
         self._each = each
         self._evidence = Evidence()
-        self._parameters: dict[str, Parameters] = {}
+        self._parameters: dict[str, NamedParameters] = {}
+        self._waiting: dict[str, int] = {}
         self._topic_states: dict[str, TopicState] = {}
         self._credits = Credits()
 
     def saved(self) -> SavedElections:
         """Return the contents."""
-        return SavedElections(self._evidence.saved(), self._parameters, self._topic_states, self._credits.saved())
+        credits = self._credits.saved()
+        return SavedElections(self._evidence.saved(), self._parameters, self._waiting, self._topic_states, credits)
 
     def restore(self, saved: SavedElections) -> None:
         """Take over saved contents. The elections must be new."""
         self._evidence, self._credits = Evidence.restored(saved.evidence), Credits.restored(saved.credits)
-        self._parameters, self._topic_states = saved.parameters, saved.topics
+        self._parameters, self._waiting, self._topic_states = saved.parameters, saved.waiting, saved.topics
 
     def observe(self, statement: Statement, index: int, epoch: int) -> None:
         """Add an admitted statement that is not a decision: leaf `index`, logged while `epoch` was open."""
         if isinstance(statement.body, Parameters):
-            self._parameters[statement.id] = statement.body
+            self._parameters[statement.id] = NamedParameters(statement.body, epoch)
         else:
             self._evidence.observe(statement, index, epoch)
 
@@ -149,9 +161,10 @@ class Elections:
         """
         if log.parameters is None:
             raise Refused(DecisionCode.PARAMETERS, "This log has no parameters yet: there is no rule to decide by.")
-        parameters_id, parameters = log.parameters, self._parameters[log.parameters]
+        parameters_id, named = log.parameters, self._parameters[log.parameters]
+        parameters = named.body
         self._read_domains(parameters)
-        epoch = self._count(log.epoch, parameters, self._anchors)
+        epoch = self._count(log.epoch, named, self._anchors)
         weights = eligible_weights(self._evidence, epoch.reports, epoch.electorate, epoch.number, epoch.parameters)
 
         def question(topic: str) -> Question:
@@ -159,7 +172,7 @@ class Elections:
             return Question(topic, epoch.number, parameters_id, parameters, until, previous(topic), before)
 
         # Topics are counted independently, so their order changes no result.
-        counting, counted = _Counting(self._evidence, epoch), self._topics(epoch, weights)
+        counting, (counted, waiting) = _Counting(self._evidence, epoch), self._topics(epoch, named, weights)
         outcomes = dict(zip(counted, self._each(counting, [*map(question, counted)]), strict=True))
         decided = [topic for topic, result in outcomes.items() if result.is_due] or stand_in(counted, weights)
         outcomes |= {topic: counting(question(topic)) for topic in decided if topic not in outcomes}
@@ -167,31 +180,38 @@ class Elections:
         elected = {topic: outcome.elected for topic, outcome in outcomes.items() if outcome.elected}
         credits, earned = self._credited(epoch, elected)
         standings = credits.standings(log.epoch, parameters.horizon_epochs)
-        made = roll(log.epoch, parameters_id, epoch.electorate, standings, earned)
-        return EpochOutcome(outcomes, counted, decided, made, credits)
+        reach = None if parameters.is_v2 else _reach(outcomes[topic] for topic in counted)
+        made = roll(log.epoch, parameters_id, epoch.electorate, standings, earned, reach)
+        return EpochOutcome(outcomes, counted, waiting, decided, made, credits)
 
     def finish(self, closing: EpochOutcome) -> None:
         """Begin the next epoch. Call it when the last decision of the epoch is logged."""
-        self._credits = closing.credits
+        self._credits, self._waiting = closing.credits, {**closing.waiting}
         self._topic_states.update((topic, closing.outcomes[topic].after) for topic in closing.counted)
 
-    def _count(self, number: int, parameters: Parameters, anchors: Sequence[str] | None) -> _Epoch:
-        electorate = electorate_of(self._evidence, number, parameters, anchors)
-        reports = self._evidence.reports.count(number, parameters.horizon_epochs, electorate.weights)
-        return _Epoch(number, parameters, electorate, reports)
+    def _count(self, number: int, named: NamedParameters, anchors: Sequence[str] | None) -> _Epoch:
+        electorate = electorate_of(self._evidence, number, named.body, named.epoch, anchors)
+        reports = self._evidence.reports.count(number, named.body.memory_epochs, electorate.weights, electorate.begun)
+        return _Epoch(number, named.body, electorate, reports)
 
-    def _topics(self, epoch: _Epoch, weights: Mapping[str, int]) -> Sequence[str]:
-        """Return the topics to count. With replaced anchors: all topics that the log may have decided."""
-        if self._anchors is None:
-            left = {topic for topic, state in self._topic_states.items() if state.states}
-            return counted_topics(left | can_have_candidates(self._evidence, epoch.reports, epoch.parameters), weights)
-        # The logged decisions were made with the logged anchors, so those define which topics were decided.
-        own = self._count(epoch.number, epoch.parameters, None)
-        return sorted(self._topic_states.keys() | own.reports.tallies.keys())
+    def _topics(
+        self, epoch: _Epoch, named: NamedParameters, weights: Mapping[str, int]
+    ) -> tuple[Sequence[str], Mapping[str, int]]:
+        """Return the topics to count, and those that wait. With replaced anchors: all topics that the log may have decided."""
+        if self._anchors is not None:
+            # The logged decisions were made with the logged anchors, so those define which topics were decided.
+            own = self._count(epoch.number, named, None)
+            return sorted(self._topic_states.keys() | own.reports.tallies.keys()), {}
+        left = {topic for topic, state in self._topic_states.items() if state.states}
+        open_topics = left | can_have_candidates(self._evidence, epoch.reports, epoch.number, epoch.parameters)
+        counted = counted_topics(open_topics, weights, None if epoch.parameters.is_v2 else self._waiting)
+        waiting = {topic: self._waiting.get(topic, epoch.number) for topic in open_topics.difference(counted)}
+        return counted, {} if epoch.parameters.is_v2 else waiting
 
     def _credited(self, epoch: _Epoch, elected: Mapping[str, str]) -> tuple[Credits, EarnedCredits]:
         clusters, terms, horizon = epoch.electorate.clusters, epoch.parameters.credit, epoch.parameters.horizon_epochs
-        return self._credits.close(epoch.number, clusters, epoch.reports.agreed, terms, horizon, elected)
+        credits = self._credits.since(epoch.electorate.begun)
+        return credits.close(epoch.number, clusters, epoch.reports.agreed, terms, horizon, elected)
 
     def _read_domains(self, parameters: Parameters) -> None:
         directory, terms = self._evidence.directory, parameters.reputation
@@ -199,3 +219,9 @@ class Elections:
         # Reading a list and mapping all DIDs anew is slow, so it happens only when the list changes.
         if wanted != directory.suffix_digest:
             directory.read_domains_by(wanted, SuffixList(self._blob(wanted)) if wanted is not None else None)
+
+
+def _reach(outcomes: Iterable[Outcome]) -> tuple[int, int]:
+    """Return the sums of w · w' over all topics: of the pairs that both speak a consensus, and of all pairs."""
+    able, every = zip((0, 0), *(outcome.reach for outcome in outcomes), strict=True)
+    return sum(able), sum(every)

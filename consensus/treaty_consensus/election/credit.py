@@ -36,7 +36,7 @@ facts together, except for the choice of the corroborators: it depends on the cr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -138,6 +138,21 @@ class Credits:
     _claims: ClaimColumns = field(default_factory=ClaimColumns)
     _reporting: ReportingColumns = field(default_factory=ReportingColumns)
     _shared: SharedColumns = field(default_factory=SharedColumns)
+
+    def since(self, begun: Mapping[str, int]) -> Credits:
+        """Return the credits without those that a principal earned, and may still earn, before it began anew.
+
+        `begun`: principal → the epoch in which it began.
+        """
+        numbers = [(self._names[name], epoch) for name, epoch in begun.items() if name in self._names]
+        if not numbers:
+            return self
+        start = np.full(len(self._names), -1, dtype=np.int64)
+        start[[number for number, _ in numbers]] = [epoch for _, epoch in numbers]
+        earned, claims = self._earned, self._claims
+        earned = chosen(earned, earned.epoch > start[earned.principal])
+        claims = chosen(claims, claims.epoch > np.maximum(start[claims.first], start[claims.second]))
+        return replace(self, _earned=earned, _claims=claims)
 
     def close(
         self,

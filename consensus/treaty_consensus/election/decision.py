@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from .. import canonical
-from ..kinds import Blob, Decision, Input, Parameters, State
+from ..kinds import NONE, Blob, Decision, Input, Parameters, State
 from .ballot import Ballots, Implied, Votes, approvals, approved, count, implied_ballots, votes
+from .earlier import EarlierPoll
 from .electorate import Electorate, digest_of
 from .evidence import Evidence
+from .line import ALONE, Lines
 from .report import Tally
 from .rule import (
     DocumentState,
@@ -35,21 +37,36 @@ from .rule import (
     in_order,
     incumbent_of,
     strength,
+    take_back,
 )
 from .states import FORMER
+from .versions import lines_of
 
 Json: TypeAlias = dict[str, object]
 
 # Keeps a transcript small: 256 entries of less than 1 KiB. The `weights` digest covers all voters.
 MAX_VOTERS = 256
+# Of the versions of a line the newest. A publisher may publish many.
+MAX_VERSIONS = 16
 
 
 @dataclass(frozen=True)
 class TopicState:
-    """Hold the state of a topic between two decisions: the state of each document, and the ballots that reports implied."""
+    """Hold the state of a topic between two decisions.
+
+    `states`: line → its state.
+    `implied`: principal → the ballot that its reports implied.
+    `versions`: line → the version to speak, of the lines in `states` that do not speak their first document.
+    """
 
     states: Mapping[str, DocumentState] = field(default_factory=dict)
     implied: Mapping[str, Implied] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def documents(self) -> dict[str, DocumentState]:
+        """Return the version to speak of each line → the state of the line."""
+        return {self.versions.get(line, line): current for line, current in self.states.items()}
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,7 @@ class Outcome:
     `states`: the document states for the statement.
     `after`: the topic's state for the next epoch.
     `has_news`: whether a report or a ballot of this epoch counts in the topic, or a ballot was withdrawn.
+    `reach`: the sum of w · w' over the pairs of principals in the topic that both speak its consensus, and over all pairs.
     """
 
     question: Question
@@ -84,17 +102,18 @@ class Outcome:
     states: tuple[tuple[str, State], ...]
     after: TopicState
     has_news: bool
+    reach: tuple[int, int] = (0, 0)
 
     @property
     def consensus(self) -> str | None:
-        """Return the consensus after this decision, or None."""
-        return incumbent_of(self.after.states)
+        """Return the document of the consensus to speak after this decision, or None."""
+        return incumbent_of(self.after.documents)
 
     @property
     def elected(self) -> str | None:
-        """Return the document that became the consensus by this decision, or None."""
-        before = incumbent_of(self.question.before.states)
-        return self.consensus if self.consensus != before else None
+        """Return the document that became the consensus by this decision, or None. A new version of it is not elected."""
+        is_same = incumbent_of(self.after.states) == incumbent_of(self.question.before.states)
+        return None if is_same else self.consensus
 
     @property
     def is_due(self) -> bool:
@@ -102,7 +121,7 @@ class Outcome:
 
         Without this rule every topic that ever had a candidate would cost a leaf and a transcript in every epoch.
         """
-        before, after = _visible(self.question.before.states), _visible(self.after.states)
+        before, after = _visible(self.question.before.documents), _visible(self.after.documents)
         return before != after or (bool(after) and self.has_news)
 
     def statement(self, roll: Blob, *, remaining: int) -> Decision:
@@ -133,39 +152,58 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     `tally`: the reports that count in it.
     """
     topic, epoch, parameters = question.topic, question.epoch, question.parameters
-    before, directory, horizon = question.before.states, electorate.directory, parameters.horizon_epochs
+    directory, horizon = electorate.directory, parameters.horizon_epochs
     weights = electorate.in_topic(tally)
+    lines = ALONE if parameters.is_v2 else lines_of(evidence, topic, tally, weights, electorate, epoch, parameters)
+    # What was taken back as a whole is called as it was last.
+    lasting = {line: version for line, version in question.before.versions.items() if line in lines.taken_back}
+    lines = replace(lines, versions={**lines.versions, **lasting})
+    tally = tally.by_line(lines.first)
     # Computed for all principals with reports, also for voters: a ballot that fades later is replaced by the implied one.
-    withdrawn = evidence.withdrawn(topic)
+    withdrawn = evidence.withdrawn(topic) if parameters.is_v2 else frozenset()
     implied = implied_ballots(tally, electorate.vouches, question.before.implied, epoch, withdrawn)
     # A topic with reports but without ballots is decided by implied ballots alone.
     ballots = evidence.ballots.get(topic) or Ballots(directory)
-    cast = votes(ballots, implied, weights, epoch, horizon if parameters.reputation else None)
+    fading, begun = horizon if parameters.reputation else None, None if parameters.is_v2 else electorate.begun
+    cast = votes(ballots, implied, weights, epoch, fading, lines, begun)
     # The field depends on approval, so the votes come before it and the pairwise count after it.
     approving = approvals(cast)
-    supports = _supports(evidence.published.get(topic, {}), tally, approved(approving), weights, electorate)
+    # What was taken back counts as not published.
+    hidden = lines.first.keys() | lines.taken_back
+    published = {d: index for d, index in evidence.published.get(topic, {}).items() if d not in hidden}
+    recent = tally.since(epoch - horizon + 1)
+    supports = _supports(published, recent, approved(approving), weights, electorate)
+    gone = {line: current for line, current in question.before.states.items() if line in lines.taken_back}
+    before = {line: current for line, current in question.before.states.items() if line not in gone}
     eligible = in_order(eligible_of(supports, before, cast.total, parameters), supports, approving, parameters.max_candidates)
     contenders = field_of(eligible, supports, incumbent_of(before), parameters)
     warned = frozenset(d for d in contenders if _is_warned_of(d, tally, electorate, parameters))
-    poll = Poll(parameters, count(cast, contenders, electorate.clusters), before, warned)
-    after = advance(poll)
+    conditions = EarlierPoll if parameters.is_v2 else Poll
+    poll = conditions(parameters, count(cast, contenders, electorate.clusters), before, warned)
+    states = advance(poll) | take_back(gone)
+    after = TopicState(states, implied, {line: lines.version(line) for line in states if lines.version(line) != line})
+    changes = _changes(question.before, after)
+    # From here on a line is called by its version to speak, which is what a reader looks for.
+    shown = replace(poll, count=replace(poll.count, choices=(*map(lines.version, poll.count.choices),)), before=after.documents)
+    shown = replace(shown, ranked=poll.ranking)
+    named = {lines.version(line): support for line, support in supports.items()}
     transcript = canonical.dumps(
         {
             **_head(question, electorate, weights),
-            **_votes(poll, cast),
+            **_votes(poll, shown, cast, weights, electorate),
             "voices": _voters(cast, weights, electorate),
             # Shortfalls are listed against the states after the decision: a reader wants to know what comes next.
-            "candidates": _candidates(Poll(parameters, poll.count, after, ranked=poll.ranking), supports),
-            "nominees": _nominees(poll, eligible, supports, after),
-            "former": sorted((d, current.state) for d, current in after.items() if d not in contenders),
-            **_result(before, after),
+            "candidates": _candidates(shown, named, contenders, lines, cast),
+            "nominees": _nominees(shown, [*map(lines.version, eligible)], named, bool(poll.incumbent)),
+            "former": sorted((d, current.state) for d, current in after.documents.items() if d not in shown.candidates),
+            **_result(changes, after),
         }
     )
     # A document that left the field has a last entry, so that followers of the statement alone see its new state.
-    left = sorted(d for d, _, _ in _transitions(before, after) if d not in contenders)
-    states = tuple((document, _state(after, document)) for document in (*contenders, *left))
+    left = [(document, new) for document, _, new in changes if document not in shown.candidates]
+    entries = (*((document, _state(after.documents, document)) for document in shown.candidates), *left)
     has_news = tally.has_news(epoch) or ballots.has_news(weights, epoch)
-    return Outcome(question, transcript, states, TopicState(after, implied), has_news)
+    return Outcome(question, transcript, entries, after, has_news, _reach(recent, weights, incumbent_of(states)))
 
 
 def _visible(states: Mapping[str, DocumentState]) -> dict[str, tuple[State, bool]]:
@@ -227,20 +265,28 @@ def _head(question: Question, electorate: Electorate, weights: Mapping[str, int]
     return head | ({"previous": question.previous} if question.previous else {})
 
 
-def _votes(poll: Poll, cast: Votes) -> Json:
-    choices, order = poll.count.choices, poll.ranking.order
-    return {
+def _votes(poll: Poll, shown: Poll, cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> Json:
+    choices, order = shown.count.choices, shown.ranking.order
+    made: Json = {
         "ballots": {"explicit": len(cast.weight) - cast.implied, "implied": cast.implied},
         "total": str(poll.count.total),
-        "cap": str(poll.cap),
-        "quorum": str(poll.quorum),
         "pairwise": [[str(votes) for votes in row] for row in poll.count.pairwise],
         "order": [choices[number] for number in order],
         "ties": [
             {"rank": tie.rank, "tied": [choices[number] for number in tie.tied], "chosen": choices[order[tie.rank]]}
-            for tie in poll.ranking.ties
+            for tie in shown.ranking.ties
         ],
     }
+    if isinstance(poll, EarlierPoll):
+        return made | {"cap": str(poll.cap), "quorum": str(poll.quorum(NONE))}
+    voters = int(np.count_nonzero(cast.by_principal()))
+    # A few principals in a topic of their own are unanimous too, so a reader needs the whole beside the part.
+    turnout = {
+        "roll": [len(electorate.weights), str(sum(electorate.weights.values()))],
+        "topic": [len(weights), str(sum(weights.values()))],
+        "votes": [voters, str(poll.count.total)],
+    }
+    return made | {"turnout": turnout}
 
 
 def _voters(cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> list[Json]:
@@ -274,10 +320,13 @@ def _voters(cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> 
     return entries
 
 
-def _candidates(poll: Poll, supports: Mapping[str, Support]) -> list[Json]:
-    """List the candidates. `poll`: the votes, with the document states after the decision."""
+def _candidates(poll: Poll, supports: Mapping[str, Support], contenders: Sequence[str], lines: Lines, cast: Votes) -> list[Json]:
+    """List the candidates.
+
+    `poll`: the votes, with the document states after the decision. `contenders`: the lines of its candidates, in their order.
+    """
     entries = []
-    for document in poll.candidates:
+    for line, document in zip(contenders, poll.candidates, strict=True):
         current = poll.before[document]
         if current.state == "consensus":
             missing = poll.kept_shortfalls(document)
@@ -285,6 +334,8 @@ def _candidates(poll: Poll, supports: Mapping[str, Support]) -> list[Json]:
             missing = poll.provisional_shortfalls(document) + poll.consensus_shortfalls(document, current)
         entries.append(
             _support(document, supports[document])
+            | (_line(line, document, lines) if not isinstance(poll, EarlierPoll) else {})
+            | (_quorums(poll, document, cast.approving(line)) if not isinstance(poll, EarlierPoll) else {})
             | {
                 "index": supports[document].index,
                 "support": str(poll.support(document)),
@@ -301,6 +352,20 @@ def _candidates(poll: Poll, supports: Mapping[str, Support]) -> list[Json]:
     return entries
 
 
+def _line(line: str, document: str, lines: Lines) -> Json:
+    """Name the line of a candidate, where it has another document than the one to speak."""
+    users = [[version, str(weight)] for version, weight in lines.users.get(line, {}).items()]
+    return ({"line": line} if line != document else {}) | ({"versions": users[-MAX_VERSIONS:]} if users else {})
+
+
+def _quorums(poll: Poll, document: str, voters: int) -> Json:
+    return {
+        "voters": voters,
+        "quorum": str(poll.quorum(document)),
+        "opposing_quorum": str(poll.opposing_quorum(document)),
+    }
+
+
 def _without_lesser(shortfalls: Sequence[Shortfall]) -> list[Shortfall]:
     """Leave out all `unbeaten` but the one that lacks most, of equal ones the first."""
     # Each document of a full field loses to most others. All of them would be the larger part of a transcript, which a single
@@ -310,12 +375,13 @@ def _without_lesser(shortfalls: Sequence[Shortfall]) -> list[Shortfall]:
     return [shortfall for shortfall in shortfalls if shortfall.condition != "unbeaten" or shortfall is worst]
 
 
-def _nominees(
-    poll: Poll, eligible: Sequence[str], supports: Mapping[str, Support], after: Mapping[str, DocumentState]
-) -> list[Json]:
-    """List the documents that are nearest to a place in the field: the eligible ones in their order, then the others."""
-    place = {document: number for number, document in enumerate(eligible, start=1 + bool(poll.incumbent))}
-    others = [d for d in supports if d not in poll.candidates and _state(after, d) not in FORMER]
+def _nominees(poll: Poll, eligible: Sequence[str], supports: Mapping[str, Support], had_incumbent: bool) -> list[Json]:
+    """List the documents that are nearest to a place in the field: the eligible ones in their order, then the others.
+
+    `poll`: the votes, with the document states after the decision. `had_incumbent`: before it.
+    """
+    place = {document: number for number, document in enumerate(eligible, start=1 + had_incumbent)}
+    others = [d for d in supports if d not in poll.candidates and _state(poll.before, d) not in FORMER]
     others.sort(key=lambda document: (document not in place, place.get(document, 0), strength(supports[document], document)))
     entries = []
     for document in others[: poll.parameters.max_candidates]:
@@ -344,15 +410,33 @@ def _missing(shortfalls: Iterable[Shortfall]) -> list[Json]:
     return entries
 
 
-def _result(before: Mapping[str, DocumentState], after: Mapping[str, DocumentState]) -> Json:
-    consensus = incumbent_of(after)
-    transitions = [{"hash": d, "from": old, "to": new} for d, old, new in _transitions(before, after)]
+def _result(changes: Iterable[tuple[str, State, State]], after: TopicState) -> Json:
+    consensus = incumbent_of(after.documents)
+    transitions = [{"hash": document, "from": old, "to": new} for document, old, new in changes]
     return {"transitions": transitions} | ({"consensus": consensus} if consensus else {})
 
 
-def _transitions(before: Mapping[str, DocumentState], after: Mapping[str, DocumentState]) -> list[tuple[str, State, State]]:
-    changes = ((d, _state(before, d), _state(after, d)) for d in sorted(before.keys() | after.keys()))
-    return [(document, old, new) for document, old, new in changes if old != new]
+def _changes(before: TopicState, after: TopicState) -> list[tuple[str, State, State]]:
+    """Return the documents with another state than before, sorted: each with the state before and after."""
+    old, new = before.documents, after.documents
+    # A consensus that speaks another version supersedes the one before; no other state passes on.
+    superseded = {
+        before.versions.get(line, line)
+        for line, current in after.states.items()
+        if current.state == "consensus" and before.states.get(line, DocumentState()).state == "consensus"
+    } - new.keys()
+    states = {document: "superseded" if document in superseded else _state(new, document) for document in old.keys() | new.keys()}
+    return [(d, _state(old, d), state) for d, state in sorted(states.items()) if _state(old, d) != state]
+
+
+def _reach(tally: Tally, weights: Mapping[str, int], consensus: str | None) -> tuple[int, int]:
+    """Return the sum of w · w' over the pairs that speak the consensus, and over all pairs that speak anything in the topic."""
+    document, member = tally.reporters
+    speaks = document == (tally.documents.index(consensus) if consensus in tally.documents else -1)
+    speakers = [weights.get(tally.principals[place], 0) for place in member[speaks].tolist()]
+    reporting = [weights.get(tally.principals[place], 0) for place in np.unique(member).tolist()]
+    able, every = (sum(some) ** 2 - sum(weight * weight for weight in some) for some in (speakers, reporting))
+    return able // 2, every // 2
 
 
 def _state(states: Mapping[str, DocumentState], document: str) -> State:

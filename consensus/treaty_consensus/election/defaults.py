@@ -37,6 +37,8 @@ def development_parameters() -> Parameters:
         dormant_epochs=4,
         suspect_epochs=2,
         credit=Credit(report_share=8, epochs=8, pairs=4),
+        # As long as a ballot takes to fade to nothing: in a thin topic two agents meet once in several horizons.
+        memory_horizons=8,
     )
 
 

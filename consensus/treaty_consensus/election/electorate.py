@@ -45,6 +45,8 @@ class Electorate:
     `cap`: the trust that gives full weight.
     `eligible_counterparties`: the principals that count as counterparties in a topic.
     `vouches`: those that count.
+    `begun`: principal → the epoch in which its present tenure began; absent for a first tenure. Nothing that it did or got before
+    counts. Empty under the rule before.
     """
 
     directory: PrincipalDirectory
@@ -58,6 +60,7 @@ class Electorate:
     eligible_counterparties: AbstractSet[str] = frozenset()
     vouches: Graph | None = None
     terms: Reputation | None = None
+    begun: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def eligible(self) -> AbstractSet[str]:
@@ -88,33 +91,43 @@ class Electorate:
         return {principal: weight for principal, weight in weights.items() if weight}
 
 
-def electorate_of(evidence: Evidence, epoch: int, parameters: Parameters, anchors: Sequence[str] | None = None) -> Electorate:
+def electorate_of(
+    evidence: Evidence, epoch: int, parameters: Parameters, named: int = 0, anchors: Sequence[str] | None = None
+) -> Electorate:
     """Return the electorate at the end of `epoch`.
 
     `evidence`: its directory already reads domains by the suffix list of the parameters.
+    `named`: the epoch in which the parameters were logged.
     `anchors`: replaces the anchors of the parameters.
     """
     directory, horizon = evidence.directory, parameters.horizon_epochs
     # Binds the decision to the identities that it counted, without listing them.
     identities_root = digest_of(sorted(evidence.identities.items()))
-    ages = _ages(evidence, epoch)
+    begun = {} if parameters.is_v2 else _tenures(evidence)
+    ages = _ages(evidence, epoch, None if parameters.is_v2 else begun)
     barred = evidence.reports.barred(epoch, horizon)
     terms = parameters.reputation
     if terms is None:
         weights = {principal: ONE for principal in ages if principal not in barred}
-        return Electorate(directory, identities_root, weights, {principal: principal for principal in weights})
+        clusters = {principal: principal for principal in weights}
+        return Electorate(directory, identities_root, weights, clusters, begun=begun)
     chosen = terms.anchors if anchors is None else anchors
-    vouched = _vouches(evidence, epoch, tuple(ages), terms, horizon)
+    # Who named an anchor meant its owner of then. The share of a lapsed one is dropped, as that of an absent one is.
+    lapsed = {anchor for anchor in chosen if anchors is None and begun.get(anchor, -1) > named}
+    vouched = _vouches(evidence, epoch, tuple(ages), terms, horizon, begun)
+    seeds = seed(vouched, chosen)
+    seeds[[place for place in vouched.places([*lapsed]).tolist() if place >= 0]] = 0
     trusted, flows, trust_cap = bounded_trust(
         vouched,
-        seed(vouched, chosen),
+        seeds,
         rounds=terms.rounds,
         least=terms.least_vouches,
         cap_share=terms.cap_share,
         loan_share=terms.loan_share,
+        rule=parameters.rule,
     )
     weighed = base_weight(trusted, trust_cap, np.array(list(ages.values()), dtype=np.int64), terms.mature_epochs)
-    clusters = provenance.clusters(vouched, flows, chosen)
+    clusters = provenance.clusters(vouched, flows, [anchor for anchor in chosen if anchor not in lapsed])
     weights = {
         principal: weight
         for principal, weight in zip(vouched.principals, weighed.tolist(), strict=True)
@@ -134,27 +147,50 @@ def electorate_of(evidence: Evidence, epoch: int, parameters: Parameters, anchor
         frozenset(principal for principal, counted in zip(vouched.principals, counts.tolist(), strict=True) if counted),
         vouched,
         terms,
+        begun,
     )
 
 
-def _vouches(evidence: Evidence, epoch: int, principals: tuple[str, ...], terms: Reputation, horizon: int) -> Graph:
+def _vouches(
+    evidence: Evidence, epoch: int, principals: tuple[str, ...], terms: Reputation, horizon: int, begun: Mapping[str, int]
+) -> Graph:
     """Return the vouches that count between these principals, those with a logged identity.
 
     A principal without one has no age, so it can neither lend nor receive trust.
     """
-    counted = evidence.vouches.counted(epoch, evidence.reports.acquainted(), terms, horizon)
+    counted = evidence.vouches.counted(epoch, evidence.reports.acquainted(), terms, horizon, begun)
     places = evidence.directory.places(principals)
     return graph_of(principals, places[counted.voucher], places[counted.vouched], counted.strength)
 
 
-def _ages(evidence: Evidence, epoch: int) -> dict[str, int]:
-    """Return principal → age for all principals with a logged identity, sorted by name. The current epoch counts."""
+def _tenures(evidence: Evidence) -> dict[str, int]:
+    """Return principal → the epoch in which the newest tenure of one of its root DIDs began, where that is not the first."""
+    begun: dict[str, int] = {}
+    for did, epoch in evidence.restarted.items():
+        principal = evidence.directory.principal_of(did)
+        if principal is not None and _is_root(did, principal):
+            begun[principal] = max(epoch, begun.get(principal, epoch))
+    return begun
+
+
+def _ages(evidence: Evidence, epoch: int, begun: Mapping[str, int] | None) -> dict[str, int]:
+    """Return principal → age for all principals with a logged identity, sorted by name. The current epoch counts.
+
+    `begun`: principal → the epoch in which its tenure began. With None, the age of a DID with a grant counts too.
+    """
     first: dict[str, int] = {}
     for did, appeared in evidence.appeared.items():
         principal = evidence.directory.principal_of(did)
-        if principal is not None:
+        # A grant makes no domain older: who buys one could grant it to an old DID.
+        if principal is not None and (begun is None or _is_root(did, principal)):
             first[principal] = min(appeared, first.get(principal, appeared))
+    first |= {principal: begun[principal] for principal in first.keys() & (begun or {}).keys() if begun}
     return {principal: epoch - first[principal] + 1 for principal in sorted(first)}
+
+
+def _is_root(did: str, principal: str) -> bool:
+    """Tell whether a DID is its principal itself, and not one that speaks by a grant."""
+    return did == principal or did in (f"did:wba:{principal}", f"did:web:{principal}")
 
 
 def digest_of(entries: Iterable[object]) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
 from ..facts import report_key
 from ..kinds import Ballot, Grant, Identity, Publish, Report, Status, Vouch
+from ..protocol import parse_protocol_uri
 from ..statement import Statement
 from .ballot import Ballots, SavedBallots
 from .principals import PrincipalDirectory, SavedDirectory
@@ -20,14 +22,24 @@ from .report import Reports, SavedReports
 from .vouch import SavedVouches, Vouches
 
 
+class StatusEntry(msgspec.Struct, frozen=True, array_like=True):
+    """Hold the newest status of a protocol URI that is not active, and the epoch of its statement."""
+
+    state: Literal["active", "deprecated", "yanked", "revoked"]
+    successor: str | None
+    epoch: int
+
+
 class SavedEvidence(msgspec.Struct, frozen=True, array_like=True):
     """Hold the contents of `Evidence`."""
 
     identities: dict[str, str]
     appeared: dict[str, int]
+    restarted: dict[str, int]
     published: dict[str, dict[str, int]]
-    uris: dict[str, dict[str, set[str]]]
-    inactive: set[str]
+    publishers: dict[str, dict[str, dict[str, str]]]
+    lines: dict[str, dict[str, str]]
+    statuses: dict[str, StatusEntry]
     directory: SavedDirectory
     ballots: dict[str, SavedBallots]
     reports: SavedReports
@@ -41,15 +53,19 @@ class Evidence:
     `identities`: DID → the id of its newest identity statement.
     `appeared`: DID → the epoch of its first identity statement.
     `published`: topic → document → the leaf that published it first.
-    `uris`: topic → document → the protocol URIs that publish it there.
-    `inactive`: the protocol URIs whose newest status is not `active`.
+    `restarted`: DID → the epoch in which its newest tenure began; absent for a first tenure.
+    `publishers`: topic → document → the protocol URIs that publish it there, in the order of the log → the DID that did so.
+    `lines`: topic → document → the first document of its line (`line`); absent for a document that begins a line.
+    `statuses`: protocol URI → its newest status; absent for an active one.
     """
 
     identities: dict[str, str] = field(default_factory=dict)
     appeared: dict[str, int] = field(default_factory=dict)
+    restarted: dict[str, int] = field(default_factory=dict)
     published: defaultdict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
-    uris: defaultdict[str, dict[str, set[str]]] = field(default_factory=lambda: defaultdict(dict))
-    inactive: set[str] = field(default_factory=set)
+    publishers: defaultdict[str, dict[str, dict[str, str]]] = field(default_factory=lambda: defaultdict(dict))
+    lines: defaultdict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    statuses: dict[str, StatusEntry] = field(default_factory=dict)
     ballots: dict[str, Ballots] = field(default_factory=dict)
     directory: PrincipalDirectory = field(default_factory=PrincipalDirectory)
     reports: Reports = field(init=False)
@@ -62,15 +78,27 @@ class Evidence:
     def saved(self) -> SavedEvidence:
         """Return the contents."""
         ballots = {topic: cast.saved() for topic, cast in self.ballots.items()}
-        own = self.identities, self.appeared, self.published, self.uris, self.inactive, self.directory.saved()
-        return SavedEvidence(*own, ballots, self.reports.saved(), self.vouches.saved())
+        return SavedEvidence(
+            self.identities,
+            self.appeared,
+            self.restarted,
+            self.published,
+            self.publishers,
+            self.lines,
+            self.statuses,
+            self.directory.saved(),
+            ballots,
+            self.reports.saved(),
+            self.vouches.saved(),
+        )
 
     @classmethod
     def restored(cls, saved: SavedEvidence) -> Evidence:
         """Return evidence with saved contents."""
-        made = cls(saved.identities, saved.appeared, inactive=saved.inactive)
+        made = cls(saved.identities, saved.appeared, saved.restarted, statuses=saved.statuses)
         made.published.update(saved.published)
-        made.uris.update(saved.uris)
+        made.publishers.update(saved.publishers)
+        made.lines.update(saved.lines)
         # First: the others have its numbers.
         made.directory.restore(saved.directory)
         for topic, cast in saved.ballots.items():
@@ -87,15 +115,17 @@ class Evidence:
                 self.identities[body.did] = statement.id
                 # The first identity counts: a new key or a new tenure does not make a principal younger.
                 self.appeared.setdefault(body.did, epoch)
+                if body.tenure != self.directory.tenure(body.did):
+                    self.restarted[body.did] = epoch
                 self.directory.identify(body.did, body.tenure)
             case Grant() as body:
                 self.directory.grant(body.namespace, body.to, statement.author.text, withdrawn=body.withdrawn)
             case Publish() as body:
-                # The first publication orders documents; a later one of the same bytes is another URI for them.
-                self.published[body.topic].setdefault(body.document.sha256, index)
-                self.uris[body.topic].setdefault(body.document.sha256, set()).add(body.uri)
-            case Status(uri=uri, state=state, wheel=None):
-                (self.inactive.discard if state == "active" else self.inactive.add)(uri)
+                self._publish(body, statement.author.text, index)
+            case Status(uri=uri, state="active", wheel=None):
+                self.statuses.pop(uri, None)
+            case Status(uri=uri, state=state, wheel=None, successor=successor):
+                self.statuses[uri] = StatusEntry(state, successor, epoch)
             case Report() as body:
                 self.reports.add(report_key(statement.authors, body.nid), body, statement.authors, index, epoch)
             case Vouch() as body:
@@ -107,4 +137,17 @@ class Evidence:
 
     def withdrawn(self, topic: str) -> set[str]:
         """Return the documents of a topic that are deprecated, yanked or revoked under every URI that publishes them there."""
-        return {document for document, uris in self.uris.get(topic, {}).items() if uris <= self.inactive}
+        return {document for document, uris in self.publishers.get(topic, {}).items() if uris.keys() <= self.statuses.keys()}
+
+    def _publish(self, body: Publish, author: str, index: int) -> None:
+        published, document = self.published[body.topic], body.document.sha256
+        # Only the first publication of the bytes decides their line, and only a document below it begins one: no circles.
+        if document not in published and body.base is not None and body.base.document in published:
+            base = body.base
+            is_named = base.uri in self.publishers[body.topic][base.document]
+            if is_named and parse_protocol_uri(body.uri).continues(parse_protocol_uri(base.uri)):
+                lines = self.lines[body.topic]
+                lines[document] = lines.get(base.document, base.document)
+        # The first publication orders documents; a later one of the same bytes is another URI for them.
+        published.setdefault(document, index)
+        self.publishers[body.topic].setdefault(document, {}).setdefault(body.uri, author)

@@ -124,7 +124,7 @@ class PrincipalDirectory:
         # Removed first: a grant that is made anew takes the last place.
         grants.pop(namespace, None)
         if not withdrawn:
-            grants[namespace] = _Grant(owner, self._tenure(owner), self._tenure(did))
+            grants[namespace] = _Grant(owner, self.tenure(owner), self.tenure(did))
             self._grantees.setdefault(owner, {})[did] = None
         if did in self._dids:
             self._note_only_grant(did)
@@ -134,7 +134,7 @@ class PrincipalDirectory:
         """Record an identity of `did`. A new tenure ends the grants by it and to it."""
         # Here, so that numbers follow from the leaves alone, and not from when an epoch was closed.
         self.number(did)
-        if tenure != self._tenure(did):
+        if tenure != self.tenure(did):
             self._tenures[did] = tenure
             concerned = [each for each in (did, *self._grantees.get(did, ())) if each in self._dids]
             for each in concerned:
@@ -190,7 +190,8 @@ class PrincipalDirectory:
                 place[owner] = number
         return place
 
-    def _tenure(self, did: str) -> int:
+    def tenure(self, did: str) -> int:
+        """Return the newest tenure of a DID; 1 for one without an identity."""
         return self._tenures.get(did, 1)
 
     def _look_up_again(self, dids: Iterable[str]) -> None:
@@ -213,7 +214,7 @@ class PrincipalDirectory:
         grants, only = self._grants.get(did, {}), -1
         if len(grants) == 1 and did.count(":") > 2:
             ((namespace, grant),) = grants.items()
-            if (self._tenure(did), self._tenure(grant.owner)) == (grant.tenure, grant.owner_tenure):
+            if (self.tenure(did), self.tenure(grant.owner)) == (grant.tenure, grant.owner_tenure):
                 only = self._namespaces.setdefault(namespace, len(self._namespaces))
         self._only_grant[self._dids[did]] = only
 
@@ -261,7 +262,7 @@ class PrincipalDirectory:
         grants = self._grants.get(text)
         if not grants:
             return None
-        tenure, tenures = self._tenure(text), self._tenures
+        tenure, tenures = self.tenure(text), self._tenures
         # A DID with several grants acts for one principal only: the first grant in the log that is in force.
         for namespace, grant in grants.items():
             lasts = tenure == grant.tenure and tenures.get(grant.owner, 1) == grant.owner_tenure

@@ -19,11 +19,13 @@ together at the end of an epoch. All comparisons are of integers, so every platf
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -113,6 +115,20 @@ class Tally:
         agreed, width = self.agreed, max(len(self.principals), 1)
         keys = np.unique(np.concatenate([agreed.document * width + agreed.first, agreed.document * width + agreed.second]))
         return keys // width, keys % width
+
+    def since(self, epoch: int) -> Tally:
+        """Return the tally of the reports of an epoch and later ones."""
+        return replace(self, agreed=PairColumns(*(column[self.agreed.epoch >= epoch] for column in self.agreed)))
+
+    def by_line(self, lines: Mapping[str, str]) -> Tally:
+        """Return the tally of lines: each document counts as the first of its line. `lines`: later document → the first one."""
+        if lines.keys().isdisjoint(self.documents):
+            return self
+        firsts = [lines.get(document, document) for document in self.documents]
+        documents = sorted({*firsts})
+        place = np.array([bisect_left(documents, first) for first in firsts], dtype=np.int64)
+        agreed, failed = (_newest_of_each(part._replace(document=place[part.document])) for part in (self.agreed, self.failed))
+        return replace(self, documents=tuple(documents), agreed=agreed, failed=failed)
 
     def failures(self, document: str) -> tuple[Column, Column]:
         """Return both principals of each pair that failed with a document, as places."""
@@ -295,15 +311,23 @@ class Reports:
         key, epochs = np.unique(pair[distinct], return_counts=True)
         return Acquaintance(width, key, epochs)
 
-    def count(self, epoch: int, horizon: int, weights: Mapping[str, int]) -> CountedReports:
+    def count(
+        self, epoch: int, memory: int, weights: Mapping[str, int], begun: Mapping[str, int] = MappingProxyType({})
+    ) -> CountedReports:
         """Return the reports that count at the end of `epoch`, in all topics.
 
+        `memory`: for how many epochs an agreed report counts for the use of its pair, its own among them.
         `weights`: principal → weight; a report counts only between principals with weight.
+        `begun`: principal → the epoch in which its tenure began; its earlier reports do not count.
         """
         names = sorted(name for name, weight in weights.items() if weight)
         logged, states = self._column("epoch"), self._states()
-        recent = (epoch - horizon < logged) & (logged <= epoch) & (states & _VOID == 0)
+        recent = (epoch - memory < logged) & (logged <= epoch) & (states & _VOID == 0)
         rows = self._between(np.flatnonzero(recent), names)
+        if begun:
+            start = np.array([begun.get(name, -1) for name in names], dtype=np.int64)
+            newer = np.maximum(start[rows.pair // len(names)], start[rows.pair % len(names)]) < logged[rows.row]
+            rows = rows.where(newer)
         is_agreed = states[rows.row] == _AGREED
         agreed = self._first_of_each(rows.where(is_agreed))
         failed = self._first_of_each(rows.where(~is_agreed & (logged[rows.row] == epoch)))
@@ -388,6 +412,13 @@ def _tally(parts: Sequence[PairColumns | None], names: Sequence[str], documents:
         PairColumns(place[alike[:split]], one[:split], other[:split], agreed.epoch),
         PairColumns(place[alike[split:]], one[split:], other[split:], failed.epoch),
     )
+
+
+def _newest_of_each(pairs: PairColumns) -> PairColumns:
+    """Return one row for each document and pair, with the epoch of the newest."""
+    order = np.lexsort((-pairs.epoch, pairs.second, pairs.first, pairs.document))
+    kept = order[_starts(pairs.document[order], pairs.first[order], pairs.second[order])]
+    return PairColumns(*(column[kept] for column in pairs))
 
 
 def _starts(*columns: Column) -> NDArray[np.bool_]:

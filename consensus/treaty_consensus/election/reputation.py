@@ -1,12 +1,12 @@
 """Compute weight from trust: cap the trust, limit lending by the cap, and scale by age and counterparties.
 
-With x the trust of all principals and u the part that they hold (`trust`), a the age of a principal in epochs, and n the
-number of its eligible counterparties in a topic:
+With x(m) the trust where each principal lends on half of at most m of the trust that others lent it, u(m) the part of it that
+each holds (`trust`), a the age of a principal in epochs, and n the number of its eligible counterparties in a topic:
 
-    m(u) = max { m : C · Σ min(u, m) ≤ Σ u }                         the cap, C = `cap_share`
-    u⁰   = held trust where each principal lends on half of all that others lent it
-    x    = trust where each principal lends on half of at most ⌊m(u⁰) / L⌋ of it, L = `loan_share`
-    m*   = m(u) of that trust
+    m(u) = max { m : C · Σ min(u, m) ≤ Σ u }                         the cap of held trust, C = `cap_share`
+    m₁   = m(u(ONE)),  m₂ = m(u(⌊m₁ / L⌋))                           without a limit, and with one; L = `loan_share`
+    x    = x(⌊min(m₁, m₂) / L⌋),  m₃ = m(u(⌊min(m₁, m₂) / L⌋))       the trust that counts
+    m*   = max(min(m₁, m₂), m₃)                                      the cap
     w    = ⌊⌊ONE · min(x, m*) / m*⌋ · min(a, A) / A⌋                 the base weight, A = `mature` epochs; 0 where m* is 0
     w_t  = ⌊w · min(n, N) / N⌋                                       the weight in a topic, N = `counterparties`
     a counterparty is eligible if x > 0 and share · x ≥ m*
@@ -16,8 +16,13 @@ matter.
 
 Below the cap weight is proportional to trust, never a root or logarithm of it, because those reward splitting. Principals
 with the trust X in total weigh at most ⌊ONE · X / m*⌋ together. So splitting recovers at most the part that the cap removed.
-Lending does not recover more: a principal lends on at most a full weight over 2L. The cap is computed from held trust, not
-from all trust: half of all trust never leaves the anchors, and a cap on all trust would only remove that half.
+The cap is computed from held trust, not from all trust: half of all trust never leaves the anchors, and a cap on all trust
+would only remove that half.
+
+**A bound on attack edges.** Nobody lends more than ⌊m* / L⌋ / 2 of the trust that others lent it. So one vouch of a principal
+that is no anchor gives full weight to 1 / (`least` · L) domains at most, whatever the domains do: by default to a sixteenth of
+one. Proof: `docs/specification/election-bound.md`. The rule `schulze-margins-v2` has no such bound: it lends by m₁, weighs by
+m₂, and m₁ / m₂ grows with the number of principals that anchors vouch for.
 
 Measurements: docs/decisions.md, "Resistance to attacks". Specification: `docs/specification/election.md`, section 2.
 """
@@ -29,6 +34,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kinds import Rule
 from . import trust as lending
 from .arithmetic import ONE, Amounts
 from .trust import Graph
@@ -44,12 +50,15 @@ class BoundedTrust(NamedTuple):
     cap: int
 
 
-def bounded_trust(graph: Graph, seed: Amounts, *, rounds: int, least: int, cap_share: int, loan_share: int) -> BoundedTrust:
+def bounded_trust(
+    graph: Graph, seed: Amounts, *, rounds: int, least: int, cap_share: int, loan_share: int, rule: Rule
+) -> BoundedTrust:
     """Compute x, its flows and m*.
 
     `trust.trust` describes `graph`, `seed`, `rounds` and `least`; `cap` describes `cap_share`.
 
     `loan_share`: L.
+    `rule`: `schulze-margins-v2` has x = x(⌊m₁ / L⌋) and m* = m₂.
     """
 
     def with_loans_up_to(most: int) -> BoundedTrust:
@@ -57,8 +66,15 @@ def bounded_trust(graph: Graph, seed: Amounts, *, rounds: int, least: int, cap_s
         flows = lending.flows(graph, trust, seed, least=least, most=most)
         return BoundedTrust(trust, flows, cap(lending.held(graph, trust, seed, flows), cap_share))
 
-    # Two passes: the limit on loans needs a cap, and the cap needs trust without that limit.
-    return with_loans_up_to(with_loans_up_to(ONE).cap // loan_share)
+    # The limit on loans needs a cap, and the cap needs trust without that limit.
+    first = with_loans_up_to(ONE).cap
+    bounded = with_loans_up_to(first // loan_share)
+    if rule == "schulze-margins-v2" or bounded.cap >= first:
+        return bounded  # a third pass would repeat the second
+    # The second cap, the smaller one, limits loans now, and bounds m* from below: otherwise a vouch would lend more than a
+    # fixed part of m*.
+    last = with_loans_up_to(bounded.cap // loan_share)
+    return last._replace(cap=max(bounded.cap, last.cap))
 
 
 def cap(held: Amounts, share: int) -> int:

@@ -6,6 +6,7 @@ The roll is one JCS blob. Every decision of the epoch names it.
      "principals": [[principal, cluster, trust, weight, age, standing], …]   those with weight, sorted by name
      "credits": [{"principal", "amount", "reason", "topic", "document", "with": principal, "index": leaf, "shared", "earlier"}, …]
                                                                              of this epoch, in the order they were earned
+     "reach": {"able", "pairs"},             sums of w · w' over pairs in a topic: that speak its consensus, and of all
      "omitted": {"principals", "credits"}}                                   the numbers of entries that did not fit
 
 The cap, trust, weights, standing and amounts are decimal strings (units of 1 / `arithmetic.ONE`), the age is in epochs. A
@@ -38,11 +39,13 @@ def roll(
     electorate: Electorate,
     standings: Mapping[str, int],
     credits: EarnedCredits,
+    reach: tuple[int, int] | None = None,
 ) -> bytes:
     """Return the bytes of the roll.
 
     `standings`: principal → the sum of its faded credits at the end of the epoch.
     `credits`: those earned in the epoch.
+    `reach`: the sums of w · w' of the pairs that speak a consensus, and of all; None under the rule before.
     """
     # If the list has to be cut, the lightest principals are omitted. The name makes the cut the same everywhere.
     heaviest = sorted(electorate.weights.items(), key=lambda item: (-item[1], item[0]))
@@ -63,12 +66,14 @@ def roll(
     earned = _fitting((credit.entry() for credit in credits), CREDITS_SIZE)
     by_name = [entry for _, entry in sorted(zip((principal for principal, _ in heaviest), listed, strict=False))]
     omitted = {"principals": len(heaviest) - len(listed), "credits": len(credits) - len(earned)}
-    values = {
+    values: dict[str, object] = {
         "epoch": epoch,
         "electorate": "development" if electorate.terms is None else "open",
         "parameters": parameters_id,
         "cap": str(electorate.cap),
     } | ({"omitted": omitted} if any(omitted.values()) else {})
+    if reach is not None:
+        values["reach"] = {"able": str(reach[0]), "pairs": str(reach[1])}
     encoded = {name: canonical.dumps(value) for name, value in values.items()}
     lists = {"principals": canonical.join_array(by_name), "credits": canonical.join_array(earned)}
     return canonical.join_object(encoded | lists)

@@ -1,27 +1,32 @@
 """Decide which documents of a topic are candidates, provisional and the consensus, from the counted votes.
 
-Specification: `docs/specification/election.md`, sections 4 to 6. W is the weight of all live ballots of the topic, V the
-pairwise count, N stands for NONE. The names in `code` are fields of `Parameters`.
+Specification: `docs/specification/election.md`, sections 4 to 6. What is called a document here is a line (`line`). W is the
+weight of all live ballots of the topic, w(c) the weight that ranks c over NONE, V the pairwise count, N stands for NONE. The
+names in `code` are fields of `Parameters`.
 
-    κ    = ⌈W / (quorum_share · cluster_share)⌉                 the most that one cluster counts for; 0 only without ballots
-    q    = cluster_share · κ                                    the quorum: that many full clusters
-    Q(c) = Σ over clusters of min(weight ranking c over N, κ)   the support; Q'(c), the opposition, is the same for N over c
+    S(c)  = cluster_share · max{κ : Σ over clusters of min(weight ranking c over N, κ) ≥ cluster_share · κ}
+                                                     the support: what that many equal clusters make up; S'(c), the
+                                                     opposition, is the same for N over c
+    q(c)  = (W − w(c)) / (quorum_share − 1)          the quorum; q'(c), of the opposition, has the weight of N over c for w(c)
     x beats y by a : b   means   x > 0 and b·x ≥ a·y
 
     candidate     published in the topic; reported by ≥ candidate_pairs pairs, ≥ candidate_clusters clusters, and principals of
-                  weight R with candidate_share · R ≥ W; the incumbent and the first of these make the *field* of
+                  weight R with candidate_share · R ≥ W − w(c); the incumbent and the first of these make the *field* of
                   max_candidates (`in_order`)
-    provisional   first of the field in Schulze's order; provisional_share · Q(c) ≥ q; V[c][N] > V[N][c]
-    consensus     provisional for sustain_epochs; Q(c) ≥ q; V[c][N] beats V[N][c] by over_none; no margin against it, and no
-                  margin of 0 against a document published earlier; V[c][i] beats V[i][c] by over_incumbent for sustain_epochs,
-                  where there is an incumbent i
-    kept          the incumbent while V[i][N] ≥ V[N][i] and provisional_share · Q(i) ≥ q; after dormant_epochs without: dormant
+    provisional   S(c) > 0 and S(c) ≥ q(c); V[c][N] beats V[N][c] by over_none: acceptable
+    consensus     provisional for sustain_epochs; first of the field in Schulze's order; no margin against it, and no margin of
+                  0 against a document published earlier; V[c][i] beats V[i][c] by over_incumbent for sustain_epochs, where
+                  there is an incumbent i
+    kept          the incumbent while V[i][N] ≥ V[N][i] and provisional_share · S(i) ≥ q(i); after dormant_epochs without: dormant
     superseded    the incumbent when another document becomes consensus
-    repealed      the incumbent once V[N][i] beats V[i][N] by over_none and Q'(i) ≥ q for sustain_epochs
+    repealed      the incumbent once V[N][i] beats V[i][N] by over_none, S'(i) > 0 and S'(i) ≥ q'(i) for sustain_epochs, or at
+                  once when all its documents were taken back
+
+No vote more for c makes S(c) smaller or q(c) larger, so a vote for a document never costs it a place or its state.
 
 The incumbent is the topic's one document in state consensus. A document makes at most one transition an epoch, so that
 readers can follow it: candidate, then provisional, then consensus. A candidate that leaves the field is `published` again. A
-former consensus keeps `dormant`, `superseded` or `repealed` until it is provisional again.
+former consensus keeps `dormant`, `superseded` or `repealed` until it is acceptable and first of the order, and so provisional.
 
 Epochs count in a row and include the current one. A counter restarts at 0 when its condition fails. `ahead` also restarts
 when the incumbent changes.
@@ -42,7 +47,7 @@ from functools import cached_property
 from ..kinds import NONE, Parameters, State
 from .ballot import Approval, Count
 from .schulze import Ranking, beaten_by, margins, rank
-from .states import DocumentEvent, follow
+from .states import FORMER, DocumentEvent, follow
 
 
 @dataclass(frozen=True)
@@ -98,11 +103,13 @@ class Shortfall:
 
 def candidacy_shortfalls(support: Support, total: int, parameters: Parameters) -> list[Shortfall]:
     """List the conditions of candidacy that a document misses, in a topic with ballots of the weight `total`."""
+    # Votes for a document must not cost it its place.
+    against = total if parameters.is_v2 else total - support.approval
     needs = {
         "published": (int(support.index is not None), 1),
         "pairs": (support.pairs, parameters.candidate_pairs),
         "clusters": (support.clusters, parameters.candidate_clusters),
-        "reporter-weight": (support.weight, _ceiling(total, parameters.candidate_share)),
+        "reporter-weight": (support.weight, ceiling(against, parameters.candidate_share)),
     }
     return [Shortfall(name, has, need) for name, (has, need) in needs.items() if has < need]
 
@@ -220,66 +227,55 @@ class Poll:
     @cached_property
     def ranking(self) -> Ranking:
         """Return Schulze's order of the choices; the incumbent wins ties."""
-        return self.ranked or rank(self.count.pairwise, self._number(self.incumbent) if self.incumbent else None)
-
-    @property
-    def cap(self) -> int:
-        """Return κ."""
-        # Rounded up. Rounded down, the remainder of one cluster would be a quorum while W is small. The quorum is a
-        # multiple of it, so full clusters cannot miss it by one.
-        return _ceiling(self.count.total, self.parameters.quorum_share * self.parameters.cluster_share)
-
-    @property
-    def quorum(self) -> int:
-        """Return q."""
-        return self.parameters.cluster_share * self.cap
+        return self.ranked or rank(self.count.pairwise, self.number(self.incumbent) if self.incumbent else None)
 
     def support(self, document: str) -> int:
-        """Return Q(c)."""
-        return self._capped(self.count.above[self._number(document)])
+        """Return S(c)."""
+        return shared_support(self.count.above[self.number(document)], self.parameters.cluster_share)
 
     def opposition(self, document: str) -> int:
-        """Return Q'(c)."""
-        return self._capped(self.count.below[self._number(document)])
+        """Return S'(c)."""
+        return shared_support(self.count.below[self.number(document)], self.parameters.cluster_share)
+
+    def quorum(self, document: str) -> int:
+        """Return the least support that is more than 0 and meets q(c)."""
+        return max(self._quorum(self.count.above[self.number(document)]), 1)
+
+    def opposing_quorum(self, document: str) -> int:
+        """Return the least opposition that is more than 0 and meets q'(c)."""
+        return max(self._quorum(self.count.below[self.number(document)]), 1)
 
     def preferring(self, document: str, other: str = NONE) -> tuple[int, int]:
         """Return V[c][x] and V[x][c]."""
-        c, x = self._number(document), self._number(other)
+        c, x = self.number(document), self.number(other)
         return self.count.pairwise[c][x], self.count.pairwise[x][c]
 
     def provisional_shortfalls(self, document: str) -> list[Shortfall]:
         """List the conditions that a candidate misses to be provisional."""
-        return self._not_first(document) + self._not_kept(document, least_lead=1)
+        lead = ratio("ratio-over-none", *self.preferring(document), self.parameters.over_none, NONE)
+        return present(least("quorum", self.support(document), self.quorum(document)), lead)
 
     def consensus_shortfalls(self, document: str, current: DocumentState) -> list[Shortfall]:
         """List the conditions that a provisional candidate misses to be the consensus.
 
         `current`: its state, with this epoch counted already.
         """
-        p = self.parameters
-        found = [_least("provisional-epochs", current.provisional, p.sustain_epochs)]
-        found.append(_least("quorum", self.support(document), self.quorum))
-        found.append(_ratio("ratio-over-none", *self.preferring(document), p.over_none, NONE))
-        own = self._number(document)
-        # A tie with an earlier publication needs one vote more: without it, a copy of the document could win.
-        for number in beaten_by(margins(self.count.pairwise), own):
-            other = self.count.choices[number]
-            has, against = self.preferring(document, other)
-            found.append(Shortfall("unbeaten", has, against + (number < own), other))
-        if self.incumbent:
-            votes = self.preferring(document, self.incumbent)
-            found.append(_ratio("ratio-over-incumbent", *votes, p.over_incumbent, self.incumbent))
-            found.append(_least("ahead-epochs", current.ahead, p.sustain_epochs, self.incumbent))
-        return [shortfall for shortfall in found if shortfall]
+        held = least("provisional-epochs", current.provisional, self.parameters.sustain_epochs)
+        return present(held) + self.not_first(document) + self.not_ahead(document, current)
 
     def kept_shortfalls(self, document: str) -> list[Shortfall]:
         """List the conditions that the incumbent misses to be kept."""
-        return self._not_kept(document, least_lead=0)
+        # Not at least 1: where nobody says anything else, what was agreed stands.
+        needed = ceiling(self._quorum(self.count.above[self.number(document)]), self.parameters.provisional_share)
+        over, under = self.preferring(document)
+        share = least("provisional-quorum", self.support(document), needed)
+        return present(share, least("majority-over-none", over, under, NONE))
 
     def is_rejected(self, document: str) -> bool:
         """Tell whether NONE beats the incumbent by enough to repeal it, in this epoch."""
         over, under = self.preferring(document)
-        return beats(under, over, self.parameters.over_none) and self.opposition(document) >= self.quorum
+        is_beaten = beats(under, over, self.parameters.over_none)
+        return is_beaten and self.opposition(document) >= self.opposing_quorum(document)
 
     def leads_incumbent(self, document: str) -> bool:
         """Tell whether a candidate beats the incumbent by enough, in this epoch."""
@@ -287,23 +283,53 @@ class Poll:
             return False
         return beats(*self.preferring(document, self.incumbent), self.parameters.over_incumbent)
 
-    def _number(self, choice: str) -> int:
-        return self.count.choices.index(choice)
-
-    def _capped(self, by_cluster: Mapping[str, int]) -> int:
-        cap = self.cap
-        return sum(min(weight, cap) for weight in by_cluster.values())
-
-    def _not_first(self, document: str) -> list[Shortfall]:
-        place = self.ranking.order.index(self._number(document))
+    def not_first(self, document: str) -> list[Shortfall]:
+        """List the condition that a document misses to be the first of the order."""
+        place = self.ranking.order.index(self.number(document))
         first = self.count.choices[self.ranking.order[0]]
         return [Shortfall("schulze-place", place + 1, 1, first)] if place else []
 
-    def _not_kept(self, document: str, least_lead: int) -> list[Shortfall]:
-        over, under = self.preferring(document)
-        share = _least("provisional-quorum", self.support(document), _ceiling(self.quorum, self.parameters.provisional_share))
-        lead = _least("majority-over-none", over, under + least_lead, NONE)
-        return [shortfall for shortfall in (share, lead) if shortfall]
+    def not_ahead(self, document: str, current: DocumentState) -> list[Shortfall]:
+        """List the conditions that a document misses against each other one, and against the incumbent.
+
+        `current`: its state, with this epoch counted already.
+        """
+        found: list[Shortfall | None] = []
+        own = self.number(document)
+        # A tie with an earlier publication needs one vote more: without it, a copy of the document could win.
+        for number in beaten_by(margins(self.count.pairwise), own):
+            other = self.count.choices[number]
+            has, against = self.preferring(document, other)
+            found.append(Shortfall("unbeaten", has, against + (number < own), other))
+        if self.incumbent:
+            votes = self.preferring(document, self.incumbent)
+            found.append(ratio("ratio-over-incumbent", *votes, self.parameters.over_incumbent, self.incumbent))
+            found.append(least("ahead-epochs", current.ahead, self.parameters.sustain_epochs, self.incumbent))
+        return present(*found)
+
+    def number(self, choice: str) -> int:
+        """Return the number of a candidate, or of NONE."""
+        return self.count.choices.index(choice)
+
+    def _quorum(self, by_cluster: Mapping[str, int]) -> int:
+        return ceiling(self.count.total - sum(by_cluster.values()), self.parameters.quorum_share - 1)
+
+
+def shared_support(by_cluster: Mapping[str, int], share: int) -> int:
+    """Return share · max{κ : Σ min(w, κ) ≥ share · κ} over the weights w of the clusters.
+
+    It is the support that `share` clusters of one size would give: at most all of it, 0 from fewer clusters, and never less for
+    a vote more.
+    """
+    low, high = 0, sum(by_cluster.values()) // share
+    # The sum is concave in κ and 0 at 0, so the condition holds up to the largest κ and for none above.
+    while low < high:
+        level = (low + high + 1) // 2
+        if sum(min(weight, level) for weight in by_cluster.values()) >= share * level:
+            low = level
+        else:
+            high = level - 1
+    return share * low
 
 
 def beats(x: int, y: int, ratio: tuple[int, int]) -> bool:
@@ -312,6 +338,12 @@ def beats(x: int, y: int, ratio: tuple[int, int]) -> bool:
     # Silence replaces and repeals nothing, so x needs a vote. Products of integers, because a quotient would need
     # floats.
     return x > 0 and under * x >= over * y
+
+
+def take_back(before: Mapping[str, DocumentState]) -> dict[str, DocumentState]:
+    """Return the states of documents after an epoch in which their publishers took them back. They are not in the field."""
+    after = {document: DocumentState(follow(current.state, DocumentEvent.TAKEN_BACK)) for document, current in before.items()}
+    return {document: current for document, current in after.items() if current.state != "published"}
 
 
 def advance(poll: Poll) -> dict[str, DocumentState]:
@@ -341,9 +373,10 @@ def _challenger(poll: Poll, document: str) -> DocumentState:
     # One transition an epoch: a document that enters the field is a candidate first, even if it leads already.
     if before.state == "published":
         return DocumentState(follow(before.state, DocumentEvent.ENTERED), ahead=ahead)
-    if poll.provisional_shortfalls(document):
-        return DocumentState(follow(before.state, DocumentEvent.TRAILS), ahead=ahead)
-    now = DocumentState(follow(before.state, DocumentEvent.LEADS), before.provisional + 1, ahead)
+    # Several documents can be acceptable. One that was replaced is in the race again only once it leads.
+    if poll.provisional_shortfalls(document) or (before.state in FORMER and poll.not_first(document)):
+        return DocumentState(follow(before.state, DocumentEvent.UNACCEPTABLE), ahead=ahead)
+    now = DocumentState(follow(before.state, DocumentEvent.ACCEPTABLE), before.provisional + 1, ahead)
     if before.state == "provisional" and not poll.consensus_shortfalls(document, now):
         return DocumentState(follow(before.state, DocumentEvent.ELECTED))
     return now
@@ -372,15 +405,23 @@ def _suspect(poll: Poll, document: str) -> int:
     return max(before.suspect - 1, 0)
 
 
-def _ceiling(value: int, divisor: int) -> int:
+def ceiling(value: int, divisor: int) -> int:
+    """Return ⌈value / divisor⌉."""
     # Integer division that rounds up: exact, unlike a float.
     return -(-value // divisor)
 
 
-def _least(condition: str, has: int, needs: int, against: str | None = None) -> Shortfall | None:
+def least(condition: str, has: int, needs: int, against: str | None = None) -> Shortfall | None:
+    """Return the shortfall of a number, or None."""
     return Shortfall(condition, has, needs, against) if has < needs else None
 
 
-def _ratio(condition: str, has: int, other: int, ratio: tuple[int, int], against: str) -> Shortfall | None:
-    over, under = ratio
-    return None if beats(has, other, ratio) else Shortfall(condition, has, max(_ceiling(over * other, under), 1), against)
+def present(*shortfalls: Shortfall | None) -> list[Shortfall]:
+    """Return those that there are."""
+    return [shortfall for shortfall in shortfalls if shortfall]
+
+
+def ratio(condition: str, has: int, other: int, bounds: tuple[int, int], against: str) -> Shortfall | None:
+    """Return the shortfall of a weight `has` that does not beat `other` by a ratio, or None."""
+    over, under = bounds
+    return None if beats(has, other, bounds) else Shortfall(condition, has, max(ceiling(over * other, under), 1), against)

@@ -23,7 +23,8 @@ The seed must be asymmetric: no symmetric reputation function is sybilproof (Che
 **Bounded by inflow.** Let S be any set of principals without seed, I the flow into it along edges from outside, O the flow
 out of it, both by the final trust. Then x(S) ≤ 2 · (I − O), exactly, for any number of members, any vouches among them and
 any number of rounds. Proof: a round T is monotone, floors too, and x⁰ ≤ T(x⁰); hence xᵏ ≤ xᵏ⁺¹ for all k, and x ≤ T(x). So
-x(S) ≤ T(x)(S) = I + (flows within S), and (flows within S) + O ≤ Σ_{p∈S} ⌊min(x_p, m) / 2⌋ ≤ x(S) / 2.
+x(S) ≤ T(x)(S) = I + (flows within S), and (flows within S) + O ≤ Σ_{p∈S} ⌊min(x_p, m) / 2⌋ ≤ x(S) / 2. What S weighs then:
+`docs/specification/election-bound.md`.
 
 **Close to the limit.** x never exceeds the fixed point x* of the same equations over the rationals. All principals together
 lack less than ONE / 2^(rounds+1) + 2·E + P + A of it, with E edges, P principals that vouch and A anchors. The floors of a

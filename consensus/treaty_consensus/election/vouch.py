@@ -15,7 +15,9 @@ together at the end of an epoch.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -87,8 +89,18 @@ class Vouches:
     def _columns(self) -> tuple[array[int], ...]:
         return self._author, self._to, self._place, self._epoch
 
-    def counted(self, epoch: int, acquainted: Acquaintance, terms: Reputation, horizon: int) -> CountedVouches:
-        """Return the vouches that count at the end of `epoch`."""
+    def counted(
+        self,
+        epoch: int,
+        acquainted: Acquaintance,
+        terms: Reputation,
+        horizon: int,
+        begun: Mapping[str, int] = MappingProxyType({}),
+    ) -> CountedVouches:
+        """Return the vouches that count at the end of `epoch`.
+
+        `begun`: principal → the epoch in which its tenure began; earlier vouches by it and for it do not count.
+        """
         place, logged = np.array(self._place, dtype=np.int64), np.array(self._epoch, dtype=np.int64)
         voucher = self.directory.owners(np.array(self._author, dtype=np.int64))
         vouched = self.directory.owners(np.array(self._to, dtype=np.int64))
@@ -97,6 +109,10 @@ class Vouches:
         rows = rows[np.lexsort((-place[rows], vouched[rows], voucher[rows]))]
         rows = rows[_differs(voucher[rows]) | _differs(vouched[rows])]
         rows = rows[np.array(self._withdrawn, dtype=np.uint8)[rows] == 0]
+        if begun:
+            # The last element of `places` stands for a DID without a principal.
+            started = np.array([*begun.values(), -1], dtype=np.int64)[self.directory.places([*begun])]
+            rows = rows[np.maximum(started[voucher[rows]], started[vouched[rows]]) < logged[rows]]
         # The newest vouches stay. Their place in the log orders them, not their epoch, so that there are no ties.
         rows = rows[np.lexsort((-place[rows], voucher[rows]))]
         starts = np.flatnonzero(_differs(voucher[rows]))
