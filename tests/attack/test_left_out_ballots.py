@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import pytest
-from signers import ORIGIN, Signer, domain_signer, key_signer, signed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
 from simulated_registry import ALICE, BOB, LOG_KEY, NAME, OPERATOR, TOPIC, SimulatedRegistry, with_echo
 from witnesses import WITNESSES, witness_key
 
@@ -20,7 +25,7 @@ from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.facts import LogFact
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, add_signatures, sign
-from treaty_consensus.stamped import LASTS, MARGIN, Stamped, stamp, stamp_text
+from treaty_consensus.stamped import LASTS, MARGIN, Stamped, admissible, stamp, stamp_text
 from treaty_consensus.statement import Statement
 
 FOUR = (*WITNESSES, witness_key("w4.example"))
@@ -252,3 +257,56 @@ def test_a_file_has_one_spelling_and_only_what_has_an_order_of_its_own_is_stampe
     with pytest.raises(TreatyError) as error:
         stamp(status.leaf, FOUR[0], CLOSE)
     assert error.value.code == "stamp.kind"
+
+
+READY = witnessed(with_echo())
+VOTERS = tuple(domain_signer(f"voter{number}.example") for number in range(3))
+ACTS = st.one_of(
+    st.tuples(st.just("learn"), st.sampled_from(VOTERS)),
+    st.tuples(st.just("vote"), st.sampled_from(VOTERS), st.integers(0, 2)),
+    st.tuples(st.just("stamp"), st.sampled_from(VOTERS), st.integers(0, 2)),
+    st.tuples(st.just("wait"), st.sampled_from([MARGIN // 2, MARGIN, LASTS])),
+    st.tuples(st.just("close")),
+)
+
+
+def taken(registry: SimulatedRegistry, stamps: Iterable[Stamped]) -> list[bytes]:
+    """The stamped statements that the log would take now."""
+    log = registry.facts["log"]
+    assert isinstance(log, LogFact)
+    found = admissible(registry.facts, log, "development", [each.statement for each in stamps], len(registry.leaves))
+    return [verified.statement.leaf for verified in found]
+
+
+@pytest.mark.threat(362)
+@settings(max_examples=30, deadline=None)
+@given(acts=st.lists(ACTS, max_size=14), reads=st.booleans())
+def test_a_registry_is_accused_if_and_only_if_it_passes_over_what_it_owes(acts: list[tuple[Any, ...]], reads: bool) -> None:
+    registry, now, owed = READY.copy(), CLOSE, False
+    stamps: dict[bytes, tuple[int, Stamped]] = {}
+    for act, *what in [*acts, ("wait", MARGIN), ("close",)]:
+        if act == "wait":
+            now += what[0]
+        elif act == "learn":
+            with suppress(TreatyError):
+                registry.add(identity_body(what[0]), OPERATOR)
+        elif act == "close":
+            for leaf in taken(registry, [made for _, made in stamps.values()]) if reads else ():
+                registry.submit(leaf)
+            owed |= bool(taken(registry, [made for at, made in stamps.values() if MARGIN <= now - at <= LASTS]))
+            close(registry, at=now)
+        else:
+            leaf = signed(ballot(registry, what[1]), what[0]).leaf
+            if act == "stamp":
+                stamps.setdefault(leaf, (now, stamped_by(*FOUR, at=now)(leaf)))
+            else:
+                with suppress(TreatyError):
+                    registry.submit(leaf)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            asyncio.run(audited(registry, Path(folder), *(made.format() for _, made in stamps.values())))
+            accusation = ""
+        except Untrusted as error:
+            accusation = error.code
+    assert accusation == ("audit.left-out" if owed else "")
+    assert not (owed and reads)

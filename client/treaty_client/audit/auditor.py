@@ -167,10 +167,8 @@ async def audit(
             if snapshots:
                 # The work from the start replaces what is there, which it did not use.
                 await asyncio.to_thread(snapshots.save, run, signed.note, scratch, before=begun)
-    decisions = tuple(run.decisions)
-    return AuditReport(
-        registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open, begun, logged
-    )
+    counted = dict(run.leaves), tuple(run.decisions), run.witnesses
+    return AuditReport(registry.origin, signed, *counted, run.newest, known, run.is_open, begun, logged)
 
 
 def _check_omissions(left_out: Sequence[LeftOut]) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from treaty_consensus.audit import Replay
 from treaty_consensus.election.closing import DueDecision
 from treaty_consensus.errors import TreatyError, Untrusted
-from treaty_consensus.facts import ParametersFact, find, log_of, parameters_key
+from treaty_consensus.facts import LOG, LogFact, ParametersFact, find, parameters_key
 from treaty_consensus.kinds import Ballot, Decision, Genesis, Parameters, Report
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log_keys import keys_in
@@ -122,12 +122,15 @@ class AuditedReplay:
         Raises `Untrusted` (`audit.*`) at the first leaf that breaks a rule; those before it are replayed.
         """
         for leaf, verified in zip(leaves, checked.result() if checked else repeat(None, len(leaves)), strict=True):
-            index = self.replay.size
+            index, log = self.replay.size, find(self.replay.facts, LOG, LogFact)
             taken = self._append(leaf, verified)
             self._remember_root()
             self.leaves[taken.type if isinstance(taken, Statement) else "sigstore"] += 1
             if isinstance(taken, Statement):
                 self._look_at(index, taken)
+                # At the first decision of an epoch: all of its leaves precede it.
+                if self.stamped and log is not None and isinstance(taken.body, Decision) and not log.remaining:
+                    self.left_out += self._omissions(taken.body, log)
             self.taken(index, leaf, taken)
         return self.replay.size
 
@@ -149,9 +152,6 @@ class AuditedReplay:
                 self.is_open |= made.body.reputation is not None
             case Decision():
                 self._note_decision(index, made.id, made.body)
-                # The first of its epoch, which all of its leaves precede.
-                if self.stamped and made.body.input.size == index:
-                    self.left_out += self._omissions(made.body)
             case Report() | Ballot():
                 self._hear(index, made.body.seen_checkpoint)
 
@@ -184,8 +184,11 @@ class AuditedReplay:
         if body.topic == self.topic:
             self.newest = due
 
-    def _omissions(self, body: Decision) -> list[LeftOut]:
-        """Return the stamped statements that the log owed to this decision and does not have."""
+    def _omissions(self, body: Decision, log: LogFact) -> list[LeftOut]:
+        """Return the stamped statements that the log owed to this decision and does not have. `log`: its fact at the input.
+
+        Of what admission reads of these statements, decisions change nothing but that fact.
+        """
         facts, known = self.replay.facts, {each.stamped.leaf for each in self.left_out}
         parameters = find(facts, parameters_key(body.parameters), ParametersFact)
         if parameters is None or parameters.witnesses is None or body.input.witnessed is None:
@@ -200,8 +203,6 @@ class AuditedReplay:
             and is_stamped_in_time(each, witnesses, note)
             and self._carries_this_log(each.statement, body.input.size)
         }
-        # As it was before this leaf, which changed nothing else that admission reads of these statements.
-        log = msgspec.structs.replace(log_of(facts), epoch=body.epoch, remaining=0)
         statements = [each.statement for each in sought.values()]
         owed = admissible(facts, log, body.electorate, statements, body.input.size)
         return [LeftOut(sought[verified.statement.leaf], body.epoch, body.input) for verified in owed]
