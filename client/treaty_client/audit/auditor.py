@@ -97,14 +97,22 @@ class Differences:
             raise error
         self.errors.append(error)
 
-    def check(self) -> None:
-        """Raise `Untrusted` (`audit.decision`) with all differences, if there are any."""
+    def check(self, left_out: Sequence[LeftOut]) -> None:
+        """Raise `Untrusted` (`audit.decision`) with all differences, if there are any, else (`audit.left-out`) with the
+        statements that the log left out."""
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
             found = "".join(f" ({number}) {error.message}" for number, error in enumerate(self.errors, 1))
             fix, cause = self.errors[0].fix, self.errors[0]
             raise Untrusted(cause.code, f"{len(self.errors)} decisions differ:{found}", fix=fix) from cause
+        if left_out:
+            shown = "; ".join(map(str, left_out[:_MAX_DIFFERENCES]))
+            raise Untrusted(
+                ClientAuditCode.LEFT_OUT,
+                f"The log left out {len(left_out)} statements that its witnesses had stamped in time: {shown}.",
+                fix="Publish the stamped statements. With the log they prove it to everyone: treaty audit --stamped FILE",
+            )
 
 
 async def audit(
@@ -156,11 +164,9 @@ async def audit(
             async for done in replayed(run, workers if worth else None):
                 progress("replay", done, leaves)
             known = _known(replay.facts, options.anchors or ())
-            # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror
-            # and replay.
+            # After the replay: with another root than the signed one, leaves were changed between mirror and replay.
             replay.check_checkpoint(signed.checkpoint)
-            differences.check()
-            _check_omissions(run.left_out)
+            differences.check(run.left_out)
             logged = tuple(each for each in options.stamped if replay.has_logged(each.statement.id))
             # Opened again: the clock's key, and later keys of the log, are known only after the replay.
             signed = run.check_keys().open(signed.note)
@@ -169,17 +175,6 @@ async def audit(
                 await asyncio.to_thread(snapshots.save, run, signed.note, scratch, before=begun)
     counted = dict(run.leaves), tuple(run.decisions), run.witnesses
     return AuditReport(registry.origin, signed, *counted, run.newest, known, run.is_open, begun, logged)
-
-
-def _check_omissions(left_out: Sequence[LeftOut]) -> None:
-    if not left_out:
-        return
-    shown = "; ".join(map(str, left_out[:_MAX_DIFFERENCES]))
-    raise Untrusted(
-        ClientAuditCode.LEFT_OUT,
-        f"The log left out {len(left_out)} statements that its witnesses had stamped in time: {shown}.",
-        fix="Publish the stamped statements. With the log they prove it to everyone: treaty audit --stamped FILE",
-    )
 
 
 @dataclass(frozen=True)
