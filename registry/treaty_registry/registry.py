@@ -236,7 +236,7 @@ class Registry(ReadableLog):
             registry = cls(settings, operator, fence, pool, database, log_clock, resolve or guarded(settings), keys)
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
-            for part in (registry._readiness, registry.intake, registry.witnesses, registry.nodes):
+            for part in (registry._readiness, registry.intake, registry.witnesses, registry._boxes, registry.nodes):
                 if part is not None:
                     stack.push_async_callback(part.close)
             stack.push_async_callback(registry.sequencer.stop)

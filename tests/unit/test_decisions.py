@@ -238,6 +238,7 @@ async def test_where_witnesses_are_wanted_nothing_is_decided_without_them(regist
     network.box = EMPTY
     first, second = await registry.decide()
     await client.close()
+    await registry.decisions.boxes.close()
     assert first.decision.input == second.decision.input
     assert first.decision.input.witnessed is not None
     wanted.parsed.check(first.decision.input.witnessed.encode(), Checkpoint(ORIGIN, before.size, before.root))
@@ -269,4 +270,5 @@ async def test_what_a_witness_shows_is_logged_if_the_log_would_take_it(registry:
     (decided,) = await registry.decide()
     leaves = await registry.leaves(range(before, registry.head.size))
     assert decided.decision.input.size == before + 1 and leaves[before] == good.leaf
+    await registry.decisions.boxes.close()
     await replayed(registry)

@@ -56,7 +56,7 @@ class Waiting:
 
 
 class WitnessBoxes:
-    """The boxes of all witnesses of one log. For one event loop; call `run` once."""
+    """The boxes of all witnesses of one log. For one event loop; call `run` once, and `close` at the end."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class WitnessBoxes:
         seen_checkpoints: SeenCheckpoints,
     ) -> None:
         """`origin`: of the log."""
-        self._network = network
+        self._http = network.client(timeout=_PATIENCE)
         self._leader = leader
         self._reader = reader
         self._submissions = submissions
@@ -87,13 +87,15 @@ class WitnessBoxes:
 
     async def forward(self) -> None:
         """Submit what is new in the boxes. Failures are logged."""
-        async with self._network.client(timeout=_PATIENCE) as http:
-            await asyncio.gather(*(self._forward(box, http) for box in self._boxes))
+        await asyncio.gather(*map(self._forward, self._boxes))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
 
     async def read(self) -> Waiting:
         """Return all statements in the boxes that are not logged, of authors that carry a checkpoint of this log's history."""
-        async with self._network.client(timeout=_PATIENCE) as http:
-            read = await asyncio.gather(*(box.read(http) for box in self._boxes))
+        read = await asyncio.gather(*(box.read(self._http) for box in self._boxes))
         unread = frozenset(key for box, found in zip(self._boxes, read, strict=True) if found is None for key in box.keys)
         waiting = []
         # Once, though several witnesses have it.
@@ -106,10 +108,10 @@ class WitnessBoxes:
             waiting.append(made)
         return Waiting(waiting, unread)
 
-    async def _forward(self, box: _Box, http: BoundedClient) -> None:
+    async def _forward(self, box: _Box) -> None:
         try:
             async with asyncio.timeout(_PATIENCE):
-                while (page := await box.following(http)) is not None:
+                while (page := await box.following(self._http)) is not None:
                     leaves = [made.leaf for made in await self._missing(page)]
                     outcomes = await self._submissions.submit(leaves, box.network) if leaves else []
                     if not box.passed(is_busy=any(isinstance(outcome, Unavailable) for outcome in outcomes)):
