@@ -274,7 +274,8 @@ def model_budget() -> str:
 _MEANINGS = {
     "electorate": "or `open`: who counts",
     "epoch_seconds": "a week; absent in a development electorate",
-    "horizon_epochs": "H: epochs that a report is recent, that an equivocator is barred, and in which a statement's strength halves",
+    "horizon_epochs": "H: epochs that a report is recent, that an equivocator is barred, and in which a statement's strength "
+    "halves",
     "candidate_pairs": "pairs of principals that reported a candidate",
     "candidate_clusters": "clusters among them",
     "candidate_share": "their weight R: `candidate_share` · R ≥ W − w(c)",
