@@ -73,7 +73,7 @@ class _Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Stamped:
-    """Hold a statement and the note of its stamps. Trust neither before `times` and `left_out`.
+    """Hold a statement and the note of its stamps. Trust neither before `times` and `admissible`.
 
     `leaf`: the envelope. `stamp`: a note whose text is that of this envelope.
     """

@@ -111,7 +111,8 @@ class Differences:
             raise Untrusted(
                 ClientAuditCode.LEFT_OUT,
                 f"The log left out {len(left_out)} statements that its witnesses had stamped in time: {shown}.",
-                fix="Publish the stamped statements. With the log they prove it to everyone: treaty audit --stamped FILE",
+                fix="Publish the stamped statements: with the log they prove it to everyone (treaty audit --stamped FILE). Yours "
+                "are in HOME/stamped; move them elsewhere to audit the log without them.",
             )
 
 

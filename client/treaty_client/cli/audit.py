@@ -80,7 +80,9 @@ def audit(
         own_key = options.home / "audit.key"
         progress = bars.show
         report = run(audit_log(name, folder, evidence, network, progress=progress, options=requested, keys=keys, own_key=own_key))
-    own.drop(path for path, each in kept.items() if each in report.logged)
+    # A log of another key with this name may have them too.
+    if keys is not None:
+        own.drop(path for path, each in kept.items() if each in report.logged)
     options.output.result(_value(report, requested), *_lines(report, requested))
     if topic is not None and report.newest is None:
         # The log holds, so this is no failed audit.

@@ -94,7 +94,7 @@ class WitnessBoxes:
         await self._http.aclose()
 
     async def read(self) -> Waiting:
-        """Return all statements in the boxes that are not logged, of authors that carry a checkpoint of this log's history."""
+        """Return all statements in the boxes that are not logged and carry no checkpoint of another history."""
         read = await asyncio.gather(*(box.read(self._http) for box in self._boxes))
         unread = frozenset(key for box, found in zip(self._boxes, read, strict=True) if found is None for key in box.keys)
         waiting = []
@@ -146,7 +146,6 @@ class _Box:
         except Exception as error:
             self.report(error)
             return None
-        self._failure = ""
         return found
 
     async def _read(self, http: BoundedClient) -> list[Stamped]:
@@ -197,4 +196,6 @@ class _Box:
         if reply.status != httpx.codes.OK or not reply.whole:
             raise Unavailable(RegistryWitnessCode.REFUSED, f"It answered with status {reply.status}.")
         # In a thread: a page may have 4 MiB.
-        return await asyncio.to_thread(read_page, reply.body)
+        page = await asyncio.to_thread(read_page, reply.body)
+        self._failure = ""
+        return page

@@ -50,9 +50,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass
 class _Kept:
-    """A statement of a box. `network`: from which it came, as long as this process runs; its address is never stored."""
+    """A statement of a box.
+
+    `digest`: of the envelope. `time`: of the stamp. `size`: of the envelope. `network`: from which it came, as long as this
+    process runs; no address is stored.
+    """
 
     path: Path
+    digest: str
     time: int
     size: int
     network: str = _BEFORE
@@ -73,24 +78,19 @@ class _LogBox:
     following: int = 0
     turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, kept: _Kept, digest: str) -> None:
+    def add(self, kept: _Kept) -> None:
         """Add the statement whose file is named by `following`."""
         self.kept[self.following] = kept
-        self.numbers[digest] = self.following
+        self.numbers[kept.digest] = self.following
         self.used[kept.network] += kept.size
         self.following += 1
-
-    def read(self, number: int) -> Stamped:
-        """Return a statement."""
-        return _read(self.kept[number].path)
 
     def expire(self, until: float) -> None:
         """Delete the statements that were stamped before `until`."""
         while self.kept and next(iter(self.kept.values())).time < until:
             number, kept = next(iter(self.kept.items()))
-            digest = hex_digest(self.read(number).leaf)
             kept.path.unlink(missing_ok=True)
-            del self.kept[number], self.numbers[digest]
+            del self.kept[number], self.numbers[kept.digest]
             self.used[kept.network] -= kept.size
             if not self.used[kept.network]:
                 del self.used[kept.network]
@@ -126,7 +126,7 @@ class Boxes:
         with box.turn:
             box.expire(self._clock() - KEPT)
             if digest in box.numbers:
-                return box.read(box.numbers[digest]).stamp
+                return _read(box.kept[box.numbers[digest]].path).stamp
             network = asker_at(source)
             self._check_room(box, network, len(leaf))
             return self._store(box, stamp(leaf, self._key, int(self._clock())), digest, network)
@@ -169,7 +169,7 @@ class Boxes:
         except OSError as error:
             _log.error("statement not stored", error=str(error))
             raise Unavailable(RegistryWitnessCode.STORAGE, "This witness cannot store statements now.") from error
-        box.add(_Kept(path, time, len(stamped.leaf), network), digest)
+        box.add(_Kept(path, digest, time, len(stamped.leaf), network))
         return stamped.stamp
 
     def _open(self, origin: str) -> _LogBox:
@@ -178,7 +178,8 @@ class Boxes:
                 box, key = _LogBox(self._data / "box" / hex_digest(origin.encode())), self._key.verifier
                 for path in sorted(box.folder.glob(f"*{SUFFIX}")):
                     stamped, box.following = _read(path), int(path.name.removesuffix(SUFFIX))
-                    box.add(_Kept(path, stamped.times([key]).get(key, 0), len(stamped.leaf)), hex_digest(stamped.leaf))
+                    time = stamped.times([key]).get(key, 0)
+                    box.add(_Kept(path, hex_digest(stamped.leaf), time, len(stamped.leaf)))
                 self._boxes[origin] = box
             return self._boxes[origin]
 
