@@ -193,7 +193,7 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
             **_votes(poll, shown, cast, weights, electorate),
             "voices": _voters(cast, weights, electorate),
             # Shortfalls are listed against the states after the decision: a reader wants to know what comes next.
-            "candidates": _candidates(shown, named, contenders, lines, cast),
+            "candidates": _candidates(shown, named, contenders, lines),
             "nominees": _nominees(shown, [*map(lines.version, eligible)], named, bool(poll.incumbent)),
             "former": sorted((d, current.state) for d, current in after.documents.items() if d not in shown.candidates),
             **_result(changes, after),
@@ -320,7 +320,7 @@ def _voters(cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> 
     return entries
 
 
-def _candidates(poll: Poll, supports: Mapping[str, Support], contenders: Sequence[str], lines: Lines, cast: Votes) -> list[Json]:
+def _candidates(poll: Poll, supports: Mapping[str, Support], contenders: Sequence[str], lines: Lines) -> list[Json]:
     """List the candidates.
 
     `poll`: the votes, with the document states after the decision. `contenders`: the lines of its candidates, in their order.
@@ -335,7 +335,7 @@ def _candidates(poll: Poll, supports: Mapping[str, Support], contenders: Sequenc
         entries.append(
             _support(document, supports[document])
             | (_line(line, document, lines) if not isinstance(poll, EarlierPoll) else {})
-            | (_quorums(poll, document, cast.approving(line)) if not isinstance(poll, EarlierPoll) else {})
+            | (_quorums(poll, document) if not isinstance(poll, EarlierPoll) else {})
             | {
                 "index": supports[document].index,
                 "support": str(poll.support(document)),
@@ -358,9 +358,9 @@ def _line(line: str, document: str, lines: Lines) -> Json:
     return ({"line": line} if line != document else {}) | ({"versions": users[-MAX_VERSIONS:]} if users else {})
 
 
-def _quorums(poll: Poll, document: str, voters: int) -> Json:
+def _quorums(poll: Poll, document: str) -> Json:
     return {
-        "voters": voters,
+        "voters": poll.count.voters[poll.number(document)],
         "quorum": str(poll.quorum(document)),
         "opposing_quorum": str(poll.opposing_quorum(document)),
     }
