@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.log.durability import MAX_PLACES
@@ -52,13 +53,15 @@ class Policy:
     `isolation`: with "none" handlers run unconfined, as this user. `witnesses`: the quorum that must have cosigned every
     checkpoint in use, of every registry; None for no witnesses. `mirrors`: by origin, the URLs that answer reads when the
     registry does not, in this order, at most 8 each. `copies`: a statement of this home is sent only to a registry that
-    promises to have it in so many places besides the disk of its database, before its receipt. `via`: by origin, the witnesses
-    (URL#KEY) that stamp ballots, reports and vouches of this home before the registry gets them, at most 16 each. `max_age`:
-    seconds that a checkpoint may be old, at least 120. A running agent verifies its protocols again when half of them have
-    passed, and so learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were lost
-    with seen.db, or a warning is logged.
+    promises to have it in so many places besides the disk of its database, before its receipt. `constitutions`: by origin, the
+    digest of the parameters under which decisions count (`treaty_consensus.amendment.constitution_of`). `via`: by origin, the
+    witnesses (URL#KEY) that stamp ballots, reports and vouches of this home before the registry gets them, at most 16 each.
+    `max_age`: seconds that a checkpoint may be old, at least 120. A running agent verifies its protocols again when half of them
+    have passed, and so learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were
+    lost with seen.db, or a warning is logged.
 
-    Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `policy.via`, `did.*`) for impossible values.
+    Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `policy.via`, `did.*`, `canonical.digest`) for
+    impossible values.
     """
 
     publishers: Sequence[str] = ()
@@ -80,6 +83,7 @@ class Policy:
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     copies: int = 0
     via: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    constitutions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("publishers", "signers", "registries"):
@@ -91,7 +95,7 @@ class Policy:
         for did in (*self.publishers, *self.tenures):
             # A misspelt DID admits no publisher. It fails here, where its owner reads the message.
             parse_did(did)
-        for origin in (*(self.registries or ()), *self.mirrors, *self.via):
+        for origin in (*(self.registries or ()), *self.mirrors, *self.via, *self.constitutions):
             if not is_origin(origin):
                 raise Malformed(
                     PolicyCode.REGISTRIES, f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
@@ -110,6 +114,9 @@ class Policy:
             parse_base_url(url)
             VerifierKey.parse(vkey)
         object.__setattr__(self, "via", via)
+        for digest in self.constitutions.values():
+            # A pin that no constitution has would refuse every decision without a hint.
+            parse_digest(digest)
         if 0 < self.max_age < MIN_MAX_AGE:
             raise Malformed(
                 PolicyCode.VALUE,
@@ -172,6 +179,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mirrors: dict[str, tuple[str, ...]] = {}
     copies: int = 0
     via: dict[str, tuple[str, ...]] = {}
+    constitutions: dict[str, str] = {}
 
 
 def load_policy(path: Path) -> Policy:

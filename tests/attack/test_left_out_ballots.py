@@ -29,7 +29,7 @@ from treaty_consensus.stamped import LASTS, MARGIN, Stamped, admissible, stamp, 
 from treaty_consensus.statement import Statement
 
 FOUR = (*WITNESSES, witness_key("w4.example"))
-CLOSE = 1_790_000_000
+CLOSE = with_echo().now  # the log may not be ahead of the cosignatures
 IN_TIME = CLOSE - MARGIN
 Stamps: TypeAlias = Callable[[bytes], Stamped]
 

@@ -78,6 +78,7 @@ def test_the_documented_example_is_a_policy(tmp_path: Path) -> None:
         witnesses=Quorum.parse(VKEYS_IN_DOCUMENTATION, 2),
         mirrors={"registry.example": ("https://mirror.example",)},
         via={"registry.example": (f"https://w1.example#{VKEYS_IN_DOCUMENTATION[0]}",)},
+        constitutions={"registry.example": "f2ca1bb6c7e907d06dafe4687e579fce76b37e4e93b7605022da52e6ccc26fd2"},
     )
 
 

@@ -18,7 +18,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 State = Literal["active", "deprecated", "yanked", "revoked"]
 
 
-def sixteen(**changes: int) -> LogBuilder:
+def sixteen(**changes: Any) -> LogBuilder:
     """Return a log of sixteen agents that weigh the same. `changes`: constants of the election."""
     log = LogBuilder(msgspec.structs.replace(development_parameters(), **changes))
     log.agents = tuple(map(domain_signer, ANCHORS))
@@ -227,3 +227,21 @@ def test_inheritance_ends_with_the_horizon() -> None:
         entries = candidates(log, "candidates", "nominees")
         approvals.append(next(int(entry["approval"]) for entry in entries if entry["hash"] == new))
     assert approvals[0] == approvals[1] > approvals[2]
+
+
+@pytest.mark.parametrize("spoken", ["first", "second"])
+def test_a_log_of_the_rule_before_goes_on_with_its_consensus(spoken: str) -> None:
+    log = sixteen(rule=kinds.RULES[0], memory_horizons=None)
+    author = log.agents[0]
+    documents = {"first": log.publish(author, "p"), "second": log.release(author, "p", "1.1")}
+    consensus = documents[spoken]
+    assert elect(log, consensus) == consensus
+    log.add(development_parameters(), log.operator)
+    ring(log, consensus)
+    assert elected(log) == consensus, "new parameters hold from the next epoch"
+    for _ in range(2):
+        ring(log, consensus)
+        assert elected(log) == consensus
+    transcript: dict[str, Any] = log.newest_transcript()
+    assert (transcript["rule"], transcript["transitions"]) == ("schulze-margins-v3", [])
+    assert not [credit for credit in log.newest_roll()["credits"] if credit["reason"] == "elected"]

@@ -412,7 +412,7 @@ def ranks(tiers: Tiers, choices: Sequence[str]) -> Ranks:
 def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) -> Count:
     """Count votes over the candidates.
 
-    A count is a sum over ballots, so the counts of disjoint parts add up to the count of all.
+    A count is a sum over ballots, so the counts of disjoint parts add up to the count of all, all but its `voters`.
 
     `candidates`: in the order of their publication.
     `clusters`: principal → its cluster.
