@@ -144,11 +144,11 @@ class Ballots:
         live = is_cast[self.column("ranking")] & (_fading(epoch - self.column("cast"), horizon) > 0)
         return np.where(live, places[self.directory.owners(self.column("voter"))], -1)
 
-    def has_news(self, principals: Iterable[str], epoch: int) -> bool:
-        """Tell whether one of the principals cast, reaffirmed or withdrew a ballot in `epoch`."""
-        voters = self.column("voter")[self.column("cast") == epoch]
-        places = self.directory.places(sorted(principals))
-        return bool((places[self.directory.owners(voters)] >= 0).any())
+    def active(self, principals: Iterable[str], epoch: int) -> set[str]:
+        """Return those of the principals that cast, reaffirmed or withdrew a ballot in `epoch`."""
+        names, voters = sorted(principals), self.column("voter")[self.column("cast") == epoch]
+        places = np.unique(self.directory.places(names)[self.directory.owners(voters)])
+        return {names[place] for place in places.tolist() if place >= 0}
 
     def column(self, name: str) -> NDArray[np.int64]:
         """Return a column: `voter` (the number of the DID), `ranking` (a place in `rankings`), `cast` or `since` (epochs)."""

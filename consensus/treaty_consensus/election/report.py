@@ -136,9 +136,11 @@ class Tally:
             return _EMPTY, _EMPTY
         return self.failed.of(self.documents.index(document))
 
-    def has_news(self, epoch: int) -> bool:
-        """Tell whether a report of the current `epoch` counts."""
-        return bool(len(self.failed.document)) or bool((self.agreed.epoch == epoch).any())
+    def active(self, epoch: int) -> set[str]:
+        """Return the principals with a report of the current `epoch` that counts."""
+        new = self.agreed.epoch == epoch
+        both = (self.failed.first, self.failed.second, self.agreed.first[new], self.agreed.second[new])
+        return {self.principals[place] for place in np.unique(np.concatenate(both)).tolist()}
 
 
 class AgreedReport(NamedTuple):
