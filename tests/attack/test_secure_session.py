@@ -215,6 +215,7 @@ def test_an_older_version_cannot_be_slipped_in() -> None:
     refused("secure.proof", near, changed(far.say(ANSWERED)[0], lambda value: value.update(selectedVersion=UNBOUND)))
 
 
+@pytest.mark.threat(364)
 def test_a_recorded_hello_opens_no_second_session() -> None:
     accepted = AcceptedHellos()
     far, again, later = (destination(accepted=accepted) for _ in range(3))
@@ -227,6 +228,7 @@ def test_a_recorded_hello_opens_no_second_session() -> None:
     refused("secure.stale", later, asked, now=NOW + FRESHNESS + 1)
 
 
+@pytest.mark.threat(364)
 def test_a_flood_of_hellos_keeps_no_fresh_one_out_and_brings_no_old_one_back() -> None:
     accepted = AcceptedHellos(capacity=3)
     for number in range(9):
