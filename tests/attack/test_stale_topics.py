@@ -65,7 +65,8 @@ def test_a_minority_that_moved_alone_elects_nothing() -> None:
 
 
 @pytest.mark.parametrize("state", ["deprecated", "revoked"])
-def test_what_its_publisher_withdrew_is_left_by_all_who_speak_another(state: Literal["deprecated", "revoked"]) -> None:
+@pytest.mark.parametrize("is_named", [True, False])
+def test_only_a_named_successor_inherits_the_votes_of_the_silent(state: Literal["deprecated", "revoked"], is_named: bool) -> None:
     log = LogBuilder()
     pairs = network(log)
     first, second = (log.publish(log.agents[0], name) for name in ("first", "second"))
@@ -74,8 +75,10 @@ def test_what_its_publisher_withdrew_is_left_by_all_who_speak_another(state: Lit
             log.report(one, other, second if place % 8 in (1, 3) else first)  # each member has one such counterparty
         log.close()
     assert consensus_of(log) == first
-    log.add(kinds.Status(uri_of(log, "first"), state), log.agents[0])
-    assert [consensus_of(log) for _ in range(3)][-1] == second, "nobody reported anything new"
+    successor = uri_of(log, "second") if is_named else None
+    log.add(kinds.Status(uri_of(log, "first"), state, successor=successor), log.agents[0])
+    kept = first if state == "deprecated" else None
+    assert [consensus_of(log) for _ in range(3)][-1] == (second if is_named else kept), "nobody reported anything new"
 
 
 def test_a_publisher_alone_ends_no_consensus() -> None:
