@@ -86,7 +86,7 @@ class Littered:
         return self.caused / self.posted
 
     def run_in_use(self, voters: int) -> float:
-        """Let all members use the topics, then so many vote in each epoch; return the bytes caused for each byte of these votes."""
+        """Let all members use the topics, then so many vote in each epoch; return the bytes caused for each of a vote."""
         wanted = {topic: self._reports(topic) * len(self.members) for topic in self.topics}
         for topic, documents in wanted.items():
             for member in self.members:
