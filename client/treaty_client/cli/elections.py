@@ -22,12 +22,13 @@ from ..protocols.verification.topic import TopicProtocol, TopicView
 from ..statements.vote import Vote, parse_tiers
 from ..statements.vote import vote as cast_vote
 from .context import Options, run
+from .delivery import shown
 from .explanation import explain as explain_transcript
 from .reporters import read_pairs
 from .standing import own_weightless
 
 
-def vote(topic: str, /, *tiers: str, options: Options = Options()) -> None:
+def vote(topic: str, /, *tiers: str, via: tuple[str, ...] = (), options: Options = Options()) -> None:
     """Vote on the consensus protocol of a topic. Your ballot replaces your former one; `treaty withdraw vote` takes it back.
 
     Parameters
@@ -36,14 +37,17 @@ def vote(topic: str, /, *tiers: str, options: Options = Options()) -> None:
         Such as commerce/product-info.
     tiers
         Best first; each argument is one tier, commas tie. A choice is a protocol's URI, a document's hash, or none.
+    via
+        URL#KEY of a witness that stamps the ballot before the registry gets it. A registry that leaves out a ballot stamped an
+        hour before an epoch closes is caught by `treaty audit`. May be repeated: name all witnesses of the log's parameters.
     """
     if not tiers:
         raise Refused(VoteCode.TIERS, "A vote needs your choices, best first.", fix="treaty vote TOPIC URI none")
-    cast(topic, tiers, options)
+    cast(topic, tiers, options, via)
 
 
-def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
-    """Cast a ballot; without tiers withdraw it."""
+def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str]) -> None:
+    """Cast a ballot; without tiers withdraw it. `via`: the witnesses that stamp it, in place of the policy's."""
 
     async def work() -> tuple[Vote, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
@@ -54,17 +58,18 @@ def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
             client, head = fetcher.client(origin), fetcher.head(origin)
             now = int(time.time())
             identity = options.identity()
-            cast = await cast_vote(client, head, identity, topic, parse_tiers(tiers, view), origin=origin, now=now)
+            stamping, ranked = fetcher.stamping(origin, via), parse_tiers(tiers, view)
+            cast = await cast_vote(client, head, identity, topic, ranked, origin=origin, now=now, stamping=stamping)
             return cast, await own_weightless(client, identity.did)
 
     done, notes = run(work())
+    sent, lines = shown(done.delivery, done.epoch)
     value = {
         "topic": topic,
         "statement": done.statement.id,
         "seq": done.ballot.seq,
         "tiers": [list(tier) for tier in done.ballot.tiers],
-        "epoch": done.epoch,
-        "index": done.receipt.index,
+        **sent,
         "weightless": bool(notes),
     }
     order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers)
@@ -72,7 +77,7 @@ def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
         f"Voted in [bold]{escape(topic)}[/]: {escape(order)}" if order else f"Took back the ballot in [bold]{escape(topic)}[/]."
     )
     voted = f"[green]✓[/] {said}"
-    options.output.result(value, voted, f"leaf {done.receipt.index}, epoch {done.epoch}", *notes)
+    options.output.result(value, voted, *lines, *notes)
 
 
 def topic(topic: str, /, *, explain: bool = False, options: Options = Options()) -> None:
