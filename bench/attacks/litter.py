@@ -7,7 +7,7 @@ agenda and of the decisions hold. An honest topic is alive all the time, so epoc
     ballots          one ballot in each topic, which has no candidate
     documents/news   so many candidates in each topic; `quiet`: nothing else; `ballot`, `failure`: one of them in every epoch
     best             the largest of all
-    in use           no invented topic: all members have used one for long, which is quiet now, and one member votes in each epoch
+    in use           no invented topic: all members have used one for long, and one votes in each epoch, or a twentieth does
 
 Counted are two horizons: one in which the members post, one in which the log still remembers it. The bytes of documents and of
 their cards are not counted as posted, so the true figures are lower.
@@ -53,7 +53,10 @@ def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
                 yield Row("litter", members, "cost", detail=f"{documents}/{news}"), worst[-1]
     yield Row("litter", 0, "cost", detail="best"), max(worst)
     for members in MEMBERS:
-        yield Row("litter", members, "cost", detail="in use"), Littered(members, 1).run_in_use()
+        yield (
+            Row("litter", members, "cost", detail="in use"),
+            max(Littered(members, 1).run_in_use(number) for number in (1, members // 20 + 1)),
+        )
 
 
 class Littered:
@@ -82,8 +85,8 @@ class Littered:
             self.close()
         return self.caused / self.posted
 
-    def run_in_use(self) -> float:
-        """Let all members use the topics and vote, then one in each epoch; return the bytes caused for each byte of its votes."""
+    def run_in_use(self, voters: int) -> float:
+        """Let all members use the topics, then so many vote in each epoch; return the bytes caused for each of a vote."""
         wanted = {topic: self._reports(topic) * len(self.members) for topic in self.topics}
         for topic, documents in wanted.items():
             for member in self.members:
@@ -95,7 +98,8 @@ class Littered:
         self.posted = self.caused = 0
         for epoch in range(HORIZON):
             for topic in self.topics:
-                self.vote(self.members[epoch % len(self.members)], topic)
+                for number in range(voters):
+                    self.vote(self.members[(epoch * voters + number) % len(self.members)], topic)
             self.close()
         return self.caused / self.posted
 

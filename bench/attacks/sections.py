@@ -27,7 +27,7 @@ def _litter(shown: Shown) -> Iterator[str]:
         yield (
             f"Bytes of decisions and transcripts for each byte posted in invented topics, over two horizons. The most: {best}; "
             f"the gate is {LITTER:g}. `documents/news`: so many candidates in a topic, and one such statement in every epoch. "
-            "*In use*: no invented topic, but one that all have used for long, where one member votes in each epoch."
+            "*In use*: no invented topic, but one that all have used for long; one votes in each epoch, or a twentieth does."
         )
         yield table_of(heads, rows)
 
