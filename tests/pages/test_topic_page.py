@@ -129,7 +129,7 @@ async def test_a_loser_learns_who_beat_it_and_which_conditions_it_lacks(
     transcript = msgspec.convert(shown["decision"]["transcript"], Transcript)
     assert "It lost: 75.0 % of all votes prefer first 1.0, 25.0 % this." in page.text
     names = {candidate["hash"]: candidate["uris"][0].split("/")[-2] + " 1.0" for candidate in shown["candidates"]}
-    loser = next(candidate for candidate in transcript.candidates if candidate.state == "candidate")
+    loser = next(candidate for candidate in transcript.candidates if candidate.state != "consensus")
     said = [*reasons.reasons(loser, transcript, names)]
     assert said
     assert all(f"It {reason}." in page.text for reason in said), "the sentences of `treaty topic --explain`"
@@ -188,7 +188,7 @@ def test_labels_of_charts_are_escaped() -> None:
         charts.bars([charts.Bar(HOSTILE, [charts.BarPart(1, 0, HOSTILE)])], 1, HOSTILE),
         charts.lines([HOSTILE], [charts.Curve(HOSTILE, 9, [None, 1])], 1, HOSTILE),
         charts.state_picture({"candidate": [HOSTILE]}, HOSTILE),
-        charts.meter(2, 1, 1, 0, HOSTILE),
+        charts.meter(2, 3, 1, 1, 0, HOSTILE),
     ]
     for svg in drawn:
         page = Page(str(svg))

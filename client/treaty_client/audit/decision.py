@@ -45,7 +45,7 @@ class Candidate(Nominee, frozen=True):
     """A line of the field, by its version to speak. `support`: S, `opposition`: S'.
 
     `line`: its first document, where that is another one. `versions`: its documents with the weight of their users, where it has
-    several. `voters`: the principals that approve it. Under the rule `schulze-margins-v2` all of these are absent, as are the quorums.
+    several. `voters`: the principals that approve it. Under the rule `schulze-margins-v2` all of these and the quorums are absent.
     """
 
     index: int
@@ -76,6 +76,12 @@ class Voice(msgspec.Struct, frozen=True):
     held: int
     counts: Amount
 
+    @property
+    def by(self) -> str:
+        """Return what its weight comes from: "ballot", "reports", or "ballot and reports", as far as the transcript says it."""
+        # `implied` tells of the freshest of its ballots alone.
+        return "ballot" if not self.implied else "reports" if self.ballots == 1 else "ballot and reports"
+
 
 class Tie(msgspec.Struct, frozen=True):
     """The documents that were tied at a rank, and the chosen one."""
@@ -101,7 +107,7 @@ class Ballots(msgspec.Struct, frozen=True):
 
 
 class Turnout(msgspec.Struct, frozen=True):
-    """Numbers of principals, each with the sum of their weights: all, those with weight in the topic, and those whose votes count."""
+    """Numbers of principals, each with the sum of their weights: of all, of those with weight in the topic, and of the voters."""
 
     roll: tuple[int, Amount]
     topic: tuple[int, Amount]
@@ -129,6 +135,15 @@ class Transcript(msgspec.Struct, frozen=True):
     turnout: Turnout | None = None
     cap: Amount | None = None
     quorum: Amount | None = None
+
+    @property
+    def spoken(self) -> dict[str, Candidate]:
+        """Return document → the candidate whose line it is of, of the documents in the transcript."""
+        return {
+            document: candidate
+            for candidate in self.candidates
+            for document in (candidate.hash, candidate.line or candidate.hash, *(version for version, _ in candidate.versions))
+        }
 
     def quorum_of(self, candidate: Candidate) -> int:
         """Return the support that a candidate needs."""

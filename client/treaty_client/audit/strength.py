@@ -17,6 +17,11 @@ from .reasons import Names, choice_name, choices_of, share
 FEW = 10
 """The votes of a topic are few when they have less than this part of all weight."""
 
+FEW_DECIDE = (
+    "Few decide here: the votes have less than a tenth of all weight. The name of a topic says nothing about its voters, so look "
+    "for a topic with a like name and more voters before you rely on it."
+)
+
 
 def is_few(transcript: Transcript) -> bool:
     """Return whether the votes of a decision have less than a tenth of all weight."""
@@ -42,10 +47,7 @@ def turnout(transcript: Transcript) -> Iterator[str]:
         f"{present} of {roll} {'has' if present == 1 else 'have'} a weight in this topic."
     )
     if is_few(transcript):
-        yield (
-            "Few decide here. The name of a topic says nothing about its voters: ask your peers, and look for a topic with a like "
-            "name and more voters."
-        )
+        yield FEW_DECIDE
 
 
 def strength(candidate: Candidate, transcript: Transcript) -> Iterator[str]:

@@ -14,8 +14,9 @@ from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.printable import short
 from treaty_consensus.protocol import is_topic
 
-from ..audit.decision import read_transcript
-from ..audit.reasons import ReportedPairs, reported
+from ..audit.decision import Candidate, Transcript, read_transcript
+from ..audit.reasons import Names, ReportedPairs, choice_name, reported
+from ..audit.strength import FEW_DECIDE, is_few, numbers, strength, turnout_numbers, warning
 from ..codes import VoteCode
 from ..protocols.fetch import Fetcher
 from ..protocols.verification.topic import TopicProtocol, TopicView
@@ -101,9 +102,12 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
             return view, shown, pairs, await own_weightless(client, options.identity().did) if own else []
 
     view, shown, pairs, notes = run(work())
-    suspects = _suspects(view)
+    transcript = read_transcript(view.transcript) if view.transcript is not None else None
+    candidates = {candidate.hash: candidate for candidate in transcript.candidates} if transcript else {}
+    spoken = transcript.spoken if transcript else {}
+    names = _names(view)
     lines = [
-        f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{'  [red]suspect[/]' if p.hash in suspects else ''}{_status(p)}"
+        f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{_marks(candidates.get(p.hash), spoken.get(p.hash), names)}{_status(p)}"
         for p in view.protocols
     ]
     lines += [f"{'–':<12} {short(p.hash)}  {escape(p.uri)}{_status(p)}" for p in view.taken_back]
@@ -111,15 +115,28 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
     head = f"[bold]{escape(topic)}[/]  [dim]{escape(str(shown.get('electorate', '')))} electorate, {decided}[/]"
     value = {
         **shown,
-        "protocols": [{**_value(p), "suspect": p.hash in suspects} for p in view.protocols],
+        "protocols": [
+            {
+                **_value(p),
+                "suspect": p.hash in candidates and bool(candidates[p.hash].suspect),
+                "speaks": spoken[p.hash].hash if p.hash in spoken else p.hash,
+                "strength": numbers(candidates[p.hash], transcript) if transcript and p.hash in candidates else None,
+            }
+            for p in view.protocols
+        ],
         "taken_back": [_value(p) for p in view.taken_back],
         "consensus": view.consensus,
         "decided_epoch": view.epoch,
+        "turnout": turnout_numbers(transcript) if transcript else None,
     }
     if pairs is not None:
         value["pairs"] = {document: sorted(found) for document, found in pairs.by_document.items()}
         value["needed_pairs"] = pairs.needed
-    reasons = [*_reasons(view), *_reported(view, pairs)] if explain else ()
+    elected = candidates.get(view.consensus or "")
+    told = [*strength(elected, transcript), *warning(elected)] if transcript and elected and not explain else []
+    if transcript and is_few(transcript) and not explain:
+        told.append(FEW_DECIDE)
+    reasons = [*_reasons(view, transcript, names), *_reported(view, pairs)] if explain else [*map(escape, told)]
     options.output.result(value, head, *lines, *reasons, *notes)
 
 
@@ -144,28 +161,28 @@ def _status(protocol: TopicProtocol) -> str:
     return f"  [yellow]{status.state}{successor}[/]"
 
 
-def _suspects(view: TopicView) -> set[str]:
-    """Return the documents that the newest decision warns of."""
-    if view.transcript is None:
-        return set()
-    return {candidate.hash for candidate in read_transcript(view.transcript).candidates if candidate.suspect}
+def _marks(counted: Candidate | None, spoken: Candidate | None, names: Names) -> str:
+    """Return the marks of a protocol: a warning of it, and the version that its line speaks instead of it."""
+    if counted is not None:
+        return "  [red]suspect[/]" if counted.suspect else ""
+    return f"  [dim]its line speaks {escape(choice_name(spoken.hash, names))}[/]" if spoken else ""
 
 
-def _reasons(view: TopicView) -> Iterable[RenderableType]:
+def _reasons(view: TopicView, transcript: Transcript | None, names: Names) -> Iterable[RenderableType]:
     if view.epoch is None:
         return (
             "Nothing is decided here yet. A topic is decided when a published document was reported by enough pairs of agents "
             "(3, unless the parameters differ) and the epoch closes. Only agents with weight count, and a did:key has none.",
         )
-    if view.transcript is None:
+    if transcript is None:
         return ("The registry no longer has the transcript of the decision. Recompute it with: treaty audit",)
-    return explain_transcript(read_transcript(view.transcript), _names(view))
+    return explain_transcript(transcript, names)
 
 
 def _names(view: TopicView) -> dict[str, str]:
     """Return document hash → name for people."""
     names: dict[str, str] = {}
-    for protocol in view.protocols:
+    for protocol in (*view.protocols, *view.taken_back):
         name = "/".join(protocol.uri.split("/")[-2:])
         names[protocol.hash] = f"{names[protocol.hash]}, {name}" if protocol.hash in names else name
     return names

@@ -67,13 +67,13 @@ def _matrix(transcript: Transcript, names: Names) -> Table:
 
 
 def _voices(transcript: Transcript) -> Table:
-    table = Table("voice", "counts", "cluster", "ballots", "age", "held", box=None)
+    table = Table("voice", "counts", "cluster", "by", "age", "held", box=None)
     for voice in transcript.voices[:_SHOWN_VOICES]:
         table.add_row(
             escape(voice.principal),
             share(voice.counts, transcript.total),
             escape(voice.cluster),
-            "implied" if voice.implied else str(voice.ballots),
+            voice.by,
             str(voice.age),
             str(voice.held),
         )

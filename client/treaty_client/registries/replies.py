@@ -159,9 +159,17 @@ class Standing(Reply, frozen=True):
     next: str | None = None
 
 
+class Reach(Reply, frozen=True):
+    """At the end of an epoch: sums over the pairs that report, and over those of them that could speak at once (`able`)."""
+
+    epoch: int
+    able: str
+    pairs: str
+
+
 class LogInfo(Reply, frozen=True):
     """A registry's description of its log. `key`, `clock_key`: verifier keys. `epoch`: the open one. `opened`: its start in Unix
-    seconds. `parameters`: the statement in force. `rotations`: the leaves that rotated the keys.
+    seconds. `parameters`: the statement in force. `rotations`: the leaves that rotated the keys. `reach`: newest first.
     """
 
     origin: str
@@ -174,3 +182,4 @@ class LogInfo(Reply, frozen=True):
     size: int
     parameters: str | None = None
     rotations: tuple[int, ...] = ()
+    reach: tuple[Reach, ...] = ()

@@ -313,13 +313,24 @@ class StandingView(msgspec.Struct, frozen=True):
     next: str | None
 
 
+class Reach(msgspec.Struct, frozen=True):
+    """How well the network understands itself at the end of an epoch: of `pairs`, so many (`able`) could speak at once.
+
+    Both are decimal sums of w · w' over pairs of principals that report in a topic.
+    """
+
+    epoch: int
+    able: str
+    pairs: str
+
+
 class LogView(msgspec.Struct, frozen=True):
     """The log's name, keys and size.
 
     `key`, `clock_key`: the newest C2SP verifier keys. `rotations`: the leaves that changed them. `parameters`: the statement in
     force. `announced`: the statement that holds from the next epoch on. `opened`: when the open epoch started, Unix seconds.
     `closes`: when it is due to close, or null where the operator closes epochs. `contact`: where abuse is reported, an e-mail
-    address or https URL; null where none is set.
+    address or https URL; null where none is set. `reach`: of the newest epochs, the newest first.
     """
 
     origin: str
@@ -335,6 +346,7 @@ class LogView(msgspec.Struct, frozen=True):
     size: int
     rotations: list[Index]
     contact: str | None
+    reach: list[Reach]
 
 
 class Signature(msgspec.Struct, frozen=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from treaty_client.audit.reasons import share
+
 from ..catalogue.queries import SUMMARY, summary
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ async def context(views: Views, agents: AgentQueries) -> Mapping[str, object]:
         "protocols": numbers["protocols"],
         "elected_protocols": numbers["elected"],
         "log": log,
+        "share": share,
         "newest": [summary(row) for row in newest],
         "elected": elected,
         "warnings": warnings,
