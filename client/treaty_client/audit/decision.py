@@ -45,7 +45,7 @@ class Candidate(Nominee, frozen=True):
     """A line of the field, by its version to speak. `support`: S, `opposition`: S'.
 
     `line`: its first document, where that is another one. `versions`: its documents with the weight of their users, where it has
-    several. `voters`: the principals that approve it. Under the rule `schulze-margins-v2` all of these and the quorums are absent.
+    several. `voters`: the principals that approve it. Under the rule `schulze-margins-v2` these and the quorums are absent.
     """
 
     index: int

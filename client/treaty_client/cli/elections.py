@@ -6,20 +6,24 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from rich.console import RenderableType
 from rich.markup import escape
 
 from treaty_consensus.codes import TopicCode
-from treaty_consensus.errors import NotFound, Refused
-from treaty_consensus.printable import short
+from treaty_consensus.errors import NotFound, Refused, TreatyError
+from treaty_consensus.printable import escaped, short
 from treaty_consensus.protocol import is_topic
 
 from ..audit.decision import Candidate, Transcript, read_transcript
 from ..audit.reasons import Names, ReportedPairs, choice_name, reported
+from ..audit.renewal import Renewal, left, renewal, sentences
 from ..audit.strength import FEW_DECIDE, is_few, numbers, strength, turnout_numbers, warning
 from ..codes import VoteCode
 from ..protocols.fetch import Fetcher
 from ..protocols.verification.topic import TopicProtocol, TopicView
+from ..registries.api import RegistryClient
+from ..registries.replies import LogInfo, VotingInfo
 from ..statements.vote import Vote, parse_tiers
 from ..statements.vote import vote as cast_vote
 from .context import Options, run
@@ -28,8 +32,11 @@ from .reporters import read_pairs
 from .standing import own_weightless
 
 
-def vote(topic: str, /, *tiers: str, options: Options = Options()) -> None:
+def vote(topic: str = "", /, *tiers: str, check: bool = False, options: Options = Options()) -> None:
     """Vote on the consensus protocol of a topic. Your ballot replaces your former one; `treaty withdraw vote` takes it back.
+
+    In an open electorate a vote fades: half of it is gone after `horizon_epochs` epochs, all after eight times as many. Using
+    what you voted for renews it: the reports that your agent signs. A changed vote counts half at first.
 
     Parameters
     ----------
@@ -37,16 +44,45 @@ def vote(topic: str, /, *tiers: str, options: Options = Options()) -> None:
         Such as commerce/product-info.
     tiers
         Best first; each argument is one tier, commas tie. A choice is a protocol's URI, a document's hash, or none.
+    check
+        Send nothing. Say of your newest 32 ballots, or in the topic, whether your use renews the vote or contradicts it, and what
+        to do; by the registry's account.
     """
-    if not tiers:
+    if check:
+        check_votes(topic, options)
+        return
+    if not topic or not tiers:
         raise Refused(VoteCode.TIERS, "A vote needs your choices, best first.", fix="treaty vote TOPIC URI none")
     cast(topic, tiers, options)
+
+
+def check_votes(topic: str, options: Options) -> None:
+    """Say whether the use of this agent renews its votes. `topic`: one, or "" for all with a ballot."""
+    if topic and not is_topic(topic):
+        raise Refused(TopicCode.NAME, f"{topic[:120]!r} is not a topic.", fix="A topic is lower-case names joined by '/'.")
+
+    async def work() -> tuple[VotingInfo, list[str]]:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            client, did = fetcher.client(options.trusted().name.origin), options.identity().did
+            return await client.voting(did, topic), await own_weightless(client, did)
+
+    voting, notes = run(work())
+    found = [(made, renewal(made, voting)) for made in voting.votes]
+    value = msgspec.to_builtins(voting)
+    for entry, (made, case) in zip(value["votes"], found, strict=True):
+        entry |= {"case": case.value, "left_percent": left(made, voting), "advice": [*sentences(made, voting)]}
+    lines = []
+    for made, case in found:
+        mark = "[green]✓[/]" if case is Renewal.RENEWED else "[yellow]•[/]"
+        lines.append(f"{mark} [bold]{escape(escaped(made.topic))}[/]: {case.value}")
+        lines += [f"    {escape(told)}" for told in sentences(made, voting)]
+    options.output.result(value, *(lines or ["You have no ballot. Vote: treaty vote TOPIC URI none"]), *notes)
 
 
 def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
     """Cast a ballot; without tiers withdraw it."""
 
-    async def work() -> tuple[Vote, list[str]]:
+    async def work() -> tuple[Vote, LogInfo | None, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             origin = options.trusted().name.origin
             # The topic with its proofs: the registry's list could give a URI another document's hash, and the vote would count
@@ -56,9 +92,9 @@ def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
             now = int(time.time())
             identity = options.identity()
             cast = await cast_vote(client, head, identity, topic, parse_tiers(tiers, view), origin=origin, now=now)
-            return cast, await own_weightless(client, identity.did)
+            return cast, await _log(client), await own_weightless(client, identity.did)
 
-    done, notes = run(work())
+    done, log, notes = run(work())
     value = {
         "topic": topic,
         "statement": done.statement.id,
@@ -73,7 +109,28 @@ def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
         f"Voted in [bold]{escape(topic)}[/]: {escape(order)}" if order else f"Took back the ballot in [bold]{escape(topic)}[/]."
     )
     voted = f"[green]✓[/] {said}"
-    options.output.result(value, voted, f"leaf {done.receipt.index}, epoch {done.epoch}", *notes)
+    kept = [*_keeping(topic, log)] if order else []
+    options.output.result(value, voted, f"leaf {done.receipt.index}, epoch {done.epoch}", *kept, *notes)
+
+
+async def _log(client: RegistryClient) -> LogInfo | None:
+    """Return the registry's account of its log; None where it does not answer."""
+    try:
+        return await client.log()
+    except TreatyError:
+        return None  # the ballot is logged; this is advice only
+
+
+def _keeping(topic: str, log: LogInfo | None) -> Iterable[str]:
+    """Say how long a ballot counts."""
+    if log is None or log.electorate == "open":
+        yield (
+            "A new ranking counts half at first. The vote fades: half of it is gone after `horizon_epochs` epochs, all after "
+            "eight times as many. Using what you voted for renews it; use of something else that begins later replaces it."
+        )
+    else:
+        yield "In a development electorate a vote does not fade, and use that began later replaces it."
+    yield f"See later whether your use renews the vote: treaty vote {escape(topic)} --check"
 
 
 def topic(topic: str, /, *, explain: bool = False, options: Options = Options()) -> None:

@@ -71,6 +71,38 @@ class NextBallot(Reply, frozen=True):
     epoch: int
 
 
+class UseInfo(Reply, frozen=True):
+    """The documents that most counterparties of a DID agreed on last, since and until when (epochs)."""
+
+    hashes: list[str]
+    counterparties: int
+    since: int
+    newest: int
+
+
+class VoteInfo(Reply, frozen=True):
+    """The ballot of a DID in a topic, and its use. `first`: its first tier, by the versions to speak. `cast`, `since`: epochs."""
+
+    topic: str
+    first: list[str]
+    tiers: list[list[str]] | None = None
+    cast: int | None = None
+    since: int | None = None
+    use: UseInfo | None = None
+
+
+class VotingInfo(Reply, frozen=True):
+    """How a DID votes. `epoch`: the open one. `renews`: whether use renews a vote. `names`: document → its first URI."""
+
+    did: str
+    epoch: int
+    electorate: str | None
+    horizon_epochs: int
+    renews: bool
+    votes: list[VoteInfo]
+    names: dict[str, str]
+
+
 class VouchInfo(Reply, frozen=True):
     """A present vouch of a DID: `to` is the vouched DID, `epoch` the open one when it was logged."""
 

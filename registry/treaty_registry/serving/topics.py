@@ -24,7 +24,7 @@ from ..catalogue.resources import (
     Grants,
     GrantView,
     LogView,
-    Reach,
+    ReachView,
     Topic,
     Topics,
     TopicSummary,
@@ -187,6 +187,10 @@ class Elections:
         last, (log, _) = await asyncio.gather(self._facts.get(f"ballot/{topic}/{did}"), self._log())
         return VoterPosition(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)
 
+    async def parameters(self, named: str | None) -> Parameters | None:
+        """Return the parameters in a logged statement; None for none."""
+        return None if named is None else await self._standings.parameters(named)
+
     async def vouches(self, did: str) -> Vouches:
         """Return the sequence number and epoch of the next vouch of `did`, and its newest vouches in force. Raises
         `Malformed`."""
@@ -220,7 +224,7 @@ class Elections:
             size=head.size,
             rotations=[term.since - 1 for term in registry.keys.below(head.size).terms if term.since],
             contact=registry.contact,
-            reach=[Reach(**row) for row in reach],
+            reach=[ReachView(**row) for row in reach],
         )
 
     async def _documents(self, topic: str) -> list[Row]:
@@ -233,9 +237,7 @@ class Elections:
         """Return the log's own fact, and the parameters in force."""
         log = await self._facts.get(facts.LOG)
         assert isinstance(log, LogFact), "a registry that is open has a genesis"
-        if log.parameters is None:
-            return log, None
-        return log, await self._standings.parameters(log.parameters)
+        return log, await self.parameters(log.parameters)
 
     async def _decision(self, topic: str, head: Head) -> DecisionView | None:
         row = await self._pool.fetchrow(_DECISION, topic, head.size)
