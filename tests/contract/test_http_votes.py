@@ -17,6 +17,7 @@ from shown_entries import page
 from signers import Signer, domain_signer
 
 from treaty_client.cli import main
+from treaty_consensus import kinds
 from treaty_registry.registry import Registry
 
 
@@ -56,7 +57,7 @@ async def test_a_ballot_is_shown_with_the_use_that_renews_or_contradicts_it(
     text = (await page(api, f"/ballots?topic={TOPIC}&did={alice.did}")).text
     assert "Does its use renew the vote?" in text
     assert "It voted for something else than it used then and uses now." in text
-    await say(api, alice, ballot(registry, 2))
+    await say(api, alice, kinds.Ballot(TOPIC, 2, (), registry.head.note.decode()))
     assert (await asked(api, alice.did))["votes"] == [], "a ballot that was taken back does not stand"
     problem(await api.get("/votes"), 400, "http.request")
     problem(await api.get("/votes?did=alice"), 400, "did.syntax")
