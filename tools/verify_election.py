@@ -895,6 +895,7 @@ class Count:
             kept = [document for document in documents if status[document][0] not in ("yanked", "revoked")]
             if not kept:
                 self.gone.add(line)
+                self.versions[line] = self.before.versions.get(line, line)
             if len(documents) > 1:
                 self.users[line] = self._users(documents)
                 if kept:

@@ -82,7 +82,7 @@ def _story() -> Sequence[Part]:
         raise ValueError("two ready codes do not run")
     state: kinds.State = "published"
     way = [state]
-    for happened in (DocumentEvent.ENTERED, DocumentEvent.LEADS, DocumentEvent.ELECTED):
+    for happened in (DocumentEvent.ENTERED, DocumentEvent.ACCEPTABLE, DocumentEvent.ELECTED):
         state = follow(state, happened)
         way.append(state)
     return (

@@ -22,13 +22,14 @@ from http_api import serving
 from ports import free_port
 from registries import TOPIC, Web, ballot, log, publication, publish
 from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
-from simulated_log import ANCHORS, SUFFIXES, LogBuilder, document_hash, open_log
+from simulated_log import ANCHORS, SUFFIXES, LogBuilder, document_hash, open_log, under
 from varied_logs import VariedLog, blobs, suffix_list
 from verify_election import Check, Finding, Missing, Verifier, verify
 from witnesses import VKEYS, WITNESSES, cosigned
 
 from treaty_consensus import did, kinds
-from treaty_consensus.election.defaults import development_parameters
+from treaty_consensus.audit import Replay
+from treaty_consensus.election.defaults import development_parameters, open_parameters
 from treaty_consensus.kinds import NONE
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.statement import parse
@@ -266,8 +267,8 @@ def test_implied_ballots() -> None:
     assert any(voice["implied"] and voice["held"] > 0 for one in seen for voice in one["voices"])
 
 
-def test_withdrawn_documents() -> None:
-    made = LogBuilder()
+def test_withdrawn_documents_under_the_rule_before() -> None:
+    made = LogBuilder(under(kinds.RULES[0], development_parameters()))
     first, second = (made.publish(made.agents[0], name) for name in ("first", "second"))
     again = made.publish(made.agents[1], "again", text="first")
     assert again == first
@@ -283,13 +284,11 @@ def test_withdrawn_documents() -> None:
 
 def test_names_grants_and_several_dids() -> None:
     """IDN, wildcard and exception rules; web and wba of one domain; a did:key and a subdomain with grants."""
-    made = VariedLog(2000, electorate="open")
-    parameters = made.parameters
-    assert parameters.reputation
-    rules = msgspec.structs.replace(
-        parameters.reputation, suffix_list=suffix_list(0), counterparty_share=2**16, acquainted_epochs=1, max_vouches=8
-    )
-    made.add(msgspec.structs.replace(parameters, reputation=rules, candidate_pairs=1), made.operator)
+    base = open_parameters(ANCHORS, suffix_list(0), epoch_seconds=1)
+    assert base.reputation
+    rules = msgspec.structs.replace(base.reputation, counterparty_share=2**16, acquainted_epochs=1, max_vouches=8)
+    parameters = msgspec.structs.replace(base, reputation=rules, candidate_pairs=1, horizon_epochs=3)
+    made = LogBuilder(parameters, replay=Replay(lambda digest: blobs()[digest]))
     owner, guest, idn = domain_signer("anchor-00.example"), key_signer("guest 0"), domain_signer("xn--d1acufc.xn--80adxhks")
     web, sub = domain_signer("anchor-00.example", "web"), domain_signer("sub.anchor-03.example")
     made.identify(owner, web, idn, sub)
@@ -680,8 +679,8 @@ def test_equal_ballots_share_one_summand() -> None:
     made = LogBuilder(msgspec.structs.replace(development_parameters(), max_candidates=4))
     names = ("incumbent", "one", "two", "third", "lonely")
     incumbent, one, two, third, lonely = documents = [made.publish(made.agents[0], name) for name in names]
-    made.everybody_votes(incumbent)
     for document in (incumbent, *documents):
+        made.everybody_votes(incumbent)  # in each epoch: otherwise the use of another document replaces the ballot
         pass_epochs(made, 1, document)
     first, second, last, alone, against = made.agents
     for agent in (first, second):

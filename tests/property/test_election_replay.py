@@ -38,7 +38,8 @@ STEPS: set[tuple[State, State]] = {
 AGENTS = 5
 DOCUMENTS = 3
 HORIZON = 3
-PARAMETERS = msgspec.structs.replace(development_parameters(), horizon_epochs=HORIZON)
+MEMORY = 2 * HORIZON
+PARAMETERS = msgspec.structs.replace(development_parameters(), horizon_epochs=HORIZON, memory_horizons=2)
 
 Outcome: TypeAlias = Literal["agreed", "failed"]
 Pair: TypeAlias = frozenset[int]
@@ -64,7 +65,8 @@ class Notes:
     reports: list[Said] = field(default_factory=list)
     ballots: dict[int, Tiered] = field(default_factory=dict)
     equivocations: list[tuple[int, Pair]] = field(default_factory=list)
-    favourites: dict[int, set[int]] = field(default_factory=dict)
+    cast: dict[int, int] = field(default_factory=dict)
+    favourites: dict[int, tuple[set[int], int]] = field(default_factory=dict)
     suspect: dict[int, int] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     states: dict[str, State] = field(default_factory=dict)
@@ -93,14 +95,14 @@ class Notes:
 
     def vote(self, agent: int, tiers: Tiered) -> None:
         self.log.vote(self.log.agents[agent], *(tuple(self.choices[c] for c in tier) for tier in tiers))
-        self.ballots[agent] = tiers
+        self.ballots[agent], self.cast[agent] = tiers, self.log.epoch
 
     def close(self) -> None:
         """Close the epoch, and hold the decision against the notes."""
         expected = self.recount()
         decisions = self.log.close()
         if not decisions:  # the epoch stays open
-            assert (expected["total"], expected["candidates"], any(self.agreed())) == ("0", [], False)
+            assert (expected["ballots"]["explicit"], expected["candidates"], any(self.agreed())) == (0, [], False)
             return
         (decision,) = decisions
         transcript: dict[str, Any] = self.log.newest_transcript()
@@ -134,17 +136,19 @@ class Notes:
         found = [self.counting(past, "agreed") for past in range(epoch - HORIZON + 1, epoch + 1)]
         return [{pair for counted in found for pair in counted if counted[pair] == document} for document in range(DOCUMENTS)]
 
-    def loyally(self) -> dict[int, set[int]]:
-        """For each agent with reports the documents with most counterparties, by the newest report with each; of these those that
-        were it before, if any."""
+    def loyally(self) -> dict[int, tuple[set[int], int]]:
+        """For each agent with reports the documents with most counterparties, by the newest report with each, and since when; of
+        these those that were it before, if any."""
         epoch, newest = self.log.epoch, dict[Pair, int]()
-        for past in range(epoch - HORIZON + 1, epoch + 1):
+        for past in range(epoch - MEMORY + 1, epoch + 1):
             newest |= self.counting(past, "agreed")
         favourites = {}
         for agent in {agent for pair in newest for agent in pair}:
             met = [sum(agent in pair and newest[pair] == document for pair in newest) for document in range(DOCUMENTS)]
             foremost = {document for document in range(DOCUMENTS) if met[document] == max(met)}
-            favourites[agent] = foremost & self.favourites.get(agent, set()) or foremost
+            named, since = self.favourites.get(agent, (set(), epoch))
+            kept = foremost & named or foremost
+            favourites[agent] = kept, since if kept == named else epoch
         return favourites
 
     def recount(self) -> dict[str, Any]:
@@ -153,7 +157,10 @@ class Notes:
         barred = self.barred(self.log.epoch)
         explicit = {agent: tiers for agent, tiers in self.ballots.items() if tiers and agent not in barred}
         favourites = self.loyally()
-        implied = {agent: (tuple(liked),) for agent, liked in favourites.items() if agent not in explicit}
+        for agent, (liked, since) in favourites.items():
+            if agent in explicit and since > self.cast[agent] and not liked.intersection(explicit[agent][0]):
+                del explicit[agent]  # its use left it
+        implied = {agent: (tuple(liked),) for agent, (liked, _) in favourites.items() if agent not in explicit}
         if any(len(pairs) >= 3 for pairs in agreed) or set(self.states.values()) - {"published"}:
             self.favourites = favourites  # a topic that only stands in keeps nothing
         ranks = [ranks_of(tiers, DOCUMENTS) for tiers in (explicit | implied).values()]
@@ -162,18 +169,21 @@ class Notes:
             return ONE * sum(r[a] < r[b] for r in ranks)
 
         total = ONE * len(ranks)
-        cap = -(-total // 12)
+
+        def shared(weight: int) -> int:
+            """What three equal clusters make up; everybody is a cluster."""
+            return 3 * (weight // 3) if weight >= 3 * ONE else 0
+
         incumbent = self.decisions[-1].consensus if self.decisions else None
         entries, left = {}, {}
         for document, pairs in enumerate(agreed):
             reporters = {agent for pair in pairs for agent in pair}
-            eligible = len(pairs) >= 3 and len(reporters) >= 2 and 20 * ONE * len(reporters) >= total
+            over, under = preferring(document, DOCUMENTS), preferring(DOCUMENTS, document)
+            eligible = len(pairs) >= 3 and len(reporters) >= 2 and 20 * ONE * len(reporters) >= total - over
             if eligible or self.choices[document] == incumbent:
-                counts = min(ONE, cap)  # everybody is a cluster
-                over, under = preferring(document, DOCUMENTS), preferring(DOCUMENTS, document)
-                opposed = under // ONE * counts
+                opposed = shared(under)
                 failed = sum(with_it == document for with_it in self.counting(self.log.epoch, "failed").values())
-                rejected = self.choices[document] == incumbent and 0 < under >= 2 * over and opposed >= 3 * cap
+                rejected = self.choices[document] == incumbent and 0 < under >= 2 * over and 0 < 3 * opposed >= total - under
                 left[document] = 2 if failed >= 3 or rejected else max(self.suspect.get(document, 0) - 1, 0)
                 event(f"failed: {failed >= 3}, rejected: {rejected}")
                 entries[document] = {
@@ -182,7 +192,8 @@ class Notes:
                     "clusters": len(reporters),
                     "weight": str(ONE * len(reporters)),
                     "approval": str(over),
-                    "support": str(over // ONE * counts),
+                    "support": str(shared(over)),
+                    "quorum": str(max(-(-(total - over) // 3), 1)),
                     "opposition": str(opposed),
                     "suspect": left[document],
                 }
@@ -191,8 +202,6 @@ class Notes:
         return {
             "ballots": {"explicit": len(explicit), "implied": len(implied)},
             "total": str(total),
-            "cap": str(cap),
-            "quorum": str(3 * cap),
             "pairwise": [[str(preferring(a, b)) for b in field] for a in field],
             "candidates": list(entries.values()),
         }

@@ -15,7 +15,7 @@ from treaty_consensus.canonical import parse_json
 from treaty_consensus.did import parse_did
 from treaty_consensus.election.defaults import development_parameters, open_parameters
 from treaty_consensus.facts import IdentityFact, LogFact
-from treaty_consensus.kinds import RULE, Blob, Decision, Parameters, Rule
+from treaty_consensus.kinds import RULE, RULES, Blob, Decision, Parameters, Rule
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.statement import Statement
@@ -54,9 +54,15 @@ def open_log(rule: Rule = RULE, **changes: int) -> LogBuilder:
     parameters = open_parameters(ANCHORS, SUFFIX_LIST, epoch_seconds=1)
     assert parameters.reputation is not None
     reputation = msgspec.structs.replace(parameters.reputation, **changes)
-    log = LogBuilder(msgspec.structs.replace(parameters, rule=rule, reputation=reputation), replay=Replay(suffix_blob))
+    log = LogBuilder(under(rule, msgspec.structs.replace(parameters, reputation=reputation)), replay=Replay(suffix_blob))
     log.agents = tuple(map(domain_signer, ANCHORS))
     return log
+
+
+def under(rule: Rule, parameters: Parameters) -> Parameters:
+    """Return parameters of a rule."""
+    memory = None if rule == RULES[0] else parameters.memory_horizons
+    return msgspec.structs.replace(parameters, rule=rule, memory_horizons=memory)
 
 
 @dataclass

@@ -150,6 +150,18 @@ def test_a_line_goes_on_with_what_was_not_taken_back() -> None:
     assert elected(log) == second, "nobody speaks it yet, but nothing else of the line is left"
 
 
+def test_a_line_that_is_taken_back_whole_is_repealed_by_the_version_that_was_spoken() -> None:
+    log = sixteen()
+    author = log.agents[0]
+    log.publish(author, "p")
+    second = log.release(author, "p", "1.1")
+    assert elect(log, second) == second
+    for version in ("1.0", "1.1"):
+        set_status(log, author, "p", "revoked", version)
+    assert [dict(decision.states) for decision in log.close()] == [{second: "repealed"}]
+    assert [[second, "repealed"]] == log.newest_transcript()["former"]
+
+
 @pytest.mark.parametrize("copied_by", ["key", "member", "author"])
 def test_a_copy_undoes_a_withdrawal_only_by_who_counts(copied_by: str) -> None:
     log = sixteen()

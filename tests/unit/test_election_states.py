@@ -25,16 +25,18 @@ def test_a_challenger_may_leave_or_trail_and_an_incumbent_has_five_outcomes() ->
             assert events == own | {DocumentEvent.TAKEN_BACK}
         else:
             assert DocumentEvent.LEFT in events
-            assert (DocumentEvent.ENTERED if state == "published" else DocumentEvent.TRAILS) in events
+            assert (DocumentEvent.ENTERED if state == "published" else DocumentEvent.UNACCEPTABLE) in events
 
 
 def test_the_consensus_is_reached_through_each_state_in_turn() -> None:
-    assert follow(follow(follow("published", DocumentEvent.ENTERED), DocumentEvent.LEADS), DocumentEvent.ELECTED) == "consensus"
+    assert (
+        follow(follow(follow("published", DocumentEvent.ENTERED), DocumentEvent.ACCEPTABLE), DocumentEvent.ELECTED) == "consensus"
+    )
     assert {
         before for (before, event), after in TRANSITIONS.items() if after == "consensus" and event is not DocumentEvent.KEPT
     } == {"provisional"}
     for state in FORMER:
-        assert follow(state, DocumentEvent.LEADS) == "provisional"
+        assert follow(state, DocumentEvent.ACCEPTABLE) == "provisional"
 
 
 def test_an_event_that_cannot_happen_is_an_error_of_the_program() -> None:

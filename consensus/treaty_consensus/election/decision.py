@@ -155,6 +155,9 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     directory, horizon = electorate.directory, parameters.horizon_epochs
     weights = electorate.in_topic(tally)
     lines = ALONE if parameters.is_v2 else lines_of(evidence, topic, tally, weights, electorate, epoch, parameters)
+    # What was taken back as a whole is called as it was last.
+    lasting = {line: version for line, version in question.before.versions.items() if line in lines.taken_back}
+    lines = replace(lines, versions={**lines.versions, **lasting})
     tally = tally.by_line(lines.first)
     # Computed for all principals with reports, also for voters: a ballot that fades later is replaced by the implied one.
     withdrawn = evidence.withdrawn(topic) if parameters.is_v2 else frozenset()

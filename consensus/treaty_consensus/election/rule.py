@@ -375,8 +375,8 @@ def _challenger(poll: Poll, document: str) -> DocumentState:
         return DocumentState(follow(before.state, DocumentEvent.ENTERED), ahead=ahead)
     # Several documents can be acceptable. One that was replaced is in the race again only once it leads.
     if poll.provisional_shortfalls(document) or (before.state in FORMER and poll.not_first(document)):
-        return DocumentState(follow(before.state, DocumentEvent.TRAILS), ahead=ahead)
-    now = DocumentState(follow(before.state, DocumentEvent.LEADS), before.provisional + 1, ahead)
+        return DocumentState(follow(before.state, DocumentEvent.UNACCEPTABLE), ahead=ahead)
+    now = DocumentState(follow(before.state, DocumentEvent.ACCEPTABLE), before.provisional + 1, ahead)
     if before.state == "provisional" and not poll.consensus_shortfalls(document, now):
         return DocumentState(follow(before.state, DocumentEvent.ELECTED))
     return now

@@ -19,8 +19,8 @@ class DocumentEvent(StrEnum):
 
     ENTERED = "enters the field"
     LEFT = "leaves the field"
-    LEADS = "leads"
-    TRAILS = "does not lead"
+    ACCEPTABLE = "is acceptable"
+    UNACCEPTABLE = "is not acceptable"
     ELECTED = "is elected"
     KEPT = "is kept"
     REPLACED = "is replaced"
@@ -32,8 +32,8 @@ class DocumentEvent(StrEnum):
 CONDITIONS: Mapping[DocumentEvent, str] = {
     DocumentEvent.ENTERED: "it is in the field",
     DocumentEvent.LEFT: "it is no longer in the field",
-    DocumentEvent.LEADS: "S > 0; (`quorum_share` − 1) · S ≥ W − w; V[c][N] beats V[N][c] by `over_none`",
-    DocumentEvent.TRAILS: "one of these fails",
+    DocumentEvent.ACCEPTABLE: "S > 0; (`quorum_share` − 1) · S ≥ W − w; V[c][N] beats V[N][c] by `over_none`",
+    DocumentEvent.UNACCEPTABLE: "one of these fails",
     DocumentEvent.ELECTED: (
         "they held for `sustain_epochs`; first in the order; m[c][x] ≥ 0 for all x, and > 0 for those published earlier; with an "
         "incumbent i, V[c][i] beats V[i][c] by `over_incumbent`, for `sustain_epochs`"
@@ -54,23 +54,23 @@ TRANSITIONS: Mapping[tuple[State, DocumentEvent], State] = {
     ("published", DocumentEvent.LEFT): "published",
     ("published", DocumentEvent.ENTERED): "candidate",
     ("candidate", DocumentEvent.LEFT): "published",
-    ("candidate", DocumentEvent.TRAILS): "candidate",
-    ("candidate", DocumentEvent.LEADS): "provisional",
+    ("candidate", DocumentEvent.UNACCEPTABLE): "candidate",
+    ("candidate", DocumentEvent.ACCEPTABLE): "provisional",
     ("provisional", DocumentEvent.LEFT): "published",
-    ("provisional", DocumentEvent.TRAILS): "candidate",
-    ("provisional", DocumentEvent.LEADS): "provisional",
+    ("provisional", DocumentEvent.UNACCEPTABLE): "candidate",
+    ("provisional", DocumentEvent.ACCEPTABLE): "provisional",
     ("provisional", DocumentEvent.ELECTED): "consensus",
     ("consensus", DocumentEvent.REPLACED): "superseded",
     ("consensus", DocumentEvent.REJECTED): "repealed",
     ("consensus", DocumentEvent.NEGLECTED): "dormant",
     ("consensus", DocumentEvent.KEPT): "consensus",
-    **{(state, DocumentEvent.TAKEN_BACK): "published" for state in ("published", "candidate", "provisional")},
+    **{(state, DocumentEvent.TAKEN_BACK): "published" for state in ("candidate", "provisional")},
     ("consensus", DocumentEvent.TAKEN_BACK): "repealed",
     **{(state, DocumentEvent.TAKEN_BACK): state for state in FORMER},
-    # A former consensus keeps its state until it leads again.
+    # A former consensus keeps its state until it is acceptable and first in the order.
     **{(state, DocumentEvent.LEFT): state for state in FORMER},
-    **{(state, DocumentEvent.TRAILS): state for state in FORMER},
-    **{(state, DocumentEvent.LEADS): "provisional" for state in FORMER},
+    **{(state, DocumentEvent.UNACCEPTABLE): state for state in FORMER},
+    **{(state, DocumentEvent.ACCEPTABLE): "provisional" for state in FORMER},
 }
 
 
