@@ -25,7 +25,7 @@ def used(document: str, since: int) -> VoteInfo:
     ("vote", "case", "told"),
     [
         (used(A, 20), "renewed", "so the vote is renewed in each epoch. There is nothing to do."),
-        (used(B, 14), "yields", f"To vote for what it uses: {USED}. To keep the former vote: {AGAIN}."),
+        (used(B, 14), "yields", f"To vote by its use: {USED}. To keep the former vote: {AGAIN}."),
         (
             used(B, 13),
             "stands",

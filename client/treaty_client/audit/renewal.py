@@ -77,10 +77,10 @@ def _advice(case: Renewal, vote: VoteInfo, voting: VotingInfo) -> Iterator[str]:
             yield "It uses what it voted for, so the vote is renewed in each epoch. There is nothing to do."
         case Renewal.YIELDS:
             yield "This use began after the vote, so the ballot yields: it is not counted, and the use is."
-            yield f"To vote for what it uses: {used}. To keep the former vote: {again}."
+            yield f"To vote by its use: {used}. To keep the former vote: {again}."
         case Renewal.STANDS:
             yield f"It voted for something else than it used then and uses now. The ballot stands, but no use renews it. {fades}"
-            yield f"To renew the vote, use what it voted for, or cast it again: {again}. To vote for what it uses: {used}."
+            yield f"To renew the vote, use what it voted for, or cast it again: {again}. To vote by its use: {used}."
         case Renewal.UNUSED:
             why = "No report of it counts here" if voting.renews else "Under the rule of this log no use renews a vote"
             yield f"{why}, so only a new ballot renews this one. {fades}"
