@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -91,6 +92,39 @@ async def test_one_sentence_says_what_to_speak_and_why(
     assert page.links["first 1.0"] == "/protocols/alpha.example/first/1.0"
     assert f"treaty audit '{registry.base_url}#{registry.log_key}' --topic {TOPIC}" in page.text
     assert "since epoch 2 first 1.0" in page.text
+
+
+async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
+    browser: httpx.AsyncClient, registry: Registry, web: Web, agents: list[Signer]
+) -> None:
+    made, release = publication(agents[0], "first"), publication(agents[0], "first", "1.1")
+    document = made.body.document.sha256
+    base = kinds.Base(made.body.uri, document)
+    await publish(browser, agents[0], made)
+    await publish(browser, agents[0], replace(release, body=msgspec.structs.replace(release.body, base=base)))
+    for epoch in range(3):
+        await everybody_reports(registry, agents[:3], document, epoch)
+        await registry.decide()
+    page = await read(browser, PATH)
+    assert "3 of 3 principals are for it, with 100.0 % of all weight." in page.text
+    assert "100.0 % of the votes are for it, 0.0 % against it, and 0.0 % neither." in page.text
+    assert "each with its share of the users: first 1.0 100.0 % (to speak), first 1.1 0.0 %." in page.text
+    assert "This is a version of the line that speaks first 1.0." in page.text
+    assert "Few decide here" not in page.text
+    newcomers = [domain_signer(f"newcomer-{number}.example") for number in range(28)]
+    web.serve(*newcomers)
+    for newcomer in newcomers:
+        await say(browser, newcomer, kinds.Ballot("other/topic", 0, ((kinds.NONE,),), registry.head.note.decode()))
+    for uri in (made.body.uri, release.body.uri):
+        await say(
+            browser, agents[0], kinds.Status(uri, "deprecated", successor=release.body.uri if uri == made.body.uri else None)
+        )
+    await everybody_reports(registry, agents[:3], document, 3)
+    await registry.decide()
+    page = await read(browser, PATH)
+    assert "3 of 31 principals are for it, with 9.6 % of all weight." in page.text
+    assert "Few decide here: the votes have less than a tenth of all weight." in page.text
+    assert "Its publisher names first 1.1 instead." in page.text
 
 
 async def test_the_numbers_are_those_of_the_decision(
