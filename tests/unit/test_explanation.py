@@ -12,7 +12,8 @@ from rich.console import Console
 from signers import domain_signer
 from simulated_log import LogBuilder
 
-from treaty_client.audit.decision import read_transcript
+from treaty_client.audit.decision import Turnout, read_transcript
+from treaty_client.audit.strength import is_few
 from treaty_client.cli.explanation import explain
 from treaty_consensus.canonical import dumps
 from treaty_consensus.election.defaults import development_parameters
@@ -87,6 +88,9 @@ def test_a_squatted_topic_is_told_from_that_of_many(log: LogBuilder) -> None:
     assert "Turnout: the votes of 4 of 60 principals count here, with 6.6 % of all weight." in text
     assert "4 of 60 principals are for it, with 6.6 % of all weight." in text
     assert "Few decide here:" in text
+    transcript = read_transcript(log.transcripts[max(log.transcripts)])
+    for roll, expected in (("40", False), ("41", True)):
+        assert is_few(replace(transcript, turnout=Turnout((41, roll), (4, "4"), (4, "4")))) is expected
 
 
 def test_the_versions_of_a_line_are_named_with_their_users(log: LogBuilder) -> None:
@@ -159,3 +163,14 @@ def test_what_is_no_transcript_is_refused(log: LogBuilder, damage: dict[str, obj
     with pytest.raises(Malformed) as refused:
         read_transcript(dumps(json.loads(sound) | damage))
     assert refused.value.code == "decision.transcript"
+
+
+def test_a_candidate_without_a_quorum_is_refused(log: LogBuilder) -> None:
+    log.everybody_reports(log.publish(log.agents[0], "one"))
+    log.close()
+    value = json.loads(log.transcripts[max(log.transcripts)])
+    del value["candidates"][0]["quorum"]
+    with pytest.raises(Malformed, match="no quorum"):
+        read_transcript(dumps(value))
+    before = read_transcript(dumps(value | {"quorum": "1"}))
+    assert before.quorum_of(before.candidates[0]) == 1, "the one of the rule before"
