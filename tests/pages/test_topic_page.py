@@ -102,10 +102,13 @@ async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
     base = kinds.Base(made.body.uri, document)
     await publish(browser, agents[0], made)
     await publish(browser, agents[0], replace(release, body=msgspec.structs.replace(release.body, base=base)))
+    await say(browser, agents[0], ballot(registry, 0, release.body.document.sha256))
     for epoch in range(3):
         await everybody_reports(registry, agents[:3], document, epoch)
         await registry.decide()
     page = await read(browser, PATH)
+    (voter,) = (row for row in page.tables[2] if row[0] == agents[0].did)
+    assert voter[3:] == ["ballot", "first 1.0"], "a ballot on another version counts for the line"
     assert "3 of 3 principals are for it, with 100.0 % of all weight." in page.text
     assert "100.0 % of the votes are for it, 0.0 % against it, and 0.0 % neither." in page.text
     assert "each with its share of the users: first 1.0 100.0 % (to speak), first 1.1 0.0 %." in page.text
