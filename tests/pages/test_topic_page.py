@@ -109,8 +109,8 @@ async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
     page = await read(browser, PATH)
     (voter,) = (row for row in page.tables[2] if row[0] == agents[0].did)
     assert voter[3:] == ["ballot", "first 1.0"], "a ballot on another version counts for the line"
-    assert "3 of 3 principals are for it, with 100.0 % of all weight." in page.text
-    assert "100.0 % of the votes are for it, 0.0 % against it, and 0.0 % neither." in page.text
+    assert "3 of 3 principals accept it, with 100.0 % of all weight." in page.text
+    assert "100.0 % of the votes accept it, 0.0 % reject it, and 0.0 % do neither." in page.text
     assert "each with its share of the users: first 1.0 100.0 % (to speak), first 1.1 0.0 %." in page.text
     assert "This is a version of the line that speaks first 1.0." in page.text
     assert "Few decide here" not in page.text
@@ -125,7 +125,7 @@ async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
     await everybody_reports(registry, agents[:3], document, 3)
     await registry.decide()
     page = await read(browser, PATH)
-    assert "3 of 31 principals are for it, with 9.6 % of all weight." in page.text
+    assert "3 of 31 principals accept it, with 9.6 % of all weight." in page.text
     assert "Few decide here: the votes have less than a tenth of all weight." in page.text
     assert "Its publisher names first 1.1 instead." in page.text
 

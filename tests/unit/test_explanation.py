@@ -69,8 +69,8 @@ def test_a_consensus_that_lacks_nothing(log: LogBuilder) -> None:
     text = said(log, {document: "one/1.0"})
     assert "✓ one/1.0 is the consensus, and kept." in text
     assert "alpha.example" in text
-    assert "5 of 5 principals are for it, with 100.0 % of all weight." in text
-    assert "100.0 % of the votes are for it, 0.0 % against it, and 0.0 % neither." in text
+    assert "5 of 5 principals accept it, with 100.0 % of all weight." in text
+    assert "100.0 % of the votes accept it, 0.0 % reject it, and 0.0 % do neither." in text
     assert "No cluster of voters is over its limit: it has a support of 100.0 %" in text
     assert "Few decide here" not in text
 
@@ -86,7 +86,7 @@ def test_a_squatted_topic_is_told_from_that_of_many(log: LogBuilder) -> None:
     text = said(log, {document: "one/1.0"})
     assert "✓ one/1.0 is the consensus, and kept." in text
     assert "Turnout: the votes of 4 of 60 principals count here, with 6.6 % of all weight." in text
-    assert "4 of 60 principals are for it, with 6.6 % of all weight." in text
+    assert "4 of 60 principals accept it, with 6.6 % of all weight." in text
     assert "Few decide here:" in text
     transcript = read_transcript(log.transcripts[max(log.transcripts)])
     for roll, expected in (("40", False), ("41", True)):

@@ -72,10 +72,8 @@ def aim(entry: Nominee) -> str:
 
 def reasons(entry: Nominee, transcript: Transcript, names: Names) -> Iterator[str]:
     """Yield a sentence without its subject for each condition that a document lacks: "is number 2 in the order, and …"."""
-    conditions = {missing.condition for missing in entry.missing}
     for missing in entry.missing:
-        # Under the rule before both quorums may be missing, and the larger one says it all.
-        if missing.condition == "provisional-quorum" and "quorum" in conditions:
+        if _is_said_by_another(missing, entry.missing):
             continue
         votes = _votes(entry.hash, missing.against or NONE, transcript)
         if votes and missing.condition in _COMPARISONS:
@@ -85,6 +83,13 @@ def reasons(entry: Nominee, transcript: Transcript, names: Names) -> Iterator[st
             yield f"{_sentence(missing, transcript, names)}: {under} of all votes prefer that, {over} this"
         else:
             yield _sentence(missing, transcript, names)
+
+
+def _is_said_by_another(missing: Missing, others: Sequence[Missing]) -> bool:
+    """Return whether another condition that is missing needs more of the same."""
+    # Under the rule before both quorums may be missing.
+    larger = {"provisional-quorum": "quorum", "unbeaten": "ratio-over-incumbent"}.get(missing.condition)
+    return any(other.condition == larger and other.against == missing.against for other in others)
 
 
 def choice_name(choice: str, names: Names) -> str:

@@ -1,7 +1,8 @@
 """Say in plain sentences how strongly the electorate stands behind a candidate: for `treaty topic --explain`, and for the pages.
 
 The share of all votes alone says little: five principals in a topic of their own are unanimous too. So the numbers of principals,
-and the weight of the whole roll, stand beside it. The sentences have no mark-up.
+and the weight of the whole roll, stand beside it. The sentences have no mark-up. To accept a document is to
+rank it over no consensus.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ def strength(candidate: Candidate, transcript: Transcript) -> Iterator[str]:
     if candidate.voters is not None and transcript.turnout is not None:
         roll, whole = transcript.turnout.roll
         yield (
-            f"{candidate.voters} of {_number(roll, 'principal')} {'is' if candidate.voters == 1 else 'are'} for it, with "
+            f"{candidate.voters} of {_number(roll, 'principal')} {'accepts' if candidate.voters == 1 else 'accept'} it, with "
             f"{share(candidate.approval, whole)} of all weight."
         )
     over, under, neither = sides(candidate, transcript)
     yield (
-        f"{share(over, total)} of the votes are for it, {share(under, total)} against it, and {share(neither, total)} neither."
+        f"{share(over, total)} of the votes accept it, {share(under, total)} reject it, and {share(neither, total)} do neither."
     )
     # Under the rule before it is the same for all documents.
-    whole = "" if candidate.quorum is None else ", a part of the votes that are not for it"
+    whole = "" if candidate.quorum is None else ", a part of the votes that do not accept it"
     needed, support = share(transcript.quorum_of(candidate), total), counted(candidate, transcript)
     limited = (
         "No cluster of voters is over its limit: it has a support of"
@@ -118,8 +119,8 @@ def numbers(candidate: Candidate, transcript: Transcript) -> dict[str, Any]:
         "voters": candidate.voters,
         "roll": turnout.roll[0] if turnout else None,
         "of_all_weight": share(candidate.approval, turnout.roll[1]) if turnout else None,
-        "for": share(over, total),
-        "against": share(under, total),
+        "accept": share(over, total),
+        "reject": share(under, total),
         "neither": share(neither, total),
         "support": share(counted(candidate, transcript), total),
         "quorum": share(transcript.quorum_of(candidate), total),

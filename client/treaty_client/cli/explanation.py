@@ -36,7 +36,7 @@ def explain(transcript: Transcript, names: Names) -> Iterator[RenderableType]:
 
 
 def _candidates(transcript: Transcript, names: Names) -> Table:
-    table = Table("place", "candidate", "state", "for", "against", "support", "quorum", "pairs", "clusters", box=None)
+    table = Table("place", "candidate", "state", "accept", "reject", "support", "quorum", "pairs", "clusters", box=None)
     for place, choice in enumerate(transcript.order, 1):
         candidate = next((entry for entry in transcript.candidates if entry.hash == choice), None)
         if candidate is None:

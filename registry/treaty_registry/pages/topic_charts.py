@@ -107,7 +107,7 @@ def meter(candidate: Counted, transcript: Transcript, series: int) -> Markup:
     total, support, quorum = int(transcript.total), counted(candidate, transcript), transcript.quorum_of(candidate)
     over, _, _ = sides(candidate, transcript)
     limited = f"{share(support, total)} with the limit for each cluster"
-    title = f"{share(over, total)} of all votes are for it, {limited}; its quorum is {share(quorum, total)}"
+    title = f"{share(over, total)} of all votes accept it, {limited}; its quorum is {share(quorum, total)}"
     return charts.meter(support, over, total, quorum, series, title)
 
 
