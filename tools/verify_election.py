@@ -25,6 +25,7 @@ import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 from cryptography.exceptions import InvalidSignature
@@ -37,8 +38,11 @@ ROLL_PRINCIPALS, ROLL_CREDITS, COUNTED_TOPICS, VOICES, VERSIONS = 96 * 2**20, 31
 RULES = ("schulze-margins-v2", "schulze-margins-v3")
 """The rule before, and the present one."""
 CAPS = {"checkpoint": 2**18, "entries": 256 * (2**16 + 1), "suffixes": 2**20, "transcript": 2**22, "roll": 2**27}
+TENURE_WAIT = 30 * 24 * 3600
 TIMEOUT, DEADLINE = 30, 600
 """Seconds without a byte, and for a whole answer, before a request is given up."""
+AHEAD = 300
+"""Seconds that the log's clock may be ahead of a witness."""
 KINDS = {"genesis", "identity", "grant", "publish", "handler", "status", "report", "ballot", "vouch", "parameters", "decision"}
 KINDS |= {"withdrawal"}
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
@@ -147,6 +151,10 @@ class Verifier:
 
     def signed(self, note: bytes) -> bool:
         """Return whether this key signed the note (type 1), or cosigned it (type 4)."""
+        return self.time(note) is not None
+
+    def time(self, note: bytes) -> int | None:
+        """Return the time at which this key cosigned the note (type 4), 0 if it signed it (type 1), and None for neither."""
         text, _, lines = note.partition(b"\n\n")
         text += b"\n"
         for line in lines.decode(errors="replace").split("\n"):
@@ -158,10 +166,10 @@ class Verifier:
             if data[:4] != self.key_id:
                 continue
             if self.kind == 1:
-                return verifies(self.key, data[4:], text)
-            head = b"cosignature/v1\ntime %d\n" % int.from_bytes(data[4:12], "big")
-            return verifies(self.key, data[12:], head + text)
-        return False
+                return 0 if verifies(self.key, data[4:], text) else None
+            at = int.from_bytes(data[4:12], "big")
+            return at if verifies(self.key, data[12:], b"cosignature/v1\ntime %d\n" % at + text) else None
+        return None
 
 
 def checkpoint(note: bytes, key: Verifier) -> tuple[int, bytes]:
@@ -287,6 +295,7 @@ class Facts:
     closing: list[str] = field(default_factory=list)
     parameters: tuple[str, dict[str, Any]] | None = None
     announced: tuple[str, dict[str, Any]] | None = None
+    notice_ends: int = 0
     ids: set[str] = field(default_factory=set)
     identities: dict[str, Statement] = field(default_factory=dict)
     born: dict[str, int] = field(default_factory=dict)
@@ -303,6 +312,7 @@ class Facts:
     vouch_epochs: dict[int, int] = field(default_factory=dict)
     vouch_seq: Counter[str] = field(default_factory=Counter)
     restarted: dict[str, int] = field(default_factory=dict)
+    waits: dict[str, int] = field(default_factory=dict)
     lines: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     named: dict[str, int] = field(default_factory=dict)
     newest_decision: dict[str, str] = field(default_factory=dict)
@@ -361,6 +371,7 @@ class Facts:
         need(body["tenure"] == tenure, "it has another tenure than it must")
         if before and before.body["tenure"] != tenure:
             self.restarted[did] = self.epoch
+            self.waits[did] = max(self.clock, statement.issued) + TENURE_WAIT
         self.identities[did] = statement
         self.born.setdefault(did, self.epoch)
 
@@ -407,7 +418,12 @@ class Facts:
         same.append(report)
         self.reports.append(report)
 
+    def _may_vote(self, did: str) -> None:
+        is_first_rule = not self.parameters or self.parameters[1]["rule"] == RULES[0]
+        need(is_first_rule or self.clock >= self.waits.get(did, 0), "its tenure is less than thirty days old")
+
     def _ballot(self, statement: Statement, body: dict[str, Any]) -> None:
+        self._may_vote(statement.dids[0])
         tiers = [frozenset(tier) for tier in body["tiers"]]
         choices = [choice for tier in body["tiers"] for choice in tier]
         need(all(tiers) and len(choices) == len(set(choices)) <= 33, "a choice twice, too many, or an empty tier")
@@ -419,6 +435,7 @@ class Facts:
 
     def _vouch(self, statement: Statement, body: dict[str, Any]) -> None:
         author = statement.dids[0]
+        self._may_vote(author)
         need(body["to"] != author, "it is for its author")
         need(body["seq"] == self.vouch_seq[author], "it does not have the author's next number")
         self.vouch_seq[author] += 1
@@ -430,8 +447,15 @@ class Facts:
         self.named[statement.id] = self.epoch
         if self.parameters is None:
             self.parameters = statement.id, body
+        elif self.parameters[1]["rule"] == RULES[0]:  # without notice and bounds
+            self.announced, self.notice_ends = (statement.id, body), 0
         else:
-            self.announced = statement.id, body
+            check_amendment(self.parameters[1], body)
+            seconds = self.parameters[1].get("epoch_seconds")
+            notice = max(self.clock, statement.issued) + self.parameters[1]["horizon_epochs"] * seconds if seconds else 0
+            # Those in force, announced again, take the announced ones back.
+            withdraws = self.announced is not None and body == self.parameters[1]
+            self.announced, self.notice_ends = None if withdraws else (statement.id, body), notice
 
     def _decision(self, statement: Statement, body: dict[str, Any]) -> None:
         numbers = [
@@ -457,8 +481,81 @@ class Facts:
         passed = max(1, (self.closed - self.opened) // seconds) * seconds if seconds else self.closed - self.opened
         self.opened += passed
         self.epoch += 1
-        if self.announced:
+        if self.announced and self.opened >= self.notice_ends:
             self.parameters, self.announced = self.announced, None
+
+
+# statements.md, "Amendments": steps, and factors as (numerator, denominator).
+STEP = [
+    "candidate_pairs",
+    "candidate_clusters",
+    "quorum_share",
+    "cluster_share",
+    "provisional_share",
+    "sustain_epochs",
+    "dormant_epochs",
+    "suspect_epochs",
+    "memory_horizons",
+    "reputation.least_vouches",
+    "reputation.cap_share",
+    "reputation.loan_share",
+    "reputation.acquainted_epochs",
+    "reputation.counterparties",
+]
+TWICE = [
+    "epoch_seconds",
+    "horizon",
+    "horizon_epochs",
+    "candidate_share",
+    "max_candidates",
+    "credit.report_share",
+    "credit.epochs",
+    "credit.pairs",
+    "reputation.rounds",
+    "reputation.max_vouches",
+    "reputation.mature_epochs",
+    "reputation.counterparty_share",
+]
+FACTOR = {**dict.fromkeys(TWICE, Fraction(2)), **dict.fromkeys(("over_none", "over_incumbent"), Fraction(4, 3))}
+FLOOR = {"epoch_seconds": 86_400, "horizon": 28 * 86_400, "over_none": 1, "over_incumbent": 1}
+
+
+def check_amendment(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Check that parameters may follow those in force, of a rule with notice. Raises BrokenRule."""
+    need(RULES.index(new["rule"]) >= RULES.index(old["rule"]), "an earlier rule")
+    if old["electorate"] != "open":
+        return
+    need(new["electorate"] == "open", "a development electorate after an open one")
+    for name in (*STEP, *FACTOR):
+        before, after = constant(old, name), constant(new, name)
+        if name in FACTOR:
+            lowest, highest = before / FACTOR[name], before * FACTOR[name]
+        else:
+            lowest, highest = before - 1, before + 1
+        if name in FLOOR:  # below its floor a constant does not fall
+            lowest = max(lowest, min(before, Fraction(FLOOR[name])))
+        need(lowest <= after <= highest, f"{name} changes from {before} to {after}")
+    anchors, others = (set(one["reputation"]["anchors"]) for one in (old, new))
+    most = max(1, len(anchors) // 10)
+    need(len(others - anchors) <= most and len(anchors - others) <= most, "too many anchors change")
+    lists = [one["reputation"]["suffix_list"] for one in (old, new)]
+    need(anchors == others or lists[0] == lists[1], "the anchors and the suffix list change together")
+    if "witnesses" in old:
+        need("witnesses" in new, "the witnesses are dropped")
+        keys, later = (set(one["witnesses"]["keys"]) for one in (old, new))
+        need(len(keys - later) <= 1, "more than one witness is removed")
+        kept = new["witnesses"]["quorum"] - len(later - keys)
+        need(kept >= max(1, old["witnesses"]["quorum"] - 1), "too few of the present witnesses are needed")
+
+
+def constant(body: dict[str, Any], name: str) -> Fraction:
+    """Return a constant of parameters as a number; of a ratio, the quotient."""
+    if name == "horizon":
+        return Fraction(body["horizon_epochs"] * body["epoch_seconds"])
+    found: Any = body
+    for part in name.split("."):
+        found = found[part]
+    return Fraction(*found) if isinstance(found, list) else Fraction(found)
 
 
 def major(uri: str) -> tuple[str, str]:
@@ -757,6 +854,17 @@ class Memory:
     implied: dict[str, tuple[frozenset[str], int]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
+    def by_line(self, line: dict[str, str]) -> Memory:
+        """Return the memory with lines for documents, as the rule before leaves documents."""
+        made = Memory({d: record for d, record in self.records.items() if d not in line}, versions=dict(self.versions))
+        consensus = next((d for d, record in self.records.items() if record.state == "consensus"), "")
+        if consensus in line:
+            made.records[line[consensus]] = self.records[consensus]
+            made.versions[line[consensus]] = consensus
+        for name, (favourites, since) in self.implied.items():
+            made.implied[name] = frozenset(line.get(document, document) for document in favourites), since
+        return made
+
     def documents(self) -> dict[str, Record]:
         """Return the records by the document to speak."""
         return {self.versions.get(line, line): record for line, record in self.records.items()}
@@ -786,12 +894,15 @@ class Count:
     """The count of one topic at the end of an epoch. `record` has the new states; `memory` becomes the next epoch's."""
 
     def __init__(self, electorate: Electorate, topic: str, before: Memory) -> None:
-        self.electorate, self.topic, self.before = electorate, topic, before
+        self.electorate, self.topic = electorate, topic
+        self.old = before.documents()
         self.rules, self.now = electorate.rules, electorate.now
         self.v2 = electorate.v2
         publications = electorate.facts.publications.get(topic, {})
         self.weights = electorate.topic_weights(topic)
         self.line = {} if self.v2 else electorate.facts.lines.get(topic, {})
+        self.before = before.by_line(self.line)
+        before = self.before
         self._read_lines(publications)
         self.published = {d: n for d, n in publications.items() if d not in self.line and d not in self.gone}
         states = {line: record.state for line, record in before.records.items() if line not in self.gone}
@@ -1182,7 +1293,7 @@ class Count:
         self.transitions = [*self._transitions(former)]
 
     def _transitions(self, former: str | None) -> Iterator[dict[str, str]]:
-        old, new = self.before.documents(), self.memory.documents()
+        old, new = self.old, self.memory.documents()
         for document in sorted({*old, *new}):
             states = [records[document].state if document in records else "published" for records in (old, new)]
             if former and former == self.consensus and document == self.before.versions.get(former, former) not in new:
@@ -1236,7 +1347,7 @@ class Count:
 
     def changed(self) -> bool:
         """Return whether the topic is decided: something changed in it since the epoch before."""
-        before, after = self.before.documents(), self.memory.documents()
+        before, after = self.old, self.memory.documents()
         if self.transitions or any(bool(r.suspect) != bool(before.get(d, Record()).suspect) for d, r in after.items()):
             return True
         if all(record.state == "published" for record in self.records.values()):
@@ -1784,7 +1895,11 @@ class Check:
         keys = [Verifier.read(key) for key in rule["keys"]]
         if not note.startswith(text.encode()):
             return "is no checkpoint of the input"
-        return None if sum(key.signed(note) for key in keys) >= rule["quorum"] else "has too few cosignatures"
+        times = sorted((at for key in keys if (at := key.time(note)) is not None), reverse=True)
+        if len(times) < rule["quorum"]:
+            return "has too few cosignatures"
+        ahead = self.facts.clock - times[rule["quorum"] - 1] > AHEAD and self.facts.parameters[1]["rule"] != RULES[0]
+        return f"the log's clock is over {AHEAD} seconds ahead of it" if ahead else None
 
 
 # ---------------------------------------------------------------------------------------------------------- HTTP and the command

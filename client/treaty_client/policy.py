@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.log.durability import MAX_PLACES
@@ -51,12 +52,13 @@ class Policy:
     `isolation`: with "none" handlers run unconfined, as this user. `witnesses`: the quorum that must have cosigned every
     checkpoint in use, of every registry; None for no witnesses. `mirrors`: by origin, the URLs that answer reads when the
     registry does not, in this order, at most 8 each. `copies`: a statement of this home is sent only to a registry that
-    promises to have it in so many places besides the disk of its database, before its receipt. `max_age`: seconds that a
+    promises to have it in so many places besides the disk of its database, before its receipt. `constitutions`: by origin, the
+    digest of the parameters under which decisions count (`treaty_consensus.amendment.constitution_of`). `max_age`: seconds that a
     checkpoint may be old, at least 120. A running agent verifies its protocols again when half of them have passed, and so
     learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were lost with
     seen.db, or a warning is logged.
 
-    Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `did.*`) for impossible values.
+    Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `did.*`, `canonical.digest`) for impossible values.
     """
 
     publishers: Sequence[str] = ()
@@ -77,6 +79,7 @@ class Policy:
     witnesses: WitnessRule | None = None
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     copies: int = 0
+    constitutions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("publishers", "signers", "registries"):
@@ -88,7 +91,7 @@ class Policy:
         for did in (*self.publishers, *self.tenures):
             # A misspelt DID admits no publisher. It fails here, where its owner reads the message.
             parse_did(did)
-        for origin in (*(self.registries or ()), *self.mirrors):
+        for origin in (*(self.registries or ()), *self.mirrors, *self.constitutions):
             if not is_origin(origin):
                 raise Malformed(
                     PolicyCode.REGISTRIES, f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
@@ -97,6 +100,9 @@ class Policy:
             raise Malformed(PolicyCode.MIRRORS, f"The mirrors of an origin are a list of at most {MAX_MIRRORS} URLs.")
         mirrors = {origin: tuple(map(parse_base_url, urls)) for origin, urls in self.mirrors.items()}
         object.__setattr__(self, "mirrors", mirrors)
+        for digest in self.constitutions.values():
+            # A pin that no constitution has would refuse every decision without a hint.
+            parse_digest(digest)
         if 0 < self.max_age < MIN_MAX_AGE:
             raise Malformed(
                 PolicyCode.VALUE,
@@ -158,6 +164,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     witnesses: dict[str, Any] | None = None
     mirrors: dict[str, tuple[str, ...]] = {}
     copies: int = 0
+    constitutions: dict[str, str] = {}
 
 
 def load_policy(path: Path) -> Policy:

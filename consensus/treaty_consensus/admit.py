@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .amendment import announce, enacted, holds_at, withdraws
 from .codes import (
     BallotCode,
     DecisionCode,
@@ -35,9 +36,11 @@ from .codes import (
 from .epoch import check_place, check_witnessed, next_opening
 from .errors import Conflict, NotFound, Refused, Unauthorized, Unavailable
 from .facts import (
+    CONSTITUTION,
     KEYS,
     LOG,
     BallotFact,
+    ConstitutionFact,
     Fact,
     Facts,
     HandlerFact,
@@ -104,11 +107,13 @@ def reads(statement: Statement) -> set[str]:
         case Report():
             keys.add(report_key(statement.authors, body.nid))
         case Ballot():
-            keys.add(ballot_key(body.topic, author))
+            keys |= {ballot_key(body.topic, author), CONSTITUTION}
         case Vouch():
-            keys.add(vouch_key(author))
+            keys |= {vouch_key(author), CONSTITUTION}
+        case Parameters():
+            keys.add(CONSTITUTION)
         case Decision():
-            keys |= {topic_key(body.topic), parameters_key(body.parameters)}
+            keys |= {topic_key(body.topic), parameters_key(body.parameters), CONSTITUTION}
         case Grant():
             keys |= grant_reads(body.namespace, body.to)
         case Withdrawal():
@@ -171,6 +176,10 @@ class _Case:
     def log(self) -> LogFact:
         return log_of(self.facts)
 
+    @property
+    def constitution(self) -> ConstitutionFact:
+        return find(self.facts, CONSTITUTION, ConstitutionFact) or ConstitutionFact()
+
     def find(self, key: str, kind: type[Any]) -> Any:
         return find(self.facts, key, kind)
 
@@ -185,6 +194,12 @@ class _Case:
             # The keys may have changed since the signature was verified: the sequencer checks again at the final index.
             if keys_of(self.facts, did).get(key_id) != key:
                 raise Unauthorized(StatementCode.UNKNOWN_KEY, f"{key_id} is not a key of its DID as this log knows it.")
+
+    def check_voter(self) -> None:
+        """Check that the author may vote and vouch: under a rule with notice, a new tenure waits as it does to publish."""
+        author = self.statement.author.text
+        if self.constitution.in_force is not None:
+            check_tenure(self.log, author, self.find(identity_key(author), IdentityFact))
 
 
 def _genesis(case: _Case, body: Genesis) -> dict[str, Fact]:
@@ -297,6 +312,7 @@ def _report(case: _Case, body: Report) -> dict[str, Fact]:
 
 def _ballot(case: _Case, body: Ballot) -> dict[str, Fact]:
     author = case.statement.author
+    case.check_voter()
     before: BallotFact | None = case.find(ballot_key(body.topic, author.text), BallotFact)
     expected = before.seq + 1 if before else 0
     if body.seq != expected:
@@ -309,6 +325,7 @@ def _ballot(case: _Case, body: Ballot) -> dict[str, Fact]:
 
 def _vouch(case: _Case, body: Vouch) -> dict[str, Fact]:
     author = case.statement.author.text
+    case.check_voter()
     before: VouchFact | None = case.find(vouch_key(author), VouchFact)
     expected = before.seq + 1 if before else 0
     if body.to == author:
@@ -322,9 +339,18 @@ def _parameters(case: _Case, body: Parameters) -> dict[str, Fact]:
     made = case.statement.id
     if body.witnesses and any(f"{key.name}/".startswith(f"{case.log.origin}/") for key in body.witnesses.parsed.keys):
         raise Refused(ParametersCode.WITNESSES, "A log cannot witness itself. Name keys of other operators.")
+    now = max(case.log.time, case.statement.issued)
+    constitution = case.constitution
     # The rules of an open epoch never change: only the first parameters of a log apply at once.
-    log = replace(case.log, parameters=made) if case.log.parameters is None else replace(case.log, announced=made)
+    if case.log.parameters is None:
+        amended, log = enacted(body), replace(case.log, parameters=made)
+    else:
+        amended = announce(constitution, body, now)
+        log = replace(case.log, announced=None if withdraws(constitution, body) else made)
     changes: dict[str, Fact] = {LOG: log, parameters_key(made): ParametersFact(body.epoch_seconds, body.witnesses)}
+    # A log of the first rule alone has no such fact, so that its facts are those of earlier releases.
+    if amended != constitution:
+        changes[CONSTITUTION] = amended
     if body.reputation:
         # The suffix list must stay available for as long as decisions are recomputed, so its withdrawal is refused.
         changes[needed_key(body.reputation.suffix_list.sha256)] = NeededFact(case.index)
@@ -342,7 +368,7 @@ def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
     parameters: ParametersFact | None = case.find(parameters_key(body.parameters), ParametersFact)
     if parameters is None:
         raise Refused(DecisionCode.PARAMETERS, "The parameters of this decision are not among the given leaves.")
-    check_witnessed(log, body, parameters)
+    check_witnessed(log, body, parameters, case.statement.issued)
     closed = replace(
         log,
         epoch=body.epoch + 1,
@@ -351,10 +377,13 @@ def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
         closed_topic=body.topic,
         remaining=body.remaining,
     )
-    # New parameters apply from the next epoch, after the last decision of this one.
-    if not body.remaining and log.announced:
+    changes: dict[str, Fact] = {topic_key(body.topic): TopicFact(case.statement.id, case.index)}
+    # New parameters apply from an epoch on, so after the last decision of the one before.
+    if not body.remaining and log.announced and holds_at(case.constitution, closed.opened):
         closed = replace(closed, parameters=log.announced, announced=None)
-    return {topic_key(body.topic): TopicFact(case.statement.id, case.index), LOG: closed}
+        if (after := enacted(case.constitution.announced)) != case.constitution:
+            changes[CONSTITUTION] = after
+    return {**changes, LOG: closed}
 
 
 def _withdrawal(case: _Case, body: Withdrawal) -> dict[str, Fact]:

@@ -29,6 +29,7 @@ from . import canonical, statement
 from .admit import admit
 from .codes import AuditCode, BlobCode
 from .election.closing import DueDecision, Each, Elections, EpochOutcome, SavedElections
+from .epoch import MAX_AHEAD
 from .errors import NotFound, TreatyError, Untrusted
 from .facts import Fact, Facts, LogFact, TopicFact, find, keys_of, log_of, topic_key
 from .kinds import MAX_ROLL, MAX_TRANSCRIPT, NONE, Blob, Decision, Input
@@ -215,6 +216,22 @@ class Replay:
             f"The checkpoint {difference}.",
             fix="Keep the checkpoint and the leaves: together they show what the log signed and what it served.",
         )
+
+    def check_clock(self, cosigned: int, by: str) -> None:
+        """Check that the log's clock is no more than `MAX_AHEAD` seconds ahead of a time at which a head of it was cosigned.
+
+        A log that is ahead has closed epochs that have not ended yet. `by`: the cosigner, for the message.
+
+        Raises `Untrusted` (`audit.clock`).
+        """
+        ahead = self._log.time - cosigned
+        if ahead > MAX_AHEAD:
+            raise Untrusted(
+                AuditCode.CLOCK,
+                f"The log's clock, set by leaf {self._log.time_index}, is {ahead} seconds ahead of the cosignature of {by}: the "
+                "operator dates its statements ahead.",
+                fix="Keep the leaves and the checkpoint: together they prove it.",
+            )
 
     @property
     def _log(self) -> LogFact:

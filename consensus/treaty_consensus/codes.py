@@ -70,6 +70,7 @@ class AuditCode(Code):
     BLOB = "audit.blob", "The bytes of a suffix list do not match their digest.", Untrusted
     CERTIFICATE = "audit.certificate", "The certificate of an entry was not logged before it.", Untrusted
     CHECKPOINT = "audit.checkpoint", "The checkpoint is not of the audited leaves.", Untrusted
+    CLOCK = "audit.clock", "The log's clock is ahead of the cosignatures of its head.", Untrusted
     DECISION = "audit.decision", "A decision differs from the recomputed one.", Untrusted
     DUPLICATE = "audit.duplicate", "A statement is in the log for the second time.", Untrusted
     LEAF = "audit.leaf", "A leaf does not parse.", Untrusted
@@ -111,6 +112,7 @@ class CheckpointCode(Code):
 
 
 class DecisionCode(Code):
+    AHEAD = "decision.ahead", "The log's clock is ahead of the witnesses of the decision's input.", Refused
     EARLY = "decision.early", "The epoch is still open.", Refused
     EPOCH = "decision.epoch", "The decision is not the next one of its epoch.", Refused
     NOT_WITNESSED = "decision.not-witnessed", "The decision carries other cosignatures than it must.", Refused
@@ -213,6 +215,7 @@ class HandlerCode(Code):
 
 class IdentityCode(Code):
     KEYS = "identity.keys", "The keys are not distinct keys of a DID that has a document.", Malformed
+    NEW_TENURE = "identity.new-tenure", "The domain changed hands less than 30 days ago.", Refused
     PREVIOUS = "identity.previous", "The newest identity of the DID is another one.", Conflict
     TENURE = "identity.tenure", "The identity has another tenure than it must.", Refused
     UNCHANGED = "identity.unchanged", "The DID document has not changed.", Conflict
@@ -256,6 +259,8 @@ class NoteCode(Code):
 
 class ParametersCode(Code):
     ANCHORS = "parameters.anchors", "The anchors are not distinct, ordered, registrable domains.", Malformed, Refused
+    BOUND = "parameters.bound", "A constant changes by more than one amendment may change it.", Refused
+    DOWNGRADE = "parameters.downgrade", "An earlier rule, or a development electorate after an open one.", Refused
     ELECTORATE = "parameters.electorate", "The fields do not fit the kind of electorate.", Malformed
     MEMORY = "parameters.memory", "The constant `memory_horizons` does not fit the rule.", Malformed
     QUORUM = "parameters.quorum", "The quorum is all votes, which no document reaches.", Malformed
@@ -274,7 +279,6 @@ class ProtocolCode(Code):
 class PublishCode(Code):
     ALIASES = "publish.aliases", "The aliases are not distinct URIs without spaces.", Malformed
     BASE = "publish.base", "The base document has another hash than the pinned one.", Refused
-    NEW_TENURE = "publish.new-tenure", "The domain changed hands less than 30 days ago.", Refused
     NOT_ENTITLED = "publish.not-entitled", "The author may not publish in the namespace.", Refused
     OTHER_HOST = "publish.other-host", "The URI is not below the origin of the log.", Refused
     VERSION_EXISTS = "publish.version-exists", "The version is published with other content; it is immutable.", Conflict

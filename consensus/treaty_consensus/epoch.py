@@ -8,8 +8,11 @@ from __future__ import annotations
 from .codes import DecisionCode
 from .errors import Refused, TreatyError
 from .facts import LogFact, ParametersFact
-from .kinds import Decision
+from .kinds import RULES, Decision
 from .log.checkpoint import Checkpoint
+
+MAX_AHEAD = 300
+"""Seconds that the log's clock may be ahead of a cosignature, because clocks differ; as much as readers allow a witness."""
 
 
 def check_place(log: LogFact, body: Decision, index: int) -> None:
@@ -26,10 +29,12 @@ def check_place(log: LogFact, body: Decision, index: int) -> None:
         )
 
 
-def check_witnessed(log: LogFact, body: Decision, parameters: ParametersFact) -> None:
+def check_witnessed(log: LogFact, body: Decision, parameters: ParametersFact, issued: int) -> None:
     """Check that the parameters' witnesses cosigned the decision's input.
 
-    A reader who trusts one of them then knows that the decision rests on the history that the witness saw.
+    A reader who trusts one of them then knows that the decision rests on the history that the witness saw. Under a rule with
+    notice the log's clock, set by `issued`, is also at most `MAX_AHEAD` seconds ahead of the time that the quorum states: an
+    operator cannot close epochs that have not ended.
     """
     if parameters.witnesses is None:
         if body.input.witnessed is not None:
@@ -40,6 +45,14 @@ def check_witnessed(log: LogFact, body: Decision, parameters: ParametersFact) ->
         parameters.witnesses.parsed.check((body.input.witnessed or "").encode(), head)
     except TreatyError as error:
         raise Refused(DecisionCode.NOT_WITNESSED, error.message, fix=error.fix) from error
+    seen = parameters.witnesses.parsed.time_of((body.input.witnessed or "").encode())
+    ahead = max(log.time, issued) - (seen or 0)
+    if body.rule != RULES[0] and ahead > MAX_AHEAD:
+        raise Refused(
+            DecisionCode.AHEAD,
+            f"The log's clock is {ahead} seconds ahead of the witnesses of this decision's input.",
+            fix="Correct the clock of the registry, or those of the witnesses.",
+        )
 
 
 def next_opening(log: LogFact, issued: int, parameters: ParametersFact) -> int:

@@ -10,6 +10,7 @@ leaf concerns its victim too.
     topic       the topic of a publication, a report, a ballot or a decision
     protocol    a protocol's URI, with its version and without it
     file        the SHA-256 of bytes: a handler's wheel, a withdrawn blob, a file that was signed
+    constitution    the constants of the elections; its name is empty, as a log has one
 
 >>> event_of(0, b"{}").kind
 'unknown'
@@ -21,7 +22,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from . import kinds, statement
 from .did import Did, parse_did
@@ -36,7 +37,7 @@ from .sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
 _ALIAS_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?([^/?#:@]+)")
 _NAMED = 8  # holders of a certificate that a sentence names
 
-SubjectKind: TypeAlias = Literal["did", "namespace", "domain", "topic", "protocol", "file"]
+SubjectKind: TypeAlias = Literal["did", "namespace", "domain", "topic", "protocol", "file", "constitution"]
 
 
 class Subject(NamedTuple):
@@ -44,6 +45,9 @@ class Subject(NamedTuple):
 
     kind: SubjectKind
     name: str
+
+
+CONSTITUTION: Final = Subject("constitution", "")
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,10 @@ def _of_body(body: kinds.Body) -> Iterator[Subject]:
             yield Subject("topic", topic)
         case kinds.Withdrawal(sha256=digest):
             yield Subject("file", digest)
+        case kinds.Parameters():
+            yield CONSTITUTION
+        case kinds.Newer(kind="parameters"):
+            yield CONSTITUTION
         case kinds.Newer(topic=topic) if topic:
             yield Subject("topic", topic)
 

@@ -13,6 +13,7 @@ leaves of a proof. Facts are derived from leaves alone, so a replay of the log c
     report/KEY                       → ReportFact        a negotiation: KEY = SHA-256(JCS[sorted DIDs, nid])
     vouch/DID                        → VouchFact         the newest vouch of a DID
     parameters/ID                    → ParametersFact    the part of a parameters statement that admission needs
+    constitution                     → ConstitutionFact  the parameters in force and the announced ones, of rules with notice
     needed/SHA256                    → NeededFact        a blob that is needed to recompute decisions
     topic/TOPIC                      → TopicFact         the newest decision
     keys                             → KeysFact          the keys of the log and its clock
@@ -30,7 +31,7 @@ from .authority import Authority
 from .codes import LogCode
 from .did import Did, decode_multikey, did_key_id, public_key_of
 from .errors import Refused
-from .kinds import Witnesses
+from .kinds import Parameters, Witnesses
 
 
 class LogFact(msgspec.Struct, frozen=True, tag="log"):
@@ -38,7 +39,7 @@ class LogFact(msgspec.Struct, frozen=True, tag="log"):
 
     `time`: the log's clock, the largest `issued` of the operator's statements; set last by leaf `time_index`.
     `parameters`: the statement in force.
-    `announced`: the statement that the next epoch starts with.
+    `announced`: the statement that a later epoch starts with: the next one, unless the constitution says when.
     `epoch`: the open epoch.
     `opened`: the time at which it opened, by the log's clock; for epochs with a schedule, by the schedule.
     `closed_at`: the input size of the decisions that closed the previous epoch.
@@ -125,6 +126,18 @@ class ParametersFact(msgspec.Struct, frozen=True, tag="parameters"):
     witnesses: Witnesses | None = None
 
 
+class ConstitutionFact(msgspec.Struct, frozen=True, tag="constitution"):
+    """Hold what bounds an amendment. `amendment` has the rules. A log in which no rule has notice has no such fact.
+
+    `in_force`, `announced`: None for parameters of a rule without notice, and where nothing is announced.
+    `holds`: the log's time from which an epoch opens with the announced ones; None: the next epoch does.
+    """
+
+    in_force: Parameters | None = None
+    announced: Parameters | None = None
+    holds: int | None = None
+
+
 class NeededFact(msgspec.Struct, frozen=True, tag="needed"):
     """Hold the newest leaf that names the blob."""
 
@@ -171,6 +184,7 @@ Fact: TypeAlias = (
     | BallotFact
     | VouchFact
     | ParametersFact
+    | ConstitutionFact
     | NeededFact
     | ReportFact
     | TopicFact
@@ -179,6 +193,7 @@ Fact: TypeAlias = (
 Facts: TypeAlias = Mapping[str, Fact]
 LOG = "log"
 KEYS = "keys"
+CONSTITUTION = "constitution"
 
 _F = TypeVar("_F", bound=msgspec.Struct)
 _decoder = msgspec.json.Decoder(Fact)

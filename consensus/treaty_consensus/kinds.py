@@ -297,7 +297,7 @@ class Credit(Body, frozen=True):
 class Parameters(Body, frozen=True):
     """Hold the constants of the election. `docs/specification/election.md` lists them with their meaning.
 
-    The first parameters of a log apply at once, later ones from the next epoch. An *open* electorate has `reputation` and
+    The first parameters of a log apply at once, later ones as `amendment` says. An *open* electorate has `reputation` and
     `epoch_seconds`. In a *development* electorate every DID with a domain weighs the same, and the operator closes epochs by
     hand.
     """

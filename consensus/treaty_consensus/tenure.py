@@ -1,11 +1,11 @@
-"""Decide the tenure of an identity, and when a new tenure may publish.
+"""Decide the tenure of an identity, and when a new tenure may publish and vote.
 
 Specification: `docs/specification/statements.md`, "Admission".
 """
 
 from __future__ import annotations
 
-from .codes import PublishCode
+from .codes import IdentityCode
 from .errors import Refused
 from .facts import IdentityFact, LogFact
 
@@ -27,4 +27,8 @@ def tenure_after(before: IdentityFact | None, multikeys: set[str], *, cosigned: 
 def check_tenure(log: LogFact, author: str, identity: IdentityFact | None) -> None:
     """Check that the DID's tenure did not change in the last thirty days."""
     if identity and identity.tenure > 1 and log.time < identity.since + TENURE_WAIT:
-        raise Refused(PublishCode.NEW_TENURE, f"{author} lists new keys that no old key co-signed. Wait 30 days, then publish.")
+        raise Refused(
+            IdentityCode.NEW_TENURE,
+            f"{author} lists new keys that no old key co-signed, so the domain may have changed hands.",
+            fix="Wait until 30 days have passed since then.",
+        )

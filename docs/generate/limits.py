@@ -17,6 +17,7 @@ from treaty_client.sandbox import validation
 from treaty_client.sandbox.passivation import Passivation
 from treaty_client.sessions import calls, invocations, shared_handler
 from treaty_client.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity, SessionTimeouts
+from treaty_consensus.amendment import ANCHOR_SHARE, BOUNDS
 from treaty_consensus.election import defaults
 from treaty_consensus.kinds import MAX_ANCHORS, MIN_ANCHORS, Blob
 from treaty_registry.routes.requests import BODY_SECONDS
@@ -274,7 +275,8 @@ def model_budget() -> str:
 _MEANINGS = {
     "electorate": "or `open`: who counts",
     "epoch_seconds": "a week; absent in a development electorate",
-    "horizon_epochs": "H: epochs that a report is recent, that an equivocator is barred, and in which a statement's strength halves",
+    "horizon_epochs": "H: epochs that a report is recent, that an equivocator is barred, and in which a statement's strength "
+    "halves",
     "candidate_pairs": "pairs of principals that reported a candidate",
     "candidate_clusters": "clusters among them",
     "candidate_share": "their weight R: `candidate_share` · R ≥ W − w(c)",
@@ -326,6 +328,22 @@ def election_constants() -> str:
     return table(("constant", "default", "meaning"), rows)
 
 
+def amendment_bounds() -> str:
+    """How far an amendment may move each constant."""
+    rows: list[tuple[str, str]] = [(f"`{bound.constant}`", bound.text) for bound in BOUNDS]
+    rows += [
+        ("`reputation.anchors`", f"at most one of {ANCHOR_SHARE} is added, and one of {ANCHOR_SHARE} removed; of fewer, one"),
+        ("`reputation.suffix_list`", "any, as its source changes each week; but not together with the anchors"),
+        (
+            "`witnesses`",
+            "named where none are, and never dropped as a whole. At most one key is removed. The quorum less the number "
+            "of new keys is at least the quorum before less 1, and at least 1",
+        ),
+        ("`electorate`, `rule`", "never from open to development; never to an earlier rule"),
+    ]  # fmt: skip
+    return table(("constant", "changes"), rows)
+
+
 GENERATORS.update(
     {
         "hello-limits": hello_limits,
@@ -338,5 +356,6 @@ GENERATORS.update(
         "fetch-limits": fetch_limits,
         "model-budget": model_budget,
         "election-constants": election_constants,
+        "amendment-bounds": amendment_bounds,
     }
 )

@@ -70,7 +70,7 @@ async def test_a_new_owner_does_not_publish_through_a_key_without_a_tenure(tmp_p
     registry.add(kinds.Grant("alice.example", guest.did), heir)
     registry.force(publication(registry, guest))
     failure = await refused_at(4, registry, tmp_path, uri_of("2.0"), publishers=(guest,))
-    assert failure.code == "publish.new-tenure"
+    assert failure.code == "identity.new-tenure"
 
 
 async def test_what_was_published_before_comes_with_a_warning(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ async def test_the_new_owner_of_a_domain_waits_thirty_days(tmp_path: Path) -> No
     pass_days(registry, 29)
     registry.force(publication(registry, heir))
     failure = await refused_at(4, registry, tmp_path, uri_of("2.0"))
-    assert failure.code == "publish.new-tenure"
+    assert failure.code == "identity.new-tenure"
 
 
 async def test_after_thirty_days_of_the_logs_clock_it_is_another_publisher(tmp_path: Path) -> None:
@@ -94,4 +94,4 @@ async def test_without_the_leaf_that_moved_the_clock_the_wait_is_not_over(tmp_pa
     registry.time_index = lambda before: 0  # type: ignore[method-assign]
     assert moved not in (0, 1)
     failure = await refused_at(4, registry, tmp_path, uri_of("2.0"))
-    assert failure.code == "publish.new-tenure"
+    assert failure.code == "identity.new-tenure"

@@ -163,7 +163,9 @@ async def test_a_mirror_follows_and_is_promoted_after_the_rotation(place: Place,
                 for path in PUBLIC:
                     ours, theirs = [(await client.get(base + path)).content for base in (url, copy)]
                     assert ours == theirs and len(ours) > 1_000, path
-            report = await audit(old, tmp_path / "audited", tmp_path, Network(), progress=lambda *_: None)
+            report = await audit(
+                old, tmp_path / "audited", tmp_path, Network(), progress=lambda *_: None, now=lambda: place.time.now
+            )
             assert report.checkpoint.time == place.time.now
             place.time.now += OVERLAP
             await registry.retire_keys()

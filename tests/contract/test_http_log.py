@@ -8,6 +8,8 @@ from registries import ballot
 from signers import NOW, ORIGIN, Signer
 
 from treaty_consensus import statement
+from treaty_consensus.amendment import constitution_of
+from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.merkle import Frontier, leaf_hash, root, root_nodes
@@ -28,7 +30,9 @@ async def test_the_log_says_its_name_and_keys(api: httpx.AsyncClient, registry: 
         "operator": registry.operator,
         "electorate": "development",
         "parameters": statement.parse((await registry.leaves([1]))[1]).id,
+        "constitution": constitution_of(development_parameters()),
         "announced": None,
+        "holds": None,
         "epoch": 0,
         "opened": NOW,
         "closes": None,

@@ -249,7 +249,9 @@ async def test_a_mirror_an_audit_and_a_watch_follow(place: Place, postgres: Post
         name = RegistryName(url, registry.log_key)
         key_of_another = SignerKey(ORIGIN, KeyType.ED25519, bytes(32)).verifier
         for each in (old, name):  # in the overlap by the old name, and by the new one
-            report = await audit(each, tmp_path / str(each.key.id.hex()), tmp_path, Network(), progress=lambda *_: None)
+            report = await audit(
+                each, tmp_path / str(each.key.id.hex()), tmp_path, Network(), progress=lambda *_: None, now=lambda: place.time.now
+            )
             assert report.checkpoint.time == place.time.now
         place.time.now += OVERLAP
         await moved(registry, 1)
@@ -260,9 +262,9 @@ async def test_a_mirror_an_audit_and_a_watch_follow(place: Place, postgres: Post
         with pytest.raises(Conflict, match="is a mirror of"):
             async with MirroredLog.open(settings, RegistryName(url, key_of_another), clock=place.time.clock):
                 pass
-        await audit(name, tmp_path / "anew", tmp_path, Network(), progress=lambda *_: None)
+        await audit(name, tmp_path / "anew", tmp_path, Network(), progress=lambda *_: None, now=lambda: place.time.now)
         with pytest.raises(TreatyError, match="another key"):
-            await audit(old, tmp_path / "late", tmp_path, Network(), progress=lambda *_: None)
+            await audit(old, tmp_path / "late", tmp_path, Network(), progress=lambda *_: None, now=lambda: place.time.now)
 
 
 async def test_a_witness_gets_the_new_key_during_the_overlap(place: Place, tmp_path: Path) -> None:

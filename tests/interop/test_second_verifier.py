@@ -91,7 +91,7 @@ def pass_epochs(made: LogBuilder, epochs: int, *documents: str) -> None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("seed", [*range(10), *range(11, 31)])
+@pytest.mark.parametrize("seed", range(60))
 def test_of_everything_a_bit(seed: int) -> None:
     made = VariedLog(seed)
     made.fill(9, actions=34)
@@ -228,9 +228,7 @@ def test_more_candidates_than_places_and_clones() -> None:
 
 
 def test_ballots_fade_ripen_and_are_withdrawn() -> None:
-    made = open_log(mature_epochs=2)
-    made.parameters = msgspec.structs.replace(made.parameters, horizon_epochs=1)
-    made.add(made.parameters, made.operator)
+    made = open_log(mature_epochs=2, horizon_epochs=1)
     first, second = (made.publish(made.agents[n], f"document-{n}") for n in range(2))
     one, two, three, four = made.agents[:4]
     made.vote(one, first)
@@ -441,7 +439,7 @@ def test_parameters_and_anchors_change() -> None:
             made.vouch(made.agents[n], newcomer)
         if epoch == 4:
             assert made.parameters.reputation
-            anchors = tuple(sorted((*ANCHORS[2:], "new-0.example", "new-1.example")))
+            anchors = tuple(sorted((*ANCHORS[1:], "new-0.example")))
             rules = msgspec.structs.replace(
                 made.parameters.reputation, anchors=anchors, suffix_list=made.parameters.reputation.suffix_list
             )
@@ -733,9 +731,7 @@ def everybody(made: LogBuilder, *tiers: str) -> None:
 
 
 def test_a_void_report_acquaints_nobody() -> None:
-    made = open_log(mature_epochs=1, acquainted_epochs=1)
-    made.parameters = msgspec.structs.replace(made.parameters, horizon_epochs=1)
-    made.add(made.parameters, made.operator)
+    made = open_log(mature_epochs=1, acquainted_epochs=1, horizon_epochs=1)
     first = made.publish(made.agents[0], "first")
     one, other, *rest = made.agents
     pass_epochs(made, 1, first)
@@ -771,8 +767,7 @@ def test_the_voice_of_two_dids_is_that_of_the_elder_ballot() -> None:
 
 
 def test_an_early_decision_is_no_decision() -> None:
-    made = open_log()
-    made.add(msgspec.structs.replace(made.parameters, epoch_seconds=50), made.operator)
+    made = open_log(epoch_seconds=30)
     first = made.publish(made.agents[0], "first")
     pass_epochs(made, 1, first)
     ring(made, first)
@@ -783,7 +778,7 @@ def test_an_early_decision_is_no_decision() -> None:
     due = copy.deepcopy(check).open_epoch()[0]
     store |= {hashlib.sha256(data).hexdigest(): data for data in (due.transcript, due.roll)}
     body = msgspec.convert(due.body, kinds.Decision)
-    for seconds, outcome in ((49, "broken"), (50, "ok")):
+    for seconds, outcome in ((29, "broken"), (30, "ok")):
         later = Check(Verifier.read(KEY), reader(store))
         for leaf in (*made.leaves, signed(body, made.operator, issued=check.facts.opened + seconds).leaf):
             later.append(leaf)

@@ -71,7 +71,8 @@ def test_shards_add_up_in_any_order(made: tuple[Votes, dict[str, str]], random: 
     found = counted[0]
     for part in counted[1:]:
         found = plus(found, part)
-    assert found == whole
+    # A principal may vote in several shards, so voters do not add up.
+    assert replace(found, voters=[]) == replace(whole, voters=[])
     assert sum((Counter(approved(approvals(part))) for part in parts), Counter()) == +Counter(approved(approvals(cast)))
     assert np.sum([part.by_principal() for part in parts], axis=0).tolist() == cast.by_principal().tolist()
 

@@ -49,9 +49,11 @@ def suffix_blob(sha256: str) -> bytes:
 def open_log(rule: Rule = RULE, **changes: int) -> LogBuilder:
     """Return a log with an open electorate whose epochs can be closed at any time; the agents are the anchors.
 
-    `changes`: constants of the reputation.
+    `changes`: constants of the parameters, and of their reputation.
     """
     parameters = open_parameters(ANCHORS, SUFFIX_LIST, epoch_seconds=1)
+    own = {name: changes.pop(name) for name in [*changes] if name in parameters.__struct_fields__}
+    parameters = msgspec.structs.replace(parameters, **own)
     assert parameters.reputation is not None
     reputation = msgspec.structs.replace(parameters.reputation, **changes)
     log = LogBuilder(under(rule, msgspec.structs.replace(parameters, reputation=reputation)), replay=Replay(suffix_blob))
@@ -75,6 +77,8 @@ class LogBuilder:
     leaves: list[bytes] = field(default_factory=list)
     transcripts: dict[int, bytes] = field(default_factory=dict)
     rolls: dict[int, bytes] = field(default_factory=dict)
+    start: int = NOW
+    """The time of leaf 0. A test may move it on; each leaf is a second later than the one before."""
 
     def __post_init__(self) -> None:
         self._log_key = SignerKey(ORIGIN, KeyType.ED25519, hashlib.sha256(b"log key").digest())
@@ -90,7 +94,7 @@ class LogBuilder:
 
     def add(self, body: kinds.Body, *signers: Signer) -> Statement:
         """Sign, check and append a statement."""
-        made = signed(body, *signers, issued=NOW + len(self.leaves))
+        made = signed(body, *signers, issued=self.start + len(self.leaves))
         self.append(made.leaf)
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 from typing import Literal
 
@@ -10,9 +11,12 @@ from signers import Signer, domain_signer, identity_body, key_signer
 from simulated_log import ANCHORS, SUFFIX_LIST, LogBuilder, document_hash, protocol_uri
 
 from treaty_consensus import did, kinds
+from treaty_consensus.amendment import BOUNDS, HORIZON, check_amendment
 from treaty_consensus.audit import Replay
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.election.defaults import development_parameters, open_parameters
+from treaty_consensus.errors import Malformed, Refused
+from treaty_consensus.facts import CONSTITUTION, ConstitutionFact
 from treaty_consensus.kinds import NONE, Blob, Parameters
 
 SUFFIX_LISTS = (
@@ -86,6 +90,42 @@ def varied_parameters(random: Random, electorate: str, rule: kinds.Rule) -> Para
     )
 
 
+def amended_parameters(random: Random, before: Parameters) -> Parameters:
+    """Return parameters that may follow those in force: most differ in a constant or two, some in none."""
+    while True:
+        with suppress(Refused, Malformed, msgspec.ValidationError):
+            after = moved_parameters(random, before)
+            after.check()
+            check_amendment(before, after)
+            return after
+
+
+def moved_parameters(random: Random, before: Parameters) -> Parameters:
+    """Return parameters in which a few constants moved a bit, so that bounds are met from both sides.
+
+    Raises `msgspec.ValidationError` for a value that no parameters have.
+    """
+    raw = msgspec.to_builtins(before)
+    for bound in random.sample([bound for bound in BOUNDS if bound.constant != HORIZON], random.choice((0, 1, 1, 2))):
+        *outer, name = bound.constant.split(".")
+        place = raw[outer[0]] if outer else raw
+        if isinstance(place[name], tuple | list):
+            place[name] = [random.randint(1, 5), random.randint(1, 5)]
+        else:
+            nearby = (place[name] // 2, place[name] * 2, place[name] - 1, place[name] + 1)
+            place[name] = random.choice(nearby) + random.choice((0, 0, -1, 1))
+    if random.random() < 0.3:
+        anchors = set(raw["reputation"]["anchors"])
+        anchors -= set(random.sample(sorted(anchors), random.choice((0, 1, 3, 4))))
+        anchors |= set(
+            random.sample((*ANCHORS, "bravo.example", "charlie.example", "delta.example"), random.choice((0, 1, 3, 4)))
+        )
+        raw["reputation"]["anchors"] = sorted(anchors)
+    if random.random() < 0.1:
+        raw["reputation"]["suffix_list"] = msgspec.to_builtins(suffix_list(1))
+    return msgspec.convert(raw, Parameters)
+
+
 class VariedLog(LogBuilder):
     """A log in which agents do whatever a seed says."""
 
@@ -117,9 +157,7 @@ class VariedLog(LogBuilder):
                 self.issue(topic)
         for _ in range(epochs):
             if self.random.random() < 0.15:
-                electorate = self.random.choice(("development", "open", "open"))
-                self.rule = self.random.choice((self.rule, kinds.RULES[-1]))
-                self.add(varied_parameters(self.random, electorate, self.rule), self.operator)
+                self.amend()
             busy = self.random.choice((0, 0.1, 1, 1, 1, 1))
             for topic, found in self.documents.items():
                 if found and (topic not in self.fashion or self.random.random() < self.fickle):
@@ -132,6 +170,22 @@ class VariedLog(LogBuilder):
             if self.random.random() < 0.3:
                 self.lapse()
             self.close()
+
+    def amend(self) -> None:
+        """Announce parameters: any, or, where those in force bound them, ones that differ a little."""
+        constitution = self.replay.facts.get(CONSTITUTION)
+        before = constitution.in_force if isinstance(constitution, ConstitutionFact) else None
+        electorate = self.random.choice(("development", "open", "open"))
+        self.rule = self.random.choice((self.rule, kinds.RULES[-1]))
+        if before is not None and before.electorate == "open":
+            self.add(amended_parameters(self.random, before), self.operator)
+        else:
+            self.add(varied_parameters(self.random, electorate, self.rule), self.operator)
+
+    @property
+    def voters(self) -> list[Signer]:
+        """Return those of the crowd that need not wait."""
+        return [one for one in self.crowd if one.did not in self.lapsed]
 
     def act(self, fashion: dict[str, str]) -> None:
         """Do one thing."""
@@ -149,9 +203,10 @@ class VariedLog(LogBuilder):
                 ranked = [fashion[topic]]
             tied = random.random() < 0.3 and len(ranked) > 1
             tiers: list[str | tuple[str, ...]] = [tuple(ranked[:2]), *ranked[2:]] if tied else [*ranked]
-            self.vote(random.choice(self.crowd), *tiers, topic=topic)
+            self.vote(random.choice(self.voters), *tiers, topic=topic)
         elif choice < 0.95:
-            one, other = random.sample(self.crowd, 2)
+            one = random.choice(self.voters)
+            other = random.choice([other for other in self.crowd if other.did != one.did])
             self.vouch(one, other, withdrawn=random.random() < 0.15)
         elif self.uris:
             uri = random.choice(list(self.uris))

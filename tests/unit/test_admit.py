@@ -103,11 +103,11 @@ def test_a_domain_that_changed_hands_waits_thirty_days_of_the_logs_clock(log: Lo
     assert isinstance(first, facts.IdentityFact)
     log.add(publish("0.9"), ALICE)
     log.add(taken_over(first), OPERATOR)
-    assert log.refuses(publish(), NEW_OWNER, issued=NOW + 60 * DAY) == "publish.new-tenure"
+    assert log.refuses(publish(), NEW_OWNER, issued=NOW + 60 * DAY) == "identity.new-tenure"
     old = msgspec.structs.replace(handler(), uri=publish("0.9").uri)
-    assert log.refuses(old, NEW_OWNER) == "publish.new-tenure"
+    assert log.refuses(old, NEW_OWNER) == "identity.new-tenure"
     log.add(kinds.Withdrawal(OTHER.sha256, "illegal"), OPERATOR, issued=NOW + 30 * DAY - 1)
-    assert log.refuses(publish(), NEW_OWNER) == "publish.new-tenure"
+    assert log.refuses(publish(), NEW_OWNER) == "identity.new-tenure"
     log.add(kinds.Withdrawal(OTHER.sha256, "illegal"), OPERATOR, issued=NOW + 30 * DAY)
     log.add(old, NEW_OWNER)
     log.add(publish(), NEW_OWNER)

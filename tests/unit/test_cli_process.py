@@ -24,7 +24,7 @@ from treaty_process import DURING_IMPORT, finished, start, treaty, treaty_here
 from treaty_client.cli.failures import status_of
 from treaty_client.codes import ClientTopicCode
 from treaty_client.protocols.verification.steps import Step, VerificationFailed, taking
-from treaty_consensus.codes import LogCode, PublishCode, SystemCode
+from treaty_consensus.codes import IdentityCode, LogCode, SystemCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.note import KeyType, VerifierKey
 
@@ -106,7 +106,7 @@ def trust(home: list[str], url: str) -> None:
         (Gone("a.b", "No."), 5),
         (NotFound(ClientTopicCode.UNDECIDED, "No."), 6),
         (Unavailable(LogCode.CLOSING, "No."), 6),
-        (Refused(PublishCode.NEW_TENURE, "No."), 6),
+        (Refused(IdentityCode.NEW_TENURE, "No."), 6),
     ],
 )
 def test_each_family_has_its_status(error: TreatyError, status: int) -> None:

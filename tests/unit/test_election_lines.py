@@ -18,7 +18,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 State = Literal["active", "deprecated", "yanked", "revoked"]
 
 
-def sixteen(**changes: int) -> LogBuilder:
+def sixteen(**changes: Any) -> LogBuilder:
     """Return a log of sixteen agents that weigh the same. `changes`: constants of the election."""
     log = LogBuilder(msgspec.structs.replace(development_parameters(), **changes))
     log.agents = tuple(map(domain_signer, ANCHORS))
@@ -227,3 +227,61 @@ def test_inheritance_ends_with_the_horizon() -> None:
         entries = candidates(log, "candidates", "nominees")
         approvals.append(next(int(entry["approval"]) for entry in entries if entry["hash"] == new))
     assert approvals[0] == approvals[1] > approvals[2]
+
+
+@pytest.mark.parametrize("spoken", ["first", "second"])
+def test_a_log_of_the_rule_before_goes_on_with_its_consensus(spoken: str) -> None:
+    log = sixteen(rule=kinds.RULES[0], memory_horizons=None)
+    author = log.agents[0]
+    documents = {"first": log.publish(author, "p"), "second": log.release(author, "p", "1.1")}
+    consensus = documents[spoken]
+    assert elect(log, consensus) == consensus
+    log.add(development_parameters(), log.operator)
+    ring(log, consensus)
+    assert elected(log) == consensus, "new parameters hold from the next epoch"
+    for _ in range(2):
+        ring(log, consensus)
+        assert elected(log) == consensus
+    transcript: dict[str, Any] = log.newest_transcript()
+    assert (transcript["rule"], transcript["transitions"]) == ("schulze-margins-v3", [])
+    assert not [credit for credit in log.newest_roll()["credits"] if credit["reason"] == "elected"]
+
+
+@pytest.mark.parametrize("state", ["deprecated", "active"])
+def test_a_line_without_users_speaks_its_first_document(state: State) -> None:
+    log = sixteen(memory_horizons=1, horizon_epochs=1)
+    author = log.agents[0]
+    first = log.publish(author, "p")
+    log.release(author, "p", "1.1")
+    assert elect(log, first) == first
+    for version in ("1.0", "1.1"):
+        if state != "active":
+            set_status(log, author, "p", state, version)
+    other = log.candidate("q", topic="another/topic")
+    assert [decision.consensus for decision in log.close()] == [None]
+    log.vote(author, first)
+    log.everybody_reports(other, topic="another/topic")
+    assert first in [decision.consensus for decision in log.close()]
+
+
+def test_a_publisher_without_weight_takes_back_what_it_published_first() -> None:
+    log = sixteen()
+    guest = key_signer("a guest")
+    document = log.publish(guest, "p")
+    assert elect(log, document) == document
+    set_status(log, guest, "p", "yanked")
+    assert elected(log) is None
+
+
+def test_a_line_with_an_active_document_has_no_heir() -> None:
+    log = sixteen()
+    author = log.agents[0]
+    old, heir = log.publish(author, "p"), log.publish(author, "r")
+    log.release(author, "p", "1.1")
+    assert elect(log, old) == old
+    set_status(log, author, "p", "deprecated", successor=protocol_uri(author, "r"))
+    ring(log, old)
+    log.report(log.agents[0], log.agents[2], heir)
+    log.close()
+    approvals = {entry["hash"]: entry["approval"] for entry in candidates(log, "candidates", "nominees")}
+    assert approvals[heir] == "0"

@@ -6,6 +6,9 @@ import pytest
 from signers import Signer, domain_signer
 from simulated_log import ANCHORS, LogBuilder, open_log
 
+from treaty_consensus.errors import Untrusted
+from treaty_consensus.tenure import TENURE_WAIT
+
 
 def rows(log: LogBuilder) -> dict[str, list[object]]:
     """Return principal → its row in the newest roll: principal, cluster, trust, weight, age, standing."""
@@ -62,6 +65,14 @@ def test_it_begins_anew_with_new_vouches(log: LogBuilder, member: Signer, docume
     acquainted(log, owner, document)
     assert rows(log)["member.example"][4] == 2, "its age counts from the new tenure"
     assert "member.example" not in voices(log), "the ballot was the former owner's"
+    ends = len(log.leaves)
+    with pytest.raises(Untrusted, match="may have changed hands"):
+        log.vote(owner, document)
+    with pytest.raises(Untrusted, match="may have changed hands"):
+        log.vouch(owner, log.agents[0])
+    assert len(log.leaves) == ends
+    log.start += TENURE_WAIT
+    acquainted(log, owner, document)
     log.vote(owner, document)
     acquainted(log, owner, document)
     assert "member.example" in voices(log)
@@ -97,5 +108,6 @@ def test_a_lapsed_anchor_has_no_seed_until_it_is_named_again(log: LogBuilder, do
     acquainted(log, log.agents[2], document)
     assert ANCHORS[3] not in rows(log)
     log.add(log.parameters, log.operator)
-    acquainted(log, log.agents[2], document, epochs=2)
+    # It is a new announcement, so it holds after thirteen epochs of a second.
+    acquainted(log, log.agents[2], document, epochs=3)
     assert ANCHORS[3] in rows(log)

@@ -113,6 +113,6 @@ def test_a_new_owner_does_not_publish_through_a_guest_before_thirty_days(log: Lo
     guest = key_signer("guest")
     change_hands(log)
     log.add(kinds.Grant("alice.example", guest.did), NEW_OWNER)
-    assert log.refuses(publish(), guest) == "publish.new-tenure"
+    assert log.refuses(publish(), guest) == "identity.new-tenure"
     pass_days(log, 31)
     log.add(publish(), guest)

@@ -234,9 +234,9 @@ def test_from_a_development_electorate_to_an_open_one() -> None:
 
 
 def test_decisions_keep_to_the_schedule() -> None:
-    log = open_log()
-    log.add(open_parameters(ANCHORS, SUFFIX_LIST), log.operator)
+    log = open_log(epoch_seconds=5)
     log.vote(log.agents[0], NONE, topic=TOPIC)
+    log.identify(*log.agents[:4])  # five seconds pass
     log.close()
     log.vote(log.agents[0], NONE, topic=TOPIC)
     before = log.replay.root()

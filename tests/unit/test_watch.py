@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from served_log import Wire, served
 from simulated_registry import ALICE, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
 from treaty_process import finished, start, treaty_here
@@ -19,6 +20,7 @@ from webhook_receiver import SECRET, Receiver, receiving, secret_in
 from treaty_client.registries.signed import SignedIds
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 from treaty_consensus import kinds
+from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 
@@ -94,6 +96,23 @@ def test_topics_namespaces_and_handlers_are_told(home: Path, registry: Simulated
         assert kinds_of(watch(home, "--from", "0", "--handler", uri, "--name", f"b{number}")[1]) == ["publish", "handler"]
     told = watch(home, "--from", "0", "--namespace", "bob.example", "--name", "c")[1]
     assert kinds_of(told) == ["identity", "ballot"]
+
+
+def test_amendments_are_told_when_they_are_announced_and_when_they_hold(home: Path, registry: SimulatedRegistry) -> None:
+    registry.add(kinds.Ballot(TOPIC, 0, (("none",),), registry.checkpoint().decode()), BOB)
+    registry.decide()
+    watch(home, "--constitution", "--from", "0", "--topic", TOPIC)
+    announced = registry.add(replace(development_parameters(), quorum_share=5), OPERATOR)
+    status, told, _ = watch(home, "--constitution", "--topic", TOPIC)
+    assert (status, kinds_of(told)) == (7, ["parameters"])
+    registry.add(kinds.Ballot(TOPIC, 1, (("none",),), registry.checkpoint().decode()), BOB)
+    registry.decide()
+    assert kinds_of(watch(home, "--constitution", "--topic", TOPIC)[1]) == ["ballot", "decision"], "still of the old epoch"
+    registry.add(kinds.Ballot(TOPIC, 2, (("none",),), registry.checkpoint().decode()), BOB)
+    registry.decide()
+    told = watch(home, "--constitution", "--topic", TOPIC)[1]
+    assert kinds_of(told) == ["ballot", "enactment", "decision"] and announced.id in told[1]["sentence"]
+    assert watch(home, "--constitution", "--topic", TOPIC)[:2] == (0, [])
 
 
 def test_entries_of_this_home_and_of_named_files_are_expected(home: Path, registry: SimulatedRegistry, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ effect.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from ..protocols.store import Store
 from ..registries.api import RegistryClient
 from ..registries.trust import RegistryName
 from .cluster import Cluster
+from .constitution import ConstitutionHistory
 from .mirror import Mirror
 from .parallel_verification import ParallelVerifier, Workers
 from .replay import WORTH_PROCESSES, AuditedDecision, AuditedReplay, replayed
@@ -50,7 +52,8 @@ class AuditReport:
     `checkpoint`: of exactly the audited leaves; `checkpoint.time` is the clock's, in Unix seconds, if it cosigned. `leaves`:
     their number by type. `witnesses`: the number of reports and ballots with a checkpoint that agrees with the log. `newest`: the
     newest decision of the requested topic, recomputed, with its transcript and roll. `known`: the given anchors of which the log
-    has an identity. `is_open`: whether any electorate was open. `resumed`: the number of leaves that an earlier audit replayed.
+    has an identity. `is_open`: whether any electorate was open. `constitution`: the changes of its
+    parameters, and its epochs. `resumed`: the number of leaves that an earlier audit replayed.
     """
 
     origin: str
@@ -61,6 +64,7 @@ class AuditReport:
     newest: DueDecision | None
     known: tuple[str, ...]
     is_open: bool
+    constitution: ConstitutionHistory
     resumed: int = field(default=0, compare=False)
 
 
@@ -111,11 +115,13 @@ async def audit(
     options: AuditOptions = AuditOptions(),
     keys: LogKeys | None = None,
     own_key: Path | None = None,
+    now: Callable[[], float] = time.time,
 ) -> AuditReport:
     """Audit a log into `folder`, which later audits continue. A proof of two histories is written into `evidence`.
 
     `keys`: all keys of the log that the reader knows, if they are more than the one in `registry`.
     `own_key`: the file of the auditor's key for snapshots, outside of `folder`; None saves none, and begins at leaf 0.
+    `now`: Unix seconds; a log that is ahead of them is refused.
 
     Raises `Untrusted` (`mirror.*`, `audit.*`) at the first check that fails, or, for decisions that differ from their
     recomputation, one error with all of them at the end. Raises `Unavailable` if the registry does not answer or the
@@ -143,24 +149,38 @@ async def audit(
                 each=workers.each,
                 resumed=resumed.replay if resumed else None,
             )
-            notes = resumed.notes if resumed else None
-            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=notes)
+            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=resumed.notes if resumed else None)
             begun, leaves = replay.size, signed.checkpoint.size
             worth = options.dask is not None or leaves - begun >= WORTH_PROCESSES
             async for done in replayed(run, workers if worth else None):
                 progress("replay", done, leaves)
-            known = _known(replay.facts, options.anchors or ())
             # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror
             # and replay.
             replay.check_checkpoint(signed.checkpoint)
             differences.check()
             # Opened again: the clock's key, and later keys of the log, are known only after the replay.
             signed = run.check_keys().open(signed.note)
+            run.check_clock(signed, now())
             if snapshots:
                 # The work from the start replaces what is there, which it did not use.
                 await asyncio.to_thread(snapshots.save, run, signed.note, scratch, before=begun)
+            return _reported(run, signed, _known(replay.facts, options.anchors or ()), begun)
+
+
+def _reported(run: AuditedReplay, signed: SignedCheckpoint, known: tuple[str, ...], begun: int) -> AuditReport:
     decisions = tuple(run.decisions)
-    return AuditReport(registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open, begun)
+    return AuditReport(
+        signed.checkpoint.origin,
+        signed,
+        dict(run.leaves),
+        decisions,
+        run.witnesses,
+        run.newest,
+        known,
+        run.is_open,
+        run.constitution,
+        begun,
+    )
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import msgspec
 from treaty_consensus.audit import Replay
 from treaty_consensus.election.closing import DueDecision
 from treaty_consensus.errors import TreatyError, Untrusted
+from treaty_consensus.facts import log_of
 from treaty_consensus.kinds import Ballot, Decision, Genesis, Parameters, Report
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log_keys import keys_in
@@ -27,9 +28,11 @@ from treaty_consensus.rotation import Rotation
 from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf
 from treaty_consensus.statement import Statement, Verified
 
-from ..codes import ClientAuditCode
+from ..codes import ClientAuditCode, ClientCheckpointCode
 from ..protocols import equivocation
+from ..protocols.verification.checkpoint import CLOCK_SKEW
 from ..protocols.verification.log_keys import follow
+from .constitution import ConstitutionHistory
 from .mirror import Mirror
 from .parallel_verification import Checked, Workers
 
@@ -69,6 +72,7 @@ class Notes(msgspec.Struct, frozen=True, array_like=True):
     decisions: list[AuditedDecision]
     witnesses: int
     is_open: bool
+    constitution: ConstitutionHistory
 
 
 @dataclass
@@ -93,6 +97,8 @@ class AuditedReplay:
     witnesses: int = 0
     newest: DueDecision | None = None
     is_open: bool = False
+    constitution: ConstitutionHistory = field(default_factory=ConstitutionHistory)
+    _opened: int = 0
     _proven: LogKeys | None = None
     _roots: dict[int, bytes] = field(default_factory=dict)
 
@@ -104,11 +110,12 @@ class AuditedReplay:
             self.leaves.update(self.resumed.leaves)
             self.decisions += self.resumed.decisions
             self.witnesses, self.is_open = self.resumed.witnesses, self.resumed.is_open
+            self.constitution, self._opened = self.resumed.constitution, log_of(self.replay.facts).opened
             self._learn_keys()
 
     def notes(self) -> Notes:
         """Return what was noted so far."""
-        return Notes(dict(self.leaves), self.decisions, self.witnesses, self.is_open)
+        return Notes(dict(self.leaves), self.decisions, self.witnesses, self.is_open, self.constitution)
 
     def take(self, leaves: list[bytes], checked: Checked | None = None) -> int:
         """Replay more leaves; return the number of all replayed leaves. `checked`: their results ahead, or None.
@@ -139,8 +146,10 @@ class AuditedReplay:
         match made.body:
             case Genesis() | Rotation():
                 self._learn_keys()
+                self._opened = log_of(self.replay.facts).opened
             case Parameters():
                 self.is_open |= made.body.reputation is not None
+                self.constitution.announce(index, made, made.body, self.replay.facts)
             case Decision():
                 self._note_decision(index, made.id, made.body)
             case Report() | Ballot():
@@ -158,6 +167,34 @@ class AuditedReplay:
                 ClientAuditCode.GENESIS, f"The log's genesis and rotations name {named}; you trust {self.trusted.newest.log}."
             ) from error
 
+    def check_clock(self, signed: SignedCheckpoint, now: float) -> None:
+        """Check that the log is not ahead of time: its clock not of the cosignatures of its head, and these not of `now`.
+
+        The clock's key is the operator's. So the cosignatures of the witnesses of the parameters count too, where they are there.
+
+        Raises `Untrusted` (`audit.clock`, `checkpoint.future`).
+        """
+        if signed.time is not None:
+            self.replay.check_clock(signed.time, "the log's own clock")
+            if signed.time - now > CLOCK_SKEW:
+                raise Untrusted(
+                    ClientCheckpointCode.FUTURE,
+                    f"The checkpoint is dated {int(signed.time - now)} seconds in the future.",
+                    fix="Check this machine's clock. If it is right, the operator dates its log ahead.",
+                )
+        if (seen := self._witnessed_at(signed.note)) is not None:
+            self.replay.check_clock(seen, "its witnesses")
+
+    def _witnessed_at(self, note: bytes) -> int | None:
+        """Return the time that a quorum of the witnesses of the parameters states in a note; None without one."""
+        parameters = self.constitution.in_force
+        if parameters is None or parameters.witnesses is None:
+            return None
+        try:
+            return parameters.witnesses.parsed.time_of(note)
+        except Untrusted:  # none of them has cosigned this head yet
+            return None
+
     def _learn_keys(self) -> None:
         try:
             self._proven = keys_in(self.replay.facts)
@@ -174,6 +211,10 @@ class AuditedReplay:
         self.decisions.append(AuditedDecision(index, statement, body, due.decision))
         if body.topic == self.topic:
             self.newest = due
+        # The leaf has opened the next epoch already, so the time of its own was remembered.
+        self.constitution.decide(body, self._opened, self.replay.facts)
+        if not body.remaining:
+            self._opened = log_of(self.replay.facts).opened
 
     def _hear(self, index: int, note: str) -> None:
         seen = self._open(note)

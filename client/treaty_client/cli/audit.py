@@ -8,24 +8,29 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from treaty_consensus.amendment import constitution_of
 from treaty_consensus.canonical import loads
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Decision
 from treaty_consensus.printable import escaped, short
 
 from ..audit.auditor import AuditOptions, AuditReport, read_anchors
 from ..audit.auditor import audit as audit_log
+from ..audit.constitution import Amendment, ConstitutionHistory
 from ..audit.decision import read_transcript
 from ..audit.replay import AuditedDecision
 from ..registries.trust import TrustedRegistries, parse_registry_name
 from .context import Options, run
 from .explanation import explain
 from .failures import NOT_YET
+
+_MAX_EPOCHS = 52  # a year of weeks
 
 
 def audit(
@@ -117,8 +122,12 @@ def _value(report: AuditReport, requested: AuditOptions) -> dict[str, object]:
         "resumed": report.resumed,
         "leaves": dict(report.leaves),
         "witnesses": report.witnesses,
+        "amendments": msgspec.to_builtins(report.constitution.amendments),
+        "epochs": msgspec.to_builtins(report.constitution.epochs),
         "decisions": [_decision(decision, requested) for decision in report.decisions],
     }
+    if report.constitution.in_force is not None:
+        value["constitution"] = constitution_of(report.constitution.in_force)
     if requested.anchors is not None:
         value |= {"anchors": list(requested.anchors), "known": list(report.known), "parts": _first_parting(report)}
     if report.newest is not None:
@@ -142,15 +151,14 @@ def _decision(decision: AuditedDecision, requested: AuditOptions) -> dict[str, o
 
 def _lines(report: AuditReport, requested: AuditOptions) -> Iterator[RenderableType]:
     head, time = report.checkpoint.checkpoint, report.checkpoint.time
-    when = (
-        dt.datetime.fromtimestamp(time, dt.UTC).isoformat(sep=" ", timespec="seconds") if time is not None else "never cosigned"
-    )
+    when = _date(time) if time is not None else "never cosigned"
     yield f"[green]✓[/] [bold]{escape(report.origin)}[/] holds: {head.size} leaves, root {short(head.root.hex())} ({when})"
     if report.resumed:
         yield f"  {report.resumed} of them were replayed by your earlier audits"
     yield "  " + ", ".join(f"{count} {kind}" for kind, count in sorted(report.leaves.items()))
     compared = "recomputed to the same bytes" if requested.anchors is None else "recomputed with your anchors, and not compared"
     yield f"  {len(report.decisions)} decisions {compared}; {report.witnesses} reports and ballots carry checkpoints that agree"
+    yield from _constitution(report.constitution)
     if requested.anchors is not None:
         yield from _instead(report, requested.anchors)
     elif report.decisions:
@@ -161,6 +169,40 @@ def _lines(report: AuditReport, requested: AuditOptions) -> Iterator[RenderableT
         yield table
     if report.newest is not None:
         yield from explain(read_transcript(report.newest.transcript), {})
+
+
+def _constitution(history: ConstitutionHistory) -> Iterator[RenderableType]:
+    """Yield the constitution in force, each change of it, and the times of the epochs."""
+    if history.in_force is not None:
+        yield f"  constitution [bold]{constitution_of(history.in_force)}[/]"
+    for amendment in history.amendments:
+        yield f"  [bold]parameters[/] {short(amendment.statement)}, leaf {amendment.index}: {_said(amendment)}"
+        yield from (f"    {escape(escaped(str(change)))}" for change in amendment.changes)
+    if history.epochs:
+        table = Table("epoch", "opened", "closed", "parameters", box=None)
+        if len(history.epochs) > _MAX_EPOCHS:
+            yield f"  the newest {_MAX_EPOCHS} of {len(history.epochs)} decided epochs; --json has all"
+        for epoch in history.epochs[-_MAX_EPOCHS:]:
+            table.add_row(str(epoch.number), _date(epoch.opened), _date(epoch.closed), short(epoch.parameters))
+        yield table
+
+
+def _said(amendment: Amendment) -> str:
+    announced = f"announced {_date(amendment.announced)}"
+    match amendment.state:
+        case "pending":
+            since = f"the epoch that opens on or after {_date(amendment.holds)}" if amendment.holds else "the next epoch"
+            return f"{announced}, [yellow]will hold from {since}[/]"
+        case "dropped":
+            return f"{announced}, and taken back or replaced before they held"
+    return f"{announced}, {'in force' if amendment.state == 'in force' else 'held'} from epoch {amendment.epoch}"
+
+
+def _date(time: int) -> str:
+    try:
+        return dt.datetime.fromtimestamp(time, dt.UTC).isoformat(sep=" ", timespec="seconds")
+    except (ValueError, OverflowError):  # the operator may have dated a leaf beyond all calendars
+        return f"second {time}"
 
 
 def _instead(report: AuditReport, anchors: Sequence[str]) -> Iterator[RenderableType]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from treaty_consensus.codes import DecisionCode, LogCode, PublishCode, SystemCode
+from treaty_consensus.codes import DecisionCode, IdentityCode, LogCode, SystemCode
 from treaty_consensus.errors import Gone, Malformed, NotFound, TreatyError, Unavailable, Untrusted
 
 from ..codes import ClientTopicCode
@@ -34,7 +34,7 @@ _BY_CODE: Final = {
     ClientTopicCode.UNDECIDED: NOT_YET,
     DecisionCode.EARLY: NOT_YET,
     LogCode.CLOSING: NOT_YET,
-    PublishCode.NEW_TENURE: NOT_YET,
+    IdentityCode.NEW_TENURE: NOT_YET,
 }
 _BY_FAMILY: Final[Sequence[tuple[type[TreatyError], int]]] = (
     (Unavailable, UNAVAILABLE),

@@ -38,6 +38,7 @@ def watch(
     namespace: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     topic: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     handler: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    constitution: bool = False,
     file: Path | None = None,
     expected: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
     webhook: Annotated[tuple[str, ...], Parameter(negative=())] = (),
@@ -64,6 +65,8 @@ def watch(
         A topic: its protocols, votes, reports and decisions.
     handler
         The SHA-256 of a wheel, or the URI of a protocol with or without its version.
+    constitution
+        The constants of the elections: each announcement of others, and the epoch from which they hold.
     file
         A TOML file with watches, files of expected ids and webhooks.
     expected
@@ -81,16 +84,21 @@ def watch(
     once
         Read what is new, and end. For cron.
     """
-    if interval < 1 or (from_ is not None and from_ < 0) or not name.replace("-", "").isalnum():
-        raise Malformed(WatchCode.OPTION, "--interval is at least 1, --from at least 0, and --name has letters, digits and '-'.")
-    if webhook and secret_file is None:
-        raise Malformed(WatchCode.OPTION, "A webhook needs its secret.", fix="Name the file with it: --secret-file FILE")
-    webhooks = tuple(WebhookAddress(url, secret_file) for url in webhook if secret_file)
-    given = parse_watches(did, namespace, topic, handler) + WatchList((), expected, webhooks)
+    _check(name, interval, from_, webhook, secret_file)
+    given = parse_watches(did, namespace, topic, handler, constitution=constitution)
+    given += WatchList((), expected, tuple(WebhookAddress(url, secret_file) for url in webhook if secret_file))
     given, keys = _completed(given, file, options)
     status = run(_watch(given, keys, options, name=name, begin=from_, interval=interval, once=once))
     if status:
         sys.exit(status)
+
+
+def _check(name: str, interval: float, begin: int | None, webhook: tuple[str, ...], secret_file: Path | None) -> None:
+    """Check the options. Raises `Malformed` (`watch.option`)."""
+    if interval < 1 or (begin is not None and begin < 0) or not name.replace("-", "").isalnum():
+        raise Malformed(WatchCode.OPTION, "--interval is at least 1, --from at least 0, and --name has letters, digits and '-'.")
+    if webhook and secret_file is None:
+        raise Malformed(WatchCode.OPTION, "A webhook needs its secret.", fix="Name the file with it: --secret-file FILE")
 
 
 def _completed(given: WatchList, file: Path | None, options: Options) -> tuple[WatchList, tuple[str, ...]]:
@@ -105,7 +113,9 @@ def _completed(given: WatchList, file: Path | None, options: Options) -> tuple[W
             given += parse_watches([identity.did])
     if not given.watches:
         raise Malformed(
-            WatchCode.OPTION, "There is nothing to watch.", fix="Name a --did, --namespace, --topic, --handler or --file."
+            WatchCode.OPTION,
+            "There is nothing to watch.",
+            fix="Name a --did, --namespace, --topic, --handler, --constitution or --file.",
         )
     missing = next((path for path in given.expected if not path.is_file()), None)
     if missing is not None:

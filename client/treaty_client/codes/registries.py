@@ -51,6 +51,8 @@ class ClientCheckpointCode(Code, origin=Origin.REGISTRY):
 
 
 class ClientDecisionCode(Code, origin=Origin.REGISTRY):
+    CONSTITUTION = "decision.constitution", "The decision is made under another constitution than the pinned one.", Refused
+    FUTURE = "decision.future", "The decision is dated after the checkpoint that proves it.", Untrusted
     TRANSCRIPT = "decision.transcript", "The transcript is malformed, or not the one of the decision.", Malformed, Untrusted
 
 

@@ -100,7 +100,8 @@ class TopicCache:
             # Without `seen`: the checkpoint was consistent when it was stored, and is older than the newest one now.
             registry = dataclasses.replace(self._registries.get(origin), seen=None)
             bundle = read_bundle(data, topic=topic)
-            return view_topic(bundle, topic, prove(bundle, registry, self._policy, now=self._now()))
+            evidence = prove(bundle, registry, self._policy, now=self._now())
+            return view_topic(bundle, topic, evidence, self._policy.constitutions.get(origin))
         except TreatyError:  # too old, or no longer admitted: the registry is asked
             return None
 

@@ -129,7 +129,7 @@ class Topics:
     async def _topic_at(self, origin: str, topic: str) -> TopicView:
         answer = await self._answers.topic(origin, topic)
         with taking(Step.STATEMENTS):
-            view = view_topic(answer.bundle, topic, answer.evidence)
+            view = view_topic(answer.bundle, topic, answer.evidence, self._policy.constitutions.get(origin))
         try:
             await asyncio.to_thread(self._cache.put, origin, view, answer.data)
         except OSError as error:  # a cache: the next connection asks again

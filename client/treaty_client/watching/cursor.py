@@ -1,9 +1,11 @@
 """Store how far each watch of a home was told: HOME/watch/ORIGIN/NAME.json.
 
-    {"key": VKEY, "read": SECONDS, "watches": {"did did:wba:example.com": INDEX, …}}
+    {"key": VKEY, "read": SECONDS, "watches": {"did did:wba:example.com": INDEX, …}, "parameters": ID}
 
 All leaves below INDEX that concern the watch were told. `read` is the signed time of the newest head up to which all leaves were
-read. A cursor is kept when its watch is left out, so a watch that comes back continues there. One process at a time holds the
+read. `parameters`, if the constitution is watched: those of the newest decision that was read.
+
+A cursor is kept when its watch is left out, so a watch that comes back continues there. One process at a time holds the
 file, by a lock that the system releases when the process dies.
 """
 
@@ -28,10 +30,11 @@ from .watches import Watch
 _MAX_FILE = 4 * 1024 * 1024
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _File(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     key: str
     read: Count
     watches: dict[str, Count]
+    parameters: str = ""
 
 
 class Cursors:
@@ -61,6 +64,16 @@ class Cursors:
     def read(self) -> int:
         """The signed time of the newest head up to which all leaves were read; 0 before the first."""
         return self._state.read
+
+    @property
+    def parameters(self) -> str:
+        """The parameters of the newest decision that a watch of the constitution has read; empty before the first."""
+        return self._state.parameters
+
+    @parameters.setter
+    def parameters(self, statement: str) -> None:
+        # Written by the `advance` that follows, so that cursor and parameters move together.
+        self._state.parameters = statement
 
     def has(self, watch: Watch) -> bool:
         """Return whether a watch has a cursor."""

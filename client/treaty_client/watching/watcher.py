@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
-from treaty_consensus.events import LogEvent, event_of
+from treaty_consensus.events import CONSTITUTION, LogEvent, event_of
+from treaty_consensus.kinds import Decision
 from treaty_consensus.kinds import Identity as IdentityBody
 
 from ..codes import ClientCheckpointCode, ClientLogCode
@@ -40,6 +41,15 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 ONCE_ATTEMPTS = 4
 _PASSING = frozenset([ClientCheckpointCode.STALE, ClientCheckpointCode.FUTURE, ClientLogCode.ROLLBACK])
 """Grave findings that may pass: a registry that is late, or lags behind. After the others nothing can be read any more."""
+
+
+ENACTMENT = "enactment"
+"""The kind of a finding that other parameters hold."""
+
+
+def _enactment(event: LogEvent, body: Decision) -> LogEvent:
+    said = f"From epoch {body.epoch} on the elections follow other constants: those of the statement {body.parameters}."
+    return replace(event, kind=ENACTMENT, sentence=said, subjects=frozenset([CONSTITUTION]))
 
 
 @dataclass(frozen=True)
@@ -167,7 +177,8 @@ class Watcher:
         events = (event_of(read.first + place, leaf) for place, leaf in enumerate(read.leaves))
         # A leaf that no one can parse may hide anything, so it concerns every watch.
         concerned = [
-            (event, [watch for watch in self.watches if event.kind == "unknown" or watch.matches(event)]) for event in events
+            (event, [watch for watch in self.watches if event.kind == "unknown" or watch.matches(event)])
+            for event in self._with_enactments(events)
         ]
         found = [(event, watches) for event, watches in concerned if watches]
         expected = await asyncio.to_thread(self.expectation.among, [event for event, _ in found])
@@ -175,8 +186,28 @@ class Watcher:
             for watch in watches:
                 if event.index >= self.cursors.of(watch):
                     await self._tell(finding_of(self.origin, event, watch, is_expected=event.id in expected), attempts)
+            if event.kind == ENACTMENT and isinstance(event.body, Decision):
+                # Not yet a cursor: the decision itself, of the same index, may concern another watch.
+                self.cursors.parameters = event.body.parameters
+                continue
             # Kept after a failure later in the round, so that only few findings are repeated.
             self.cursors.advance(self.watches, event.index + 1)
+
+    def _with_enactments(self, events: Iterable[LogEvent]) -> Iterator[LogEvent]:
+        """Yield the events, and before each decision under other parameters than the decision before: that these hold now.
+
+        No leaf says so: which parameters hold follows from their notice.
+        """
+        watch = next((watch for watch in self.watches if watch.kind == "constitution"), None)
+        newest = self.cursors.parameters
+        for event in events:
+            if watch is not None and isinstance(event.body, Decision) and event.index >= self.cursors.of(watch):
+                if newest and newest != event.body.parameters:
+                    yield _enactment(event, event.body)
+                elif not newest:
+                    self.cursors.parameters = event.body.parameters
+                newest = event.body.parameters
+            yield event
 
     async def _tell(self, finding: WatchFinding, attempts: int | None) -> None:
         if finding.id in self._told:

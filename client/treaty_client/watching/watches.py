@@ -1,9 +1,10 @@
-"""The watches of an owner: DIDs, namespaces, topics and handlers, from options or a TOML file.
+"""The watches of an owner: DIDs, namespaces, topics, handlers and the constitution, from options or a TOML file.
 
     dids = ["did:wba:example.com"]
     namespaces = ["example.com"]
     topics = ["commerce/product-info"]
     handlers = ["https://registry.example/protocols/example.com/shop/1.0", "SHA-256 of a wheel"]
+    constitution = true
     expected = ["other-home/signed.txt"]          files of statement ids, relative to this file
 
     [[webhooks]]
@@ -27,12 +28,12 @@ import msgspec
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
-from treaty_consensus.events import LogEvent, Subject
+from treaty_consensus.events import CONSTITUTION, LogEvent, Subject
 from treaty_consensus.protocol import check_topic, parse_namespace, parse_protocol_uri
 
 from ..codes import WatchCode
 
-WatchKind: TypeAlias = Literal["did", "namespace", "topic", "handler"]
+WatchKind: TypeAlias = Literal["did", "namespace", "topic", "handler", "constitution"]
 
 MAX_FILE = 64 * 1024
 # Each watch has a cursor in the state file, which is written after every round.
@@ -47,7 +48,7 @@ class Watch:
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
+        return f"{self.kind} {self.name}".rstrip()
 
     @cached_property
     def subjects(self) -> frozenset[Subject]:
@@ -60,6 +61,8 @@ class Watch:
                 return frozenset([Subject("namespace", self.name), Subject("domain", self.name)])
             case "topic":
                 return frozenset([Subject("topic", self.name)])
+            case "constitution":
+                return frozenset([CONSTITUTION])
         return frozenset([Subject("protocol" if "/" in self.name else "file", self.name)])
 
     def matches(self, event: LogEvent) -> bool:
@@ -91,7 +94,12 @@ class WatchList:
 
 
 def parse_watches(
-    dids: Iterable[str] = (), namespaces: Iterable[str] = (), topics: Iterable[str] = (), handlers: Iterable[str] = ()
+    dids: Iterable[str] = (),
+    namespaces: Iterable[str] = (),
+    topics: Iterable[str] = (),
+    handlers: Iterable[str] = (),
+    *,
+    constitution: bool = False,
 ) -> WatchList:
     """Check the names. Raises `Malformed` (`did.*`, `protocol.*`, `statement.topic`, `canonical.digest`)."""
     found: list[Watch] = []
@@ -103,6 +111,8 @@ def parse_watches(
         check_topic(topic)
         found.append(Watch("topic", topic))
     found.extend(Watch("handler", _handler(name)) for name in handlers)
+    if constitution:
+        found.append(Watch("constitution", ""))
     return WatchList() + WatchList(tuple(found))
 
 
@@ -137,6 +147,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespaces: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     handlers: tuple[str, ...] = ()
+    constitution: bool = False
     expected: tuple[str, ...] = ()
     webhooks: tuple[_Webhook, ...] = ()
 
@@ -155,6 +166,6 @@ def read_watch_file(path: Path) -> WatchList:
         read = msgspec.convert(tomllib.loads(data.decode("utf-8")), _File)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise Malformed(WatchCode.FILE, f"{path} is not a file of watches: {error}.") from error
-    watches = parse_watches(read.dids, read.namespaces, read.topics, read.handlers)
+    watches = parse_watches(read.dids, read.namespaces, read.topics, read.handlers, constitution=read.constitution)
     webhooks = tuple(WebhookAddress(hook.url, path.parent / hook.secret_file) for hook in read.webhooks)
     return watches + WatchList((), tuple(path.parent / name for name in read.expected), webhooks)

@@ -207,13 +207,6 @@ class Votes:
         """Return W."""
         return int(self.weight.sum(dtype=np.uint64))
 
-    def approving(self, document: str) -> int:
-        """Return the number of principals with a ballot that counts and ranks a document over NONE."""
-        approves = np.array([document in _over_none(tiers) for tiers in self.rankings], dtype=bool)
-        voters = np.zeros(len(self.principals), dtype=bool)
-        voters[self.principal[approves[self.ranking] & (self.weight > 0)]] = True
-        return int(np.count_nonzero(voters))
-
     def by_principal(self) -> Weights:
         """Return the sum of the ballot weights of each principal."""
         return _sums(self.weight, self.principal, len(self.principals))
@@ -226,6 +219,7 @@ class Count:
     `choices`: the candidates in the order of their publication, then NONE; they name rows and columns.
     `pairwise`: `pairwise[a][b]` is the weight that ranks a over b.
     `above`, `below`: for each candidate c, cluster → the weight that ranks c over NONE, and NONE over c.
+    `voters`: for each candidate, the number of principals with a ballot that counts and ranks it over NONE.
     """
 
     choices: tuple[str, ...]
@@ -233,6 +227,7 @@ class Count:
     pairwise: list[list[int]]
     above: list[dict[str, int]]
     below: list[dict[str, int]]
+    voters: list[int] = field(default_factory=list)
 
 
 def implied_ballots(
@@ -389,18 +384,22 @@ def _after_use(
     place = {lines: number for number, lines in enumerate(favourites)}
     use = np.array([place[ballot.favourites] if ballot else -1 for ballot in named], dtype=np.int64)[cast.principal]
     since = np.array([ballot.since if ballot else -1 for ballot in named], dtype=np.int64)[cast.principal]
-    # Many ballots are equal, so each kind of ballot and use is compared once.
-    kinds, alike = np.unique(np.stack([cast.ranking, use]), axis=1, return_inverse=True)
-    agrees = np.array(
-        [number >= 0 and not {*rankings[ranking][0]}.isdisjoint(favourites[number]) for ranking, number in kinds.T.tolist()],
-        dtype=bool,
-    )[alike.reshape(-1)]
+    # Many ballots are equal, so each kind of ballot and use is compared once. One integer names a kind: −1 is 0 there.
+    width = len(favourites) + 1
+    kinds, alike = np.unique(cast.ranking * width + use + 1, return_inverse=True)
+    agrees = np.array([_agrees(rankings[kind // width], favourites, kind % width - 1) for kind in kinds.tolist()], dtype=bool)
+    agrees = agrees[alike]
     # A ballot is no firmer than the use that keeps it up, so use alone may be worth less than the ballot.
     by_use = cast._replace(age=np.zeros_like(cast.age), held=np.minimum(cast.held, epoch - since))
     renews = agrees & (by_use.strength(horizon) > cast.strength(horizon))
     age, held = np.where(renews, by_use.age, cast.age), np.where(renews, by_use.held, cast.held)
     # Use that began after the ballot, on another line, is the newer word of the two.
     return cast._replace(age=age, held=held).where(agrees | (since <= epoch - cast.age))
+
+
+def _agrees(tiers: Tiers, favourites: Sequence[tuple[str, ...]], number: int) -> bool:
+    """Tell whether a use has a choice of the first tier of a ballot. `number`: of the use; −1 for none."""
+    return number >= 0 and not {*tiers[0]}.isdisjoint(favourites[number])
 
 
 def ranks(tiers: Tiers, choices: Sequence[str]) -> Ranks:
@@ -413,7 +412,7 @@ def ranks(tiers: Tiers, choices: Sequence[str]) -> Ranks:
 def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) -> Count:
     """Count votes over the candidates.
 
-    A count is a sum over ballots, so the counts of disjoint parts add up to the count of all.
+    A count is a sum over ballots, so the counts of disjoint parts add up to the count of all, all but its `voters`.
 
     `candidates`: in the order of their publication.
     `clusters`: principal → its cluster.
@@ -435,6 +434,11 @@ def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) 
         sums = _sums(weight[rows], belongs[rows], len(names))
         return {names[number]: int(sums[number]) for number in np.flatnonzero(sums).tolist()}
 
+    def voters(approves: NDArray[np.bool_]) -> int:
+        is_voter = np.zeros(len(votes.principals), dtype=bool)
+        is_voter[votes.principal[approves[alike[cell]] & (votes.weight > 0)]] = True
+        return int(np.count_nonzero(is_voter))
+
     none = ranking[:, -1]
     return Count(
         choices,
@@ -442,6 +446,7 @@ def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) 
         pairwise(ranking, _sums(weight, alike, len(used))),
         [by_cluster(ranking[:, candidate] < none) for candidate in range(len(candidates))],
         [by_cluster(ranking[:, candidate] > none) for candidate in range(len(candidates))],
+        [voters(ranking[:, candidate] < none) for candidate in range(len(candidates))],
     )
 
 

@@ -63,6 +63,27 @@ class TopicState:
     implied: Mapping[str, Implied] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
+    def by_line(self, first: Mapping[str, str]) -> TopicState:
+        """Return the state with lines for documents: the rule before left states of documents.
+
+        A line has the state of the consensus, if that is one of its documents, else that of its first document.
+
+        `first`: later document → the first one of its line.
+        """
+        if first.keys().isdisjoint(self.states) and not any(first.keys() & {*one.favourites} for one in self.implied.values()):
+            return self
+        states = {document: current for document, current in self.states.items() if document not in first}
+        versions = dict(self.versions)
+        consensus = incumbent_of(self.states)
+        if consensus is not None and consensus in first:
+            line = first[consensus]
+            states[line], versions[line] = self.states[consensus], consensus
+        implied = {
+            principal: one._replace(favourites=tuple(sorted({first.get(document, document) for document in one.favourites})))
+            for principal, one in self.implied.items()
+        }
+        return TopicState(states, implied, versions)
+
     @property
     def documents(self) -> dict[str, DocumentState]:
         """Return the version to speak of each line → the state of the line."""
@@ -93,6 +114,7 @@ class Outcome:
 
     `states`: the document states for the statement.
     `after`: the topic's state for the next epoch.
+    `elected`: the document that became the consensus by this decision, or None. A new version of it is not elected.
     `has_news`: whether a report or a ballot of this epoch counts in the topic, or a ballot was withdrawn.
     `reach`: the sum of w · w' over the pairs of principals in the topic that both speak its consensus, and over all pairs.
     """
@@ -101,6 +123,7 @@ class Outcome:
     transcript: bytes
     states: tuple[tuple[str, State], ...]
     after: TopicState
+    elected: str | None
     has_news: bool
     reach: tuple[int, int] = (0, 0)
 
@@ -108,12 +131,6 @@ class Outcome:
     def consensus(self) -> str | None:
         """Return the document of the consensus to speak after this decision, or None."""
         return incumbent_of(self.after.documents)
-
-    @property
-    def elected(self) -> str | None:
-        """Return the document that became the consensus by this decision, or None. A new version of it is not elected."""
-        is_same = incumbent_of(self.after.states) == incumbent_of(self.question.before.states)
-        return None if is_same else self.consensus
 
     @property
     def is_due(self) -> bool:
@@ -155,13 +172,14 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     directory, horizon = electorate.directory, parameters.horizon_epochs
     weights = electorate.in_topic(tally)
     lines = ALONE if parameters.is_v2 else lines_of(evidence, topic, tally, weights, electorate, epoch, parameters)
+    earlier = question.before.by_line(lines.first)
     # What was taken back as a whole is called as it was last.
-    lasting = {line: version for line, version in question.before.versions.items() if line in lines.taken_back}
+    lasting = {line: version for line, version in earlier.versions.items() if line in lines.taken_back}
     lines = replace(lines, versions={**lines.versions, **lasting})
     tally = tally.by_line(lines.first)
     # Computed for all principals with reports, also for voters: a ballot that fades later is replaced by the implied one.
     withdrawn = evidence.withdrawn(topic) if parameters.is_v2 else frozenset()
-    implied = implied_ballots(tally, electorate.vouches, question.before.implied, epoch, withdrawn)
+    implied = implied_ballots(tally, electorate.vouches, earlier.implied, epoch, withdrawn)
     # A topic with reports but without ballots is decided by implied ballots alone.
     ballots = evidence.ballots.get(topic) or Ballots(directory)
     fading, begun = horizon if parameters.reputation else None, None if parameters.is_v2 else electorate.begun
@@ -173,8 +191,8 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     published = {d: index for d, index in evidence.published.get(topic, {}).items() if d not in hidden}
     recent = tally.since(epoch - horizon + 1)
     supports = _supports(published, recent, approved(approving), weights, electorate)
-    gone = {line: current for line, current in question.before.states.items() if line in lines.taken_back}
-    before = {line: current for line, current in question.before.states.items() if line not in gone}
+    gone = {line: current for line, current in earlier.states.items() if line in lines.taken_back}
+    before = {line: current for line, current in earlier.states.items() if line not in gone}
     eligible = in_order(eligible_of(supports, before, cast.total, parameters), supports, approving, parameters.max_candidates)
     contenders = field_of(eligible, supports, incumbent_of(before), parameters)
     warned = frozenset(d for d in contenders if _is_warned_of(d, tally, electorate, parameters))
@@ -182,7 +200,8 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     poll = conditions(parameters, count(cast, contenders, electorate.clusters), before, warned)
     states = advance(poll) | take_back(gone)
     after = TopicState(states, implied, {line: lines.version(line) for line in states if lines.version(line) != line})
-    changes = _changes(question.before, after)
+    changes = _changes(question.before.documents, earlier, after)
+    elected = incumbent_of(after.documents) if incumbent_of(states) != incumbent_of(earlier.states) else None
     # From here on a line is called by its version to speak, which is what a reader looks for.
     shown = replace(poll, count=replace(poll.count, choices=(*map(lines.version, poll.count.choices),)), before=after.documents)
     shown = replace(shown, ranked=poll.ranking)
@@ -193,7 +212,7 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
             **_votes(poll, shown, cast, weights, electorate),
             "voices": _voters(cast, weights, electorate),
             # Shortfalls are listed against the states after the decision: a reader wants to know what comes next.
-            "candidates": _candidates(shown, named, contenders, lines, cast),
+            "candidates": _candidates(shown, named, contenders, lines),
             "nominees": _nominees(shown, [*map(lines.version, eligible)], named, bool(poll.incumbent)),
             "former": sorted((d, current.state) for d, current in after.documents.items() if d not in shown.candidates),
             **_result(changes, after),
@@ -203,7 +222,7 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     left = [(document, new) for document, _, new in changes if document not in shown.candidates]
     entries = (*((document, _state(after.documents, document)) for document in shown.candidates), *left)
     has_news = tally.has_news(epoch) or ballots.has_news(weights, epoch)
-    return Outcome(question, transcript, entries, after, has_news, _reach(recent, weights, incumbent_of(states)))
+    return Outcome(question, transcript, entries, after, elected, has_news, _reach(recent, weights, incumbent_of(states)))
 
 
 def _visible(states: Mapping[str, DocumentState]) -> dict[str, tuple[State, bool]]:
@@ -320,7 +339,7 @@ def _voters(cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> 
     return entries
 
 
-def _candidates(poll: Poll, supports: Mapping[str, Support], contenders: Sequence[str], lines: Lines, cast: Votes) -> list[Json]:
+def _candidates(poll: Poll, supports: Mapping[str, Support], contenders: Sequence[str], lines: Lines) -> list[Json]:
     """List the candidates.
 
     `poll`: the votes, with the document states after the decision. `contenders`: the lines of its candidates, in their order.
@@ -335,7 +354,7 @@ def _candidates(poll: Poll, supports: Mapping[str, Support], contenders: Sequenc
         entries.append(
             _support(document, supports[document])
             | (_line(line, document, lines) if not isinstance(poll, EarlierPoll) else {})
-            | (_quorums(poll, document, cast.approving(line)) if not isinstance(poll, EarlierPoll) else {})
+            | (_quorums(poll, document) if not isinstance(poll, EarlierPoll) else {})
             | {
                 "index": supports[document].index,
                 "support": str(poll.support(document)),
@@ -358,9 +377,9 @@ def _line(line: str, document: str, lines: Lines) -> Json:
     return ({"line": line} if line != document else {}) | ({"versions": users[-MAX_VERSIONS:]} if users else {})
 
 
-def _quorums(poll: Poll, document: str, voters: int) -> Json:
+def _quorums(poll: Poll, document: str) -> Json:
     return {
-        "voters": voters,
+        "voters": poll.count.voters[poll.number(document)],
         "quorum": str(poll.quorum(document)),
         "opposing_quorum": str(poll.opposing_quorum(document)),
     }
@@ -416,9 +435,12 @@ def _result(changes: Iterable[tuple[str, State, State]], after: TopicState) -> J
     return {"transitions": transitions} | ({"consensus": consensus} if consensus else {})
 
 
-def _changes(before: TopicState, after: TopicState) -> list[tuple[str, State, State]]:
-    """Return the documents with another state than before, sorted: each with the state before and after."""
-    old, new = before.documents, after.documents
+def _changes(old: Mapping[str, DocumentState], before: TopicState, after: TopicState) -> list[tuple[str, State, State]]:
+    """Return the documents with another state than before, sorted: each with the state before and after.
+
+    `old`: the documents as they were. `before`: the lines as they were.
+    """
+    new = after.documents
     # A consensus that speaks another version supersedes the one before; no other state passes on.
     superseded = {
         before.versions.get(line, line)

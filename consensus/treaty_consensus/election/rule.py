@@ -43,6 +43,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from heapq import nlargest
 
 from ..kinds import NONE, Parameters, State
 from .ballot import Approval, Count
@@ -321,15 +322,13 @@ def shared_support(by_cluster: Mapping[str, int], share: int) -> int:
     It is the support that `share` clusters of one size would give: at most all of it, 0 from fewer clusters, and never less for
     a vote more.
     """
-    low, high = 0, sum(by_cluster.values()) // share
-    # The sum is concave in κ and 0 at 0, so the condition holds up to the largest κ and for none above.
-    while low < high:
-        level = (low + high + 1) // 2
-        if sum(min(weight, level) for weight in by_cluster.values()) >= share * level:
-            low = level
-        else:
-            high = level - 1
-    return share * low
+    rest = sum(by_cluster.values())
+    level = rest // share
+    # Σ min(w, κ) is the least of j · κ + (the sum without the j largest), so each j < share bounds κ, and no other does.
+    for number, weight in enumerate(nlargest(share - 1, by_cluster.values()), start=1):
+        rest -= weight
+        level = min(level, rest // (share - number))
+    return share * level
 
 
 def beats(x: int, y: int, ratio: tuple[int, int]) -> bool:

@@ -215,6 +215,14 @@ class Quorum:
             old = " recently" if since else ""
             raise not_witnessed(f"{count} of {len(self.keys)} witnesses cosigned it{old}, {self.needed} have to")
 
+    def time_of(self, note: bytes) -> int | None:
+        """Return the latest time that enough witnesses state in their cosignatures, POSIX seconds; None if too few cosigned.
+
+        Raises `Untrusted` or `Malformed` as `open_note`.
+        """
+        times = sorted((signature.time or 0 for signature in open_note(note, self.keys).signatures), reverse=True)
+        return times[self.needed - 1] if len(times) >= self.needed else None
+
 
 def not_witnessed(why: str) -> Untrusted:
     """Return the error for a checkpoint without the cosignatures that it needs."""

@@ -367,7 +367,8 @@ class LogView(msgspec.Struct, frozen=True):
     """The log's name, keys and size.
 
     `key`, `clock_key`: the newest C2SP verifier keys. `rotations`: the leaves that changed them. `parameters`: the statement in
-    force. `announced`: the statement that holds from the next epoch on. `opened`: when the open epoch started, Unix seconds.
+    force, `constitution`: the digest of its body. `announced`: the statement that holds from a later epoch on: the first one that
+    opens at `holds`, Unix seconds, or after; null for the next epoch. `opened`: when the open epoch started, Unix seconds.
     `closes`: when it is due to close, or null where the operator closes epochs. `contact`: where abuse is reported, an e-mail
     address or https URL; null where none is set. `reach`: of the newest epochs, the newest first.
     """
@@ -378,7 +379,9 @@ class LogView(msgspec.Struct, frozen=True):
     operator: str
     electorate: Electorate | None
     parameters: Digest | None
+    constitution: Digest | None
     announced: Digest | None
+    holds: int | None
     epoch: int
     opened: int
     closes: int | None

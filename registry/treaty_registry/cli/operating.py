@@ -59,7 +59,10 @@ def decide(*, options: Options = Options()) -> None:
 
 
 def parameters(file: Path | None = None, /, *, options: Options = Options()) -> None:
-    """Show the constants of the election. With a file, announce new constants, which hold from the next epoch on.
+    """Show the constants of the election. With a file, announce new constants, which hold from a later epoch on.
+
+    In a development electorate that is the next epoch. In an open one they hold after a notice of `horizon_epochs` epochs, and
+    each constant changes within a bound. The constants in force, announced again, take the announced ones back.
 
     Parameters
     ----------
@@ -75,10 +78,11 @@ def parameters(file: Path | None = None, /, *, options: Options = Options()) -> 
             return await registry.parameters_status()
 
     found = run(ask_or(options.settings, "parameters", ParametersStatus, read))
-    closes = "by hand" if found.closes is None else f"{datetime.fromtimestamp(found.closes, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    lines: list[Any] = [f"Epoch {found.epoch} is open; it closes {closes}.", *_shown("In force", found.in_force)]
+    closes = "by hand" if found.closes is None else _date(found.closes)
+    lines: list[Any] = [f"Epoch {found.epoch} is open; it closes {closes}.", f"Constitution {found.constitution}"]
+    lines += _shown("In force", found.in_force)
     if found.announced is not None:
-        lines += _shown(f"From epoch {found.epoch + 1} on", found.announced)
+        lines += _shown(_since(found.epoch + 1, found.holds), found.announced)
     options.show(msgspec.to_builtins(found), *lines)
 
 
@@ -137,8 +141,20 @@ def _announce_parameters(draft: Draft, options: Options) -> None:
 
     done = run(ask_or(options.settings, "announce", Announced, announce, draft))
     electorate = f"{draft.parameters.electorate} electorate"
-    line = f"[green]✓[/] Announced: from epoch [bold]{done.epoch}[/] on {electorate} (leaf {done.index})."
-    options.show(msgspec.to_builtins(done), line)
+    if done.epoch is None and done.holds is None:
+        said = "These constants are in force. What was announced is taken back"
+    else:
+        said = f"Announced. {_since(done.epoch, done.holds)}: {electorate}"
+    options.show(msgspec.to_builtins(done), f"[green]✓[/] {said} (leaf {done.index}).")
+
+
+def _since(epoch: int | None, holds: int | None) -> str:
+    """Say from which epoch on parameters hold. `holds`: the time after which it opens, where there is a notice."""
+    return f"From epoch {epoch} on" if holds is None else f"From the epoch that opens on or after {_date(holds)} on"
+
+
+def _date(time: int) -> str:
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _shown(heading: str, stated: LoggedParameters) -> list[Any]:

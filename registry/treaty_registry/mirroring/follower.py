@@ -170,7 +170,9 @@ class Follower:
         if self._withdrew:
             await self._uploads.expire()
             self._withdrew = False
-        self._run.decisions.clear()  # they would grow with the log
+        # They would grow with the log.
+        self._run.decisions.clear()
+        self._run.constitution.epochs.clear()
         await self._save(signed)
 
     async def _save(self, signed: SignedCheckpoint) -> None:

@@ -1,4 +1,4 @@
-"""Log the constants of the election: with the genesis of a new log, and later for the next epoch."""
+"""Log the constants of the election: with the genesis of a new log, and later for another epoch."""
 
 from __future__ import annotations
 
@@ -34,15 +34,22 @@ class Announcements:
         return await read_parameters_status(self._pool)
 
     async def announce(self, draft: Draft) -> Announced:
-        """Log parameters that hold from the next epoch on. Raises the errors of `Draft.check`, and `Unavailable`."""
+        """Log parameters that hold from a later epoch on, or that take the announced ones back.
+
+        Raises the errors of `Draft.check`, `Refused` (`parameters.bound`, `parameters.downgrade`), and `Unavailable`.
+        """
         await asyncio.to_thread(draft.check)
         verified = await self._state(draft)
         (position,) = await self._sequencer.submit([Proposal(verified.statement.leaf, verified)])
         if isinstance(position, TreatyError):
             raise position
         found = await self.status()
-        holds = found.in_force.statement == verified.statement.id  # an epoch may have closed meanwhile
-        return Announced(verified.statement.id, position.index, found.epoch if holds else found.epoch + 1)
+        made = verified.statement.id
+        if found.in_force.statement == made:  # an epoch has closed meanwhile
+            return Announced(made, position.index, found.epoch, None)
+        is_pending = found.announced is not None and found.announced.statement == made
+        epoch = found.epoch + 1 if is_pending and found.holds is None else None
+        return Announced(made, position.index, epoch, found.holds if is_pending else None)
 
     async def begin(self, draft: Draft) -> None:
         """Log the first two leaves of a new log: its genesis and the constants of its election."""

@@ -19,10 +19,11 @@ from typing import Any
 import msgspec
 
 from treaty_consensus import statement
+from treaty_consensus.amendment import constitution_of
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.election.defaults import development_parameters, open_parameters
 from treaty_consensus.errors import Malformed, TooLarge
-from treaty_consensus.facts import LOG, LogFact
+from treaty_consensus.facts import CONSTITUTION, LOG, ConstitutionFact, LogFact
 from treaty_consensus.kinds import MAX_SUFFIX_LIST, Blob, Parameters
 
 from ..admission.statements import check_anchors
@@ -63,24 +64,32 @@ class LoggedParameters:
 
 @dataclass(frozen=True)
 class ParametersStatus:
-    """The parameters of the open epoch, and those announced for the next one.
+    """The parameters of the open epoch, and those announced for a later one.
 
-    `closes`: when the schedule closes the epoch, Unix seconds; None where the operator closes it.
+    `closes`: when the schedule closes the epoch, Unix seconds; None where the operator closes it. `constitution`: the digest of
+    the parameters in force. `holds`: the time from which an epoch opens with the announced ones; None for the next epoch.
     """
 
     epoch: int
     closes: int | None
+    constitution: str
     in_force: LoggedParameters
     announced: LoggedParameters | None
+    holds: int | None
 
 
 @dataclass(frozen=True)
 class Announced:
-    """Announced parameters: the statement's id, its leaf, and the first epoch that they decide."""
+    """Announced parameters: the statement's id and its leaf.
+
+    `epoch`: the first epoch that they decide, where it is known. `holds`: else the time from which an epoch opens with them,
+    Unix seconds. Both are None if the announcement took another one back.
+    """
 
     statement: str
     index: int
-    epoch: int
+    epoch: int | None
+    holds: int | None
 
 
 def read_draft(path: Path) -> Draft:
@@ -107,7 +116,11 @@ async def read_parameters_status(pool: Pool) -> ParametersStatus:
     assert isinstance(log, LogFact) and log.parameters is not None, "a registry that is open has its first leaves"
     timetable: Timetable | None = await read_timetable(pool)
     announced = await _read_logged(pool, log.announced) if log.announced is not None else None
-    return ParametersStatus(log.epoch, timetable.due if timetable else None, await _read_logged(pool, log.parameters), announced)
+    in_force = await _read_logged(pool, log.parameters)
+    constitution = await read_fact(pool, CONSTITUTION) if announced else None
+    holds = constitution.holds if isinstance(constitution, ConstitutionFact) else None
+    digest = constitution_of(in_force.parameters)
+    return ParametersStatus(log.epoch, timetable.due if timetable else None, digest, in_force, announced, holds)
 
 
 async def _read_logged(pool: Pool, id_: str) -> LoggedParameters:

@@ -6,11 +6,14 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treaty_consensus import canonical
+from treaty_consensus import canonical, statement
+from treaty_consensus.amendment import changes_between
 from treaty_consensus.canonical import b64decode
 from treaty_consensus.errors import NotFound
+from treaty_consensus.kinds import Parameters
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import MAX_NOTE_BYTES
+from treaty_consensus.printable import printable
 
 from ..codes import RegistryStatementCode
 from ..log.tables import read_range
@@ -18,17 +21,41 @@ from . import tree
 from .entries import decode, outline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from asyncpg import Record as Row
     from markupsafe import Markup
 
+    from ..catalogue.resources import LogView
     from ..serving.views import Views
     from .renderer import Renderer
 
 MAX_ENTRIES = 20
 """Entries of one page."""
 _KEY_ID, _ED25519, _TIME = 4, 64, 8
+MAX_AMENDMENTS = 16
+"""Amendments on the page of the log, the newest ones."""
+_AMENDMENTS = """
+select p.index, l.leaf, (select min(r.epoch) from rolls r where r.parameters = p.statement) as epoch
+from parameters p join leaves l on l.index = p.index where p.index < $1 order by p.index desc limit $2
+"""
+_MAX_CHANGE = 400  # characters: a list of anchors may have 512 domains
 _ENTRY = "select index, leaf from leaves where statement = $1 and index < $2"
+
+
+@dataclass(frozen=True)
+class AmendmentRow:
+    """Logged parameters: their statement, its leaf and time, and `changes` in words from those in force then.
+
+    `epoch`: the first epoch under them; None while there is none. `state`: "in force", "announced", "ended" or "dropped".
+    """
+
+    statement: str
+    index: int
+    issued: int
+    state: str
+    epoch: int | None
+    changes: list[str]
 
 
 @dataclass(frozen=True)
@@ -47,7 +74,12 @@ async def log_context(views: Views, renderer: Renderer, before: int | None) -> M
     published = head.published
     end = head.size if before is None else min(before, head.size)
     begin = max(0, end - MAX_ENTRIES)
-    log, leaves = await asyncio.gather(views.elections.log(head), read_range(registry.pool, begin, end))
+    log, leaves, stated = await asyncio.gather(
+        views.elections.log(head),
+        read_range(registry.pool, begin, end),
+        # One more than is shown: changes are told from the one before.
+        registry.pool.fetch(_AMENDMENTS, head.size, MAX_AMENDMENTS + 1),
+    )
 
     def row(index: int, leaf: bytes) -> Markup:
         # A leaf never changes, and the newest ones are shown again with each new head.
@@ -57,6 +89,7 @@ async def log_context(views: Views, renderer: Renderer, before: int | None) -> M
     return {
         "log": log,
         "before": before,
+        "amendments": amendments(stated, log)[-MAX_AMENDMENTS:][::-1],
         "checkpoint": {"origin": origin, "size": int(size), "root": root, "text": published.note.decode()},
         "signatures": signature_lines(published.note, registry.keys),
         "tree": tree.layout(published.size),
@@ -65,6 +98,26 @@ async def log_context(views: Views, renderer: Renderer, before: int | None) -> M
         "end": end,
         "newer": min(end + MAX_ENTRIES, head.size) if end < head.size else None,
     }
+
+
+def amendments(rows: Sequence[Row], log: LogView) -> list[AmendmentRow]:
+    """Return the amendments in rows of `_AMENDMENTS`, the oldest first."""
+    shown: list[AmendmentRow] = []
+    in_force: Parameters | None = None
+    for row in reversed(rows):
+        made = statement.parse(row["leaf"])
+        assert isinstance(made.body, Parameters), "a row of parameters"
+        epoch, state = row["epoch"], "dropped" if row["epoch"] is None else "ended"
+        if made.id == log.parameters:
+            epoch, state = log.epoch if epoch is None else epoch, "in force"
+        elif made.id == log.announced:
+            state = "announced"
+        changes = [printable(str(change), _MAX_CHANGE) for change in changes_between(in_force, made.body)] if in_force else []
+        shown.append(AmendmentRow(made.id, row["index"], made.issued, state, epoch, changes))
+        # Only these were ever in force, so the next announcement was made under them.
+        if epoch is not None:
+            in_force = made.body
+    return shown
 
 
 async def entry_context(views: Views, id_: str) -> Mapping[str, object]:

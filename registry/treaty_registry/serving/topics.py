@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from treaty_consensus import facts
+from treaty_consensus.amendment import constitution_of
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.codes import TopicCode
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.errors import Gone, Malformed, NotFound
-from treaty_consensus.facts import BallotFact, LogFact, VouchFact
+from treaty_consensus.facts import BallotFact, ConstitutionFact, LogFact, VouchFact
 from treaty_consensus.kinds import Parameters
 from treaty_consensus.protocol import is_topic
 
@@ -207,7 +208,9 @@ class Elections:
 
     async def log(self, head: Head) -> LogView:
         """Return the log's name, keys, size, parameters and reach."""
-        (log, parameters), reach = await asyncio.gather(self._log(), self._pool.fetch(_REACH, MAX_REACH))
+        (log, parameters), constitution, reach = await asyncio.gather(
+            self._log(), self._facts.get(facts.CONSTITUTION), self._pool.fetch(_REACH, MAX_REACH)
+        )
         period = parameters.epoch_seconds if parameters else None
         registry = self._registry
         return LogView(
@@ -217,7 +220,9 @@ class Elections:
             operator=registry.operator,
             electorate=parameters.electorate if parameters else None,
             parameters=log.parameters,
+            constitution=constitution_of(parameters) if parameters else None,
             announced=log.announced,
+            holds=constitution.holds if log.announced and isinstance(constitution, ConstitutionFact) else None,
             epoch=log.epoch,
             opened=log.opened,
             closes=None if period is None else log.opened + period,

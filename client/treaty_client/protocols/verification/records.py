@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from treaty_consensus.amendment import constitution_of
 from treaty_consensus.errors import NotFound
 from treaty_consensus.handler import HandlerPackage
-from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Newer, Publish, Status
+from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Newer, Parameters, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.protocol import Card, ProtocolUri
 from treaty_consensus.rotation import Rotation
@@ -55,6 +56,13 @@ class Evidence:
         """Return the newest decision in a topic, or None. `Newer` is one by a rule that this release does not know."""
         bodies = [logged.statement.body for logged in self.statements]
         return next((body for body in reversed(bodies) if isinstance(body, Decision | Newer) and body.topic == topic), None)
+
+    def constitution(self, decision: Decision) -> str:
+        """Return the digest of the parameters under which a decision was made."""
+        named = next(logged.statement.body for logged in self.statements if logged.statement.id == decision.parameters)
+        # The decision was admitted with them, in the replay.
+        assert isinstance(named, Parameters), "a decision names parameters"
+        return constitution_of(named)
 
     def identities(self, did: str) -> list[Logged]:
         """Return the identities of a DID, in the order of the log."""

@@ -4,7 +4,8 @@ The replay starts without any facts, so its result depends on the signatures alo
 
 - That they are complete. At the first contact a registry can leave out a later identity or status. Later answers are compared
   with the leaves that were proved before (step 10, `completeness`).
-- That a decision is right. It is admitted as if the log were in the state that the decision describes. An auditor recomputes it.
+- That a decision is right. It is admitted as if the log were in the state that the decision describes, and parameters as if they
+  were the first. An auditor recomputes decisions, and checks notice and bounds of amendments.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def replay(bundle: Bundle) -> tuple[Logged, ...]:
         elif isinstance(parsed.body, Decision):
             # A bundle lacks the earlier epochs, so a decision cannot be admitted as in the log.
             facts |= _admit_decision(facts, verified, parsed.body, leaf.index)
+        elif isinstance(parsed.body, Parameters):
+            # Nor can parameters: the bounds of an amendment refer to those in force, which a bundle may lack.
+            facts |= _admit_parameters(facts, verified, leaf.index)
         else:
             facts |= admit(facts, verified, leaf.index)
         identity = find(facts, identity_key(parsed.author.text), IdentityFact)
@@ -63,6 +67,13 @@ def _pass_over(facts: dict[str, Fact], newer: Statement, index: int) -> dict[str
     if not by_operator or newer.issued <= log.time:
         return {}
     return {LOG: msgspec.structs.replace(log, time=newer.issued, time_index=index)}
+
+
+def _admit_parameters(facts: dict[str, Fact], verified: Verified, index: int) -> dict[str, Fact]:
+    """Admit parameters as the first of a log. Author and origin are checked."""
+    log = log_of(facts)
+    changes = admit({**facts, LOG: msgspec.structs.replace(log, parameters=None)}, verified, index)
+    return {**changes, LOG: _with_clock_of(log, changes)}
 
 
 def _admit_decision(facts: dict[str, Fact], verified: Verified, decision: Decision, index: int) -> dict[str, Fact]:
@@ -82,7 +93,11 @@ def _admit_decision(facts: dict[str, Fact], verified: Verified, decision: Decisi
     if decision.previous is not None:
         before[topic_key(decision.topic)] = TopicFact(decision.previous, 0)
     changes = admit(before, verified, index)
+    return {**changes, LOG: _with_clock_of(log, changes)}
+
+
+def _with_clock_of(log: LogFact, changes: dict[str, Fact]) -> LogFact:
+    """Return the log with the clock of an assumed state. What else that state says, such as the epoch, is not proved here."""
     after = changes[LOG]
     assert isinstance(after, LogFact)
-    # Of the assumed state only the clock is kept: the epoch that the decision describes is not proved here.
-    return {**changes, LOG: msgspec.structs.replace(log, time=after.time, time_index=after.time_index)}
+    return msgspec.structs.replace(log, time=after.time, time_index=after.time_index)

@@ -388,6 +388,12 @@ def verify_handler(
         warnings += (
             f"The election of {decision.topic} follows a rule that this release does not know, so its state is unknown.",
         )
+    pinned = policy.constitutions.get(proven.uri.origin)
+    if isinstance(decision, Decision) and pinned is not None and proven.evidence.constitution(decision) != pinned:
+        warnings += (
+            f"The decision on {decision.topic} is made under another constitution than the policy pins, so it does not count.",
+        )
+        decision = None
     return VerifiedProtocol(
         uri=str(proven.uri),
         hash=proven.publish.document.sha256,

@@ -11,6 +11,7 @@ from treaty_consensus.kinds import Decision, Newer, Publish, Status
 
 from ...codes import ClientDecisionCode
 from ...registries.bundle import Bundle
+from .checkpoint import CLOCK_SKEW
 from .completeness import RegistryAnswer
 from .records import NEGATIVE_STATES, Evidence
 
@@ -48,10 +49,13 @@ class TopicView:
     taken_back: tuple[TopicProtocol, ...] = ()
 
 
-def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
+def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str | None = None) -> TopicView:
     """Read a topic's bundle, after `ten_steps.prove`.
 
-    Raises `Untrusted` (`decision.transcript`), and `Refused` (`registry.newer`) for an election by a rule that is not known here.
+    `constitution`: the digest of the parameters under which a decision counts; None for any.
+
+    Raises `Untrusted`: `decision.transcript`, and `decision.future` for a decision that is dated after its proof; `Refused`:
+    `registry.newer` for an election by a rule that is not known here, `decision.constitution` for one under other parameters.
 
     The view omits repealed documents, and protocols that are in the bundle only because others are based on them: the bundle
     lacks their statuses.
@@ -63,6 +67,15 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
             f"The election of {topic} follows a rule that this release does not know.",
             fix="Install a newer release. Until then name protocols by their URIs: their proofs need no election.",
         )
+    if decision is not None and constitution is not None and (under := evidence.constitution(decision)) != constitution:
+        raise Refused(
+            ClientDecisionCode.CONSTITUTION,
+            f"The decision on {topic} is made under the constitution {under}; your policy pins {constitution}.",
+            fix="See what changed: treaty audit. To accept it, pin the new one below [constitutions] in policy.toml. Until then "
+            "name protocols by their URIs: their proofs need no election.",
+        )
+    if decision is not None:
+        _check_dated(decision, evidence)
     states = dict(decision.states) if decision else {}
     statuses, listed = _statuses(evidence), RegistryAnswer(evidence, topic=topic).listed
     found: list[TopicProtocol] = []
@@ -85,6 +98,19 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
         evidence,
         tuple(reversed(taken_back)),
     )
+
+
+def _check_dated(decision: Decision, evidence: Evidence) -> None:
+    """Check that a decision was made before its proof was cosigned: the operator may date it ahead to close an epoch early."""
+    made = next(logged.statement for logged in evidence.statements if logged.statement.body is decision)
+    time = evidence.checkpoint.time
+    if time is not None and made.issued - time > CLOCK_SKEW:
+        raise Untrusted(
+            ClientDecisionCode.FUTURE,
+            f"The decision on {decision.topic} is dated {made.issued - time} seconds after the checkpoint that proves it: its "
+            "epoch has not ended.",
+            fix="Name protocols by their URIs, and tell the members of this log.",
+        )
 
 
 def _transcript(bundle: Bundle, decision: Decision) -> bytes | None:

@@ -1,0 +1,142 @@
+"""`tools/verify_election.py` and the product take the same amendments, and hold the same parameters in every epoch."""
+
+from __future__ import annotations
+
+import hashlib
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+import verify_election
+from msgspec.structs import replace
+from signers import NOW, ORIGIN, domain_signer, signed
+from simulated_log import ANCHORS, SUFFIXES, LogBuilder, open_log
+from varied_logs import moved_parameters
+from verify_election import BrokenRule, Finding, Missing, verify
+from witnesses import VKEYS, witness_key
+
+from treaty_consensus.amendment import check_amendment
+from treaty_consensus.audit import Replay
+from treaty_consensus.errors import Malformed, TreatyError, Untrusted
+from treaty_consensus.kinds import Parameters, Witnesses
+from treaty_consensus.log.note import KeyType, SignerKey
+
+KEY = str(SignerKey(ORIGIN, KeyType.ED25519, hashlib.sha256(b"log key").digest()).verifier)
+AFTER = "schulze-margins-v3"
+STRANGERS = tuple(str(witness_key(f"stranger-{number}.example").verifier) for number in range(3))
+
+
+def moved(random: Random, before: Parameters) -> Parameters | None:
+    """Return other parameters, also of the earlier rule and with other witnesses; None if their form is wrong."""
+    try:
+        raw = msgspec.to_builtins(moved_parameters(random, before))
+        if random.random() < 0.5:
+            keys = random.sample([*VKEYS, *STRANGERS], random.randint(1, 4))
+            raw["witnesses"] = {"keys": keys, "quorum": random.randint(1, len(keys))}
+        elif random.random() < 0.2:
+            raw.pop("witnesses", None)
+        if random.random() < 0.1:
+            raw["rule"] = "schulze-margins-v2"
+            del raw["memory_horizons"]
+        after = msgspec.convert(raw, Parameters)
+        after.check()
+    except (msgspec.ValidationError, Malformed):
+        return None
+    return after
+
+
+def test_both_have_the_same_bounds() -> None:
+    random = Random(1)
+    base = replace(open_log().parameters, rule=AFTER, witnesses=Witnesses(VKEYS, 2))
+    assert base.reputation is not None
+    anchors = tuple(f"many-{number}.example" for number in range(10, 40))
+    base = replace(base, max_candidates=8, reputation=replace(base.reputation, anchors=anchors, rounds=8, cap_share=6))
+    taken = 0
+    for _ in range(3000):
+        before = replace(base, epoch_seconds=random.choice((1, 86_400, 604_800)))
+        after = moved(random, before)
+        if after is None:
+            continue
+        plain = [msgspec.json.decode(msgspec.json.encode(one)) for one in (before, after)]
+        try:
+            verify_election.check_amendment(*plain)
+        except BrokenRule as broken:
+            with pytest.raises(TreatyError):
+                check_amendment(before, after)
+            assert str(broken)
+        else:
+            check_amendment(before, after)
+            taken += before != after
+    assert 100 < taken < 2900, "both sides of the bounds were met"
+
+
+def bounded_log() -> LogBuilder:
+    """A log of an open electorate under the later rule, with epochs of two seconds and a document in each."""
+    base = replace(open_log().parameters, rule=AFTER, epoch_seconds=2)
+    made = LogBuilder(base, replay=Replay(lambda _: SUFFIXES))
+    made.agents = tuple(map(domain_signer, ANCHORS))
+    made.identify(*made.agents)
+    made.publish(made.agents[0], "first")
+    return made
+
+
+def pass_epochs(made: LogBuilder, epochs: int) -> None:
+    for _ in range(epochs):
+        for agent in made.agents[:4]:
+            made.vote(agent, "none")
+        made.close()
+
+
+def findings(made: LogBuilder, leaves: list[bytes] | None = None) -> list[Finding]:
+    store = {hashlib.sha256(data).hexdigest(): data for data in (*made.transcripts.values(), *made.rolls.values(), SUFFIXES)}
+
+    def get(name: str, _: int) -> bytes:
+        if name not in store:
+            raise Missing("it is not there")
+        return store[name]
+
+    return verify(leaves or made.leaves, get, KEY)
+
+
+def in_force(made: LogBuilder) -> list[tuple[int, str]]:
+    """Return the epochs and the parameters of their decisions."""
+    found: list[tuple[int, str]] = []
+    for leaf in made.leaves:
+        body: Any = verify_election.read_leaf(leaf, 0)
+        if body.kind == "decision":
+            found.append((body.body["epoch"], body.body["parameters"]))
+    return found
+
+
+def test_both_hold_announced_parameters_from_the_same_epoch() -> None:
+    made = bounded_log()
+    base = made.parameters
+    replaced = made.add(replace(base, quorum_share=5), made.operator)
+    pass_epochs(made, 2)
+    announced = made.add(replace(base, epoch_seconds=4), made.operator)
+    pass_epochs(made, 8)
+    withdrawn = made.add(replace(base, epoch_seconds=4, quorum_share=3), made.operator)
+    made.add(replace(base, epoch_seconds=4), made.operator)
+    pass_epochs(made, 8)
+    assert [one.line() for one in findings(made) if one.outcome != "ok"] == []
+    used = [parameters for _, parameters in in_force(made)]
+    assert announced.id in used and not {replaced.id, withdrawn.id} & set(used)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"epoch_seconds": 1}, {"quorum_share": 8}, {"rule": "schulze-margins-v2", "memory_horizons": None}, {"over_none": (1, 3)}],
+    ids=str,
+)
+def test_both_refuse_what_bends_the_constitution(changes: dict[str, Any]) -> None:
+    made = bounded_log()
+    pass_epochs(made, 1)
+    bent = signed(replace(made.parameters, **changes), made.operator, issued=NOW + len(made.leaves))
+    root, facts = made.replay.root(), dict(made.replay.facts)
+    with pytest.raises(Untrusted) as refusal:
+        made.replay.append(bent.leaf)
+    assert refusal.value.code == "audit.refused"
+    assert (made.replay.root(), dict(made.replay.facts)) == (root, facts)
+    broken = findings(made, [*made.leaves, bent.leaf])
+    assert broken[-1].outcome == "broken" and broken[-1].leaf == len(made.leaves)
