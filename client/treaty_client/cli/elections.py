@@ -15,7 +15,7 @@ from treaty_consensus.errors import NotFound, Refused, TreatyError
 from treaty_consensus.printable import escaped, short
 from treaty_consensus.protocol import is_topic
 
-from ..audit.decision import Candidate, Transcript, read_transcript
+from ..audit.decision import Transcript, read_transcript
 from ..audit.reasons import Names, ReportedPairs, choice_name, reported
 from ..audit.renewal import Renewal, left, renewal, sentences
 from ..audit.strength import FEW_DECIDE, is_few, numbers, strength, turnout_numbers, warning
@@ -160,18 +160,30 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
 
     view, shown, pairs, notes = run(work())
     transcript = read_transcript(view.transcript) if view.transcript is not None else None
-    candidates = {candidate.hash: candidate for candidate in transcript.candidates} if transcript else {}
-    spoken = transcript.spoken if transcript else {}
-    names = _names(view)
-    lines = [
-        f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{_marks(candidates.get(p.hash), spoken.get(p.hash), names)}{_status(p)}"
-        for p in view.protocols
-    ]
-    lines += [f"{'–':<12} {short(p.hash)}  {escape(p.uri)}{_status(p)}" for p in view.taken_back]
     decided = "no decision yet" if view.epoch is None else f"decided at the end of epoch {view.epoch}"
     head = f"[bold]{escape(topic)}[/]  [dim]{escape(str(shown.get('electorate', '')))} electorate, {decided}[/]"
-    value = {
-        **shown,
+    value = {**shown, **_decided(view, transcript)}
+    if pairs is not None:
+        value["pairs"] = {document: sorted(found) for document, found in pairs.by_document.items()}
+        value["needed_pairs"] = pairs.needed
+    told = [*_reasons(view, transcript), *_reported(view, pairs)] if explain else _strength(view, transcript)
+    options.output.result(value, head, *_rows(view, transcript), *told, *notes)
+
+
+def _rows(view: TopicView, transcript: Transcript | None) -> Iterable[str]:
+    """Yield a line for each protocol."""
+    names = _names(view)
+    for p in view.protocols:
+        yield f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{_marks(p.hash, transcript, names)}{_status(p)}"
+    for p in view.taken_back:
+        yield f"{'–':<12} {short(p.hash)}  {escape(p.uri)}{_status(p)}"
+
+
+def _decided(view: TopicView, transcript: Transcript | None) -> dict[str, Any]:
+    """Return the proved part of a topic and the numbers of its decision, for `--json`."""
+    candidates = {candidate.hash: candidate for candidate in transcript.candidates} if transcript else {}
+    spoken = transcript.spoken if transcript else {}
+    return {
         "protocols": [
             {
                 **_value(p),
@@ -186,15 +198,15 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
         "decided_epoch": view.epoch,
         "turnout": turnout_numbers(transcript) if transcript else None,
     }
-    if pairs is not None:
-        value["pairs"] = {document: sorted(found) for document, found in pairs.by_document.items()}
-        value["needed_pairs"] = pairs.needed
-    elected = candidates.get(view.consensus or "")
-    told = [*strength(elected, transcript), *warning(elected)] if transcript and elected and not explain else []
-    if transcript and is_few(transcript) and not explain:
-        told.append(FEW_DECIDE)
-    reasons = [*_reasons(view, transcript, names), *_reported(view, pairs)] if explain else [*map(escape, told)]
-    options.output.result(value, head, *lines, *reasons, *notes)
+
+
+def _strength(view: TopicView, transcript: Transcript | None) -> Iterable[str]:
+    """Yield how strong the consensus is."""
+    elected = transcript.spoken.get(view.consensus or "") if transcript else None
+    if transcript is None or elected is None:
+        return
+    told = [*strength(elected, transcript), *warning(elected), *([FEW_DECIDE] if is_few(transcript) else [])]
+    yield from map(escape, told)
 
 
 def _value(protocol: TopicProtocol) -> dict[str, Any]:
@@ -218,14 +230,17 @@ def _status(protocol: TopicProtocol) -> str:
     return f"  [yellow]{status.state}{successor}[/]"
 
 
-def _marks(counted: Candidate | None, spoken: Candidate | None, names: Names) -> str:
-    """Return the marks of a protocol: a warning of it, and the version that its line speaks instead of it."""
-    if counted is not None:
-        return "  [red]suspect[/]" if counted.suspect else ""
-    return f"  [dim]its line speaks {escape(choice_name(spoken.hash, names))}[/]" if spoken else ""
+def _marks(document: str, transcript: Transcript | None, names: Names) -> str:
+    """Return the marks of a protocol: a warning of it, or the version that its line speaks instead of it."""
+    counted = transcript.spoken.get(document) if transcript else None
+    if counted is None:
+        return ""
+    if counted.hash != document:
+        return f"  [dim]its line speaks {escape(choice_name(counted.hash, names))}[/]"
+    return "  [red]suspect[/]" if counted.suspect else ""
 
 
-def _reasons(view: TopicView, transcript: Transcript | None, names: Names) -> Iterable[RenderableType]:
+def _reasons(view: TopicView, transcript: Transcript | None) -> Iterable[RenderableType]:
     if view.epoch is None:
         return (
             "Nothing is decided here yet. A topic is decided when a published document was reported by enough pairs of agents "
@@ -233,7 +248,7 @@ def _reasons(view: TopicView, transcript: Transcript | None, names: Names) -> It
         )
     if transcript is None:
         return ("The registry no longer has the transcript of the decision. Recompute it with: treaty audit",)
-    return explain_transcript(transcript, names)
+    return explain_transcript(transcript, _names(view))
 
 
 def _names(view: TopicView) -> dict[str, str]:
