@@ -1352,10 +1352,14 @@ class Count:
             return True
         if all(record.state == "published" for record in self.records.values()):
             return False
-        told = any(report.epoch == self.now for report, _ in self.electorate.agreed[self.topic])
+        reports = [*self.electorate.agreed[self.topic], *self.electorate.failed[self.topic]]
+        active = {name for report, pair in reports if report.epoch == self.now for name in pair}
         ballots = self.electorate.facts.ballots.get(self.topic, {}).items()
-        voted = any(b.cast == self.now and self.electorate.principal(did) in self.weights for did, b in ballots)
-        return told or voted or bool(self.electorate.failed[self.topic])
+        voters = {self.electorate.principal(did) for did, ballot in ballots if ballot.cast == self.now}
+        active |= {name for name in self.weights if name in voters}
+        weight = sum(self.weights.get(name, 0) for name in active)
+        is_news: bool = weight > 0 and self.rules["candidate_share"] * weight >= sum(self.weights.values())
+        return bool(active) if self.v2 else is_news
 
     def states(self) -> list[list[str]]:
         """Return the states that the decision lists."""

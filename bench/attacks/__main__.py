@@ -21,13 +21,15 @@ from .trials import MAKERS, measure
 
 MAIN: tuple[Table, ...] = ("flood", "corrupt", "unreported")
 ASIDE: dict[int, tuple[Table, ...]] = {
-    300: ("random", "brief", "clones", "anchors", "without", "moved", "flooding", "timing", "truncation", "bribery", "capture"),
+    300: ("random", "brief", "clones", "anchors", "without", "flooding", "timing", "truncation", "bribery", "capture"),
     3000: ("anchors", "without", "few", "flooding", "timing", "bribery"),
 }
-ONCE: tuple[Table, ...] = ("litter", "farming")
+EVENTS: tuple[Table, ...] = ("moved", "lapsing", "thin", "deprecation", "versions", "flipflop", "censorship")
+"""Ordinary events, with 300 principals. The product decides whole topics there, so a world takes minutes."""
+ONCE: tuple[Table, ...] = ("litter", "farming", "tenure", "parameters")
 """These hardly depend on the world, or not at all."""
-WORLDS, ASIDES = 20, 6
-"""How many worlds the main tables and the others are the medians of."""
+WORLDS, ASIDES, EVENTFUL = 20, 6, 4
+"""How many worlds the main tables, the others, and those of events are the medians of."""
 
 
 def main() -> int:
@@ -59,7 +61,11 @@ def _jobs(*, quick: bool) -> Iterator[tuple[int, int, tuple[Table, ...]]]:
     for size in (300,) if quick else (3000, 300):
         for seed in range(1, 4 if quick else WORLDS + 1):
             aside = ASIDE[size] if seed <= (1 if quick else ASIDES) else ()
+            events = EVENTS if size == 300 and seed <= (1 if quick else EVENTFUL) else ()
             once = ONCE if seed == 1 and size == 300 else ()
+            # Worlds of events first: they take longest, and so do not wait alone at the end.
+            if events:
+                yield size, seed, events
             yield size, seed, (*MAIN, *(("baseline",) if size == 300 else ()), *aside, *once)
 
 

@@ -6,8 +6,10 @@
     unseat      the honest document is the consensus; flipped once it no longer is
 
 The honest who vote rank their document alone (it over NONE over the rest) and reaffirm that every `RENEWAL` epochs, each on a
-day of its own. The honest who are silent use it, and are counted by their reports; where `reports` is false they do not even
-report, and weigh nothing. The adversary ranks its document alone, and reaffirms that every epoch.
+day of its own. Use renews their votes, unless most of those that they know agree on the adversary's document: then a vote of
+before the attack yields to their use, and a later one stands, and leaves to it what it has faded by. The honest who are silent
+use the honest document, and are counted by their reports; where `reports` is false they do not even report, and weigh nothing.
+The adversary ranks its document alone, and reaffirms that every epoch.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _RIPE = table(conviction, 4 * LONG)
 _FADING = table(lambda age: decay(age, HORIZON), RENEWAL)
 
 HONEST, HOSTILE = "a" * 64, "b" * 64
-VOTING, SILENT, TORN, SWAYED, ENEMY, ALARMED, NOBODY = range(7)
+VOTING, SILENT, TORN, SWAYED, ENEMY, ALARMED, DOUBTING, NOBODY = range(8)
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Attack:
     """`turnout`: the share of all principals who vote. `clones`: of its document, which the adversary ranks below it. `epochs`:
     how long it has. `ready`: for how many epochs before the attack its ballots have been there, in favour of a digest that is
     published when the attack begins; a negative number: how many epochs after that they come. `answer`: the epoch of the attack
-    in which all the honest that were silent begin to vote; None: they never do."""
+    in which all the honest that were silent begin to vote; None: they never do. `unheard`: the share of all principals whose
+    statements the registry drops, if they are honest."""
 
     goal: Goal
     turnout: float = 1.0
@@ -56,6 +59,7 @@ class Attack:
     epochs: int = LONG
     ready: int = 0
     answer: int | None = None
+    unheard: float = 0.0
 
     @property
     def arrival(self) -> int:
@@ -98,6 +102,7 @@ def _sides(electors: Electors, attack: Attack) -> Numbers:
     if attack.answer is not None:
         side[: world.size] = ALARMED
     side[lots(world.size, world.seed)[: round(attack.turnout * world.size)]] = VOTING
+    side[lots(world.size, world.seed)[: round(attack.unheard * world.size)]] = NOBODY
     side[electors.attacked.hostile] = ENEMY
     return side
 
@@ -118,11 +123,19 @@ class _Tally:
     """What is counted in each epoch: one row for each side and cluster."""
 
     def __init__(self, electors: Electors, attack: Attack) -> None:
-        side = _sides(electors, attack)
+        side, world = _sides(electors, attack), electors.attacked.world
         counted = np.flatnonzero((electors.weights > 0) & (side != NOBODY))
-        self._attack, self._side, self._weights = attack, side[counted], electors.weights[counted]
-        self._stagger = _renewals(len(side))[counted]
-        cells = self._side * len(electors.labels) + electors.clusters[counted]
+        honest = int(electors.weights[counted[side[counted] != ENEMY]].sum())
+        self._reported = honest, honest + int(electors.weights[counted[side[counted] == ENEMY]].sum())
+        # Who votes against its use has two rows: for the vote, and for the use.
+        swayed = np.zeros(len(side), dtype=np.bool_)
+        swayed[: world.size] = electors.sway > 0
+        divided = counted[swayed[counted] & (side[counted] == VOTING)]
+        rows = np.concatenate([counted, divided])
+        self._attack, self._weights = attack, electors.weights[rows]
+        self._side = np.concatenate([side[counted], np.full(len(divided), DOUBTING)])
+        self._stagger, self._divided = _renewals(len(side))[rows], np.isin(rows, divided)
+        cells = self._side * len(electors.labels) + electors.clusters[rows]
         present, self._cell = np.unique(cells, return_inverse=True)
         self._sides = present // max(len(electors.labels), 1)
         self._names = tuple(f"{number:06}" for number in range(len(present)))
@@ -130,8 +143,6 @@ class _Tally:
             name: electors.labels[cell % len(electors.labels)] for name, cell in zip(self._names, present.tolist(), strict=True)
         }
         self._clones = tuple(f"{number:064x}" for number in range(attack.clones))
-        honest = int(self._weights[self._side != ENEMY].sum())
-        self._reported = honest, honest + int(self._weights[self._side == ENEMY].sum())
 
     def poll(self, epoch: int, before: dict[str, DocumentState]) -> Poll:
         votes = self._votes(epoch)
@@ -155,12 +166,15 @@ class _Tally:
         torn: Tiers = ((HOSTILE, HONEST),)
         hostile: Tiers = ((HOSTILE,), *((clone,) for clone in self._clones)) if since >= 0 else ()
         alarmed: Tiers = honest if answer is not None and epoch >= answer else ()
-        rankings: list[Tiers] = [honest, honest, torn, ((HOSTILE,),), hostile, alarmed]
-        held = np.array([epoch - arrival, epoch - arrival, epoch, epoch, since, epoch - (answer or 0)])
+        rankings: list[Tiers] = [honest, honest, torn, ((HOSTILE,),), hostile, alarmed, ((HOSTILE,),)]
+        held = np.array([epoch - arrival, epoch - arrival, epoch, epoch, since, epoch - (answer or 0), epoch])
         ripe = _RIPE[np.maximum(held, 0)][self._side]
         whole: Amounts = np.where(np.array([bool(tiers) for tiers in rankings])[self._side], self._weights, np.uint64(0))
-        ages = np.where(self._side == VOTING, (epoch + self._stagger) % RENEWAL, 0)
+        ages = (epoch + self._stagger) % RENEWAL
+        stands = (ages <= epoch) | (arrival >= 0)
+        voted = np.where(stands, parts(whole, _FADING[ages]), np.uint64(0))
+        whole = np.where(self._divided, np.where(self._side == VOTING, voted, whole - voted), whole)
         sums = np.zeros(len(self._names), dtype=np.uint64)
-        np.add.at(sums, self._cell, parts(parts(whole, _FADING[ages]), ripe))
+        np.add.at(sums, self._cell, parts(whole, ripe))
         rows = np.arange(len(sums))
         return Votes(self._names, rankings, self._sides, rows, sums, rows * 0, rows * 0, 0)

@@ -6,7 +6,7 @@ tried did not do it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, cached_property, partial
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -51,6 +51,14 @@ Table: TypeAlias = Literal[
     "bribery",
     "capture",
     "farming",
+    "lapsing",
+    "thin",
+    "deprecation",
+    "versions",
+    "flipflop",
+    "censorship",
+    "tenure",
+    "parameters",
 ]
 
 
@@ -108,6 +116,11 @@ class Laboratory:
                 self._last[key] = number
                 found.append(number * self.step / size)
         return min(found, default=None)
+
+    def share(self, flips: Callable[[int], bool], most: float = 0.6) -> float | None:
+        """The least fraction of the honest that flips something; None where `most` do not."""
+        number = least(lambda steps: flips(steps * self.step), int(most * self.world.size) // self.step)
+        return None if number is None else number * self.step / self.world.size
 
     def flips(self, attack: Attack, step: int, way: Way, rule: Rule, order: Order, number: int) -> bool:
         return flips(self.weighed(number * step, way, rule, order), attack)

@@ -17,6 +17,12 @@ KEPT_OUT = 0.2
 """The same, to keep a newcomer out of the field that a tenth of the honest speak."""
 LITTER = 10.0
 """The most bytes that a byte of litter may cost."""
+STALE = 3.0
+"""The most epochs until what everybody went over to is the consensus, if at least half of the pairs report in each."""
+THINNEST = 0.2
+"""The least fraction of the honest to promote in a topic in which a tenth of the pairs meet within a horizon."""
+NOTICE = 91.0
+"""The least days in which new parameters may change a decision: a horizon of weeks."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -87,12 +93,28 @@ def meets_gate(line: Line) -> bool:
     match line.table, line.goal, line.detail:
         case "flood", _, _:
             return line.low is None
-        case "corrupt", goal, "best":
-            return figure >= GATES.get(goal, 0.0)
+        case "thin", "promote", "0.1":
+            return figure >= THINNEST
+        case "thin", _, detail if detail == "0.1" or detail.endswith("new"):
+            return True
+        case ("corrupt", goal, "best") | ("thin" | "lapsing" | "deprecation" | "flipflop", goal, _) if goal in GATES:
+            return figure >= GATES[goal]
+        case "moved", "stay", _:
+            return figure >= GATES["block"]
+        case ("moved", "epochs", detail) if detail == "0.25":
+            return True
+        case ("moved", "epochs", _) | ("deprecation", "successor", _) | ("versions", "elect", _):
+            return figure <= STALE
+        case "versions", "lose", _:
+            return line.low is None
         case "flooding", _, detail if detail == f"{GATED_SPOKEN:g}":
             return figure >= KEPT_OUT
-        case "litter", _, "best":
+        case "litter", _, "best" | "in use":
             return figure <= LITTER
+        case "parameters", _, _:
+            return figure >= NOTICE
+        case "tenure", _, "taken over":
+            return figure == 0
         case _:
             return True
 

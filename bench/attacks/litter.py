@@ -7,6 +7,7 @@ agenda and of the decisions hold. An honest topic is alive all the time, so epoc
     ballots          one ballot in each topic, which has no candidate
     documents/news   so many candidates in each topic; `quiet`: nothing else; `ballot`, `failure`: one of them in every epoch
     best             the largest of all
+    in use           no invented topic: all members have used one for long, which is quiet now, and one member votes in each epoch
 
 Counted are two horizons: one in which the members post, one in which the log still remembers it. The bytes of documents and of
 their cards are not counted as posted, so the true figures are lower.
@@ -14,11 +15,9 @@ their cards are not counted as posted, so the true figures are lower.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations, cycle
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from treaty_consensus.audit import Replay
@@ -28,10 +27,7 @@ from treaty_consensus.kinds import NONE
 from .campaigns import HORIZON
 from .laboratory import Laboratory, Row
 from .ours import PARAMETERS
-
-sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))  # the builder of signed logs is the tests' own
-from signers import Signer, domain_signer
-from simulated_log import SUFFIX_LIST, TOPIC, LogBuilder, suffix_blob
+from .signed import SUFFIX_LIST, TOPIC, LogBuilder, Signer, domain_signer, suffix_blob
 
 News: TypeAlias = Literal["quiet", "ballot", "failure"]
 TOPICS = 2
@@ -56,6 +52,8 @@ def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
                 worst.append(Littered(members, documents, news).run())
                 yield Row("litter", members, "cost", detail=f"{documents}/{news}"), worst[-1]
     yield Row("litter", 0, "cost", detail="best"), max(worst)
+    for members in MEMBERS:
+        yield Row("litter", members, "cost", detail="in use"), Littered(members, 1).run_in_use()
 
 
 class Littered:
@@ -81,6 +79,23 @@ class Littered:
             if epoch < HORIZON:
                 for topic in self.topics:
                     self._post(topic, wanted[topic])
+            self.close()
+        return self.caused / self.posted
+
+    def run_in_use(self) -> float:
+        """Let all members use the topics and vote, then one in each epoch; return the bytes caused for each byte of its votes."""
+        wanted = {topic: self._reports(topic) * len(self.members) for topic in self.topics}
+        for topic, documents in wanted.items():
+            for member in self.members:
+                self.log.vote(member, documents[0], topic=topic)
+        for _ in range(HORIZON):
+            for topic in self.topics:
+                self._post(topic, wanted[topic])
+            self.close()
+        self.posted = self.caused = 0
+        for epoch in range(HORIZON):
+            for topic in self.topics:
+                self.vote(self.members[epoch % len(self.members)], topic)
             self.close()
         return self.caused / self.posted
 

@@ -46,12 +46,15 @@ class Rule:
 class Electors:
     """Everybody's weight in the topic and cluster, in the order of the graph; and what the reports of the silent amount to.
 
+    `base`: the weights of all topics; `eligible`: who counts as a counterparty.
     `sway`: for each honest principal the sign of how many more of its counterparties that count agree with it on the adversary's
     document than on the honest one. `speaks`: who has such counterparties at all.
     """
 
     attacked: Attacked
     weights: Amounts
+    base: Amounts
+    eligible: NDArray[np.bool_]
     clusters: Numbers
     labels: tuple[str, ...]
     sway: Numbers
@@ -78,7 +81,8 @@ def electors(attacked: Attacked, rule: Rule = Rule()) -> Electors:
     met = np.minimum(_honest_counterparties(attacked, eligible), needed)
     met[attacked.hostile] = needed
     hostile, honest = _agreeing(attacked, weights > 0, rule)
-    return Electors(attacked, weights * met // needed, clusters, labels, np.sign(hostile - honest), (hostile + honest) > 0)
+    in_topic = weights * met // needed
+    return Electors(attacked, in_topic, weights, eligible, clusters, labels, np.sign(hostile - honest), (hostile + honest) > 0)
 
 
 def _bounded_trust(attacked: Attacked, rule: Rule) -> BoundedTrust:

@@ -4,50 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import farming, flooding, litter, moved, timing, truncation
-from .campaigns import HORIZON
+from . import events, farming, flooding, litter, timing, truncation
 from .lines import LITTER, Shown, table_of
 from .ours import terms
 
 
 def sections(shown: Shown) -> list[str]:
     """All tables that `shown` has figures for."""
-    makers = (_litter, _moved, _flooding, _timing, _truncation, _capture, _bribery, _farming)
+    makers = (_litter, events.sections, _flooding, _timing, _truncation, _capture, _bribery, _farming)
     return [section for maker in makers for section in maker(shown)]
 
 
 def _litter(shown: Shown) -> Iterator[str]:
     best = _times(shown, "litter", 0, "cost", 1.0, "best")
     if best:
-        heads = ["members", "ballots alone", *_ways()]
+        heads = ["members", "ballots alone", *_ways(), "in use"]
         rows = [
-            [str(members), *(_times(shown, "litter", members, "cost", 1.0, way) for way in ("ballots", *_ways()))]
+            [str(members), *(_times(shown, "litter", members, "cost", 1.0, way) for way in ("ballots", *_ways(), "in use"))]
             for members in litter.MEMBERS
         ]
         yield "## Litter"
         yield (
             f"Bytes of decisions and transcripts for each byte posted in invented topics, over two horizons. The most: {best}; "
-            f"the gate is {LITTER:g}. `documents/news`: so many candidates in a topic, and one such statement in every epoch."
+            f"the gate is {LITTER:g}. `documents/news`: so many candidates in a topic, and one such statement in every epoch. "
+            "*In use*: no invented topic, but one that all have used for long, where one member votes in each epoch."
         )
         yield table_of(heads, rows)
 
 
 def _ways() -> list[str]:
     return [f"{documents}/{news}" for documents in litter.DOCUMENTS for news in ("quiet", "ballot", "failure")]
-
-
-def _moved(shown: Shown) -> Iterator[str]:
-    rows = []
-    for size in shown.sizes:
-        for rate in moved.RATES:
-            epochs = shown.cell(lambda figure: f"{figure:.0f}", f"not in {HORIZON}", ("moved", size, "epochs", 1.0, f"{rate:g}"))
-            if epochs:
-                stay = shown.share("moved", size, "stay", 1.0, f"{rate:g}")
-                rows.append([f"n = {size:,}, {100 * rate:g} % of the pairs report in an epoch", epochs, stay])
-    if rows:
-        yield "## A network that moved"
-        yield "All use another document than before, and nobody votes."
-        yield table_of(["", "epochs until it is the consensus", "corrupted to keep the former one for a horizon"], rows)
 
 
 def _flooding(shown: Shown) -> Iterator[str]:

@@ -8,7 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
-from . import baselines, bribery, capture, farming, flooding, litter, moved, timing, truncation
+from . import (
+    baselines,
+    bribery,
+    capture,
+    censorship,
+    deprecation,
+    farming,
+    flipflop,
+    flooding,
+    lapsing,
+    litter,
+    moved,
+    parameters,
+    tenure,
+    thin,
+    timing,
+    truncation,
+    versions,
+)
 from .adversaries import Coalition, attacked
 from .campaigns import GOALS, Attack, flips
 from .graphs import World, world
@@ -151,4 +169,12 @@ MAKERS: dict[Table, Callable[[Laboratory], Iterator[tuple[Row, float | None]]]] 
     "bribery": bribery.figures,
     "capture": capture.figures,
     "farming": farming.figures,
+    "lapsing": lapsing.figures,
+    "thin": thin.figures,
+    "deprecation": deprecation.figures,
+    "versions": versions.figures,
+    "flipflop": flipflop.figures,
+    "censorship": censorship.figures,
+    "tenure": tenure.figures,
+    "parameters": parameters.figures,
 }

@@ -23,8 +23,9 @@ from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.log.durability import MAX_PLACES
+from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.policy import MAX_POLICY, WitnessPolicy, WitnessRule
-from treaty_consensus.log.witness import Quorum
+from treaty_consensus.log.witness import MAX_COSIGNERS, Quorum
 from treaty_consensus.protocol import is_origin
 
 from .base_url import parse_base_url
@@ -53,12 +54,14 @@ class Policy:
     checkpoint in use, of every registry; None for no witnesses. `mirrors`: by origin, the URLs that answer reads when the
     registry does not, in this order, at most 8 each. `copies`: a statement of this home is sent only to a registry that
     promises to have it in so many places besides the disk of its database, before its receipt. `constitutions`: by origin, the
-    digest of the parameters under which decisions count (`treaty_consensus.amendment.constitution_of`). `max_age`: seconds that a
-    checkpoint may be old, at least 120. A running agent verifies its protocols again when half of them have passed, and so
-    learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were lost with
-    seen.db, or a warning is logged.
+    digest of the parameters under which decisions count (`treaty_consensus.amendment.constitution_of`). `via`: by origin, the
+    witnesses (URL#KEY) that stamp ballots, reports and vouches of this home before the registry gets them, at most 16 each.
+    `max_age`: seconds that a checkpoint may be old, at least 120. A running agent verifies its protocols again when half of them
+    have passed, and so learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were
+    lost with seen.db, or a warning is logged.
 
-    Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `did.*`, `canonical.digest`) for impossible values.
+    Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `policy.via`, `did.*`, `canonical.digest`) for
+    impossible values.
     """
 
     publishers: Sequence[str] = ()
@@ -79,6 +82,7 @@ class Policy:
     witnesses: WitnessRule | None = None
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     copies: int = 0
+    via: Mapping[str, Sequence[str]] = field(default_factory=dict)
     constitutions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -91,7 +95,7 @@ class Policy:
         for did in (*self.publishers, *self.tenures):
             # A misspelt DID admits no publisher. It fails here, where its owner reads the message.
             parse_did(did)
-        for origin in (*(self.registries or ()), *self.mirrors, *self.constitutions):
+        for origin in (*(self.registries or ()), *self.mirrors, *self.via, *self.constitutions):
             if not is_origin(origin):
                 raise Malformed(
                     PolicyCode.REGISTRIES, f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
@@ -100,6 +104,16 @@ class Policy:
             raise Malformed(PolicyCode.MIRRORS, f"The mirrors of an origin are a list of at most {MAX_MIRRORS} URLs.")
         mirrors = {origin: tuple(map(parse_base_url, urls)) for origin, urls in self.mirrors.items()}
         object.__setattr__(self, "mirrors", mirrors)
+        via = {origin: tuple(names) for origin, names in self.via.items() if not isinstance(names, str)}
+        if len(via) < len(self.via) or any(len(names) > MAX_COSIGNERS for names in via.values()):
+            raise Malformed(
+                PolicyCode.VIA, f"The witnesses by which statements go are a list of at most {MAX_COSIGNERS} URL#KEY."
+            )
+        for url, _, vkey in (name.partition("#") for names in via.values() for name in names):
+            # Here, where its owner reads the message, and not at the first report of an agent.
+            parse_base_url(url)
+            VerifierKey.parse(vkey)
+        object.__setattr__(self, "via", via)
         for digest in self.constitutions.values():
             # A pin that no constitution has would refuse every decision without a hint.
             parse_digest(digest)
@@ -164,6 +178,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     witnesses: dict[str, Any] | None = None
     mirrors: dict[str, tuple[str, ...]] = {}
     copies: int = 0
+    via: dict[str, tuple[str, ...]] = {}
     constitutions: dict[str, str] = {}
 
 

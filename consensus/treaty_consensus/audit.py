@@ -147,6 +147,10 @@ class Replay:
         """Return the Merkle root over the leaves so far."""
         return self._frontier.root()
 
+    def has_logged(self, statement_id: str) -> bool:
+        """Tell whether a statement is among the leaves."""
+        return statement_id in self._digests
+
     def append(self, leaf: bytes) -> Statement | CertificateLeaf | RekordLeaf:
         """Check the next leaf, add it, and return it parsed.
 

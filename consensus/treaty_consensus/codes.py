@@ -310,6 +310,12 @@ class RotationCode(Code):
     UNTIL = "rotation.until", "The overlap ends before the rotation, or more than 366 days after it.", Refused
 
 
+class StampCode(Code):
+    FORM = "stamp.form", "The bytes are not a stamped statement.", Malformed
+    KIND = "stamp.kind", "A witness stamps only ballots, reports and vouches.", Refused
+    SIZE = "stamp.size", "The statement is larger than a witness stamps.", TooLarge
+
+
 class StatementCode(Code):
     BLOB_SIZE = "statement.blob-size", "A named blob is over the cap of its kind.", Malformed
     BODY = "statement.body", "A field is missing, unknown, of another type, null or empty.", Malformed

@@ -10,7 +10,7 @@ leaf concerns its victim too.
     topic       the topic of a publication, a report, a ballot or a decision
     protocol    a protocol's URI, with its version and without it
     file        the SHA-256 of bytes: a handler's wheel, a withdrawn blob, a file that was signed
-    constitution    the constants of the elections; its name is empty, as a log has one
+    constitution    the constants of the elections; its name is `parameters`, as a log has one
 
 >>> event_of(0, b"{}").kind
 'unknown'
@@ -47,7 +47,7 @@ class Subject(NamedTuple):
     name: str
 
 
-CONSTITUTION: Final = Subject("constitution", "")
+CONSTITUTION: Final = Subject("constitution", "parameters")
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ TABLES: dict[str, list[str]] = {
     "codes-sandbox": ["sandbox"],
     "codes-secure": ["secure"],
     "codes-session": ["session", "negotiation", "question", "agent"],
+    "codes-stamp": ["stamp", "stamping"],
     "codes-statement": ["statement"],
     "codes-test-cases": ["test-cases"],
 }

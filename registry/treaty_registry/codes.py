@@ -199,6 +199,7 @@ class RegistryStatementCode(Code):
 
 class RegistryWitnessCode(Code):
     AHEAD = "witness.ahead", "The witness has cosigned more leaves than the log has.", Untrusted
+    BOX_FULL = "witness.box-full", "The witness holds too many statements of the sender's network.", Unavailable
     HELD = "witness.held", "Another witness runs on the data directory.", Unavailable
     HISTORY = "witness.history", "The witness has cosigned another history of the log.", Untrusted
     KEY = "witness.key", "The key file of the witness is damaged.", Untrusted

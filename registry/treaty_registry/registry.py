@@ -49,6 +49,7 @@ from .log.tile_uploads import TileUploads
 from .log.witnesses import WitnessClient
 from .nodes import Nodes
 from .operator.announcements import Announcements
+from .operator.boxes import WitnessBoxes
 from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
 from .operator.other_signer import OtherSigner
@@ -160,6 +161,7 @@ class Registry(ReadableLog):
             self._readiness.permit_write,
             self.nodes.send if self.nodes else None,
         )
+        seen_checkpoints = SeenCheckpoints(lambda: self.keys, self.reader, lambda: self.head)
         self.intake = Intake(
             pool=self.pool,
             origin=self.origin,
@@ -167,13 +169,16 @@ class Registry(ReadableLog):
             quotas=settings.quotas,
             contact=settings.contact,
             identities=self._identities,
-            seen_checkpoints=SeenCheckpoints(lambda: self.keys, self.reader, lambda: self.head),
+            seen_checkpoints=seen_checkpoints,
             uploads=self.uploads,
             suffixes=self._suffixes,
             sequencer=self.sequencer,
             reader=self.reader,
         )
         self.checker = self.intake.checker
+        self._boxes = WitnessBoxes(
+            settings.witnesses, self.origin, network, self.leader, self.reader, self.intake.submissions, seen_checkpoints
+        )
         self.decisions = Decisions(
             pool=self.pool,
             blobs=self.blobs,
@@ -182,6 +187,7 @@ class Registry(ReadableLog):
             sequencer=self.sequencer,
             clock=self.clock,
             witnesses=self.witnesses,
+            boxes=self._boxes,
             dask=settings.dask,
         )
         self._announcements = Announcements(
@@ -230,7 +236,7 @@ class Registry(ReadableLog):
             registry = cls(settings, operator, fence, pool, database, log_clock, resolve or guarded(settings), keys)
             # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
             # and database.
-            for part in (registry._readiness, registry.intake, registry.witnesses, registry.nodes):
+            for part in (registry._readiness, registry.intake, registry.witnesses, registry._boxes, registry.nodes):
                 if part is not None:
                     stack.push_async_callback(part.close)
             stack.push_async_callback(registry.sequencer.stop)
@@ -243,7 +249,7 @@ class Registry(ReadableLog):
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
             parts = (
-                *(registry.other_signer, registry.schedule, registry.witnesses, registry._mirrors),
+                *(registry.other_signer, registry.schedule, registry.witnesses, registry._mirrors, registry._boxes),
                 TileUploads(registry.tiles, registry.leader),
                 *(registry.upkeep, registry.nodes, registry.intake.senders if registry.nodes else None),
             )

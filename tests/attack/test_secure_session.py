@@ -24,6 +24,7 @@ from secure_peers import (
 )
 
 from treaty_client.anp.e2ee import key_schedule, keys
+from treaty_client.anp.e2ee.accepted_hellos import AcceptedHellos
 from treaty_client.anp.e2ee.hello import FRESHNESS, UNBOUND
 from treaty_client.identity import Identity
 from treaty_consensus.errors import TreatyError
@@ -212,3 +213,27 @@ def test_an_older_version_cannot_be_slipped_in() -> None:
     far = destination(versions=both)
     far.take(asked)
     refused("secure.proof", near, changed(far.say(ANSWERED)[0], lambda value: value.update(selectedVersion=UNBOUND)))
+
+
+def test_a_recorded_hello_opens_no_second_session() -> None:
+    accepted = AcceptedHellos()
+    far, again, later = (destination(accepted=accepted) for _ in range(3))
+    (asked,) = source().say(ASKED)
+    far.take(asked)
+    assert [json.loads(str(got))["random"] for got in far.got] == [json.loads(asked)["random"]]
+    refused("secure.replayed", again, asked)
+    spaced = json.dumps(json.loads(asked), indent=1)
+    refused("secure.replayed", destination(accepted=accepted), spaced)
+    refused("secure.stale", later, asked, now=NOW + FRESHNESS + 1)
+
+
+def test_a_flood_of_hellos_keeps_no_fresh_one_out_and_brings_no_old_one_back() -> None:
+    accepted = AcceptedHellos(capacity=3)
+    for number in range(9):
+        accepted.accept("did:wba:mallory.example", str(number), NOW + number, NOW + number)
+    accepted.accept("did:wba:alice.example", "0", NOW + 8.5, NOW + 9)
+    for random, code in (("2", "secure.stale"), ("8", "secure.replayed")):
+        with pytest.raises(TreatyError) as refusal:
+            accepted.accept("did:wba:mallory.example", random, NOW + int(random), NOW + 9)
+        assert refusal.value.code == code
+    accepted.accept("did:wba:mallory.example", "0", NOW + FRESHNESS + 20, NOW + FRESHNESS + 20)

@@ -13,10 +13,14 @@ from http_api import serving
 from ports import free_port
 from registries import TOPIC, Web, contents, log, publication, publish
 from signers import Signer, domain_signer, key_signer
+from witness_process import witness_process
 
 from treaty_client.cli import main
 from treaty_client.identity import Identity
 from treaty_consensus import kinds
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import Unavailable
+from treaty_consensus.stamped import Stamped
 from treaty_registry.registry import Registry
 
 
@@ -145,6 +149,42 @@ async def test_a_vote_is_withdrawn(treaty: Treaty, registry: Registry, tmp_path:
     assert (await treaty.told("alice", "vote", TOPIC, "none"))["tiers"] == [["none"]]
     done = await treaty.told("alice", "withdraw", "vote", TOPIC)
     assert (done["tiers"], done["seq"]) == ([], 1)
+
+
+@pytest.mark.deep
+@pytest.mark.threat(361)
+async def test_a_voter_who_is_not_heard_votes_by_a_witness(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
+    own, voter = signer(tmp_path, "alice"), signer(tmp_path, "bob")
+    await publish(registry, own, publication(own))
+    async with witness_process(tmp_path / "w", registry.log_key) as witness:
+        by = f"{witness.about['url']}#{witness.about['key']}"
+        done = await treaty.told("alice", "vote", TOPIC, "none", "--via", by)
+        assert done["stamps"].keys() == {witness.key.name} and "failure" not in done
+        # The registry has no ear for this one; its policy names the witness.
+        origin = registry.log_key.name
+        with (tmp_path / "bob" / "policy.toml").open("a") as policy:
+            policy.write(f'[via]\n"{origin}" = ["{by}"]\n')
+        full = registry.intake.quota.take_from
+
+        def deaf(source: str | None, count: int = 1) -> bool:
+            raise Unavailable("quota.prefix", "Your network sends too many statements.")
+
+        registry.intake.quota.take_from = deaf  # type: ignore[method-assign]
+        lost = await treaty.told("bob", "vote", TOPIC, "none")
+        assert (lost["index"], lost["failure"]["code"]) == (None, "quota.prefix") and lost["stamps"]
+        assert "Not logged yet" in await treaty.says("bob", "vouch", own.did)
+        registry.intake.quota.take_from = full  # type: ignore[method-assign]
+        kept = sorted((tmp_path / "bob" / "stamped").iterdir())
+        assert {Stamped.parse(path.read_bytes()).statement.author.text for path in kept} == {voter.did} and len(kept) == 2
+        shown = tmp_path / "box.json"
+        shown.write_bytes((await witness.ask(b"", "GET", f"/{hex_digest(origin.encode())}/statements")).content)
+    # What a witness shows, and what is kept, can be looked for in the log.
+    told = await treaty.told("alice", "audit", "--stamped", str(shown))
+    assert told["stamped"] == {"sought": 3, "logged": 1}
+    await registry.submit([Stamped.parse(path.read_bytes()).leaf for path in kept])
+    assert "2 of 2 are in the log" in await treaty.says("bob", "audit")
+    assert not list((tmp_path / "bob" / "stamped").iterdir())
+    assert await treaty.refused("bob", "audit", "--stamped", str(tmp_path / "nothing")) == "stamping.file"
 
 
 @pytest.mark.threat(130)

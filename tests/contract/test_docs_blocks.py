@@ -62,7 +62,7 @@ RUN = {
     ("docs/guides/several-nodes.md", "toml"): (1, "unit/test_static_site.py"),
     ("docs/guides/watching.md", "toml"): (1, "unit/test_guide_watching.py"),
     ("docs/guides/witnessing.md", "sh"): (3, "unit/test_guide_witnessing.py"),
-    ("docs/guides/witnessing.md", "toml"): (2, "unit/test_guide_witnessing.py"),
+    ("docs/guides/witnessing.md", "toml"): (3, "unit/test_guide_witnessing.py"),
     ("docs/quickstarts/audit.md", "sh"): (1, STORY),
     ("docs/quickstarts/publish.md", "sh"): (3, STORY),
     ("docs/quickstarts/run.md", "sh"): (1, STORY),

@@ -47,6 +47,7 @@ async def test_the_log_and_each_subject_have_a_feed(
         for required in ("id", "title", "updated"):  # RFC 4287 §4.1.1, §4.1.2
             assert feed.findtext(f"{A}{required}") and entry.findtext(f"{A}{required}")
     assert titles(await read(api, "/feeds/topic?name=nothing")) == []
+    assert titles(await read(api, "/feeds/constitution?name=parameters")) == ["parameters"]
 
 
 async def test_a_feed_is_cached_until_the_log_grows(api: httpx.AsyncClient, registry: Registry, bob: Signer) -> None:

@@ -37,7 +37,7 @@ from treaty_client.registries import bundle, memory
 from treaty_client.sandbox import bubblewrap, schemas, validation, vectors
 from treaty_client.sandbox.worker import framing
 from treaty_client.sessions import agreements, handler_state
-from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_token, statement
+from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_token, stamped, statement
 from treaty_consensus.did import did_key, did_key_id
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import archive, dist_info, manifest, paths, schema, wheel
@@ -52,6 +52,7 @@ from treaty_registry.routes import blobs, statements
 from treaty_registry.serving import request_filter, topics
 from treaty_registry.serving.bundles import MAX_TOPIC_PROTOCOLS
 from treaty_registry.sigstore_authority import ca, rekor, timestamps
+from treaty_registry.witness import box
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "specification"
@@ -110,6 +111,10 @@ CAPS = {
         ("LF (B64(hash) LF)* at most {}, the leaf's sibling first", proof.MAX_PROOF_HASHES),
         ("`POST PREFIX/add-checkpoint`, at most {} bytes", witness.MAX_REQUEST),
         ("(B64(hash) LF)* at most {}: the consistency proof", witness.MAX_PROOF_LINES),
+        ("`POST PREFIX/add-statement`, the envelope of a [statement](statements.md), at most {} bytes", stamped.MAX_ENVELOPE),
+        ("is for the log and for everyone: at most {} statements", box.PAGE),
+        ("the statements for a log have at most {} together", box.ROOM),
+        ("(`witnessed`), each {} seconds to 13 days later", stamped.MARGIN),
         ("A **quorum** is 1 to {} keys", witness.MAX_COSIGNERS),
         ("with names of at most {} characters", witness.MAX_COSIGNER_NAME),
         ("`treaty equivocation FILE`. JCS, at most {},", equivocation.MAX_EQUIVOCATION),

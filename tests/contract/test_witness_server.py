@@ -6,14 +6,17 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from signers import Signer, domain_signer, key_signer, signed
 from witness_process import WitnessProcess, witness_process
 from witnesses import LOG, ORIGIN, OTHER_LOG, History, leaves
 
+from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.log.witness import MAX_REQUEST, AddCheckpoint, Quorum
+from treaty_consensus.stamped import MAX_ENVELOPE
 
 HISTORY = History.of(leaves(40))
 FORK = History.of(leaves(40, fork_at=5))
@@ -61,6 +64,23 @@ async def test_it_answers_as_the_specification_says(tmp_path: Path) -> None:
         assert (other_root.status_code, other_root.json()["code"]) == (422, "witness.root")
         assert other_root.headers["content-type"] == "application/problem+json", "a log that got a size would ask again"
         assert record(witness) == before
+        stranger, voter = key_signer("stranger"), domain_signer("voter.example")
+        ballot = kinds.Ballot("demo/echo", 0, (), "a checkpoint")
+        for body, status in (
+            (b"no statement", 400),
+            (signed(ballot, voter, log="unknown.example").leaf, 404),
+            (signed(ballot, Signer(stranger.did, stranger.key_id, voter.private_key), log=ORIGIN).leaf, 403),
+            (signed(kinds.Vouch(stranger.did, 0), stranger, log=ORIGIN).leaf.replace(b"vnd.treaty", b"vnd.x"), 400),
+            (signed(kinds.Grant("voter.example", stranger.did), voter, log=ORIGIN).leaf, 422),
+            (b"x" * (MAX_ENVELOPE + 1), 413),
+        ):
+            answer = await witness.ask(body, path="/add-statement")
+            assert answer.status_code == status, (body[:40], answer.text)
+            assert not (witness.data / "box").exists()
+        empty = f"/{hex_digest(ORIGIN.encode())}/statements"
+        assert (await witness.ask(b"", "GET", f"{empty}?from=7")).json() == {"next": 0, "stamped": []}
+        for path, status in ((f"{empty}?from=-1", 400), (f"/{hex_digest(b'unknown')}/statements", 404)):
+            assert (await witness.ask(b"", "GET", path)).status_code == status
         for method, path, status in (("GET", "/add-checkpoint", 405), ("POST", "/", 404), ("POST", "/checkpoint", 404)):
             assert (await witness.ask(b"", method, path)).status_code == status
         assert await witness.stop() == 0

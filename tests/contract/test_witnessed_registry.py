@@ -12,15 +12,17 @@ from pathlib import Path
 import httpx
 import pytest
 from registries import Web, ballot, contents, log, new_or_not, settings_for
-from signers import NOW, ORIGIN, domain_signer
+from signers import NOW, ORIGIN, domain_signer, signed
 from witness_process import WitnessProcess, witness_process
 
 from treaty_consensus.audit import Replay
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.kinds import Decision, Witnesses
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.witness import Quorum
-from treaty_consensus.statement import Statement
+from treaty_consensus.stamped import Stamped, read_page
+from treaty_consensus.statement import Statement, parse
 from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings, WitnessName
@@ -103,6 +105,45 @@ async def test_without_them_nothing_is_decided_and_the_rest_goes_on(witnessed: W
         known = await contents(registry)
         assert await registry.decide(), "the next epoch counts the same ballot"
         assert await contents(registry) != known
+
+
+@pytest.mark.threat(361)
+async def test_what_its_witnesses_stamped_is_logged_before_an_epoch_closes(witnessed: Witnessed, web: Web) -> None:
+    voter, unheard, newcomer = (domain_signer(f"{name}.example") for name in ("voter", "unheard", "newcomer"))
+    web.serve(voter, unheard, newcomer)
+    first, second = witnessed.witnesses
+    async with witnessed.open(web) as registry:
+        await log(registry, ballot(registry, 0, "ab" * 32), voter)
+        await log(registry, ballot(registry, 0, "ab" * 32, topic="another/topic"), unheard)
+        await registry.intake.senders.block(unheard.did, "it votes for others", "operator")
+        # Out of order, and one twice.
+        made = [signed(ballot(registry, seq, "cd" * 32), unheard) for seq in (1, 0)]
+        for witness, statement in ((first, made[0]), (second, made[1]), (first, made[1])):
+            answer = await witness.ask(statement.leaf, path="/add-statement")
+            assert answer.status_code == 200, answer.text
+            assert list(Stamped.of(statement.leaf, answer.content).times(witness.keys[:1])) == witness.keys[:1]
+        shown = await first.ask(b"", "GET", f"/{hex_digest(ORIGIN.encode())}/statements")
+        assert [each.leaf for each in read_page(shown.content)[1]] == [made[0].leaf, made[1].leaf]
+        # Each minute what is new is taken as from any sender: a newcomer is learned, and a blocked one stays out.
+        other = signed(ballot(registry, 0, "ef" * 32), newcomer)
+        assert (await first.ask(other.leaf, path="/add-statement")).status_code == 200
+        size = registry.head.size
+        await registry.decisions.boxes.forward()
+        leaves = await registry.leaves(range(size, registry.head.size))
+        assert [parse(leaves[index]).type for index in sorted(leaves)] == ["identity", "ballot"]
+        # A block, a quota or an order of arrival is no reason to close an epoch without them. A failure leaves it open.
+        await second.kill()
+        with pytest.raises(Unavailable) as refusal:
+            await registry.decide()
+        assert refusal.value.code == "witness.quorum"
+        end = registry.head.size
+        leaves = await registry.leaves([end - 2, end - 1])
+        assert [leaves[end - 2], leaves[end - 1]] == [made[1].leaf, made[0].leaf]
+        await second.start()
+        shown = await second.ask(b"", "GET", f"/{hex_digest(ORIGIN.encode())}/statements")
+        assert [each.leaf for each in read_page(shown.content)[1]] == [made[1].leaf], "it outlives a power failure"
+        decided = await registry.decide()
+        assert decided[0].decision.input.size == end, "and they are logged once"
 
 
 async def test_the_checkpoint_carries_their_cosignatures(witnessed: Witnessed, web: Web) -> None:

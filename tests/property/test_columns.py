@@ -144,4 +144,7 @@ def test_columns_weigh_and_imply_what_loops_do(seed: int, size: int, withdrawn: 
             open_before = implied_ballots(tally, known, open_before, epoch, withdrawn)
             assert open_before == expected
             assert tally.agreed_pairs == {document: len(epochs) for document, epochs in pairs.items()}
-            assert tally.has_news(epoch) == (bool(failed_of(tally)) or any(epoch in epochs.values() for epochs in pairs.values()))
+            agreeing = {name for epochs in pairs.values() for pair, when in epochs.items() if when == epoch for name in pair}
+            assert tally.active(epoch) == agreeing | {
+                name for some in failed_of(tally).values() for pair in some for name in pair
+            }

@@ -10,12 +10,15 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 from signers import domain_signer, key_signer, signed
+from witnesses import WITNESSES
 
 from treaty_consensus import canonical, did, kinds, protocol, statement
 from treaty_consensus.errors import TreatyError
+from treaty_consensus.stamped import Stamped, read_page, stamp
 
 ALICE, BOB = key_signer("alice"), domain_signer("bob.example")
 LEAF = signed(kinds.Report("a/b", "cd" * 32, "ab" * 32, "agreed", 0, "note"), ALICE, BOB).leaf
+FILE = stamp(LEAF, WITNESSES[0], 1_790_000_000).format()
 KEYS = {ALICE.key_id: ALICE.public_key, BOB.key_id: BOB.public_key}
 
 integers = st.integers(-canonical.MAX_INTEGER, canonical.MAX_INTEGER)
@@ -72,6 +75,24 @@ def test_a_changed_byte_of_a_leaf_is_caught_by_parsing_or_by_the_signatures(posi
 def test_a_truncated_leaf_is_refused(length: int) -> None:
     with pytest.raises(TreatyError):
         statement.parse(LEAF[:length])
+
+
+@given(st.integers(0, len(FILE) - 1), st.integers(1, 255))
+def test_a_changed_byte_of_a_stamped_statement_is_caught_or_leaves_no_stamp(position: int, change: int) -> None:
+    changed = bytearray(FILE)
+    changed[position] ^= change
+    # In the name or the id of the key it is the line of another witness, which nobody verifies.
+    with contextlib.suppress(TreatyError):
+        made = Stamped.parse(bytes(changed))
+        statement.verify(made.statement, KEYS)
+        assert made.times([WITNESSES[0].verifier]) == {}
+
+
+@given(st.binary(max_size=400))
+def test_arbitrary_bytes_are_no_stamped_statement(data: bytes) -> None:
+    for parse in (Stamped.parse, read_page):
+        with pytest.raises(TreatyError):
+            parse(data)
 
 
 did_like = st.from_regex(r"\Adid:(key|wba|web|x):[a-zA-Z0-9.%:_#/-]{0,60}\Z")

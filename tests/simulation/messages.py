@@ -62,15 +62,23 @@ class SimulatedNetwork:
             raise httpx.ReadError("connection reset")
         yield await answer
 
-    def build_request(self, method: str, url: str, *, content: bytes, headers: Mapping[str, str]) -> httpx.Request:
+    def build_request(
+        self, method: str, url: str, *, content: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> httpx.Request:
         """As the client that it stands for."""
         return httpx.Request(method, url, content=content, headers=headers)
 
     async def exchange(self, request: httpx.Request, *, limit: int) -> HttpReply:
-        """Send statements to another node. Request and answer may be lost, late or repeated; a cut makes them wait."""
+        """Send statements to another node, or read the box of a witness. Request and answer may be lost, late or repeated; a cut
+        makes them wait."""
         loop: Any = asyncio.get_running_loop()
         process: Process = loop.process
         world, rng = process.world, process.world.scheduler.rng
+        if request.url.host in world.hosts:
+            await asyncio.sleep(rng.random() * 0.04)
+            if world.hosts[request.url.host].down or rng.random() < world.faults.witness_losses:
+                raise httpx.ReadError("connection reset")
+            return HttpReply(200, httpx.Headers(), b'{"next":0,"stamped":[]}', True)
         peer = next((other for other in world.processes if str(request.url) == other.url + PATH), None)
         if peer is None or peer.registry is None:
             await asyncio.sleep(rng.random() * 0.01)

@@ -3,6 +3,7 @@ numbers are those that a signed log with the same principals, vouches, reports a
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import msgspec
@@ -17,6 +18,7 @@ from bench.attacks.lines import GATES, Line, lines_of, missed
 from bench.attacks.ours import Electors, Rule, electors
 from bench.attacks.report import markdown
 from bench.attacks.search import least
+from bench.attacks.topic import Topic
 from bench.attacks.trials import measure
 from signers import Signer, domain_signer, key_signer
 from simulated_log import SUFFIX_LIST, SUFFIXES, LogBuilder, suffix_blob
@@ -193,7 +195,12 @@ class Enacted:
         corrupt = self.agents[self.hostile[0]]
         self.theirs = self.log.publish(corrupt, "theirs")
         self.ours = self.log.publish(self.honest[0], "ours")
-        for source, target in zip(scene.graph.source.tolist(), scene.graph.target.tolist(), strict=True):
+        self.vouch()
+
+    def vouch(self) -> None:
+        """Let all renew their vouches."""
+        graph = self.scene.graph
+        for source, target in zip(graph.source.tolist(), graph.target.tolist(), strict=True):
             self.log.vouch(self.agents[source], self.agents[target])
 
     @property
@@ -237,9 +244,42 @@ def test_a_signed_log_comes_to_the_same_numbers(corrupted: int, wins: str, monke
         if number == 0:
             transcript = enacted.log.newest_transcript()
             assert transcript["pairwise"] == [[str(votes) for votes in row] for row in poll.count.pairwise]
-            assert transcript["quorum"] == str(poll.quorum)
+            quorums = [candidate["quorum"] for candidate in transcript["candidates"]]  # type: ignore[attr-defined]
+            assert quorums == [str(poll.quorum(document)) for document in poll.candidates]
             assert _weights(transcript) == _counted(weighed)
     assert incumbent_of(advance(poll)) == wins
+
+
+@pytest.mark.deep
+@pytest.mark.sample(1)
+def test_a_topic_of_the_bench_is_decided_as_in_a_signed_log() -> None:
+    made = world(TINY, 4)
+    scene = _fresh(attacked(made, Coalition(tuple(_trusted(made)[:10]), DOMAINS, "domains")))
+    enacted, topic = Enacted(scene, 0.5), Topic(electors(scene))
+    topic.publish(enacted.theirs, by=enacted.hostile[0])
+    topic.publish(enacted.ours)
+    pairs = list(zip(topic.meetings.first.tolist(), topic.meetings.second.tolist(), strict=True))
+    for epoch in range(4):
+        enacted.vouch()  # the electorate of the bench stays as it is
+        topic.report(enacted.theirs, topic.meetings.mixed)
+        topic.report(enacted.ours, topic.meetings.honest)
+        for one, other in pairs:
+            sided = scene.hostile[one] or scene.hostile[other]
+            enacted.log.report(enacted.agents[one], enacted.agents[other], enacted.theirs if sided else enacted.ours)
+        if epoch == 1:  # some vote, and all fade and ripen
+            voters = np.array(sorted(enacted.voters - {*enacted.hostile}))
+            topic.vote(voters, (enacted.ours,), (enacted.theirs,))
+            topic.vote(scene.hostile, (enacted.theirs,))
+            for number in voters.tolist():
+                enacted.log.vote(enacted.agents[number], enacted.ours, enacted.theirs)
+            for number in enacted.hostile:
+                enacted.log.vote(enacted.agents[number], enacted.theirs)
+        enacted.log.close()
+        transcript = enacted.log.newest_transcript()
+        own = json.loads(topic.decide().transcript)
+        topic.close()
+        for member in ("pairwise", "voices", "total", "order", "transitions"):
+            assert own[member] == transcript[member], (epoch, member)
 
 
 def _fresh(scene: Attacked) -> Attacked:

@@ -77,6 +77,8 @@ def test_the_documented_example_is_a_policy(tmp_path: Path) -> None:
         tenures={"did:wba:example.com": 1},
         witnesses=Quorum.parse(VKEYS_IN_DOCUMENTATION, 2),
         mirrors={"registry.example": ("https://mirror.example",)},
+        via={"registry.example": (f"https://w1.example#{VKEYS_IN_DOCUMENTATION[0]}",)},
+        constitutions={"registry.example": "f2ca1bb6c7e907d06dafe4687e579fce76b37e4e93b7605022da52e6ccc26fd2"},
     )
 
 
@@ -125,3 +127,19 @@ def test_a_policy_that_cannot_be_read_is_not_an_absent_one(tmp_path: Path) -> No
     with pytest.raises(Unavailable) as failure:
         load_policy(tmp_path)
     assert failure.value.code == "policy.file" and str(tmp_path) in failure.value.message
+
+
+@pytest.mark.parametrize(
+    ("via", "code"),
+    [
+        ({"registry.example": ["https://w1.example#" + VKEYS_IN_DOCUMENTATION[0][:-1]]}, "note.key"),
+        ({"registry.example": ["w1.example#" + VKEYS_IN_DOCUMENTATION[0]]}, "registry.url"),
+        ({"registry.example": "https://w1.example#" + VKEYS_IN_DOCUMENTATION[0]}, "policy.via"),
+        ({"registry.example": ["https://w1.example#" + VKEYS_IN_DOCUMENTATION[0]] * 17}, "policy.via"),
+        ({"Registry": []}, "policy.registries"),
+    ],
+)
+def test_a_misspelt_witness_fails_where_its_owner_reads_it(via: dict[str, list[str]], code: str) -> None:
+    with pytest.raises(Malformed) as error:
+        Policy(via=via)
+    assert error.value.code == code

@@ -31,8 +31,9 @@ async def test_vouches_follow_each_other(tmp_path: Path) -> None:
     for seq, withdrawn in enumerate((False, True, False)):
         done = await say(registry, tmp_path, withdrawn=withdrawn)
         assert (done.vouch, done.epoch) == (kinds.Vouch(BOB.did, seq, withdrawn), 0)
-        assert registry.leaves[done.receipt.index] == done.statement.leaf
-        assert done.receipt.verify(done.statement.leaf, NAME.key).checkpoint.size == registry.size
+        assert done.delivery.receipt is not None
+        assert registry.leaves[done.delivery.receipt.index] == done.statement.leaf
+        assert done.delivery.receipt.verify(done.statement.leaf, NAME.key).checkpoint.size == registry.size
 
 
 async def test_only_what_was_said_is_withdrawn(tmp_path: Path) -> None:

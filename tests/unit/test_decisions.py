@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
-from registries import TOPIC, Web, ballot, contents, log, publication, publish
+from registries import TOPIC, Web, ballot, contents, log, operator_in, publication, publish
 from signers import NOW, ORIGIN, Signer, domain_signer
 from witnesses import WITNESSES
 
@@ -18,14 +19,18 @@ from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
 from treaty_consensus import kinds, statement
 from treaty_consensus.audit import Replay
-from treaty_consensus.canonical import loads
+from treaty_consensus.canonical import dumps, loads
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Witnesses
 from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.note import sign
+from treaty_consensus.stamped import MAX_STAMPED, Stamped, stamp
 from treaty_registry.admission import upload_room
 from treaty_registry.log.entry import Logged
+from treaty_registry.log.seen_checkpoints import SeenCheckpoints
 from treaty_registry.log.witnesses import WitnessClient
+from treaty_registry.operator.boxes import WitnessBoxes
 from treaty_registry.operator.parameters import Draft
 from treaty_registry.registry import Registry
 from treaty_registry.settings import WitnessName
@@ -172,17 +177,35 @@ async def test_a_caller_who_goes_away_does_not_stop_it_half_way(registry: Regist
     assert replay.size == registry.head.size
 
 
+def page(following: int, *stamped: Stamped) -> bytes:
+    return dumps({"next": following, "stamped": [loads(each.format(), limit=MAX_STAMPED) for each in stamped]})
+
+
+EMPTY: Callable[[int], bytes] = page
+
+
 class Witnessing(Network):
-    """A network with one witness."""
+    """A network with one witness. `box`: what it shows of the statements that it stamped, from a number on; None for a fault."""
 
     def __init__(self, cosigner: Cosigner) -> None:
         super().__init__()
-        self._transport = httpx.MockTransport(
-            lambda request: httpx.Response(200, stream=httpx.ByteStream(cosigner.add_checkpoint(request.content)))
-        )
+        self.box: Callable[[int], bytes] | None = EMPTY
+        self._cosigner = cosigner
+        self._transport = httpx.MockTransport(self._answer)
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return httpx.Response(200, stream=httpx.ByteStream(self._cosigner.add_checkpoint(request.content)))
+        shown = self.box(int(request.url.params["from"])) if self.box else b""
+        return httpx.Response(200 if self.box else 500, stream=httpx.ByteStream(shown))
 
     def client(self, *, timeout: float | None = None) -> BoundedClient:
         return BoundedClient(transport=self._transport)
+
+
+def boxes_of(registry: Registry, name: WitnessName, network: Network) -> WitnessBoxes:
+    seen = SeenCheckpoints(lambda: registry.keys, registry.reader, lambda: registry.head)
+    return WitnessBoxes([name], ORIGIN, network, registry.leader, registry.reader, registry.intake.submissions, seen)
 
 
 async def test_where_witnesses_are_wanted_nothing_is_decided_without_them(registry: Registry, web: Web, tmp_path: Path) -> None:
@@ -200,11 +223,52 @@ async def test_where_witnesses_are_wanted_nothing_is_decided_without_them(regist
     assert (await registry.parameters_status()).epoch == 1
     witness = Cosigner(Store(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW)
     name = WitnessName("https://witness.example", WITNESSES[0].verifier)
-    client = WitnessClient([name], Witnessing(witness), registry.leader, registry.reader)
+    network = Witnessing(witness)
+    client = WitnessClient([name], network, registry.leader, registry.reader)
     registry.decisions.witnesses = client
+    registry.decisions.boxes = boxes_of(registry, name, network)
+    # A witness cosigns no input before its box was read: the log could lack what it stamped.
+    strange, endless = (lambda _: b'{"more":1,"next":0,"stamped":[]}'), (lambda start: page(start + 1))
+    for box in (None, strange, endless):
+        network.box = box
+        with pytest.raises(Unavailable) as refusal:
+            await registry.decide()
+        assert refusal.value.code == "witness.quorum"
+        assert registry.head is before
+    network.box = EMPTY
     first, second = await registry.decide()
     await client.close()
+    await registry.decisions.boxes.close()
     assert first.decision.input == second.decision.input
     assert first.decision.input.witnessed is not None
     wanted.parsed.check(first.decision.input.witnessed.encode(), Checkpoint(ORIGIN, before.size, before.root))
+    await replayed(registry)
+
+
+@pytest.mark.threat(361)
+async def test_what_a_witness_shows_is_logged_if_the_log_would_take_it(registry: Registry, web: Web, tmp_path: Path) -> None:
+    web.serve(*AGENTS)
+    for agent in AGENTS[:3]:
+        await log(registry, ballot(registry), agent)
+    other = Checkpoint(ORIGIN, 2, b"\1" * 32).format()
+    fork = sign(other, [operator_in(tmp_path / "registry").log_key]).decode()
+    good = AGENTS[0].statement(ballot(registry, 1, "cd" * 32))
+    shown = [
+        good,
+        AGENTS[0].statement(ballot(registry, 3)),
+        AGENTS[0].statement(ballot(registry, 1), log="other.example"),
+        domain_signer("unknown.example").statement(ballot(registry)),
+        AGENTS[1].statement(kinds.Ballot(TOPIC, 1, (("none",),), "no checkpoint")),
+        AGENTS[2].statement(kinds.Ballot(TOPIC, 1, (("none",),), fork)),
+        Signer(AGENTS[1].did, AGENTS[1].key_id, AGENTS[2].private_key).statement(ballot(registry, 1)),
+    ]
+    network = Witnessing(Cosigner(Store(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW))
+    files = [stamp(made.leaf, WITNESSES[0], NOW) for made in shown]
+    network.box = lambda start: page(9) if start else page(9, *files)
+    registry.decisions.boxes = boxes_of(registry, WitnessName("https://witness.example", WITNESSES[0].verifier), network)
+    before = registry.head.size
+    (decided,) = await registry.decide()
+    leaves = await registry.leaves(range(before, registry.head.size))
+    assert decided.decision.input.size == before + 1 and leaves[before] == good.leaf
+    await registry.decisions.boxes.close()
     await replayed(registry)

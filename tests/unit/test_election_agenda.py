@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from signers import domain_signer
+from simulated_log import LogBuilder
 
 from treaty_consensus.election import agenda
 from treaty_consensus.election.agenda import counted_topics
@@ -45,3 +47,20 @@ def test_no_topic_starves_whatever_is_heavier() -> None:
         seen.append("light" in counted)
         waiting = {topic: waiting.get(topic, epoch) for topic in weights.keys() - counted}
     assert any(seen[1:])
+
+
+def test_a_decision_shows_news_of_a_twentieth_of_the_weight() -> None:
+    log = LogBuilder()
+    log.agents = tuple(domain_signer(f"member-{number:02}.example") for number in range(24))
+    documents = {topic: log.candidate(topic, topic=topic) for topic in ("one", "two")}
+    for _ in range(3):
+        for topic, document in documents.items():
+            log.everybody_reports(document, topic=topic)
+        assert [decision.topic for decision in log.close()] == ["one", "two"]
+    log.vote(log.agents[0], documents["two"], topic="two")
+    assert [decision.topic for decision in log.close()] == ["one"], "it stands in: one of 24 is less than a twentieth"
+    for agent in log.agents[:2]:
+        log.vote(agent, topic="two")
+    assert [decision.topic for decision in log.close()] == ["two"], "two are more, also by withdrawing"
+    log.report(log.agents[0], log.agents[1], documents["two"], topic="two", outcome="failed")
+    assert [decision.topic for decision in log.close()] == ["two"]

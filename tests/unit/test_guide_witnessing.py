@@ -67,11 +67,13 @@ async def test_a_log_is_witnessed_and_an_agent_asks_for_it(data: Path) -> None:
     async with server(watch, data, LOG_KEY=log_key) as witness:
         assert witness["key"].startswith("w1.example+")
         async with server(serve, data, WITNESS_KEY=witness["key"]) as registry, asyncio.timeout(60):
-            policy, parameters = (block.replace("$WITNESS_KEY", witness["key"]) for block in blocks("toml"))
+            parameters, policy, via = (block.replace("$WITNESS_KEY", witness["key"]) for block in blocks("toml"))
             (data / "policy.toml").write_text(policy)
             asked = load_policy(data / "policy.toml").witnesses
             stated = msgspec.convert(tomllib.loads(parameters)["witnesses"], Witnesses)
             assert asked is not None and asked == stated.parsed
+            (data / "via.toml").write_text(via)
+            assert [*load_policy(data / "via.toml").via] == ["registry.example"]
             note = b""
             async with httpx.AsyncClient(trust_env=False) as client:
                 while b"w1.example" not in note:

@@ -37,6 +37,7 @@ from treaty_registry.registry import Registry
 from treaty_registry.serving.views import Views
 from treaty_registry.settings import WitnessName
 from treaty_registry.telemetry.middleware import Observed
+from treaty_registry.witness.box import Boxes
 from treaty_registry.witness.cosigner import Cosigner
 from treaty_registry.witness.records import Store
 from treaty_registry.witness.server import create_app
@@ -87,10 +88,14 @@ def a_cosigner(data: Path, key: SignerKey, log: VerifierKey) -> Cosigner:
     return Cosigner(Store(data), key, [log], lambda: NOW)
 
 
+def a_witness(data: Path, key: SignerKey, cosigner: Cosigner) -> Any:
+    return create_app(cosigner, Boxes(data, cosigner, key, lambda: NOW))
+
+
 @asynccontextmanager
 async def watching(registry: Registry, tmp_path: Path) -> AsyncIterator[Watched]:
     cosigners = {key.name: a_cosigner(tmp_path / key.name, key, registry.log_key) for key in KEYS}
-    hosts: dict[str, Any] = {name: create_app(cosigner) for name, cosigner in cosigners.items()}
+    hosts = {key.name: a_witness(tmp_path / key.name, key, cosigners[key.name]) for key in KEYS}
     names = [WitnessName(f"https://{key.name}", key.verifier) for key in KEYS]
     client = WitnessClient(names, WitnessNetwork(hosts=hosts), registry.leader, registry.reader)
     try:
@@ -166,7 +171,7 @@ def show_another_history(watched: Watched, data: Path, name: str, size: int) -> 
     store = Store(data / name)
     store.record(open_checkpoint(note, watched.registry.log_key))
     (key,) = (key for key in KEYS if key.name == name)
-    watched.hosts[name] = create_app(a_cosigner(data / name, key, watched.registry.log_key))
+    watched.hosts[name] = a_witness(data / name, key, a_cosigner(data / name, key, watched.registry.log_key))
 
 
 async def test_a_witness_of_another_history_is_left_out_and_cried_about(watched: Watched, tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ from treaty_consensus.errors import Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.facts import Facts, identity_key
 from treaty_consensus.kinds import MAX_ANCHORS, MAX_ROLL, Blob
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
+from treaty_consensus.stamped import LeftOut, Stamped
 
-from ..codes import AnchorsCode
+from ..codes import AnchorsCode, ClientAuditCode
 from ..network.hosts import Network
 from ..protocols.store import Store
 from ..registries.api import RegistryClient
@@ -53,7 +54,8 @@ class AuditReport:
     their number by type. `witnesses`: the number of reports and ballots with a checkpoint that agrees with the log. `newest`: the
     newest decision of the requested topic, recomputed, with its transcript and roll. `known`: the given anchors of which the log
     has an identity. `is_open`: whether any electorate was open. `constitution`: the changes of its
-    parameters, and its epochs. `resumed`: the number of leaves that an earlier audit replayed.
+    parameters, and its epochs. `resumed`: the number of leaves that an earlier audit replayed. `logged`: the stamped statements
+    that the log has.
     """
 
     origin: str
@@ -66,6 +68,7 @@ class AuditReport:
     is_open: bool
     constitution: ConstitutionHistory
     resumed: int = field(default=0, compare=False)
+    logged: tuple[Stamped, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,15 @@ class AuditOptions:
     `anchors`: the anchors from which trust starts instead; decisions are then recomputed with them and not compared. `topic`: the
     topic whose newest decision is reported in full. `dask`: the address of a Dask scheduler, whose workers verify and count; None
     uses processes of this machine. `from_start`: replay from leaf 0, whatever an earlier audit saved.
+    `stamped`: statements that must be in the log (`treaty_consensus.stamped`). Epochs that an earlier audit replayed are not
+    searched for them, unless `from_start` is set.
     """
 
     anchors: Sequence[str] | None = None
     topic: str | None = None
     dask: str | None = None
     from_start: bool = False
+    stamped: Sequence[Stamped] = ()
 
 
 @dataclass
@@ -95,14 +101,23 @@ class Differences:
             raise error
         self.errors.append(error)
 
-    def check(self) -> None:
-        """Raise `Untrusted` (`audit.decision`) with all differences, if there are any."""
+    def check(self, left_out: Sequence[LeftOut]) -> None:
+        """Raise `Untrusted` (`audit.decision`) with all differences, if there are any, else (`audit.left-out`) with the
+        statements that the log left out."""
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
             found = "".join(f" ({number}) {error.message}" for number, error in enumerate(self.errors, 1))
             fix, cause = self.errors[0].fix, self.errors[0]
             raise Untrusted(cause.code, f"{len(self.errors)} decisions differ:{found}", fix=fix) from cause
+        if left_out:
+            shown = "; ".join(map(str, left_out[:_MAX_DIFFERENCES]))
+            raise Untrusted(
+                ClientAuditCode.LEFT_OUT,
+                f"The log left out {len(left_out)} statements that its witnesses had stamped in time: {shown}.",
+                fix="Publish the stamped statements: with the log they prove it to everyone (treaty audit --stamped FILE). Yours "
+                "are in HOME/stamped; move them elsewhere to audit the log without them.",
+            )
 
 
 async def audit(
@@ -149,15 +164,15 @@ async def audit(
                 each=workers.each,
                 resumed=resumed.replay if resumed else None,
             )
-            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=resumed.notes if resumed else None)
+            notes = resumed.notes if resumed else None
+            run = AuditedReplay(trusted, mirror, replay, evidence, options.topic, resumed=notes, stamped=options.stamped)
             begun, leaves = replay.size, signed.checkpoint.size
             worth = options.dask is not None or leaves - begun >= WORTH_PROCESSES
             async for done in replayed(run, workers if worth else None):
                 progress("replay", done, leaves)
-            # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror
-            # and replay.
+            # After the replay: with another root than the signed one, leaves were changed between mirror and replay.
             replay.check_checkpoint(signed.checkpoint)
-            differences.check()
+            differences.check(run.left_out)
             # Opened again: the clock's key, and later keys of the log, are known only after the replay.
             signed = run.check_keys().open(signed.note)
             run.check_clock(signed, now())
@@ -180,6 +195,7 @@ def _reported(run: AuditedReplay, signed: SignedCheckpoint, known: tuple[str, ..
         run.is_open,
         run.constitution,
         begun,
+        tuple(each for each in run.stamped if run.replay.has_logged(each.statement.id)),
     )
 
 

@@ -1,14 +1,15 @@
 """Replay a mirrored log with every check of an audit.
 
 Each report and each ballot carries a checkpoint that its author had seen. If the log's key signed it and the mirrored tree lacks
-it, the log showed different histories. This check is added to those of `treaty_consensus.audit`.
+it, the log showed different histories. This check is added to those of `treaty_consensus.audit`. So is the search for stamped
+statements that the log left out (`treaty_consensus.stamped`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
@@ -20,12 +21,13 @@ import msgspec
 from treaty_consensus.audit import Replay
 from treaty_consensus.election.closing import DueDecision
 from treaty_consensus.errors import TreatyError, Untrusted
-from treaty_consensus.facts import log_of
+from treaty_consensus.facts import LOG, LogFact, ParametersFact, find, log_of, parameters_key
 from treaty_consensus.kinds import Ballot, Decision, Genesis, Parameters, Report
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log_keys import keys_in
 from treaty_consensus.rotation import Rotation
 from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf
+from treaty_consensus.stamped import LeftOut, Stamped, admissible, is_stamped_in_time
 from treaty_consensus.statement import Statement, Verified
 
 from ..codes import ClientAuditCode, ClientCheckpointCode
@@ -82,6 +84,7 @@ class AuditedReplay:
     `trusted`: the keys of the log that the reader knows. `evidence`: the folder for proofs that the log signed two histories.
     `topic`: the topic whose newest decision is kept.
     `resumed`: the notes of the leaves that `replay` begins with, when it was resumed.
+    `stamped`: the stamped statements that are looked for. `left_out`: those that the log left out, each once.
     `taken`: called with each leaf that every check let pass, in order, in the thread that replays: its index, its bytes, parsed.
     """
 
@@ -92,6 +95,8 @@ class AuditedReplay:
     topic: str | None = None
     taken: Callable[[int, bytes, Taken], None] = lambda _index, _leaf, _taken: None
     resumed: Notes | None = None
+    stamped: Sequence[Stamped] = ()
+    left_out: list[LeftOut] = field(default_factory=list)
     leaves: Counter[str] = field(default_factory=Counter)
     decisions: list[AuditedDecision] = field(default_factory=list)
     witnesses: int = 0
@@ -123,12 +128,15 @@ class AuditedReplay:
         Raises `Untrusted` (`audit.*`) at the first leaf that breaks a rule; those before it are replayed.
         """
         for leaf, verified in zip(leaves, checked.result() if checked else repeat(None, len(leaves)), strict=True):
-            index = self.replay.size
+            index, log = self.replay.size, find(self.replay.facts, LOG, LogFact)
             taken = self._append(leaf, verified)
             self._remember_root()
             self.leaves[taken.type if isinstance(taken, Statement) else "sigstore"] += 1
             if isinstance(taken, Statement):
                 self._look_at(index, taken)
+                # At the first decision of an epoch: all of its leaves precede it.
+                if self.stamped and log is not None and isinstance(taken.body, Decision) and not log.remaining:
+                    self.left_out += self._omissions(taken.body, log)
             self.taken(index, leaf, taken)
         return self.replay.size
 
@@ -215,6 +223,37 @@ class AuditedReplay:
         self.constitution.decide(body, self._opened, self.replay.facts)
         if not body.remaining:
             self._opened = log_of(self.replay.facts).opened
+
+    def _omissions(self, body: Decision, log: LogFact) -> list[LeftOut]:
+        """Return the stamped statements that the log owed to this decision and does not have. `log`: its fact at the input.
+
+        Of what admission reads of these statements, decisions change nothing but that fact.
+        """
+        facts, known = self.replay.facts, {each.stamped.leaf for each in self.left_out}
+        parameters = find(facts, parameters_key(body.parameters), ParametersFact)
+        if parameters is None or parameters.witnesses is None or body.input.witnessed is None:
+            return []
+        witnesses, note = parameters.witnesses, body.input.witnessed.encode()
+        sought = {
+            each.leaf: each
+            for each in self.stamped
+            # The cheap checks first: a logged one is not admissible again anyway.
+            if each.leaf not in known
+            and not self.replay.has_logged(each.statement.id)
+            and is_stamped_in_time(each, witnesses, note)
+            and self._carries_this_log(each.statement, body.input.size)
+        }
+        statements = [each.statement for each in sought.values()]
+        owed = admissible(facts, log, body.electorate, statements, body.input.size)
+        return [LeftOut(sought[verified.statement.leaf], body.epoch, body.input) for verified in owed]
+
+    def _carries_this_log(self, made: Statement, size: int) -> bool:
+        """Tell whether the checkpoint that a statement carries, if its type has one, is of the first `size` leaves."""
+        if not isinstance(made.body, Report | Ballot):
+            return True
+        seen = self._open(made.body.seen_checkpoint)
+        # A registry refuses any other, rightly.
+        return seen is not None and seen.checkpoint.size <= size and self._root_at(seen.checkpoint.size) == seen.checkpoint.root
 
     def _hear(self, index: int, note: str) -> None:
         seen = self._open(note)

@@ -25,6 +25,7 @@ from ..audit.auditor import audit as audit_log
 from ..audit.constitution import Amendment, ConstitutionHistory
 from ..audit.decision import read_transcript
 from ..audit.replay import AuditedDecision
+from ..protocols.stamping import StampedFolder, read_stamped
 from ..registries.trust import TrustedRegistries, parse_registry_name
 from .context import Options, run
 from .explanation import explain
@@ -41,6 +42,7 @@ def audit(
     topic: str | None = None,
     dask: str | None = None,
     from_start: bool = False,
+    stamped: tuple[Path, ...] = (),
     options: Options = Options(),
 ) -> None:
     """Mirror a registry's log, check every signature and rule, and recompute every decision to the byte.
@@ -59,12 +61,21 @@ def audit(
     dask
         The address of a Dask scheduler (tcp://HOST:8786), whose workers verify signatures and count topics. They must be yours.
     from_start
-        Replay the log from its first leaf, not from where your last audit ended. Audits with --anchors or --topic always do.
+        Replay the log from its first leaf, not from where your last audit ended. Audits with --anchors, --topic or --stamped
+        always do.
+    stamped
+        A stamped statement, or a witness's answer with several, that the log must have. May be repeated. Those of your own votes
+        are looked for always.
     """
     name = parse_registry_name(registry) if registry else options.trusted().name
     # A port's colon is replaced in file names, because some file systems do not allow it.
     folder = options.home / "audit" / name.origin.replace(":", "_")
-    requested = AuditOptions(read_anchors(anchors) if anchors else None, topic, dask, from_start)
+    own = StampedFolder(options.home / "stamped", name.origin)
+    kept = own.read()
+    given = [each for path in stamped for each in read_stamped(path)]
+    requested = AuditOptions(
+        read_anchors(anchors) if anchors else None, topic, dask, from_start or bool(stamped), [*kept.values(), *given]
+    )
     registries = TrustedRegistries(options.home)
     trusted = registries.all().get(name.origin)
     keys = trusted.keys if trusted and trusted.name.key == name.key else None
@@ -74,6 +85,9 @@ def audit(
         own_key = options.home / "audit.key"
         progress = bars.show
         report = run(audit_log(name, folder, evidence, network, progress=progress, options=requested, keys=keys, own_key=own_key))
+    # A log of another key with this name may have them too.
+    if keys is not None:
+        own.drop(path for path, each in kept.items() if each in report.logged)
     options.output.result(_value(report, requested), *_lines(report, requested))
     if topic is not None and report.newest is None:
         # The log holds, so this is no failed audit.
@@ -125,6 +139,7 @@ def _value(report: AuditReport, requested: AuditOptions) -> dict[str, object]:
         "amendments": msgspec.to_builtins(report.constitution.amendments),
         "epochs": msgspec.to_builtins(report.constitution.epochs),
         "decisions": [_decision(decision, requested) for decision in report.decisions],
+        "stamped": {"sought": len(requested.stamped), "logged": len(report.logged)},
     }
     if report.constitution.in_force is not None:
         value["constitution"] = constitution_of(report.constitution.in_force)
@@ -158,6 +173,8 @@ def _lines(report: AuditReport, requested: AuditOptions) -> Iterator[RenderableT
     yield "  " + ", ".join(f"{count} {kind}" for kind, count in sorted(report.leaves.items()))
     compared = "recomputed to the same bytes" if requested.anchors is None else "recomputed with your anchors, and not compared"
     yield f"  {len(report.decisions)} decisions {compared}; {report.witnesses} reports and ballots carry checkpoints that agree"
+    if requested.stamped:
+        yield f"  no stamped statement was left out; {len(report.logged)} of {len(requested.stamped)} are in the log"
     yield from _constitution(report.constitution)
     if requested.anchors is not None:
         yield from _instead(report, requested.anchors)

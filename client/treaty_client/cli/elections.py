@@ -6,33 +6,31 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 from rich.console import RenderableType
 from rich.markup import escape
 
 from treaty_consensus.codes import TopicCode
-from treaty_consensus.errors import NotFound, Refused, TreatyError
-from treaty_consensus.printable import escaped, short
+from treaty_consensus.errors import NotFound, Refused
+from treaty_consensus.printable import short
 from treaty_consensus.protocol import is_topic
 
 from ..audit.decision import Transcript, read_transcript
 from ..audit.reasons import Names, ReportedPairs, choice_name, reported
-from ..audit.renewal import Renewal, left, renewal, sentences
 from ..audit.strength import FEW_DECIDE, is_few, numbers, strength, turnout_numbers, warning
 from ..codes import VoteCode
 from ..protocols.fetch import Fetcher
 from ..protocols.verification.topic import TopicProtocol, TopicView
-from ..registries.api import RegistryClient
-from ..registries.replies import LogInfo, VotingInfo
 from ..statements.vote import Vote, parse_tiers
 from ..statements.vote import vote as cast_vote
 from .context import Options, run
+from .delivery import shown
 from .explanation import explain as explain_transcript
+from .renewals import check_votes, keeping
 from .reporters import read_pairs
 from .standing import own_weightless
 
 
-def vote(topic: str = "", /, *tiers: str, check: bool = False, options: Options = Options()) -> None:
+def vote(topic: str = "", /, *tiers: str, check: bool = False, via: tuple[str, ...] = (), options: Options = Options()) -> None:
     """Vote on the consensus protocol of a topic. Your ballot replaces your former one; `treaty withdraw vote` takes it back.
 
     In an open electorate a vote fades: half of it is gone after `horizon_epochs` epochs, all after eight times as many. Using
@@ -47,42 +45,22 @@ def vote(topic: str = "", /, *tiers: str, check: bool = False, options: Options 
     check
         Send nothing. Say of your newest 32 ballots, or in the topic, whether your use renews the vote or contradicts it, and what
         to do; by the registry's account.
+    via
+        URL#KEY of a witness that stamps the ballot before the registry gets it. A registry that leaves out a ballot stamped an
+        hour before an epoch closes is caught by `treaty audit`. May be repeated: name all witnesses of the log's parameters.
     """
     if check:
         check_votes(topic, options)
         return
     if not topic or not tiers:
         raise Refused(VoteCode.TIERS, "A vote needs your choices, best first.", fix="treaty vote TOPIC URI none")
-    cast(topic, tiers, options)
+    cast(topic, tiers, options, via)
 
 
-def check_votes(topic: str, options: Options) -> None:
-    """Say whether the use of this agent renews its votes. `topic`: one, or "" for all with a ballot."""
-    if topic and not is_topic(topic):
-        raise Refused(TopicCode.NAME, f"{topic[:120]!r} is not a topic.", fix="A topic is lower-case names joined by '/'.")
+def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str]) -> None:
+    """Cast a ballot; without tiers withdraw it. `via`: the witnesses that stamp it, in place of the policy's."""
 
-    async def work() -> tuple[VotingInfo, list[str]]:
-        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
-            client, did = fetcher.client(options.trusted().name.origin), options.identity().did
-            return await client.voting(did, topic), await own_weightless(client, did)
-
-    voting, notes = run(work())
-    found = [(made, renewal(made, voting)) for made in voting.votes]
-    value = msgspec.to_builtins(voting)
-    for entry, (made, case) in zip(value["votes"], found, strict=True):
-        entry |= {"case": case.value, "left_percent": left(made, voting), "advice": [*sentences(made, voting)]}
-    lines = []
-    for made, case in found:
-        mark = "[green]✓[/]" if case is Renewal.RENEWED else "[yellow]•[/]"
-        lines.append(f"{mark} [bold]{escape(escaped(made.topic))}[/]: {case.value}")
-        lines += [f"    {escape(told)}" for told in sentences(made, voting)]
-    options.output.result(value, *(lines or ["You have no ballot. Vote: treaty vote TOPIC URI none"]), *notes)
-
-
-def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
-    """Cast a ballot; without tiers withdraw it."""
-
-    async def work() -> tuple[Vote, LogInfo | None, list[str]]:
+    async def work() -> tuple[Vote, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             origin = options.trusted().name.origin
             # The topic with its proofs: the registry's list could give a URI another document's hash, and the vote would count
@@ -91,17 +69,19 @@ def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
             client, head = fetcher.client(origin), fetcher.head(origin)
             now = int(time.time())
             identity = options.identity()
-            cast = await cast_vote(client, head, identity, topic, parse_tiers(tiers, view), origin=origin, now=now)
-            return cast, await _log(client), await own_weightless(client, identity.did)
+            stamping, ranked = fetcher.stamping(origin, via), parse_tiers(tiers, view)
+            cast = await cast_vote(client, head, identity, topic, ranked, origin=origin, now=now, stamping=stamping)
+            kept = await keeping(client, topic) if tiers else []
+            return cast, [*kept, *await own_weightless(client, identity.did)]
 
-    done, log, notes = run(work())
+    done, notes = run(work())
+    sent, lines = shown(done.delivery, done.epoch)
     value = {
         "topic": topic,
         "statement": done.statement.id,
         "seq": done.ballot.seq,
         "tiers": [list(tier) for tier in done.ballot.tiers],
-        "epoch": done.epoch,
-        "index": done.receipt.index,
+        **sent,
         "weightless": bool(notes),
     }
     order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers)
@@ -109,28 +89,7 @@ def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
         f"Voted in [bold]{escape(topic)}[/]: {escape(order)}" if order else f"Took back the ballot in [bold]{escape(topic)}[/]."
     )
     voted = f"[green]✓[/] {said}"
-    kept = [*_keeping(topic, log)] if order else []
-    options.output.result(value, voted, f"leaf {done.receipt.index}, epoch {done.epoch}", *kept, *notes)
-
-
-async def _log(client: RegistryClient) -> LogInfo | None:
-    """Return the registry's account of its log; None where it does not answer."""
-    try:
-        return await client.log()
-    except TreatyError:
-        return None  # the ballot is logged; this is advice only
-
-
-def _keeping(topic: str, log: LogInfo | None) -> Iterable[str]:
-    """Say how long a ballot counts."""
-    if log is None or log.electorate == "open":
-        yield (
-            "A new ranking counts half at first. The vote fades: half of it is gone after `horizon_epochs` epochs, all after "
-            "eight times as many. Using what you voted for renews it; use of something else that begins later replaces it."
-        )
-    else:
-        yield "In a development electorate a vote does not fade, and use that began later replaces it."
-    yield f"See later whether your use renews the vote: treaty vote {escape(topic)} --check"
+    options.output.result(value, voted, *lines, *notes)
 
 
 def topic(topic: str, /, *, explain: bool = False, options: Options = Options()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from rich.markup import escape
 from rich.table import Table
@@ -12,10 +13,11 @@ from ..registries.replies import Vouches
 from ..statements.vote import Vouched
 from ..statements.vote import vouch as vouch_for
 from .context import Options, run
+from .delivery import shown
 from .standing import own_weightless
 
 
-def vouch(did: str, /, *, options: Options = Options()) -> None:
+def vouch(did: str, /, *, via: tuple[str, ...] = (), options: Options = Options()) -> None:
     """Vouch for another agent. Trust flows only along vouches. A vouch is public for ever.
 
     It counts after both agents agreed in a few different epochs. It fades: vouch again to renew it. `treaty withdraw vouch` takes
@@ -25,11 +27,13 @@ def vouch(did: str, /, *, options: Options = Options()) -> None:
     ----------
     did
         The agent to vouch for.
+    via
+        URL#KEY of a witness that stamps the vouch before the registry gets it, as of `treaty vote`. May be repeated.
     """
-    make_vouch(did, withdrawn=False, options=options)
+    make_vouch(did, withdrawn=False, via=via, options=options)
 
 
-def make_vouch(did: str, *, withdrawn: bool, options: Options) -> None:
+def make_vouch(did: str, *, withdrawn: bool, via: Sequence[str], options: Options) -> None:
     """Vouch for an agent, or withdraw the vouch."""
 
     async def work() -> tuple[Vouched, list[str]]:
@@ -38,22 +42,23 @@ def make_vouch(did: str, *, withdrawn: bool, options: Options) -> None:
             client, head = fetcher.client(origin), fetcher.head(origin)
             now = int(time.time())
             identity = options.identity()
-            made = await vouch_for(client, head, identity, did, withdrawn=withdrawn, origin=origin, now=now)
+            stamping = fetcher.stamping(origin, via)
+            made = await vouch_for(client, head, identity, did, withdrawn=withdrawn, origin=origin, now=now, stamping=stamping)
             return made, await own_weightless(client, identity.did)
 
     done, notes = run(work())
+    sent, lines = shown(done.delivery, done.epoch)
     value = {
         "to": did,
         "withdrawn": withdrawn,
         "statement": done.statement.id,
         "seq": done.vouch.seq,
-        "epoch": done.epoch,
-        "index": done.receipt.index,
+        **sent,
         "weightless": bool(notes),
     }
     said = "You no longer vouch for" if withdrawn else "You vouch for"
     head = f"[green]✓[/] {said} [bold]{escape(did)}[/]"
-    options.output.result(value, head, f"leaf {done.receipt.index}, epoch {done.epoch}", *notes)
+    options.output.result(value, head, *lines, *notes)
 
 
 def vouches(did: str | None = None, /, *, options: Options = Options()) -> None:

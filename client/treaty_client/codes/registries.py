@@ -37,6 +37,7 @@ class ClientAuditCode(Code, origin=Origin.REGISTRY):
     DISK = "audit.disk", "The disk failed during the audit.", Unavailable, Origin.CALLER
     FORK = "audit.fork", "A statement or an earlier audit has a checkpoint of another history of this log.", Untrusted
     GENESIS = "audit.genesis", "The genesis of the log names another key than the trusted one.", Untrusted
+    LEFT_OUT = "audit.left-out", "The log left out a statement that witnesses had stamped in time.", Untrusted
     PROCESS = "audit.process", "A process of the audit was killed.", Unavailable, Origin.CALLER
 
 
@@ -186,6 +187,7 @@ class PolicyCode(Code, origin=Origin.CALLER):
     REGISTRY = "policy.registry", "The policy does not allow protocols of the registry.", Refused
     UNCONFINED = "policy.unconfined", "The policy lets handlers run without a sandbox.", Refused
     VALUE = "policy.value", "A field of the policy has a value that is not allowed.", Malformed
+    VIA = "policy.via", "The witnesses by which statements go to an origin are no list, or too many.", Malformed
 
 
 class ProjectCode(Code, origin=Origin.CALLER):
@@ -213,6 +215,13 @@ class ResolveCode(Code, origin=Origin.CALLER):
 
 class SigstoreBundleCode(Code, origin=Origin.REGISTRY):
     DIGEST = "sigstore-bundle.digest", "The bytes of the Sigstore bundle are not the published ones.", Untrusted
+
+
+class StampingCode(Code, origin=Origin.REGISTRY):
+    FILE = "stamping.file", "The file of stamped statements cannot be read.", NotFound, Origin.CALLER
+    KEY = "stamping.key", "The stamp is not by the key of the witness.", Untrusted
+    TIME = "stamping.time", "The stamp is dated in the future.", Untrusted
+    UNREACHABLE = "stamping.unreachable", "The witness cannot be reached.", Unavailable
 
 
 class TrustCode(Code, origin=Origin.CALLER):

@@ -17,7 +17,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -61,6 +61,7 @@ from .verification.ten_steps import (
 from .verification.topic import TopicView
 
 if TYPE_CHECKING:
+    from .stamping import Stamping
     from .verification.ten_steps import Signed
 
 Progress = Callable[[Step, str], None]
@@ -93,6 +94,7 @@ class Fetcher:
         `timeout`: seconds for an exchange with a registry; default the network's. `afterwards`: stores what was fetched; without
         it a fetch ends when all is durable."""
         self.policy = policy
+        self._home = home
         self.registries = TrustedRegistries(home)
         self._afterwards = afterwards
         self._store = Store(home)
@@ -139,6 +141,17 @@ class Fetcher:
     def head(self, origin: str) -> LogHead:
         """Return the head of a trusted registry's log. Raises `Untrusted`."""
         return LogHead(self.client(origin), self.registries, origin, copies=self.policy.copies)
+
+    def stamping(self, origin: str, via: Sequence[str] = ()) -> Stamping | None:
+        """Return the witnesses by which statements of this home go to a log. `via`: URL#KEY of each, in place of the policy's.
+
+        None where neither names any. Raises as `StampingWitness.parse`.
+        """
+        from .stamping import StampedFolder, Stamping, StampingWitness  # most agents fetch, and state nothing
+
+        named = via or self.policy.via.get(origin, ())
+        witnesses = [StampingWitness.parse(text) for text in named]
+        return Stamping(witnesses, self._network, StampedFolder(self._home / "stamped", origin), self._clock) if named else None
 
     async def fetch(
         self, name: str, *, fresh: bool = False, accept_change: bool = False, progress: Progress = _silent

@@ -90,9 +90,13 @@ class LogHead:
             newest = self._registries.get(self._origin).newest
             if newest is None or _places(newest) < self._copies:
                 self._check_copies(await self.refresh(), "Nothing was sent.")
-        # Before it is sent: if the answer is lost, the watch of this home must still know the statement as its own.
-        await asyncio.to_thread(self._registries.signed.add, statement.id)
+        await self.record(statement)
         return await self.accept_receipt(await self._client.submit(statement), statement)
+
+    async def record(self, statement: Statement) -> None:
+        """Record a statement of this home before it goes anywhere. Raises OSError."""
+        # If an answer is lost, the watch of this home must still know the statement as its own.
+        await asyncio.to_thread(self._registries.signed.add, statement.id)
 
     async def accept_receipt(self, receipt: bytes, statement: Statement) -> Receipt:
         """Check that a receipt proves that the log holds exactly this statement, and observe its checkpoint.

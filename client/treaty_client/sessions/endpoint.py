@@ -22,6 +22,7 @@ from urllib.parse import quote, urlsplit
 from treaty_consensus.did import Did
 from treaty_consensus.errors import TreatyError, Unavailable
 
+from ..anp.e2ee.accepted_hellos import AcceptedHellos
 from ..anp.flow_profile.messages import is_flow
 from ..codes import SessionCode
 from ..errors import PeerUnavailable
@@ -81,6 +82,7 @@ class AgentEndpoint:
             arrivals=context.arrivals,
             connections=context.connections,
         )
+        self._accepted = AcceptedHellos()
         self.flow = MetaProtocolManager(identity, keys, dependencies, home=context.home, registry=context.flow_offers)
 
     def go_on_as(self, identity: Identity) -> None:
@@ -158,7 +160,8 @@ class AgentEndpoint:
             connection = _PutBack(connection, first)
         if policy.encryption != "off":
             resolve, required = self._context.ports.resolver.document, policy.encryption == "required"
-            connection = SecureConnection.destination(connection, self._context.identity, resolve=resolve, required=required)
+            identity, accepted = self._context.identity, self._accepted
+            connection = SecureConnection.destination(connection, identity, resolve=resolve, required=required, accepted=accepted)
         return await run_responder(self._context, self.flow, connection)
 
     @asynccontextmanager

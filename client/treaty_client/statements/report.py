@@ -327,6 +327,7 @@ class RegistryLog:
         """Set the registry. Raises `Untrusted` when the registry of this origin is not trusted."""
         self._registries, self._guard, self._origin = fetcher.registries, guard, origin
         self._client, self._head = fetcher.client(origin), fetcher.head(origin)
+        self._stamping = fetcher.stamping(origin)
 
     async def epoch(self) -> OpenEpoch:
         log = await self._client.log()
@@ -361,4 +362,13 @@ class RegistryLog:
         return {key_id: decode_multikey(str(multikey)) for key_id, multikey in listed.items() if parse_key_id(key_id)[0] == did}
 
     async def submit(self, report: Statement) -> None:
+        stamped = None
+        if self._stamping is not None:
+            # The report goes to the registry with or without stamps: witnesses that are down must not hold it back.
+            try:
+                stamped = await self._stamping.stamp(report)
+            except TreatyError as error:
+                _log.warning("A report has no stamp: %s", error)
         await self._head.accept_receipt(await self._client.submit(report), report)
+        if stamped is not None and self._stamping is not None:
+            await self._stamping.settle(stamped)

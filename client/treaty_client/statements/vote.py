@@ -16,24 +16,24 @@ from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, NotFound
 from treaty_consensus.kinds import NONE, Ballot, Vouch
-from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement
 
 from ..codes import ClientVouchCode, VoteCode
 from ..identity import Identity
 from ..protocols.log_head import LogHead
+from ..protocols.stamping import Delivery, Stamping, deliver
 from ..protocols.verification.topic import TopicView
 from ..registries.api import RegistryClient
 
 
 @dataclass(frozen=True)
 class Vote:
-    """A logged ballot. `epoch`: the open one, in which it counts; `receipt` was checked."""
+    """A ballot that was sent. `epoch`: the open one, in which it counts."""
 
     statement: Statement
     ballot: Ballot
     epoch: int
-    receipt: Receipt
+    delivery: Delivery
 
 
 def parse_tiers(arguments: Sequence[str], topic: TopicView) -> tuple[tuple[str, ...], ...]:
@@ -57,12 +57,13 @@ async def vote(
     *,
     origin: str,
     now: int,
+    stamping: Stamping | None = None,
 ) -> Vote:
     """Send a ballot. `tiers`: document hashes and `none`, as `parse_tiers` returns them; no tiers withdraw the ballot. `now`:
-    Unix seconds.
+    Unix seconds. `stamping`: the witnesses that stamp the ballot first.
 
     Raises `Malformed` for impossible tiers, the errors of the registry (`ballot.seq` when the same DID votes elsewhere at the
-    same time), and the errors of `LogHead.observe` and `LogHead.accept_receipt`.
+    same time), and the errors of `LogHead.observe` and `deliver`.
     """
     # Refreshed first: the ballot carries the newest checkpoint.
     seen = await head.refresh()
@@ -70,8 +71,7 @@ async def vote(
     position = await client.next_ballot(topic, identity.did)
     ballot = Ballot(topic, position.seq, tuple(tuple(tier) for tier in tiers), seen.note.decode("utf-8"))
     statement = identity.statement(ballot, log=origin, issued=now)
-    receipt = await head.submit(statement)
-    return Vote(statement, ballot, position.epoch, receipt)
+    return Vote(statement, ballot, position.epoch, await deliver(statement, head, stamping))
 
 
 def _choice(word: str, hashes: dict[str, str]) -> str:
@@ -89,21 +89,29 @@ def _choice(word: str, hashes: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Vouched:
-    """A logged vouch. `epoch`: the open one; `receipt` was checked."""
+    """A vouch that was sent. `epoch`: the open one."""
 
     statement: Statement
     vouch: Vouch
     epoch: int
-    receipt: Receipt
+    delivery: Delivery
 
 
 async def vouch(
-    client: RegistryClient, head: LogHead, identity: Identity, to: str, *, withdrawn: bool, origin: str, now: int
+    client: RegistryClient,
+    head: LogHead,
+    identity: Identity,
+    to: str,
+    *,
+    withdrawn: bool,
+    origin: str,
+    now: int,
+    stamping: Stamping | None = None,
 ) -> Vouched:
-    """Vouch for the principal of `to`, or withdraw the vouch. `now`: Unix seconds.
+    """Vouch for the principal of `to`, or withdraw the vouch. `now`: Unix seconds. `stamping`: as of `vote`.
 
     Raises `NotFound` (`vouch.none`) when there is no vouch to withdraw, the errors of the registry (`vouch.seq` when the same DID
-    vouches elsewhere at the same time), and the errors of `LogHead.accept_receipt`.
+    vouches elsewhere at the same time), and the errors of `deliver`.
     """
     parse_did(to)
     # As for ballots, a wrong number only makes the log refuse the vouch.
@@ -112,5 +120,4 @@ async def vouch(
         raise NotFound(ClientVouchCode.NONE, f"{identity.did} does not vouch for {to}.", fix="List its vouches: treaty vouches")
     body = Vouch(to, standing.seq, withdrawn)
     statement = identity.statement(body, log=origin, issued=now)
-    receipt = await head.submit(statement)
-    return Vouched(statement, body, standing.epoch, receipt)
+    return Vouched(statement, body, standing.epoch, await deliver(statement, head, stamping))

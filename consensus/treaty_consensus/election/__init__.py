@@ -5,7 +5,9 @@ and epoch.
   each DID to its principal.
 - Electorate: `trust` flows from anchors along vouches, `reputation` turns it into weight, `provenance` groups principals into
   clusters, and `electorate` combines these for an epoch.
-- Count: `ballot` counts weak orders pairwise, `schulze` ranks the choices, `rule` has the thresholds and document states.
+- Lines: `line` groups the versions of a document, `versions` chooses the one to speak and finds what was taken back.
+- Count: `ballot` counts weak orders pairwise, `schulze` ranks the choices, `rule` has the thresholds and document states,
+  `earlier` those of the rule before.
 - Result: `decision` writes the transcript, `credit` computes the standing of reporters, `roll` lists the electorate, and
   `closing` combines them at the end of an epoch.
 

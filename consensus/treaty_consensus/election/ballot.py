@@ -1,24 +1,27 @@
 """Weigh the ballots of a topic and count them pairwise.
 
-A ballot is a weak order over the candidates and NONE: a list of tiers, best first. Choices that it does not rank are tied
-last. NONE, unless it is ranked, sits just below the ranked choices and above the others. So `[[a], [b]]` reads a > b > NONE >
-the rest, and `[["none"]]` reads NONE > all candidates. Hashes that are not candidates are skipped and change nothing for the
-others. A ballot without tiers is withdrawn.
+A ballot is a weak order over the candidates and NONE: a list of tiers, best first. A candidate is a line, named by its first
+document (`line`). Choices that a ballot does not rank are tied last. NONE, unless it is ranked, is just below the ranked choices
+and above the others. So `[[a], [b]]` reads a > b > NONE > the rest, and `[["none"]]` reads NONE > all candidates. Hashes that are
+not candidates are skipped and change nothing for the others. A ballot without tiers is withdrawn.
 
-A principal without a ballot is counted by its reports. Of each counterparty the newest report that counts is read: two agents
-that moved to another document no longer speak for the first. The *implied* ballot names the document with the most
-counterparties. Documents that all their publishers withdrew (`Evidence.withdrawn`) are named only when no other is left. When
-several documents have as many, the ballot names those that it named before, or all of them, tied, if it named none of them
-before. In an open electorate only counterparties that the principal vouches for are counted: an open agent agrees with any
-stranger, so strangers could otherwise vote for all principals without a ballot.
+The use of a principal is a ballot too. Of each counterparty the newest report that counts is read: two agents that moved to
+another document no longer speak for the first. The *implied* ballot names the document with the most counterparties. When several
+documents have as many, it names those that it named before, or all of them, tied, if it named none of them before. In an open
+electorate only counterparties that the principal vouches for are counted: an open agent agrees with any stranger, so strangers
+could otherwise vote for silent principals.
 
-In an open electorate a ballot of a principal that weighs w in the topic, and has k ballots, weighs
+In an open electorate the k explicit ballots of a principal that weighs w in the topic, and its implied one, weigh
 
-    ⌊w · D(a) · ρ(b)⌋ / k         a: epochs since it was cast or reaffirmed; for an implied ballot, since the newest report on it
-                                  b: epochs since its ranking changed (`arithmetic`)
+    explicit   ⌊w · D(a) · ρ(b)⌋ / k      a: epochs since it was cast or reaffirmed; b: since its ranking changed (`arithmetic`)
+    implied    ⌊r · ρ(b)⌋                 r: w less the part ⌊w · D(a)⌋ / k of each explicit ballot
 
-So a ballot fades unless it is reaffirmed, and a ranking that just changed has half its weight. Reaffirming resets a, not b. A
-ballot that has faded to 0 counts as none. In a development electorate a ballot weighs ⌊w / k⌋.
+So a ballot fades unless it is reaffirmed, a ranking that just changed has half its weight, and use says the rest. Reaffirming
+resets a, not b. Use that names a first choice of the ballot renews it: a is 0 then. Use that began after the ballot, and names
+none, replaces it. A ballot that has faded to 0 counts as none. In a development electorate nothing fades or ripens.
+
+Under the rule before, a ballot hides all use until it has faded to 0, use fades by D as well, and documents that all their
+publishers withdrew (`Evidence.withdrawn`) are named only when no other is left.
 
 Specification: `docs/specification/election.md`, sections 3 and 5. Ballots are stored in columns as they are logged, and
 counted together at the end of an epoch.
@@ -144,11 +147,11 @@ class Ballots:
         live = is_cast[self.column("ranking")] & (_fading(epoch - self.column("cast"), horizon) > 0)
         return np.where(live, places[self.directory.owners(self.column("voter"))], -1)
 
-    def has_news(self, principals: Iterable[str], epoch: int) -> bool:
-        """Tell whether one of the principals cast, reaffirmed or withdrew a ballot in `epoch`."""
-        voters = self.column("voter")[self.column("cast") == epoch]
-        places = self.directory.places(sorted(principals))
-        return bool((places[self.directory.owners(voters)] >= 0).any())
+    def active(self, principals: Iterable[str], epoch: int) -> set[str]:
+        """Return those of the principals that cast, reaffirmed or withdrew a ballot in `epoch`."""
+        names, voters = sorted(principals), self.column("voter")[self.column("cast") == epoch]
+        places = np.unique(self.directory.places(names)[self.directory.owners(voters)])
+        return {names[place] for place in places.tolist() if place >= 0}
 
     def column(self, name: str) -> NDArray[np.int64]:
         """Return a column: `voter` (the number of the DID), `ranking` (a place in `rankings`), `cast` or `since` (epochs)."""

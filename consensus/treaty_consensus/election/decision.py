@@ -115,7 +115,7 @@ class Outcome:
     `states`: the document states for the statement.
     `after`: the topic's state for the next epoch.
     `elected`: the document that became the consensus by this decision, or None. A new version of it is not elected.
-    `has_news`: whether a report or a ballot of this epoch counts in the topic, or a ballot was withdrawn.
+    `has_news`: whether enough weight reported, voted or withdrew a ballot in this epoch.
     `reach`: the sum of w · w' over the pairs of principals in the topic that both speak its consensus, and over all pairs.
     """
 
@@ -221,8 +221,18 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     # A document that left the field has a last entry, so that followers of the statement alone see its new state.
     left = [(document, new) for document, _, new in changes if document not in shown.candidates]
     entries = (*((document, _state(after.documents, document)) for document in shown.candidates), *left)
-    has_news = tally.has_news(epoch) or ballots.has_news(weights, epoch)
+    active = tally.active(epoch) | ballots.active(weights, epoch)
+    has_news = bool(active) if parameters.is_v2 else _is_news(active, weights, parameters)
     return Outcome(question, transcript, entries, after, elected, has_news, _reach(recent, weights, incumbent_of(states)))
+
+
+def _is_news(active: Iterable[str], weights: Mapping[str, int], parameters: Parameters) -> bool:
+    """Tell whether the principals with a report or ballot of an epoch weigh enough in the topic for a decision that shows it.
+
+    A transcript of a large topic has the size of eighty ballots. Otherwise one ballot an epoch would cost all readers one.
+    """
+    weight = sum(weights.get(name, 0) for name in active)
+    return weight > 0 and parameters.candidate_share * weight >= sum(weights.values())
 
 
 def _visible(states: Mapping[str, DocumentState]) -> dict[str, tuple[State, bool]]:

@@ -7,7 +7,8 @@
 (`reputation`). Principals whose trust comes from the same side form one cluster (`provenance`). In a topic, the weight grows
 with the number of counterparties there. Counterparties with almost no trust do not count.
 
-In both, a principal that equivocated weighs nothing for `horizon_epochs` (`report`).
+In both, a principal that equivocated weighs nothing for `horizon_epochs` (`report`), and one whose root DID begins a new tenure
+begins anew: what it did and got before does not count.
 
 Specification: `docs/specification/election.md`, sections 1 and 2.
 """

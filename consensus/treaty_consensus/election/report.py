@@ -2,8 +2,8 @@
 
 A report is identified by its two DIDs and its negotiation id (`admit.report_key`). For each pair of principals, topic and
 epoch one report counts: the first in the log that is agreed, not void, and between two different principals that both weigh
-something. It counts for `horizon` epochs, including its own. Failed reports are counted separately in the same way, but only
-in their own epoch.
+something. It is recent for `horizon_epochs`, and counts for the use of its pair for `Parameters.memory_epochs`, its own epoch
+among them. Failed reports are counted separately in the same way, but only in their own epoch.
 
 A second report under the same key can only be admitted with another document. That is an equivocation, provable by the two
 leaves. Both reports are void, with any content, and both principals are barred for `horizon` epochs, from the epoch of the
@@ -136,9 +136,11 @@ class Tally:
             return _EMPTY, _EMPTY
         return self.failed.of(self.documents.index(document))
 
-    def has_news(self, epoch: int) -> bool:
-        """Tell whether a report of the current `epoch` counts."""
-        return bool(len(self.failed.document)) or bool((self.agreed.epoch == epoch).any())
+    def active(self, epoch: int) -> set[str]:
+        """Return the principals with a report of the current `epoch` that counts."""
+        new = self.agreed.epoch == epoch
+        both = (self.failed.first, self.failed.second, self.agreed.first[new], self.agreed.second[new])
+        return {self.principals[place] for place in np.unique(np.concatenate(both)).tolist()}
 
 
 class AgreedReport(NamedTuple):

@@ -13,7 +13,7 @@ broken. An operator must investigate, so this is logged as critical.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import NamedTuple
 
 import httpx
@@ -99,13 +99,14 @@ class WitnessClient:
                 task.cancel()
             self._again.clear()
 
-    async def cosign(self, head: Head, witnesses: Witnesses) -> str:
-        """Return the note of exactly this head with the signatures of a quorum. Takes 5 seconds at most.
+    async def cosign(self, head: Head, witnesses: Witnesses, without: Collection[VerifierKey] = ()) -> str:
+        """Return the note of exactly this head with the signatures of a quorum. Takes 5 seconds at most. `without`: witnesses
+        that are not asked.
 
         Raises `Unavailable` (`witness.quorum`) when fewer than the quorum of `witnesses` answer in time.
         """
         quorum = witnesses.parsed
-        listed = [witness for witness in self._witnesses if witness.key in quorum.keys]
+        listed = [witness for witness in self._witnesses if witness.key in quorum.keys and witness.key not in without]
         # Exactly this head: a cosignature of a later one does not attest the input of the decision.
         note = head.note + await _cosignatures(listed, head, quorum.needed)
         try:

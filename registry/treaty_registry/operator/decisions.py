@@ -6,6 +6,10 @@ same bytes. The replay is kept between epochs and continues with the new leaves.
 The last leaves are replayed, decided and followed by the decisions under exclusive write access, so that no other leaf comes in
 between. All decisions are one commit: a crash leaves the epoch either open or closed.
 
+Statements that a witness stamped and that this log lacks are logged first, under the same access. What the log would take is
+decided by the function that auditors use (`treaty_consensus.stamped.admissible`), so no quota, block or race leaves one out. A
+crash after them leaves the epoch open, with more leaves.
+
 Signatures and topics can be checked and counted on a Dask cluster. When it fails, this process does the work itself.
 """
 
@@ -28,8 +32,9 @@ from treaty_client.audit.parallel_verification import Checked
 from treaty_consensus.audit import Replay
 from treaty_consensus.codes import DecisionCode
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
-from treaty_consensus.facts import ParametersFact
+from treaty_consensus.facts import ParametersFact, log_of
 from treaty_consensus.kinds import Decision
+from treaty_consensus.stamped import admissible
 from treaty_consensus.statement import Verified
 
 from ..admission.uploads import Uploads
@@ -39,7 +44,8 @@ from ..log.checkpoints import Head
 from ..log.sequencer import ExclusiveWriter, Sequencer
 from ..log.witnesses import WitnessClient
 from ..storage.blobs import BlobStore
-from ..storage.postgres import Pool
+from ..storage.postgres import Pool, is_outage
+from .boxes import Waiting, WitnessBoxes
 from .schedule import read_timetable
 
 _log = structlog.get_logger(__name__)
@@ -67,6 +73,7 @@ class Decisions:
         sequencer: Sequencer,
         clock: Callable[[], datetime],
         witnesses: WitnessClient,
+        boxes: WitnessBoxes,
         dask: str | None = None,
     ) -> None:
         """`dask`: the address of a Dask scheduler, whose workers verify and count; None leaves it to this process."""
@@ -76,6 +83,7 @@ class Decisions:
         self._sequencer = sequencer
         self.clock = clock
         self.witnesses = witnesses
+        self.boxes = boxes
         self._dask = dask
         self._workers: Cluster | None = None
         self._replay = Replay(blobs.reader(), each=self._each)
@@ -92,11 +100,14 @@ class Decisions:
             await self._check_due()
             async with self._cluster():
                 await self._catch_up(self._sequencer.head.size)  # most leaves, while others can still write
+                # Last before the access: less than `MARGIN` must pass from here to the cosignatures. Not within it, because
+                # writers would wait for the witnesses.
+                waiting = await self.boxes.read()
                 # Exclusive from the last replayed leaf to the decisions: `input.size` must be the index of the first
                 # decision.
                 async with self._sequencer.exclusive() as writer:
                     await self._catch_up(writer.head.size)
-                    return await self._log(writer)
+                    return await self._log(writer, waiting)
 
     async def stop(self) -> None:
         """Wait for a running close and prevent further ones."""
@@ -174,16 +185,22 @@ class Decisions:
                     pass  # nothing was changed; `append` repeats it and raises the precise error
             self._replay.append(leaf)
 
-    async def _log(self, writer: ExclusiveWriter) -> list[Decided]:
+    async def _log(self, writer: ExclusiveWriter, waiting: Waiting) -> list[Decided]:
         # In a thread: a count takes seconds, and readers must be served meanwhile.
         due = await asyncio.to_thread(self._replay.decide)
+        # Without a decision there is no electorate in it, and the stricter one costs no obligation.
+        electorate = due[0].decision.electorate if due else "open"
+        if owed := await asyncio.to_thread(self._owed, electorate, waiting):
+            await self._append(writer, owed)
+            await self._catch_up(writer.head.size)
+            due = await asyncio.to_thread(self._replay.decide)
         blobs = {item.decision.transcript.sha256: item.transcript for item in due}
         blobs |= {item.decision.roll.sha256: item.roll for item in due}  # all decisions name the same roll
         for digest, data in blobs.items():
             # Before the statements that name them. After a crash here they expire like other uploads.
             await self._uploads.hold_own(digest, data)
         # Before signing: without the quorum nothing is logged, and the epoch stays open.
-        bodies = await self._witnessed([item.decision for item in due], writer.head)
+        bodies = await self._witnessed([item.decision for item in due], writer.head, waiting)
         signed = [self._operator.state(body, issued=self.clock()) for body in bodies]
         # One commit: a crash leaves the epoch either open or closed.
         positions = await writer.append(signed)
@@ -192,11 +209,32 @@ class Decisions:
             for verified, position, body in zip(signed, positions, bodies, strict=True)
         ]
 
-    async def _witnessed(self, bodies: list[Decision], head: Head) -> list[Decision]:
+    async def _append(self, writer: ExclusiveWriter, owed: list[Verified]) -> None:
+        """Log statements of witnesses. Raises `Unavailable`, OSError and the errors of an outage; those before it are logged."""
+        try:
+            await writer.append(owed)
+            _log.info("statements of witnesses logged", statements=len(owed))
+        except Exception as error:
+            if is_outage(error) or isinstance(error, OSError | Unavailable):
+                raise
+            # A fault of ours in one of them must not keep every epoch open. Who left it out is told by the line below.
+            if len(owed) == 1:
+                _log.critical("a stamped statement is left out", statement=owed[0].statement.id, exc_info=error)
+                return
+            middle = len(owed) // 2
+            await self._append(writer, owed[:middle])
+            await self._append(writer, owed[middle:])
+
+    def _owed(self, electorate: str, waiting: Waiting) -> list[Verified]:
+        facts = self._replay.facts
+        return admissible(facts, log_of(facts), electorate, waiting.statements, self._replay.size)
+
+    async def _witnessed(self, bodies: list[Decision], head: Head, waiting: Waiting) -> list[Decision]:
         """Return the decisions on top of `head`, with the witnesses' signatures if the parameters require them. Raises
         `Unavailable`."""
         fact = await log_tables.read_fact(self._pool, f"parameters/{bodies[0].parameters}") if bodies else None
         if not isinstance(fact, ParametersFact) or fact.witnesses is None:
             return bodies
-        note = await self.witnesses.cosign(head, fact.witnesses)
+        # A witness whose box was not read could have stamped what this log lacks. Without its cosignature it obliges to nothing.
+        note = await self.witnesses.cosign(head, fact.witnesses, without=waiting.unread)
         return [replace(body, input=replace(body.input, witnessed=note)) for body in bodies]

@@ -40,6 +40,7 @@ _GROUPS: Mapping[str, str] = {
     # Of a witness, which may keep copies of logs.
     "add-checkpoint": "witness",
     "add-entries": "witness",
+    "add-statement": "witness",
     "mirror": "copies",
 }
 GROUPS = frozenset(_GROUPS.values()) | {OTHER}

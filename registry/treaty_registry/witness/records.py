@@ -3,6 +3,7 @@
     DATA/witness.key        0600: a C2SP signed-note signer key of type 0x04 (`PRIVATE+KEY+NAME+…`)
     DATA/witness-ml-dsa.key 0600: another one of the same name, of type 0x06 (ML-DSA-44)
     DATA/mirror.key, DATA/mirror-ml-dsa.key, DATA/copies/    those of a mirror (`copies`)
+    DATA/box/               statements that were stamped (`box`)
     DATA/logs/HEX           the log's checkpoint, with no signature but the log's; HEX = SHA-256 of the origin
     DATA/evidence/LOG-HEX.equivocation.json    proofs that a log signed two histories, at most 64 of one; LOG = SHA-256 of its
                             origin, 16 digits; HEX = SHA-256 of the file

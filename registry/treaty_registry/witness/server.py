@@ -1,4 +1,5 @@
-"""Serve a witness: `POST /add-checkpoint` and `GET /HASH/checkpoint`, as in C2SP tlog-witness (`treaty_consensus.log.witness`).
+"""Serve a witness: `POST /add-checkpoint` and `GET /HASH/checkpoint`, as in C2SP tlog-witness (`treaty_consensus.log.witness`),
+and the box of statements: `POST /add-statement` and `GET /HASH/statements` (`treaty_consensus.stamped`).
 
 Refusals are RFC 9457 `application/problem+json`, as of a registry, except for the 409, whose form is that of C2SP. An unsigned
 checkpoint is 403 here, because no credential would help.
@@ -24,16 +25,18 @@ from treaty_consensus.errors import Unauthorized
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.upload import INFO_TYPE, encode_info
 from treaty_consensus.log.witness import MAX_REQUEST, SIZE_TYPE, AddCheckpoint, SizeConflict
+from treaty_consensus.stamped import MAX_ENVELOPE
 
 from ..cache_control import IMMUTABLE, NO_STORE, REVALIDATE
 from ..listening import Listening
 from ..observation import metrics_served
 from ..problems import problem_of
-from ..routes.requests import HttpRequest, read_body
+from ..routes.requests import HttpRequest, number, read_body
 from ..routes.responses import problem_response
-from ..serving.representation import OCTETS, TEXT
+from ..serving.representation import JSON, OCTETS, TEXT
 from ..settings import MetricsAddress
 from ..telemetry.middleware import Observed
+from .box import Boxes
 from .copies import Copies, UploadConflict
 from .cosigner import Cosigner
 from .records import Store
@@ -64,6 +67,22 @@ async def checkpoint(origin_hash: FromPath[str], cosigner: NamedDependency[Cosig
     return _text(note, REVALIDATE)
 
 
+@post("/add-statement", status_code=HTTPStatus.OK, media_type=TEXT)
+async def add_statement(request: HttpRequest, boxes: NamedDependency[Boxes]) -> Response[bytes]:
+    """Store a signed ballot, report or vouch for a log, and return its stamp."""
+    body = await read_body(request, MAX_ENVELOPE)
+    # In a thread, which cannot be cancelled: what is stored has its stamp.
+    return _text(await asyncio.to_thread(boxes.take, body, request.client.host if request.client else None), NO_STORE)
+
+
+@get("/{origin_hash:str}/statements")
+async def statements(origin_hash: FromPath[str], request: HttpRequest, boxes: NamedDependency[Boxes]) -> Response[bytes]:
+    """Return stamped statements for a log, from the number `from` on."""
+    start = number(request.query_params.get("from"), default=0, least=0, most=10**12, name="from")
+    page = await asyncio.to_thread(boxes.page, origin_hash, start)
+    return Response(page, headers={"Cache-Control": NO_STORE, "Content-Type": JSON})
+
+
 @post("/add-entries", status_code=HTTPStatus.OK, request_max_body_size=None)
 async def add_entries(request: HttpRequest, copies: NamedDependency[Copies]) -> Response[bytes]:
     """Store entries of a log that the client uploads, and cosign its checkpoint once all are here."""
@@ -88,12 +107,13 @@ async def mirrored_tile(origin_hash: FromPath[str], path: FromPath[str], copies:
     return Response(data, headers={"Cache-Control": IMMUTABLE, "Content-Type": OCTETS})
 
 
-def create_app(cosigner: Cosigner, copies: Copies | None = None) -> Litestar:
+def create_app(cosigner: Cosigner, boxes: Boxes, copies: Copies | None = None) -> Litestar:
     """Return the application of a witness, which is also a mirror if it keeps copies."""
     mirror = [add_entries, mirrored_checkpoint, mirrored_tile] if copies is not None else []
     return Litestar(
-        route_handlers=[add_checkpoint, checkpoint, *mirror],
+        route_handlers=[add_checkpoint, checkpoint, add_statement, statements, *mirror],
         dependencies={
+            "boxes": Provide(lambda: boxes, sync_to_thread=False),
             "cosigner": Provide(lambda: cosigner, sync_to_thread=False),
             "copies": Provide(lambda: copies, sync_to_thread=False),
         },
@@ -125,10 +145,11 @@ async def serve(
     with listening.bound() as listener, store.held():
         key = store.key(name)
         cosigner = Cosigner(store, key, logs, time.time, [store.ml_dsa_key(key.name)])
+        boxes = Boxes(data, cosigner, key, time.time)
         copies = Copies(data, cosigner, store.mirror_keys(f"{key.name}/mirror"), time.time) if mirror else None
         async with metrics_served(metrics):
             # Each request takes a thread and a signature, and one network must not take them all.
-            app = InTurns(create_app(cosigner, copies))  # type: ignore[arg-type]  # the two spell ASGI's types differently
+            app = InTurns(create_app(cosigner, boxes, copies))  # type: ignore[arg-type]  # the two spell ASGI's types differently
             await listener.serve(Observed(app), partial(ready, cosigner, copies))  # type: ignore[arg-type]
 
 

@@ -30,6 +30,7 @@ from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorize
 
 from ...codes import SecureCode
 from . import hello, key_schedule, keys
+from .accepted_hellos import AcceptedHellos
 from .handshake import Handshake
 from .hello import BOUND, DestinationHello, KeyShare, Opening, SourceHello, is_secure_hello
 from .key_schedule import SessionKeys
@@ -91,16 +92,19 @@ class SecureChannel:
         required: bool = True,
         versions: tuple[str, ...] = (BOUND,),
         lifetime: int = LIFETIME,
+        accepted: AcceptedHellos | None = None,
     ) -> None:
         """Start in BEGUN.
 
         `draw`: returns that many random bytes. `required`: whether to refuse a peer of the plain profile. `versions`: the
-        accepted versions of this profile, best first. `lifetime`: seconds for which this side uses the keys.
+        accepted versions of this profile, best first. `lifetime`: seconds for which this side uses the keys. `accepted`: the
+        Hellos that this agent accepted as a destination; None remembers none.
         """
         self.state = ChannelState.BEGUN
         self.peer = ""
         self._signer, self._is_initiator, self._draw = signer, is_initiator, draw
         self._required, self._versions, self._lifetime = required, versions, lifetime
+        self._accepted = accepted
         self._ephemeral: ec.EllipticCurvePrivateKey | None = None
         self._source: Opening | None = None
         self._destination: Opening | None = None
@@ -300,7 +304,9 @@ class SecureChannel:
         self.peer = fields.source_did
         if isinstance(fields, DestinationHello):
             return [SendRecord(self._derive(fields.key_share, now))]
-        # A destination hands the Hello on before `finished`: it has to answer, and a replayed Hello yields no keys.
+        # A destination hands the Hello on before `finished`, because it has to answer. A replayed one would open a session.
+        if self._accepted is not None:
+            self._accepted.accept(fields.source_did, fields.random, hello.seconds(fields.timestamp), now)
         self.state = ChannelState.HEARD
         return [ReceivedMessage(self._peers.text)]
 

@@ -151,7 +151,7 @@ def read(text: str, expected: HelloType, now: float) -> tuple[Opening, PublicKey
         raise Malformed(SecureCode.HELLO, f"The message is not a {expected} of version {HELLO_VERSION}.")
     # Times first: they are cheap, and a stale Hello needs no verification of its signature.
     for made in (fields.timestamp, fields.proof.created):
-        if abs(_seconds(made) - now) > FRESHNESS:
+        if abs(seconds(made) - now) > FRESHNESS:
             raise Refused(
                 SecureCode.STALE,
                 f"This Hello was made at {made}, more than {FRESHNESS} seconds from now.",
@@ -194,7 +194,8 @@ def _signing_input(value: dict[str, Any]) -> bytes:
     return json.dumps(value | {"proof": proof}, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Return a time in a Hello as Unix seconds. Raises `Malformed` (`secure.hello`)."""
     if not _TIME.fullmatch(text):
         raise Malformed(SecureCode.HELLO, "A time in a Hello must have the form 2026-11-20T14:03:55.000Z.")
     try:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from treaty_consensus.errors import TreatyError, Unauthorized
 
+from ...anp.e2ee.accepted_hellos import AcceptedHellos
 from ...anp.e2ee.channel import Action, ChannelState, Resolve, SecureChannel, SendRecord
 from ...anp.e2ee.keys import HelloSigner
 from ...anp.e2ee.records import Close, ReceivedMessage
@@ -90,11 +91,15 @@ class SecureConnection:
         *,
         resolve: Resolver,
         required: bool = True,
+        accepted: AcceptedHellos | None = None,
         clock: Callable[[], float] = time.time,
         timeout: float = TIMEOUT,
     ) -> SecureConnection:
-        """Make the end of the side that was connected to. `required`: refuse a peer that asks in the plain profile."""
-        channel = SecureChannel(signer, is_initiator=False, draw=secrets.token_bytes, required=required)
+        """Make the end of the side that was connected to.
+
+        `required`: refuse a peer that asks in the plain profile. `accepted`: the Hellos that this agent accepted.
+        """
+        channel = SecureChannel(signer, is_initiator=False, draw=secrets.token_bytes, required=required, accepted=accepted)
         return cls(connection, channel, resolve=resolve, clock=clock, timeout=timeout)
 
     @property
