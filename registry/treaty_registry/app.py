@@ -60,6 +60,7 @@ _READS: list[HTTPRouteHandler] = [
     topics.topics,
     topics.topic,
     topics.voter,
+    topics.votes,
     topics.vouches,
     topics.grants,
     standing.speakers,

@@ -68,7 +68,7 @@ RUN = {
     ("docs/quickstarts/run.md", "sh"): (1, STORY),
     ("docs/quickstarts/use.md", "python"): (1, STORY),
     ("docs/quickstarts/use.md", "sh"): (2, STORY),
-    ("docs/quickstarts/vote.md", "sh"): (4, STORY),
+    ("docs/quickstarts/vote.md", "sh"): (5, STORY),
     ("docs/specification/home.md", "toml"): (2, "unit/test_config.py"),
     ("protocols/aip/README.md", "python"): (1, "end_to_end/test_package.py"),
     ("protocols/aip/README.md", "python sessions"): (1, "end_to_end/test_aip_members.py"),

@@ -39,6 +39,7 @@ async def test_the_log_says_its_name_and_keys(api: httpx.AsyncClient, registry: 
         "size": 2,
         "rotations": [],
         "contact": None,
+        "reach": [],
     }
     genesis = statement.parse(decode_bundle((await api.get("/tile/entries/000.p/2")).content, 2)[0]).body
     assert isinstance(genesis, Genesis)

@@ -75,6 +75,12 @@ async def test_a_changed_consensus_is_news_and_a_kept_one_is_not(
     said = page.text("columns changes")
     assert said.count(f"product-info 1.0 consensus in {TOPIC}, epoch") == 1
     assert "elected protocols1" in page.text("numbers").replace(" 1", "1")
+    assert "by 3 of 3 voters" in page.text("topics")
+    assert "could speak at once100.0 %" in page.text("numbers").replace(" 100", "100")
+    reach = (await browser.get("/log", headers={"Accept": "application/json"})).json()["reach"]
+    assert [at["epoch"] for at in reach] == [4, 3, 2, 1, 0]
+    assert [at["able"] == at["pairs"] for at in reach] == [True, True, True, False, False]
+    assert reach[-1]["able"] == "0", "nothing was elected then"
 
 
 async def test_the_numbers_are_those_that_the_log_says(browser: httpx.AsyncClient) -> None:

@@ -48,9 +48,16 @@ async def test_voters_are_domains_and_stand_in_the_cluster_of_their_anchor(tmp_p
         clusters, voices = page.tables[1:3]
         assert {row[0] for row in clusters[1:]} <= set(ANCHORS)
         by_voter = {row[0].split()[0]: row for row in voices[1:]}
-        assert by_voter[ANCHORS[0]][3:] == ["ballot", "product-info 1.0"]
+        assert by_voter[ANCHORS[0]][3:] == ["ballot and reports", "product-info 1.0"]
         assert by_voter[ANCHORS[3]][0] == f"{ANCHORS[3]} {delegate.did}", "the ballot of the DID that has its grant"
         assert by_voter[ANCHORS[3]][3:] == ["ballot", "no consensus"]
+        asked = {"did": voters[0].did, "topic": TOPIC}
+        (vote,) = (await browser.get("/votes", params=asked, headers={"Accept": "application/json"})).json()["votes"]
+        use = {"hashes": [document], "counterparties": 1, "since": 0, "newest": 2}
+        assert (vote["cast"], vote["use"]) == (0, use), "of the peers those that it vouches for"
+        page = await read(browser, f"/ballots?topic={TOPIC}&did={voters[0].did}")
+        assert "A vote fades: half of it is gone after horizon_epochs epochs" in page.text
+        assert "It uses what it voted for, so the vote is renewed in each epoch." in page.text
         page = await read(browser, f"/identities/{newcomer.did}")
         assert "It speaks for newcomer.example, which holds trust of" in page.text
         assert f"It owes most of that to the side of {ANCHORS[0]}." in page.text

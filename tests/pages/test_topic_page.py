@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -93,6 +94,42 @@ async def test_one_sentence_says_what_to_speak_and_why(
     assert "since epoch 2 first 1.0" in page.text
 
 
+async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
+    browser: httpx.AsyncClient, registry: Registry, web: Web, agents: list[Signer]
+) -> None:
+    made, release = publication(agents[0], "first"), publication(agents[0], "first", "1.1")
+    document = made.body.document.sha256
+    base = kinds.Base(made.body.uri, document)
+    await publish(browser, agents[0], made)
+    await publish(browser, agents[0], replace(release, body=msgspec.structs.replace(release.body, base=base)))
+    await say(browser, agents[0], ballot(registry, 0, release.body.document.sha256))
+    for epoch in range(3):
+        await everybody_reports(registry, agents[:3], document, epoch)
+        await registry.decide()
+    page = await read(browser, PATH)
+    (voter,) = (row for row in page.tables[2] if row[0] == agents[0].did)
+    assert voter[3:] == ["ballot", "first 1.0"], "a ballot on another version counts for the line"
+    assert "3 of 3 principals accept it, with 100.0 % of all weight." in page.text
+    assert "100.0 % of the votes accept it, 0.0 % reject it, and 0.0 % do neither." in page.text
+    assert "each with its share of the users: first 1.0 100.0 % (to speak), first 1.1 0.0 %." in page.text
+    assert "This is a version of the line that speaks first 1.0." in page.text
+    assert "Few decide here" not in page.text
+    newcomers = [domain_signer(f"newcomer-{number}.example") for number in range(28)]
+    web.serve(*newcomers)
+    for newcomer in newcomers:
+        await say(browser, newcomer, kinds.Ballot("other/topic", 0, ((kinds.NONE,),), registry.head.note.decode()))
+    for uri in (made.body.uri, release.body.uri):
+        await say(
+            browser, agents[0], kinds.Status(uri, "deprecated", successor=release.body.uri if uri == made.body.uri else None)
+        )
+    await everybody_reports(registry, agents[:3], document, 3)
+    await registry.decide()
+    page = await read(browser, PATH)
+    assert "3 of 31 principals accept it, with 9.6 % of all weight." in page.text
+    assert "Few decide here: the votes have less than a tenth of all weight." in page.text
+    assert "Its publisher names first 1.1 instead." in page.text
+
+
 async def test_the_numbers_are_those_of_the_decision(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
@@ -129,7 +166,7 @@ async def test_a_loser_learns_who_beat_it_and_which_conditions_it_lacks(
     transcript = msgspec.convert(shown["decision"]["transcript"], Transcript)
     assert "It lost: 75.0 % of all votes prefer first 1.0, 25.0 % this." in page.text
     names = {candidate["hash"]: candidate["uris"][0].split("/")[-2] + " 1.0" for candidate in shown["candidates"]}
-    loser = next(candidate for candidate in transcript.candidates if candidate.state == "candidate")
+    loser = next(candidate for candidate in transcript.candidates if candidate.state != "consensus")
     said = [*reasons.reasons(loser, transcript, names)]
     assert said
     assert all(f"It {reason}." in page.text for reason in said), "the sentences of `treaty topic --explain`"
@@ -188,7 +225,7 @@ def test_labels_of_charts_are_escaped() -> None:
         charts.bars([charts.Bar(HOSTILE, [charts.BarPart(1, 0, HOSTILE)])], 1, HOSTILE),
         charts.lines([HOSTILE], [charts.Curve(HOSTILE, 9, [None, 1])], 1, HOSTILE),
         charts.state_picture({"candidate": [HOSTILE]}, HOSTILE),
-        charts.meter(2, 1, 1, 0, HOSTILE),
+        charts.meter(2, 3, 1, 1, 0, HOSTILE),
     ]
     for svg in drawn:
         page = Page(str(svg))

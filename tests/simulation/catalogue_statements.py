@@ -258,7 +258,7 @@ def newest_roll(view: View) -> list[Row]:
     return one(max((row["epoch"] for row in view.all("rolls")), default=-1))
 
 
-@means("insert into rolls values ($1, $2, $3, $4)")
+@means("insert into rolls values ($1, $2, $3, $4, $5, $6)")
 def rolls(view: View, *values: Any) -> list[Row]:
     view.insert("rolls", *values)
     return []
@@ -286,6 +286,14 @@ def credit(view: View, *columns: list[Any]) -> list[Row]:
 def end_credits(view: View, digests: list[bytes]) -> list[Row]:
     epochs = {row["epoch"] for row in view.all("rolls") if row["roll"] in digests}
     return _delete(view, "credits", lambda row: row["epoch"] in epochs)
+
+
+@means("update rolls set able = null, pairs = null where roll = any($1)")
+def end_reach(view: View, digests: list[bytes]) -> list[Row]:
+    for row in view.all("rolls"):
+        if row["roll"] in digests:
+            view.put("rolls", {**row, "able": None, "pairs": None})
+    return []
 
 
 @means("delete from principals where (select roll from rolls order by epoch desc limit 1) = any($1)")

@@ -47,7 +47,7 @@ COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "speakers": (("topic", "document", "did", "reports", "epoch", "index"), ("topic", "document", "did")),
     "decisions": (("topic", "index", "statement", "epoch", "transcript", "parameters", "consensus"), ("topic", "index")),
     "elections": (("topic", "document", "state", "epoch", "decision"), ("topic", "document")),
-    "rolls": (("epoch", "index", "roll", "parameters"), ("epoch",)),
+    "rolls": (("epoch", "index", "roll", "parameters", "able", "pairs"), ("epoch",)),
     "principals": (("principal", "cluster", "trust", "weight", "age", "standing"), ("principal",)),
     "credits": (
         ("epoch", "place", "principal", "amount", "reason", "topic", "document", "corroborator", "index", "shared", "earlier"),

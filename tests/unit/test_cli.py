@@ -142,7 +142,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 
 
 def test_a_wrong_command_line_has_another_status() -> None:
-    done = subprocess.run([sys.executable, "-c", "from treaty_client.cli import main; main(['vote'])"], check=False)
+    done = subprocess.run([sys.executable, "-c", "from treaty_client.cli import main; main(['fetch'])"], check=False)
     assert done.returncode == 2
 
 

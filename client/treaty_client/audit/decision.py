@@ -42,7 +42,11 @@ class Nominee(msgspec.Struct, frozen=True):
 
 
 class Candidate(Nominee, frozen=True):
-    """A document of the field. `support`: Q, `opposition`: Q'."""
+    """A line of the field, by its version to speak. `support`: S, `opposition`: S'.
+
+    `line`: its first document, where that is another one. `versions`: its documents with the weight of their users, where it has
+    several. `voters`: the principals that approve it. Under the rule `schulze-margins-v2` these and the quorums are absent.
+    """
 
     index: int
     support: Amount
@@ -53,6 +57,11 @@ class Candidate(Nominee, frozen=True):
     failing: int
     repealing: int
     suspect: int
+    line: Name | None = None
+    versions: list[tuple[Name, Amount]] = []
+    voters: int | None = None
+    quorum: Amount | None = None
+    opposing_quorum: Amount | None = None
 
 
 class Voice(msgspec.Struct, frozen=True):
@@ -66,6 +75,12 @@ class Voice(msgspec.Struct, frozen=True):
     age: int
     held: int
     counts: Amount
+
+    @property
+    def by(self) -> str:
+        """Return what its weight comes from: "ballot", "reports", or "ballot and reports", as far as the transcript says it."""
+        # `implied` tells of the freshest of its ballots alone.
+        return "ballot" if not self.implied else "reports" if self.ballots == 1 else "ballot and reports"
 
 
 class Tie(msgspec.Struct, frozen=True):
@@ -91,16 +106,23 @@ class Ballots(msgspec.Struct, frozen=True):
     implied: int
 
 
+class Turnout(msgspec.Struct, frozen=True):
+    """Numbers of principals, each with the sum of their weights: of all, of those with weight in the topic, and of the voters."""
+
+    roll: tuple[int, Amount]
+    topic: tuple[int, Amount]
+    votes: tuple[int, Amount]
+
+
 class Transcript(msgspec.Struct, frozen=True):
-    """The transcript of a decision. `total`, `cap` and `quorum` are W, κ and q."""
+    """The transcript of a decision. `total` is W. Under the rule `schulze-margins-v2` it has `cap` and `quorum`, κ and q, and no
+    `turnout`."""
 
     topic: Name
     epoch: int
     electorate: Name
     ballots: Ballots
     total: Amount
-    cap: Amount
-    quorum: Amount
     voices: list[Voice]
     candidates: list[Candidate]
     pairwise: list[list[Amount]]
@@ -110,6 +132,22 @@ class Transcript(msgspec.Struct, frozen=True):
     former: list[tuple[Name, Name]]
     transitions: list[Transition]
     consensus: Name | None = None
+    turnout: Turnout | None = None
+    cap: Amount | None = None
+    quorum: Amount | None = None
+
+    @property
+    def spoken(self) -> dict[str, Candidate]:
+        """Return document → the candidate whose line it is of, of the documents in the transcript."""
+        return {
+            document: candidate
+            for candidate in self.candidates
+            for document in (candidate.hash, candidate.line or candidate.hash, *(version for version, _ in candidate.versions))
+        }
+
+    def quorum_of(self, candidate: Candidate) -> int:
+        """Return the support that a candidate needs."""
+        return int(candidate.quorum or self.quorum or 0)
 
 
 def read_transcript(data: bytes) -> Transcript:
@@ -123,4 +161,6 @@ def read_transcript(data: bytes) -> Transcript:
     # The tables that are printed from it index the matrix by place.
     if {len(found.order), len(found.pairwise), *map(len, found.pairwise)} != {choices}:
         raise Malformed(ClientDecisionCode.TRANSCRIPT, "The transcript's matrix and order are not of its candidates.")
+    if found.quorum is None and any(candidate.quorum is None for candidate in found.candidates):
+        raise Malformed(ClientDecisionCode.TRANSCRIPT, "The transcript has no quorum for one of its candidates.")
     return found

@@ -21,18 +21,20 @@ Names: TypeAlias = Mapping[str, str]
 _SHOWN_PAIRS = 6
 _COUNTED = ("published", "pairs", "clusters", "field", "schulze-place", "provisional-epochs", "ahead-epochs")
 """Conditions on counts; all other conditions are on weight."""
+_QUORUM = "has {has} of all votes behind it (with the limit for each cluster), and needs {needs}"
 _SENTENCES = {
-    "published": "is not published in this topic",
-    "pairs": "was reported by {has} pairs of principals, and needs {needs}",
-    "clusters": "was reported from {has} clusters, and needs {needs}",
+    "published": "is not published in this topic, or its publisher took it back",
+    "pairs": "was reported by {has} of principals, and needs {needs}",
+    "clusters": "was reported from {has}, and needs {needs}",
     "reporter-weight": "was reported by principals of {has} of all votes, and needs {needs}",
     "field": "is number {has} of those that could be candidates, and {needs} are",
-    "schulze-place": "is number {has} in the order, after {against}",
-    "provisional-quorum": "has {has} of all votes behind it (no cluster beyond its share), and needs {needs}",
-    "provisional-epochs": "was provisional for {has} epochs, and needs {needs}",
-    "quorum": "has {has} of all votes behind it (no cluster beyond its share), and needs {needs}",
-    "ahead-epochs": "was ahead of the consensus {against} for {has} epochs, and needs {needs}",
+    "schulze-place": "is number {has} in the order, and the first is {against}",
+    "provisional-quorum": _QUORUM,
+    "provisional-epochs": "has been provisional for {has}, and needs {needs}",
+    "quorum": _QUORUM,
+    "ahead-epochs": "has been ahead of the consensus {against} for {has}, and needs {needs}",
 }
+_UNITS = {"pairs": "pair", "clusters": "cluster", "provisional-epochs": "epoch", "ahead-epochs": "epoch"}
 _COMPARISONS = {
     "majority-over-none": "",
     "ratio-over-none": "",
@@ -69,8 +71,10 @@ def aim(entry: Nominee) -> str:
 
 
 def reasons(entry: Nominee, transcript: Transcript, names: Names) -> Iterator[str]:
-    """Yield a sentence without its subject for each condition that a document lacks: "is number 2 in the order, after …"."""
+    """Yield a sentence without its subject for each condition that a document lacks: "is number 2 in the order, and …"."""
     for missing in entry.missing:
+        if _is_said_by_another(missing, entry.missing):
+            continue
         votes = _votes(entry.hash, missing.against or NONE, transcript)
         if votes and missing.condition in _COMPARISONS:
             yield _comparison(missing, votes, transcript, names)
@@ -79,6 +83,13 @@ def reasons(entry: Nominee, transcript: Transcript, names: Names) -> Iterator[st
             yield f"{_sentence(missing, transcript, names)}: {under} of all votes prefer that, {over} this"
         else:
             yield _sentence(missing, transcript, names)
+
+
+def _is_said_by_another(missing: Missing, others: Sequence[Missing]) -> bool:
+    """Return whether another condition that is missing needs more of the same."""
+    # Under the rule before both quorums may be missing.
+    larger = {"provisional-quorum": "quorum", "unbeaten": "ratio-over-incumbent"}.get(missing.condition)
+    return any(other.condition == larger and other.against == missing.against for other in others)
 
 
 def choice_name(choice: str, names: Names) -> str:
@@ -122,6 +133,9 @@ def _sentence(missing: Missing, transcript: Transcript, names: Names) -> str:
         return f"{missing.condition}: has {missing.has}, needs {missing.needs}"
     numbers = (missing.has, missing.needs)
     has, needs = numbers if missing.condition in _COUNTED else (share(number, transcript.total) for number in numbers)
+    unit = _UNITS.get(missing.condition)
+    if unit is not None:
+        has = f"{has} {unit}" if has == "1" else f"{has} {unit}s"
     return sentence.format(has=has, needs=needs, against=choice_name(missing.against or "", names))
 
 

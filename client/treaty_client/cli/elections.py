@@ -14,8 +14,9 @@ from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.printable import short
 from treaty_consensus.protocol import is_topic
 
-from ..audit.decision import read_transcript
-from ..audit.reasons import ReportedPairs, reported
+from ..audit.decision import Transcript, read_transcript
+from ..audit.reasons import Names, ReportedPairs, choice_name, reported
+from ..audit.strength import FEW_DECIDE, is_few, numbers, strength, turnout_numbers, warning
 from ..codes import VoteCode
 from ..protocols.fetch import Fetcher
 from ..protocols.verification.topic import TopicProtocol, TopicView
@@ -24,12 +25,16 @@ from ..statements.vote import vote as cast_vote
 from .context import Options, run
 from .delivery import shown
 from .explanation import explain as explain_transcript
+from .renewals import check_votes, keeping
 from .reporters import read_pairs
 from .standing import own_weightless
 
 
-def vote(topic: str, /, *tiers: str, via: tuple[str, ...] = (), options: Options = Options()) -> None:
+def vote(topic: str = "", /, *tiers: str, check: bool = False, via: tuple[str, ...] = (), options: Options = Options()) -> None:
     """Vote on the consensus protocol of a topic. Your ballot replaces your former one; `treaty withdraw vote` takes it back.
+
+    In an open electorate a vote fades: half of it is gone after `horizon_epochs` epochs, all after eight times as many. Using
+    what you voted for renews it: the reports that your agent signs. A changed vote counts half at first.
 
     Parameters
     ----------
@@ -37,11 +42,17 @@ def vote(topic: str, /, *tiers: str, via: tuple[str, ...] = (), options: Options
         Such as commerce/product-info.
     tiers
         Best first; each argument is one tier, commas tie. A choice is a protocol's URI, a document's hash, or none.
+    check
+        Send nothing. Say of your newest 32 ballots, or in the topic, whether your use renews the vote or contradicts it, and what
+        to do; by the registry's account.
     via
         URL#KEY of a witness that stamps the ballot before the registry gets it. A registry that leaves out a ballot stamped an
         hour before an epoch closes is caught by `treaty audit`. May be repeated: name all witnesses of the log's parameters.
     """
-    if not tiers:
+    if check:
+        check_votes(topic, options)
+        return
+    if not topic or not tiers:
         raise Refused(VoteCode.TIERS, "A vote needs your choices, best first.", fix="treaty vote TOPIC URI none")
     cast(topic, tiers, options, via)
 
@@ -60,7 +71,8 @@ def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str])
             identity = options.identity()
             stamping, ranked = fetcher.stamping(origin, via), parse_tiers(tiers, view)
             cast = await cast_vote(client, head, identity, topic, ranked, origin=origin, now=now, stamping=stamping)
-            return cast, await own_weightless(client, identity.did)
+            kept = await keeping(client, topic) if tiers else []
+            return cast, [*kept, *await own_weightless(client, identity.did)]
 
     done, notes = run(work())
     sent, lines = shown(done.delivery, done.epoch)
@@ -106,26 +118,54 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
             return view, shown, pairs, await own_weightless(client, options.identity().did) if own else []
 
     view, shown, pairs, notes = run(work())
-    suspects = _suspects(view)
-    lines = [
-        f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{'  [red]suspect[/]' if p.hash in suspects else ''}{_status(p)}"
-        for p in view.protocols
-    ]
-    lines += [f"{'–':<12} {short(p.hash)}  {escape(p.uri)}{_status(p)}" for p in view.taken_back]
+    transcript = read_transcript(view.transcript) if view.transcript is not None else None
     decided = "no decision yet" if view.epoch is None else f"decided at the end of epoch {view.epoch}"
     head = f"[bold]{escape(topic)}[/]  [dim]{escape(str(shown.get('electorate', '')))} electorate, {decided}[/]"
-    value = {
-        **shown,
-        "protocols": [{**_value(p), "suspect": p.hash in suspects} for p in view.protocols],
-        "taken_back": [_value(p) for p in view.taken_back],
-        "consensus": view.consensus,
-        "decided_epoch": view.epoch,
-    }
+    value = {**shown, **_decided(view, transcript)}
     if pairs is not None:
         value["pairs"] = {document: sorted(found) for document, found in pairs.by_document.items()}
         value["needed_pairs"] = pairs.needed
-    reasons = [*_reasons(view), *_reported(view, pairs)] if explain else ()
-    options.output.result(value, head, *lines, *reasons, *notes)
+    told = [*_reasons(view, transcript), *_reported(view, pairs)] if explain else _strength(view, transcript)
+    options.output.result(value, head, *_rows(view, transcript), *told, *notes)
+
+
+def _rows(view: TopicView, transcript: Transcript | None) -> Iterable[str]:
+    """Yield a line for each protocol."""
+    names = _names(view)
+    for p in view.protocols:
+        yield f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{_marks(p.hash, transcript, names)}{_status(p)}"
+    for p in view.taken_back:
+        yield f"{'–':<12} {short(p.hash)}  {escape(p.uri)}{_status(p)}"
+
+
+def _decided(view: TopicView, transcript: Transcript | None) -> dict[str, Any]:
+    """Return the proved part of a topic and the numbers of its decision, for `--json`."""
+    candidates = {candidate.hash: candidate for candidate in transcript.candidates} if transcript else {}
+    spoken = transcript.spoken if transcript else {}
+    return {
+        "protocols": [
+            {
+                **_value(p),
+                "suspect": p.hash in candidates and bool(candidates[p.hash].suspect),
+                "speaks": spoken[p.hash].hash if p.hash in spoken else p.hash,
+                "strength": numbers(candidates[p.hash], transcript) if transcript and p.hash in candidates else None,
+            }
+            for p in view.protocols
+        ],
+        "taken_back": [_value(p) for p in view.taken_back],
+        "consensus": view.consensus,
+        "decided_epoch": view.epoch,
+        "turnout": turnout_numbers(transcript) if transcript else None,
+    }
+
+
+def _strength(view: TopicView, transcript: Transcript | None) -> Iterable[str]:
+    """Yield how strong the consensus is."""
+    elected = transcript.spoken.get(view.consensus or "") if transcript else None
+    if transcript is None or elected is None:
+        return
+    told = [*strength(elected, transcript), *warning(elected), *([FEW_DECIDE] if is_few(transcript) else [])]
+    yield from map(escape, told)
 
 
 def _value(protocol: TopicProtocol) -> dict[str, Any]:
@@ -149,28 +189,31 @@ def _status(protocol: TopicProtocol) -> str:
     return f"  [yellow]{status.state}{successor}[/]"
 
 
-def _suspects(view: TopicView) -> set[str]:
-    """Return the documents that the newest decision warns of."""
-    if view.transcript is None:
-        return set()
-    return {candidate.hash for candidate in read_transcript(view.transcript).candidates if candidate.suspect}
+def _marks(document: str, transcript: Transcript | None, names: Names) -> str:
+    """Return the marks of a protocol: a warning of it, or the version that its line speaks instead of it."""
+    counted = transcript.spoken.get(document) if transcript else None
+    if counted is None:
+        return ""
+    if counted.hash != document:
+        return f"  [dim]its line speaks {escape(choice_name(counted.hash, names))}[/]"
+    return "  [red]suspect[/]" if counted.suspect else ""
 
 
-def _reasons(view: TopicView) -> Iterable[RenderableType]:
+def _reasons(view: TopicView, transcript: Transcript | None) -> Iterable[RenderableType]:
     if view.epoch is None:
         return (
             "Nothing is decided here yet. A topic is decided when a published document was reported by enough pairs of agents "
             "(3, unless the parameters differ) and the epoch closes. Only agents with weight count, and a did:key has none.",
         )
-    if view.transcript is None:
+    if transcript is None:
         return ("The registry no longer has the transcript of the decision. Recompute it with: treaty audit",)
-    return explain_transcript(read_transcript(view.transcript), _names(view))
+    return explain_transcript(transcript, _names(view))
 
 
 def _names(view: TopicView) -> dict[str, str]:
     """Return document hash → name for people."""
     names: dict[str, str] = {}
-    for protocol in view.protocols:
+    for protocol in (*view.protocols, *view.taken_back):
         name = "/".join(protocol.uri.split("/")[-2:])
         names[protocol.hash] = f"{names[protocol.hash]}, {name}" if protocol.hash in names else name
     return names

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ..audit.decision import Candidate, Nominee, Transcript
 from ..audit.reasons import Names, aim, choice_name, choices_of, is_kept, reasons, share
+from ..audit.strength import counted, sides, strength, turnout, versions, warning
 
 # A transcript names up to 256 voices. The first ones have the most weight, and fit on a screen.
 _SHOWN_VOICES = 12
@@ -17,12 +18,7 @@ _SHOWN_VOICES = 12
 
 def explain(transcript: Transcript, names: Names) -> Iterator[RenderableType]:
     """Yield the explanation of a decision's transcript, for people."""
-    ballots, total = transcript.ballots, transcript.total
-    yield (
-        f"Epoch {transcript.epoch}, {escape(transcript.electorate)} electorate: {ballots.explicit} ballots, "
-        f"{ballots.implied} implied by reports; a quorum is {share(transcript.quorum, total)} of their weight, and no cluster "
-        f"counts for more than {share(transcript.cap, total)}."
-    )
+    yield f"Epoch {transcript.epoch}, {escape(transcript.electorate)} electorate. {' '.join(turnout(transcript))}"
     if transcript.candidates:
         yield _candidates(transcript, names)
         yield _matrix(transcript, names)
@@ -40,19 +36,20 @@ def explain(transcript: Transcript, names: Names) -> Iterator[RenderableType]:
 
 
 def _candidates(transcript: Transcript, names: Names) -> Table:
-    table = Table("place", "candidate", "state", "for", "against", "pairs", "clusters", box=None)
+    table = Table("place", "candidate", "state", "accept", "reject", "support", "quorum", "pairs", "clusters", box=None)
     for place, choice in enumerate(transcript.order, 1):
         candidate = next((entry for entry in transcript.candidates if entry.hash == choice), None)
         if candidate is None:
-            table.add_row(str(place), "[dim]no consensus[/]", "", "", "", "", "")
+            table.add_row(str(place), "[dim]no consensus[/]", *[""] * 7)
             continue
         suspect = " [red](suspect)[/]" if candidate.suspect else ""
         table.add_row(
             str(place),
             _name(choice, names),
             escape(candidate.state) + suspect,
-            share(candidate.support, transcript.total),
-            share(candidate.opposition, transcript.total),
+            *(share(votes, transcript.total) for votes in sides(candidate, transcript)[:2]),
+            share(counted(candidate, transcript), transcript.total),
+            share(transcript.quorum_of(candidate), transcript.total),
             str(candidate.pairs),
             str(candidate.clusters),
         )
@@ -70,13 +67,13 @@ def _matrix(transcript: Transcript, names: Names) -> Table:
 
 
 def _voices(transcript: Transcript) -> Table:
-    table = Table("voice", "counts", "cluster", "ballots", "age", "held", box=None)
+    table = Table("voice", "counts", "cluster", "by", "age", "held", box=None)
     for voice in transcript.voices[:_SHOWN_VOICES]:
         table.add_row(
             escape(voice.principal),
             share(voice.counts, transcript.total),
             escape(voice.cluster),
-            "implied" if voice.implied else str(voice.ballots),
+            voice.by,
             str(voice.age),
             str(voice.held),
         )
@@ -85,12 +82,15 @@ def _voices(transcript: Transcript) -> Table:
 
 def _reasons(entry: Candidate | Nominee, transcript: Transcript, names: Names) -> Iterator[str]:
     name = _name(entry.hash, names)
-    if not entry.missing:
+    if entry.missing:
+        yield f"[yellow]•[/] To {aim(entry)}, {name} lacks these conditions:"
+    else:
         yield f"[green]✓[/] {name} {'is the consensus, and kept' if is_kept(entry) else 'lacks nothing'}."
-        return
-    yield f"[yellow]•[/] To {aim(entry)}, {name}"
     for reason in reasons(entry, transcript, names):
-        yield f"    {escape(reason)}"
+        yield f"    It {escape(reason)}."
+    if isinstance(entry, Candidate):
+        for told in (*strength(entry, transcript), *versions(entry, names), *warning(entry)):
+            yield f"    [dim]{escape(told)}[/]"
 
 
 def _name(choice: str, names: Names) -> str:

@@ -33,7 +33,20 @@ from ..errors import RegistryUnavailable, clock_difference, with_clock
 from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
-from .replies import Grants, LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, TopicPage, Vouches
+from .replies import (
+    Grants,
+    LogInfo,
+    Match,
+    NextBallot,
+    Page,
+    Reply,
+    Speakers,
+    Standing,
+    Testimony,
+    TopicPage,
+    VotingInfo,
+    Vouches,
+)
 from .sources import PATIENCE, Sources
 from .unreachable import unanswered, uncertain, unreachable
 
@@ -253,6 +266,10 @@ class RegistryClient:
     async def next_ballot(self, topic: str, did: str) -> NextBallot:
         """Return the sequence number and epoch for the next ballot of a DID in a topic."""
         return await self._json("/ballots", NextBallot, {"topic": topic, "did": did})
+
+    async def voting(self, did: str, topic: str = "") -> VotingInfo:
+        """Return the standing ballots of a DID with its use, or those of one topic, for display."""
+        return await self._json("/votes", VotingInfo, {"did": did, "topic": topic} if topic else {"did": did})
 
     async def vouches(self, did: str) -> Vouches:
         """Return the sequence number and epoch for the next vouch of a DID, and its present vouches, for display."""

@@ -71,6 +71,38 @@ class NextBallot(Reply, frozen=True):
     epoch: int
 
 
+class UseInfo(Reply, frozen=True):
+    """The documents that most counterparties of a DID agreed on last, since and until when (epochs)."""
+
+    hashes: list[str]
+    counterparties: int
+    since: int
+    newest: int
+
+
+class VoteInfo(Reply, frozen=True):
+    """The ballot of a DID in a topic, and its use. `first`: its first tier, by the versions to speak. `cast`, `since`: epochs."""
+
+    topic: str
+    first: list[str]
+    tiers: list[list[str]] | None = None
+    cast: int | None = None
+    since: int | None = None
+    use: UseInfo | None = None
+
+
+class VotingInfo(Reply, frozen=True):
+    """How a DID votes. `epoch`: the open one. `renews`: whether use renews a vote. `names`: document → its first URI."""
+
+    did: str
+    epoch: int
+    electorate: str | None
+    horizon_epochs: int
+    renews: bool
+    votes: list[VoteInfo]
+    names: dict[str, str]
+
+
 class VouchInfo(Reply, frozen=True):
     """A present vouch of a DID: `to` is the vouched DID, `epoch` the open one when it was logged."""
 
@@ -159,9 +191,17 @@ class Standing(Reply, frozen=True):
     next: str | None = None
 
 
+class Reach(Reply, frozen=True):
+    """At the end of an epoch: sums over the pairs that report, and over those of them that could speak at once (`able`)."""
+
+    epoch: int
+    able: str
+    pairs: str
+
+
 class LogInfo(Reply, frozen=True):
     """A registry's description of its log. `key`, `clock_key`: verifier keys. `epoch`: the open one. `opened`: its start in Unix
-    seconds. `parameters`: the statement in force. `rotations`: the leaves that rotated the keys.
+    seconds. `parameters`: the statement in force. `rotations`: the leaves that rotated the keys. `reach`: newest first.
     """
 
     origin: str
@@ -174,3 +214,4 @@ class LogInfo(Reply, frozen=True):
     size: int
     parameters: str | None = None
     rotations: tuple[int, ...] = ()
+    reach: tuple[Reach, ...] = ()

@@ -211,6 +211,45 @@ class VoterPosition(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class UseView(msgspec.Struct, frozen=True):
+    """What the reports of a DID imply in a topic: the documents that most counterparties agreed on last, as their lines speak.
+
+    `counterparties`: how many. `since`: the epoch since which it is these documents. `newest`: that of the newest report.
+    """
+
+    hashes: list[Digest]
+    counterparties: int
+    since: int
+    newest: int
+
+
+class VoteView(msgspec.Struct, frozen=True):
+    """The standing ballot of a DID in a topic, and its use there.
+
+    `tiers`: as they were signed; null without a ballot. `first`: its first tier by the versions to speak, without `none`. `cast`:
+    the epoch in which it was cast or reaffirmed. `since`: that in which its ranking began.
+    """
+
+    topic: str
+    tiers: list[list[str]] | None
+    first: list[Digest]
+    cast: int | None
+    since: int | None
+    use: UseView | None
+
+
+class VotingView(msgspec.Struct, frozen=True):
+    """How a DID votes: its newest ballots. `epoch`: the open one. `renews`: whether use does. `names`: document → first URI."""
+
+    did: str
+    epoch: int
+    electorate: Electorate | None
+    horizon_epochs: int
+    renews: bool
+    votes: list[VoteView]
+    names: dict[Digest, str]
+
+
 class VouchView(msgspec.Struct, frozen=True):
     """A vouch: its subject, the open epoch when it was logged, and the statement."""
 
@@ -313,6 +352,17 @@ class StandingView(msgspec.Struct, frozen=True):
     next: str | None
 
 
+class ReachView(msgspec.Struct, frozen=True):
+    """How well the network understands itself at the end of an epoch: of `pairs`, so many (`able`) could speak at once.
+
+    Both are decimal sums of w · w' over pairs of principals that report in a topic.
+    """
+
+    epoch: int
+    able: str
+    pairs: str
+
+
 class LogView(msgspec.Struct, frozen=True):
     """The log's name, keys and size.
 
@@ -320,7 +370,7 @@ class LogView(msgspec.Struct, frozen=True):
     force, `constitution`: the digest of its body. `announced`: the statement that holds from a later epoch on: the first one that
     opens at `holds`, Unix seconds, or after; null for the next epoch. `opened`: when the open epoch started, Unix seconds.
     `closes`: when it is due to close, or null where the operator closes epochs. `contact`: where abuse is reported, an e-mail
-    address or https URL; null where none is set.
+    address or https URL; null where none is set. `reach`: of the newest epochs, the newest first.
     """
 
     origin: str
@@ -338,6 +388,7 @@ class LogView(msgspec.Struct, frozen=True):
     size: int
     rotations: list[Index]
     contact: str | None
+    reach: list[ReachView]
 
 
 class Signature(msgspec.Struct, frozen=True):

@@ -6,23 +6,30 @@ import asyncio
 import shlex
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
+from treaty_client.audit.renewal import sentences
+from treaty_client.registries.replies import VotingInfo
 from treaty_consensus.kinds import MAX_CANDIDATES
 
 from .renderer import Gathered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..catalogue.resources import VotingView
     from ..serving.views import Views
 
 
 async def gather(views: Views, topic: str, did: str | None) -> Gathered:
     """Read the page of a ballot in a topic. `did`: shows its weight. Raises `Malformed`, `NotFound`."""
-    candidates, log, standing, position = await asyncio.gather(
+    candidates, log, standing, position, voting = await asyncio.gather(
         views.elections.candidates(topic),
         views.elections.log(views.registry.head),
         views.standings.standing(did, None) if did else _nothing(),
         views.elections.voter(topic, did) if did else _nothing(),
+        views.voting.voting(did, topic, views.registry.head) if did else _nothing(),
     )
     shown = {
         "topic": topic,
@@ -31,10 +38,18 @@ async def gather(views: Views, topic: str, did: str | None) -> Gathered:
         "did": did,
         "standing": standing,
         "position": position,
+        "renewal": [*_renewal(voting)] if voting else [],
     }
     choices = [candidate.uris[0] for candidate in candidates[:1]]
     command = shlex.join(["treaty", "vote", topic, *choices, "none"])
     return Gathered(shown, lambda: {**shown, "most": MAX_CANDIDATES, "command": command})
+
+
+def _renewal(voting: VotingView) -> Iterator[str]:
+    """Yield the sentences of `treaty vote --check`."""
+    told = msgspec.convert(msgspec.to_builtins(voting), VotingInfo)
+    for vote in told.votes:
+        yield from sentences(vote, told)
 
 
 async def _nothing() -> None:

@@ -16,6 +16,7 @@ from treaty_consensus.election.states import FORMER, TRANSITIONS
 SERIES = 6
 """Series with a colour of their own. All others share one."""
 _MAX_LABEL = 28  # characters
+_FAINT = 0.35  # the opacity of the part that a limit takes
 _NARROW = 310  # pixels of a bar on the narrowest screen
 
 
@@ -100,12 +101,13 @@ def _share(x: float, y: float, width: float, height: float, kind: str) -> str:
     return f'<rect x="{_n(x)}%" y="{_n(y)}" width="{_n(width)}%" height="{_n(height)}" class="{kind}"/>'
 
 
-def meter(value: int, total: int, mark: int, series: int, title: str) -> Markup:
-    """Draw one value as a part of `total`, with a mark."""
+def meter(value: int, whole: int, total: int, mark: int, series: int, title: str) -> Markup:
+    """Draw one value as a part of `whole`, which is faint, and both as parts of `total`, with a mark."""
     width, height = 400, 12
     scale = width / total if total else 0
     drawn = [
         _rect(0, 0, width, height, "track"),
+        _rect(0, 0, min(whole, total) * scale, height, _series(series), _FAINT),
         _rect(0, 0, min(value, total) * scale, height, _series(series)),
         _line(min(mark, total) * scale, 0, min(mark, total) * scale, height, "mark"),
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from treaty_client.audit.reasons import share
+
 from ..catalogue.queries import SUMMARY, summary
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
     from ..catalogue.agents import AgentQueries, Named
     from ..catalogue.resources import TopicSummary
+    from ..serving.history import TopicHistory
     from ..serving.views import Views
 
 MAX_NEWEST = 6
@@ -56,7 +59,7 @@ async def winners(agents: AgentQueries, topics: Iterable[TopicSummary]) -> Mappi
     return await agents.names(sorted({topic.consensus for topic in topics if topic.consensus}))
 
 
-async def context(views: Views, agents: AgentQueries) -> Mapping[str, object]:
+async def context(views: Views, agents: AgentQueries, history: TopicHistory) -> Mapping[str, object]:
     """Return the values that the first page shows."""
     pool = views.registry.pool
     numbers, log, newest, elected, warnings, topics = await asyncio.gather(
@@ -72,10 +75,13 @@ async def context(views: Views, agents: AgentQueries) -> Mapping[str, object]:
         "protocols": numbers["protocols"],
         "elected_protocols": numbers["elected"],
         "log": log,
+        "share": share,
         "newest": [summary(row) for row in newest],
         "elected": elected,
         "warnings": warnings,
         # The elected ones first: they answer the question of the page.
         "topics": sorted(topics.topics, key=lambda topic: topic.consensus is None),
         "winners": await winners(agents, topics.topics),
+        # Five agents in a topic of their own elect a consensus too, so their number stands beside it.
+        "turnouts": await history.newest([topic.topic for topic in topics.topics if topic.consensus]),
     }

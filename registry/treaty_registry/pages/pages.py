@@ -59,7 +59,9 @@ class Pages:
 
     async def home(self) -> Representation:
         """Return the first page: search, topics, the newest protocols and elections, and the size of everything."""
-        return await self._show("/", "home.html", lambda: home.context(self.views, self.agents), CATALOGUE, PERIODIC)
+        return await self._show(
+            "/", "home.html", lambda: home.context(self.views, self.agents, self.history), CATALOGUE, PERIODIC
+        )
 
     async def search(self, target: str, query: Query) -> Representation:
         """Return a page of search results. Raises as `Retrieval.page`."""

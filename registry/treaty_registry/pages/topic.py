@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from treaty_client.audit import reasons
+from treaty_client.audit import reasons, strength
 from treaty_client.audit.decision import Transcript
 from treaty_consensus import statement
 from treaty_consensus.canonical import b64decode
@@ -22,7 +22,7 @@ from treaty_consensus.statement import MAX_LEAF
 
 from ..catalogue.agents import Named
 from ..catalogue.resources import Candidate, DecisionView, Topic
-from ..serving.history import ConsensusPeriod, Supports, Vote
+from ..serving.history import Approvals, ConsensusPeriod, Vote
 from . import topic_charts, voices
 from .renderer import Gathered, digest
 from .topic_documents import Book, ShownDocument, cards, document_of, names_of
@@ -59,15 +59,17 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Found:
-    """All that is read for the page of a topic. `statuses`: as of `CountedTopic`. `parameters`: those of the decision."""
+    """All that is read for the page of a topic. `statuses`, `successors`: as of `CountedTopic`. `parameters`: those of the
+    decision."""
 
     shown: Topic
     statuses: Mapping[str, str]
+    successors: Mapping[str, str]
     periods: Sequence[ConsensusPeriod]
     named: Mapping[str, Named]
     pairs: reasons.ReportedPairs | None
     votes: Mapping[str, Sequence[Vote]]
-    supports: Sequence[Supports]
+    approvals: Sequence[Approvals]
     parameters: Parameters | None
 
 
@@ -84,15 +86,15 @@ class _Voices(msgspec.Struct):
 async def gather(views: Views, history: TopicHistory, agents: AgentQueries, renderer: Renderer, topic: str) -> Gathered:
     """Read the page of a topic. Raises `NotFound`, `Malformed`."""
     head = views.registry.head
-    (shown, statuses), log = await asyncio.gather(views.elections.election(topic, head), views.elections.log(head))
+    (shown, statuses, successors), log = await asyncio.gather(views.elections.election(topic, head), views.elections.log(head))
     decision = decided(shown.decision)
-    (periods, named), pairs, (votes, supports) = await asyncio.gather(
+    (periods, named), pairs, (votes, approvals) = await asyncio.gather(
         _periods(history, agents, shown, head.size),
         _pairs(history, log.parameters, shown, _others(shown)[:MAX_OTHERS]),
         _counted(history, shown, decision),
     )
     parameters = await history.parameters(decision.parameters) if decision else None
-    found = Found(shown, statuses, periods, named, pairs, votes, supports, parameters)
+    found = Found(shown, statuses, successors, periods, named, pairs, votes, approvals, parameters)
     registry = f"{views.registry.base_url}#{views.registry.log_key}"
     return Gathered(_data(found), lambda: _context(renderer, registry, found, decision))
 
@@ -119,7 +121,7 @@ def _context(renderer: Renderer, registry: str, found: Found, decision: Decision
     first, others = [candidate for candidate in shown.candidates if candidate.state], _others(shown)
     names = names_of(shown.candidates, named)
     choices = {choice.hash: choice for choice in topic_charts.order_of(transcript, names)} if transcript else {}
-    book = Book(names, transcript, found.statuses, choices)
+    book = Book(names, transcript, found.statuses, found.successors, choices)
     entries = _ordered([document_of(candidate, book, None) for candidate in first])
     verdict = judge(entries, shown, transcript, periods)
     return {
@@ -139,7 +141,8 @@ def _context(renderer: Renderer, registry: str, found: Found, decision: Decision
         "picture": topic_charts.states(shown.candidates, book.names),
         "registry": registry,
         "card": cards(renderer, decision, book),
-        "share": reasons.share,
+        "is_few": transcript is not None and strength.is_few(transcript),
+        "few_decide": strength.FEW_DECIDE,
         "support": _support(renderer, found, decision, book) if decision and transcript else None,
         "matrix": _matrix(renderer, decision, book) if decision and transcript else None,
     }
@@ -216,14 +219,14 @@ async def _pairs(
 
 async def _counted(
     history: TopicHistory, shown: Topic, body: Decision | None
-) -> tuple[Mapping[str, Sequence[Vote]], Sequence[Supports]]:
-    """Return the votes of a decision, and the support at the decisions up to it. Without its transcript there are none."""
+) -> tuple[Mapping[str, Sequence[Vote]], Sequence[Approvals]]:
+    """Return the votes of a decision, and those for each candidate at the decisions up to it; none without its transcript."""
     if shown.decision is None or body is None or shown.decision.transcript is None:
         return {}, ()
     principals = [voice.principal for voice in msgspec.json.decode(shown.decision.transcript, type=_Voices).voices]
     return await asyncio.gather(
         history.votes(shown.topic, body.electorate, principals, body.input.size),
-        history.supports(shown.topic, shown.decision.index + 1),
+        history.approvals(shown.topic, shown.decision.index + 1),
     )
 
 
@@ -240,7 +243,7 @@ def _support(renderer: Renderer, found: Found, decision: Decision, book: Book) -
     transcript = book.transcript
     assert transcript is not None
     shown = found.shown
-    key = digest((decision.transcript.sha256, shown.topic, shown.electorate, book.names, found.votes, found.supports))
+    key = digest((decision.transcript.sha256, shown.topic, shown.electorate, book.names, found.votes, found.approvals))
 
     def context() -> Mapping[str, object]:
         return {
@@ -248,22 +251,23 @@ def _support(renderer: Renderer, found: Found, decision: Decision, book: Book) -
             "electorate": shown.electorate,
             "transcript": transcript,
             "share": reasons.share,
+            "turnout": [*strength.turnout(transcript)],
             "first_choices": topic_charts.first_choices,
-            "charts": _charts(transcript, book, found.votes, found.supports),
+            "charts": _charts(transcript, book, found.votes, found.approvals),
         }
 
     return renderer.part("support.html", key, context)
 
 
 def _charts(
-    transcript: Transcript, book: Book, votes: Mapping[str, Sequence[Vote]], supports: Sequence[Supports]
+    transcript: Transcript, book: Book, votes: Mapping[str, Sequence[Vote]], approvals: Sequence[Approvals]
 ) -> topic_charts.Charts:
     """Return the charts of a decision, with the numbers for their tables."""
     heard = voices.hear(transcript, votes)
     return topic_charts.Charts(
         order=[*book.choices.values()],
         clusters=topic_charts.clusters(transcript, heard, book.names),
-        epochs=topic_charts.epochs(transcript, supports, book.names),
+        epochs=topic_charts.epochs(transcript, approvals, book.names),
         voices=heard[: voices.MAX_VOICES],
         more_voices=max(len(heard) - voices.MAX_VOICES, 0),
     )

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from treaty_client.audit.decision import Candidate as Counted
 from treaty_client.audit.decision import Transcript
 from treaty_client.audit.reasons import choice_name, choices_of, share
+from treaty_client.audit.strength import counted, sides
 from treaty_consensus.kinds import NONE
 
 from ..catalogue.resources import Candidate
-from ..serving.history import Supports
+from ..serving.history import Approvals
 from . import charts
 from .charts import Bar, BarPart, Curve
 from .voices import UNKNOWN, Cluster, CountedVoice, clusters_of
 
 MAX_LINES = 5
-"""Documents whose support is drawn over epochs."""
+"""Documents whose votes are drawn over epochs."""
 _NONE_SERIES = 5
 _REST = -1
 
@@ -100,11 +102,13 @@ def clusters(transcript: Transcript, voices: Sequence[CountedVoice], names: Mapp
     return Chart(svg, ["cluster", "voters", "of all votes", "first choices"], rows)
 
 
-def meter(support: str, transcript: Transcript, series: int) -> Markup:
-    """Draw the support of a candidate, with the quorum as a mark."""
-    total, quorum = transcript.total, transcript.quorum
-    title = f"{share(support, total)} of all votes support it; a quorum is {share(quorum, total)}"
-    return charts.meter(int(support), int(total), int(quorum), series, title)
+def meter(candidate: Counted, transcript: Transcript, series: int) -> Markup:
+    """Draw the votes for a candidate and its support, with its quorum as a mark."""
+    total, support, quorum = int(transcript.total), counted(candidate, transcript), transcript.quorum_of(candidate)
+    over, _, _ = sides(candidate, transcript)
+    limited = f"{share(support, total)} with the limit for each cluster"
+    title = f"{share(over, total)} of all votes accept it, {limited}; its quorum is {share(quorum, total)}"
+    return charts.meter(support, over, total, quorum, series, title)
 
 
 def first_choices(heard: CountedVoice, order: Sequence[CountedChoice]) -> str:
@@ -134,17 +138,17 @@ def _firsts(by_choice: Mapping[str, int], order: Mapping[str, CountedChoice], tr
     return ", ".join([*told, *unknown])
 
 
-def epochs(transcript: Transcript, supports: Sequence[Supports], names: Mapping[str, str]) -> Chart | None:
-    """Draw the support of the first documents over the newest decisions; None with fewer than two."""
-    if len(supports) < 2:
+def epochs(transcript: Transcript, approvals: Sequence[Approvals], names: Mapping[str, str]) -> Chart | None:
+    """Draw the votes for the first documents over the newest decisions; None with fewer than two."""
+    if len(approvals) < 2:
         return None
     shown = [choice for choice in order_of(transcript, names) if choice.hash != NONE][:MAX_LINES]
-    lines = [Curve(choice.label, choice.series, [_permille(at, choice.hash) for at in supports]) for choice in shown]
-    quorum = Curve("quorum", _REST, [at.quorum * 1000 // at.total if at.total else None for at in supports])
-    title = "The support of the first documents at the end of each epoch, in per cent of all votes"
-    svg = charts.lines([str(at.epoch) for at in supports], [quorum, *lines], 1000, title)
-    rows = [[str(at.epoch), share(at.quorum, at.total), *(_told(at, choice.hash) for choice in shown)] for at in supports]
-    return Chart(svg, ["epoch", "quorum", *(choice.name for choice in shown)], rows)
+    lines = {candidate.hash: candidate.line or candidate.hash for candidate in transcript.candidates}
+    curves = [Curve(choice.label, choice.series, [_permille(at, lines[choice.hash]) for at in approvals]) for choice in shown]
+    title = "The votes for the first documents at the end of each epoch, in per cent of all votes"
+    svg = charts.lines([str(at.epoch) for at in approvals], curves, 1000, title)
+    rows = [[str(at.epoch), *(_told(at, lines[choice.hash]) for choice in shown)] for at in approvals]
+    return Chart(svg, ["epoch", *(choice.name for choice in shown)], rows)
 
 
 def states(candidates: Iterable[Candidate], names: Mapping[str, str]) -> Markup:
@@ -156,11 +160,11 @@ def states(candidates: Iterable[Candidate], names: Mapping[str, str]) -> Markup:
     return charts.state_picture(present, f"The states of a document, and how many documents of this topic are in each: {told}")
 
 
-def _permille(at: Supports, document: str) -> int | None:
-    support = at.by_document.get(document)
-    return None if support is None or not at.total else min(support * 1000 // at.total, 1000)
+def _permille(at: Approvals, line: str) -> int | None:
+    votes = at.by_line.get(line)
+    return None if votes is None or not at.total else min(votes * 1000 // at.total, 1000)
 
 
-def _told(at: Supports, document: str) -> str:
-    support = at.by_document.get(document)
-    return "no candidate" if support is None else share(support, at.total)
+def _told(at: Approvals, line: str) -> str:
+    votes = at.by_line.get(line)
+    return "no candidate" if votes is None else share(votes, at.total)

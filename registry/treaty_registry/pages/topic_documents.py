@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from treaty_client.audit import reasons
+from treaty_client.audit import reasons, strength
 from treaty_client.audit.decision import Candidate as Counted
 from treaty_client.audit.decision import Nominee, Transcript
 from treaty_consensus.kinds import NONE, Decision
@@ -33,12 +33,14 @@ MAX_BEATEN = 3
 class Book:
     """The names of a topic's documents, and the transcript of its newest decision if it is there.
 
-    `statuses`: URI → the status that its publisher gave it. `choices`: document → its label and colour in charts.
+    `statuses`: URI → the status that its publisher gave it. `successors`: URI → the one that this status names.
+    `choices`: document → its label and colour in charts.
     """
 
     names: Mapping[str, str]
     transcript: Transcript | None
     statuses: Mapping[str, str]
+    successors: Mapping[str, str]
     choices: Mapping[str, topic_charts.CountedChoice]
 
 
@@ -106,6 +108,26 @@ class ShownDocument:
         """Return the choices that more votes prefer to it, the clearest first."""
         return _beaten_by(self.shown.hash, self.book)
 
+    @cached_property
+    def strength(self) -> Sequence[str]:
+        """Return the sentences on the votes for it, on the versions of its line, and on a warning."""
+        counted, transcript = self.counted, self.book.transcript
+        if not isinstance(counted, Counted) or transcript is None:
+            return ()
+        told = strength.versions(counted, self.book.names)
+        return [*strength.strength(counted, transcript), *told, *strength.warning(counted)]
+
+    @property
+    def speaks(self) -> str | None:
+        """Return the name of the version that its line speaks instead of it."""
+        candidate = self.book.transcript.spoken.get(self.shown.hash) if self.book.transcript else None
+        return self.book.names.get(candidate.hash) if candidate and candidate.hash != self.shown.hash else None
+
+    @property
+    def successor(self) -> str | None:
+        """Return the protocol that the publisher of the first of its names recommends instead."""
+        return next((self.book.successors[uri] for uri in self.uris if uri in self.book.successors), None)
+
     @property
     def title(self) -> str:
         """Return its title, or its name."""
@@ -172,7 +194,7 @@ def cards(renderer: Renderer, decision: Decision | None, book: Book) -> Callable
     shared = {"transcript": transcript, "share": reasons.share, "meter": topic_charts.meter, "most_beaten": MAX_BEATEN}
 
     def card(entry: ShownDocument, is_open: bool) -> Markup:
-        key = digest((counted, entry.shown, entry.name, entry.status, is_open))
+        key = digest((counted, entry.shown, entry.name, entry.status, entry.successor, is_open))
         return renderer.part("candidate.html", key, lambda: {**shared, "entry": entry, "is_open": is_open})
 
     return card

@@ -46,7 +46,9 @@ class Cluster:
 
 def hear(transcript: Transcript, votes: Mapping[str, Sequence[Vote]]) -> list[CountedVoice]:
     """Return the voices of a transcript with their first choices. `votes`: principal → the votes of its DIDs."""
-    choices = frozenset(choices_of(transcript))
+    # A ballot names documents, and the count lines by the version that they speak.
+    choices = {choice: choice for choice in choices_of(transcript)}
+    choices |= {document: candidate.hash for document, candidate in transcript.spoken.items()}
     return [_heard(voice, votes.get(voice.principal, ()), choices) for voice in transcript.voices]
 
 
@@ -66,11 +68,11 @@ def clusters_of(voices: Sequence[CountedVoice]) -> tuple[list[Cluster], Cluster 
     return ordered[:MAX_CLUSTERS], rest
 
 
-def _heard(voice: Voice, votes: Sequence[Vote], choices: frozenset[str]) -> CountedVoice:
-    if voice.implied:
+def _heard(voice: Voice, votes: Sequence[Vote], choices: Mapping[str, str]) -> CountedVoice:
+    if voice.by == "reports":
         # An implied ballot ranks one document as a rule. The one that the principal reported last stands for it.
-        spoken = next((vote.spoken for vote in votes if vote.spoken in choices), UNKNOWN)
-        return CountedVoice(voice, {spoken or UNKNOWN: int(voice.counts)}, ())
+        spoken = next((choices[vote.spoken] for vote in votes if vote.spoken and vote.spoken in choices), UNKNOWN)
+        return CountedVoice(voice, {spoken: int(voice.counts)}, ())
     ballots = [vote for vote in votes if vote.tiers]
     firsts: defaultdict[str, int] = defaultdict(int)
     for vote in ballots:
@@ -79,9 +81,10 @@ def _heard(voice: Voice, votes: Sequence[Vote], choices: frozenset[str]) -> Coun
     return CountedVoice(voice, firsts or {UNKNOWN: int(voice.counts)}, [vote.did for vote in ballots])
 
 
-def _first(tiers: Sequence[Sequence[str]], choices: frozenset[str]) -> Sequence[str]:
+def _first(tiers: Sequence[Sequence[str]], choices: Mapping[str, str]) -> Sequence[str]:
     """Return the first tier that names a choice of the count. A ballot that names none of them prefers no consensus."""
-    kept = ([choice for choice in tier if choice in choices] for tier in tiers)
+    # Of several versions of a line the first one counts.
+    kept = ([*dict.fromkeys(choices[choice] for choice in tier if choice in choices)] for tier in tiers)
     return next((tier for tier in kept if tier), (NONE,))
 
 

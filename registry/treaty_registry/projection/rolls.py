@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -34,9 +35,15 @@ class _Credit(msgspec.Struct, rename={"corroborator": "with"}):
     earlier: int
 
 
+class _Reach(msgspec.Struct):
+    able: str
+    pairs: str
+
+
 class _Roll(msgspec.Struct):
     principals: list[tuple[str, str, str, str, int, str]]
     credits: list[_Credit]
+    reach: _Reach | None = None
 
 
 _decoder = msgspec.json.Decoder(_Roll)
@@ -54,7 +61,6 @@ async def _decisions(connection: AnyConnection, entries: Sequence[Entry]) -> Non
 
 async def _write(connection: AnyConnection, entry: Entry, body: Decision) -> None:
     digest, parameters = bytes.fromhex(body.roll.sha256), bytes.fromhex(body.parameters)
-    await connection.execute("insert into rolls values ($1, $2, $3, $4)", body.epoch, entry.index, digest, parameters)
     # The table has the newest roll only: weights and standings of earlier epochs are in their blobs.
     await connection.execute("delete from principals")
     data = await entry.blobs.get(body.roll.sha256)
@@ -62,6 +68,9 @@ async def _write(connection: AnyConnection, entry: Entry, body: Decision) -> Non
     if data is not None and await asyncio.to_thread(hex_digest, data) != body.roll.sha256:
         data = None
     roll = _Roll([], []) if data is None else _decoder.decode(data)
+    reach = (None, None) if roll.reach is None else (Decimal(roll.reach.able), Decimal(roll.reach.pairs))
+    named = body.epoch, entry.index, digest, parameters
+    await connection.execute("insert into rolls values ($1, $2, $3, $4, $5, $6)", *named, *reach)
     await insert(
         connection,
         "insert into principals select * from unnest"
@@ -87,6 +96,7 @@ def _columns(credit: _Credit) -> tuple[object, ...]:
 async def _withdrawals(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     digests = [bytes.fromhex(cast(Withdrawal, statement_of(entry).body).sha256) for entry in entries]
     await connection.execute("delete from credits using rolls where credits.epoch = rolls.epoch and roll = any($1)", digests)
+    await connection.execute("update rolls set able = null, pairs = null where roll = any($1)", digests)
     newest = "(select roll from rolls order by epoch desc limit 1)"
     # Only if the withdrawn roll is the one that the table shows.
     await connection.execute(f"delete from principals where {newest} = any($1)", digests)  # noqa: S608 (words of ours)

@@ -1,4 +1,4 @@
-"""Serve `/topics`, `/ballots`, `/vouches` and `/grants`: elections, the next ballot or vouch of a DID, and its grants."""
+"""Serve `/topics`, `/ballots`, `/votes`, `/vouches` and `/grants`: elections, and what a DID said in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from litestar.params import FromPath, QueryParameter
 from treaty_consensus.did import MAX_DID
 
 from ..cache_control import SHARED
-from ..catalogue.resources import Grants, Topic, Topics, VoterPosition, Vouches
+from ..catalogue.resources import Grants, Topic, Topics, VoterPosition, VotingView, Vouches
 from ..log.changes import CATALOGUE, HEAD
 from ..pages.pages import Pages
 from ..serving.representation import BUNDLE, Representation
@@ -23,6 +23,7 @@ from .requests import HttpRequest, is_for_people, negotiated, target
 
 After = Annotated[str, QueryParameter(name="after", max_length=160, description="The `next` of the page before.")]
 TopicName = Annotated[str, QueryParameter(name="topic", max_length=160)]
+AnyTopic = Annotated[str, QueryParameter(name="topic", max_length=160, description="Only this topic, also without a ballot.")]
 AnyVoter = Annotated[
     str | None, QueryParameter(name="did", max_length=MAX_DID, description="The voter. The page for people needs none.")
 ]
@@ -75,6 +76,14 @@ async def voter(
     if did is None:
         raise ValidationException(extra=[{"key": "did", "message": "Missing required query parameter"}])
     return await views.json(target("/ballots", topic=topic, did=did), lambda: views.elections.voter(topic, did), HEAD)
+
+
+@get("/votes", summary="How a DID votes", responses=answers(VotingView, "Its ballots, and its use.", *READ))
+async def votes(did: Voter, views: NamedDependency[Views], topic: AnyTopic = "") -> Representation:
+    """Return the newest standing ballots of a DID, each with what its reports imply in the topic."""
+    head = views.registry.head
+    at = target("/votes", did=did, topic=topic or None)
+    return await views.json(at, lambda: views.voting.voting(did, topic, head), HEAD)
 
 
 @get("/vouches", summary="A DID's vouches", responses=answers(Vouches, "`seq`, the open epoch, and its vouches.", *READ))

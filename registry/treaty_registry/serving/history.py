@@ -1,4 +1,4 @@
-"""Read the votes of a decision, the support in earlier epochs, the former consensuses of a topic, and new reports."""
+"""Read the votes of a decision, those of earlier epochs, the former consensuses of a topic, and new reports."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from treaty_client.audit.decision import Turnout
 from treaty_client.audit.reasons import ReportedPairs
 from treaty_consensus.errors import Gone, NotFound
 from treaty_consensus.kinds import Electorate, Parameters
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ..catalogue.standing import StandingQueries
 
 MAX_EPOCHS = 12
-"""Decisions whose support is shown."""
+"""Decisions whose votes are shown."""
 MAX_PAIRS = 2_000
 _MAX_DECISIONS = 1_000
 _MAX_GRANTS = 1_024
@@ -34,7 +35,7 @@ select consensus, min(epoch) as first, max(epoch) as last, max(index) as index f
 ) runs group by consensus, run order by index desc
 """
 _EARLIER = """
-select d.epoch, d.transcript from decisions d join blobs b on b.sha256 = d.transcript
+select d.transcript from decisions d join blobs b on b.sha256 = d.transcript
 where d.topic = $1 and d.index < $2 and b.withdrawn is null order by d.index desc limit $3
 """
 # A root DID speaks for its own domain, and any other DID for its first grant. Without the suffix list a host of two labels is
@@ -57,6 +58,9 @@ left join lateral (
 ) b on true
 left join spoken s on (s.topic, s.did) = ($1, v.did)
 """
+_NEWEST = """
+select distinct on (topic) topic, transcript from decisions where topic = any($1) order by topic, index desc
+"""
 _PAIRS = "select document, first, second from pairs where topic = $1 and document = any($2::bytea[]) and epoch > $3 limit $4"
 
 
@@ -68,13 +72,17 @@ class ConsensusPeriod(NamedTuple):
     last: int
 
 
-class Supports(NamedTuple):
-    """The support of each candidate at the end of an epoch. Weights are in units of 2^-32."""
+class Approvals(NamedTuple):
+    """The votes for each candidate at the end of an epoch, by the first document of its line. Weights are in units of 2^-32.
+
+    `voters`, `roll`: the principals whose votes count, and all; None where the transcript does not say it.
+    """
 
     epoch: int
     total: int
-    quorum: int
-    by_document: Mapping[str, int]
+    by_line: Mapping[str, int]
+    voters: int | None = None
+    roll: int | None = None
 
 
 class Vote(NamedTuple):
@@ -87,15 +95,17 @@ class Vote(NamedTuple):
 
 class _Counted(msgspec.Struct):
     hash: str
-    support: str
+    approval: str
+    line: str | None = None
 
 
 class _Transcript(msgspec.Struct):
     """The parts of an earlier transcript that a chart shows."""
 
+    epoch: int
     total: str
-    quorum: str
     candidates: list[_Counted]
+    turnout: Turnout | None = None
 
 
 class TopicHistory:
@@ -106,19 +116,25 @@ class TopicHistory:
         self._pool = registry.pool
         self._standings = standings
         # Transcripts never change, and reading one costs more than all the rest of a page.
-        self._supports: OrderedDict[bytes, Supports] = OrderedDict()
+        self._approvals: OrderedDict[bytes, Approvals] = OrderedDict()
 
     async def succession(self, topic: str, size: int) -> list[ConsensusPeriod]:
         """Return who was the consensus among the first `size` leaves, newest first, from the newest 1,000 decisions."""
         rows = await self._pool.fetch(_SUCCESSION, topic, size, _MAX_DECISIONS)
         return [ConsensusPeriod(row["consensus"].hex() if row["consensus"] else None, row["first"], row["last"]) for row in rows]
 
-    async def supports(self, topic: str, size: int) -> list[Supports]:
-        """Return the support at the newest decisions among the first `size` leaves, oldest first. Withdrawn transcripts are left
-        out."""
+    async def approvals(self, topic: str, size: int) -> list[Approvals]:
+        """Return the votes for candidates at the newest decisions among the first `size` leaves, oldest first, without
+        withdrawn transcripts."""
         rows = await self._pool.fetch(_EARLIER, topic, size, MAX_EPOCHS)
-        found = [await self._counted(row["epoch"], row["transcript"]) for row in reversed(rows)]
-        return [supports for supports in found if supports is not None]
+        found = [await self._counted(row["transcript"]) for row in reversed(rows)]
+        return [approvals for approvals in found if approvals is not None]
+
+    async def newest(self, topics: Sequence[str]) -> Mapping[str, Approvals]:
+        """Return topic → the votes at its newest decision, of a few topics. Withdrawn transcripts are left out."""
+        rows = await self._pool.fetch(_NEWEST, list(topics))
+        found = {row["topic"]: await self._counted(row["transcript"]) for row in rows}
+        return {topic: approvals for topic, approvals in found.items() if approvals is not None}
 
     async def votes(self, topic: str, electorate: Electorate, principals: Sequence[str], size: int) -> Mapping[str, list[Vote]]:
         """Return principal → the votes of its DIDs, as they stood among the first `size` leaves."""
@@ -150,21 +166,22 @@ class TopicHistory:
         """Return the parameters in a logged statement."""
         return await self._standings.parameters(statement)
 
-    async def _counted(self, epoch: int, digest: bytes) -> Supports | None:
-        known = self._supports.get(digest)
+    async def _counted(self, digest: bytes) -> Approvals | None:
+        known = self._approvals.get(digest)
         if known is not None:
-            self._supports.move_to_end(digest)
+            self._approvals.move_to_end(digest)
             return known
         try:
             read = msgspec.json.decode(await self._registry.blob(digest.hex()), type=_Transcript)
         # Withdrawn meanwhile, or damaged: an audit tells the operator.
         except (NotFound, Gone, msgspec.MsgspecError):
             return None
-        by_document = {entry.hash: int(entry.support) for entry in read.candidates}
-        supports = self._supports[digest] = Supports(epoch, int(read.total), int(read.quorum), by_document)
-        if len(self._supports) > _REMEMBERED:
-            self._supports.popitem(last=False)
-        return supports
+        by_line = {entry.line or entry.hash: int(entry.approval) for entry in read.candidates}
+        voters, roll = (read.turnout.votes[0], read.turnout.roll[0]) if read.turnout else (None, None)
+        approvals = self._approvals[digest] = Approvals(read.epoch, int(read.total), by_line, voters, roll)
+        if len(self._approvals) > _REMEMBERED:
+            self._approvals.popitem(last=False)
+        return approvals
 
 
 def _vote(row: Row) -> Vote:

@@ -25,6 +25,7 @@ from ..catalogue.resources import (
     Grants,
     GrantView,
     LogView,
+    ReachView,
     Topic,
     Topics,
     TopicSummary,
@@ -45,6 +46,8 @@ MAX_TOPICS = 500
 MAX_NEWEST = 100
 MAX_URIS = 100
 """URIs of one candidate, the oldest ones: any agent can publish a known document again."""
+MAX_REACH = 12
+"""Epochs whose reach is told."""
 MAX_VOUCHES = 1024
 MAX_GRANTS = 1024
 
@@ -60,12 +63,13 @@ with chosen as (
   union
   select document from (select document from protocols where topic = $1 order by index desc limit $2) newest
 )
-select c.document, d.uris, d.states, d.title, e.state, coalesce(t.agreed, 0) as reports
+select c.document, d.uris, d.states, d.successors, d.title, e.state, coalesce(t.agreed, 0) as reports
 from chosen c
 cross join lateral (
-  select array_agg(uri order by index) as uris, array_agg(state order by index) as states, min(index) as index,
+  select array_agg(uri order by index) as uris, array_agg(state order by index) as states,
+         array_agg(successor order by index) as successors, min(index) as index,
          (array_agg(title order by index))[1] as title
-  from (select uri, state, index, title from protocols
+  from (select uri, state, successor, index, title from protocols
         where topic = $1 and document = c.document order by index limit $3) oldest
 ) d
 left join elections e on (e.topic, e.document) = ($1, c.document)
@@ -76,6 +80,10 @@ order by e.state is null, reports desc, d.index
 _DECISION = """
 select d.statement, d.index, d.epoch, d.transcript, l.leaf from decisions d join leaves l on l.index = d.index
 where d.topic = $1 and d.index < $2 order by d.index desc limit 1
+"""
+
+_REACH = """
+select epoch, able::text as able, pairs::text as pairs from rolls where pairs is not null order by epoch desc limit $1
 """
 
 VOUCHES = """
@@ -108,10 +116,14 @@ class _Transcript(msgspec.Struct):
 
 
 class CountedTopic(NamedTuple):
-    """A topic's election without the receipt of its decision. `statuses`: URI → the status that its publisher gave it."""
+    """A topic's election without the receipt of its decision. `statuses`: URI → the status that its publisher gave it.
+
+    `successors`: URI → the protocol that this status names instead.
+    """
 
     topic: Topic
     statuses: Mapping[str, str]
+    successors: Mapping[str, str]
 
 
 class Elections:
@@ -136,7 +148,7 @@ class Elections:
 
     async def topic(self, topic: str, head: Head) -> Topic:
         """Return a topic's election. Raises `NotFound`, or `Malformed` when `topic` cannot be a topic."""
-        found, _ = await self.election(topic, head)
+        found = (await self.election(topic, head)).topic
         if found.decision is None:
             return found
         return msgspec.structs.replace(found, proof=(await self._registry.receipt(found.decision.statement)).decode())
@@ -157,7 +169,11 @@ class Elections:
             decision=decision,
             proof=None,
         )
-        return CountedTopic(shown, {uri: state for row in rows for uri, state in zip(row["uris"], row["states"], strict=True)})
+        statuses = {uri: state for row in rows for uri, state in zip(row["uris"], row["states"], strict=True)}
+        named = {
+            uri: successor for row in rows for uri, successor in zip(row["uris"], row["successors"], strict=True) if successor
+        }
+        return CountedTopic(shown, statuses, named)
 
     async def candidates(self, topic: str) -> list[Candidate]:
         """Return the documents of a topic, without the weights of a decision. Raises as `topic`."""
@@ -171,6 +187,10 @@ class Elections:
         # From the facts that admission reads, so that the next ballot has the number that it expects.
         last, (log, _) = await asyncio.gather(self._facts.get(f"ballot/{topic}/{did}"), self._log())
         return VoterPosition(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)
+
+    async def parameters(self, named: str | None) -> Parameters | None:
+        """Return the parameters in a logged statement; None for none."""
+        return None if named is None else await self._standings.parameters(named)
 
     async def vouches(self, did: str) -> Vouches:
         """Return the sequence number and epoch of the next vouch of `did`, and its newest vouches in force. Raises
@@ -187,8 +207,10 @@ class Elections:
         return Grants(did, [GrantView(**row) for row in rows])
 
     async def log(self, head: Head) -> LogView:
-        """Return the log's name, keys, size and parameters."""
-        (log, parameters), constitution = await asyncio.gather(self._log(), self._facts.get(facts.CONSTITUTION))
+        """Return the log's name, keys, size, parameters and reach."""
+        (log, parameters), constitution, reach = await asyncio.gather(
+            self._log(), self._facts.get(facts.CONSTITUTION), self._pool.fetch(_REACH, MAX_REACH)
+        )
         period = parameters.epoch_seconds if parameters else None
         registry = self._registry
         return LogView(
@@ -207,6 +229,7 @@ class Elections:
             size=head.size,
             rotations=[term.since - 1 for term in registry.keys.below(head.size).terms if term.since],
             contact=registry.contact,
+            reach=[ReachView(**row) for row in reach],
         )
 
     async def _documents(self, topic: str) -> list[Row]:
@@ -219,9 +242,7 @@ class Elections:
         """Return the log's own fact, and the parameters in force."""
         log = await self._facts.get(facts.LOG)
         assert isinstance(log, LogFact), "a registry that is open has a genesis"
-        if log.parameters is None:
-            return log, None
-        return log, await self._standings.parameters(log.parameters)
+        return log, await self.parameters(log.parameters)
 
     async def _decision(self, topic: str, head: Head) -> DecisionView | None:
         row = await self._pool.fetchrow(_DECISION, topic, head.size)

@@ -49,6 +49,7 @@ from .feeds import ATOM, Feeds
 from .negotiation import Form
 from .representation import BUNDLE, JSON, MARKDOWN, OCTETS, TEXT, Representation
 from .topics import Elections
+from .voting import VotingQueries
 
 # Seconds. The proofs of a bundle change with every leaf, so only an older head lets many readers share one.
 PERIOD = 10.0
@@ -110,6 +111,7 @@ class Views:
         self.retrieval = Retrieval(registry.pool)
         self.standings = StandingQueries(registry.pool)
         self.elections = Elections(registry, self.standings)
+        self.voting = VotingQueries(registry, self.elections)
         self.feeds = Feeds(registry)
         self.memory = memory or ResponseCache()
         self._queue = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)

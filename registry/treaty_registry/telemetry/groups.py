@@ -35,6 +35,7 @@ _GROUPS: Mapping[str, str] = {
     "tile": "tiles",
     "topics": "topics",
     "trust-config.json": "sigstore",
+    "votes": "topics",
     "vouches": "topics",
     # Of a witness, which may keep copies of logs.
     "add-checkpoint": "witness",

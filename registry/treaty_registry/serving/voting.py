@@ -1,0 +1,180 @@
+"""Read how a DID votes: its standing ballots, and what its reports imply beside each of them.
+
+The numbers are for the DID's owner, who is told when both disagree (`treaty vote --check`). The election counts principals, and
+computes from the log alone; here the newest reports of one DID are read, without the weights of its counterparties.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from treaty_client.audit.decision import Transcript
+from treaty_consensus import statement
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import Gone, NotFound
+from treaty_consensus.kinds import NONE, Parameters, Report
+
+from ..catalogue.agents import AgentQueries, read_tiers
+from ..catalogue.resources import UseView, VoteView, VotingView
+from ..readable import Head, ReadableLog
+from .topics import VOUCHES, Elections, check_topic
+
+if TYPE_CHECKING:
+    from asyncpg import Record as Row
+
+MAX_TOPICS = 32
+"""Ballots that are told, the newest."""
+MAX_REPORTS = 1_024
+_MAX_CAST = 64  # ballots of one topic in which the start of its ranking is looked for
+_MAX_VOUCHES = 1_024
+_REMEMBERED = 256  # transcripts, of which only the lines are kept
+
+_STANDING = "select topic from ballots where did = $1 and ended is null order by index desc limit $2"
+_CAST = """
+select b.tiers, coalesce(d.epoch + 1, 0) as epoch from ballots b
+left join lateral (select epoch from decisions where index < b.index order by index desc limit 1) d on true
+where (b.topic, b.did) = ($1, $2) order by b.index desc limit $3
+"""
+_REPORTS = """
+select l.leaf from (select index from authors where did = $1 and kind = 'report' order by index desc limit $2) a
+join leaves l using (index) order by l.index
+"""
+_TRANSCRIPT = "select transcript from decisions where topic = $1 order by index desc limit 1"
+
+
+class _Said(NamedTuple):
+    """An agreed report of the DID."""
+
+    topic: str
+    epoch: int
+    other: str
+    document: str
+
+
+class VotingQueries:
+    """Reads how DIDs vote. Safe for concurrent use on one event loop."""
+
+    def __init__(self, registry: ReadableLog, elections: Elections) -> None:
+        self._registry = registry
+        self._elections = elections
+        self._names = AgentQueries(registry.pool)
+        # Transcripts never change.
+        self._lines: OrderedDict[bytes, Mapping[str, str]] = OrderedDict()
+
+    async def voting(self, did: str, topic: str, head: Head) -> VotingView:
+        """Return the newest standing ballots of a DID, or what it says in one topic. Raises `Malformed`."""
+        if topic:
+            check_topic(topic)
+        parse_did(did)
+        pool = self._registry.pool
+        log, standing, leaves = await asyncio.gather(
+            self._elections.log(head), pool.fetch(_STANDING, did, MAX_TOPICS), pool.fetch(_REPORTS, did, MAX_REPORTS)
+        )
+        parameters = await self._elections.parameters(log.parameters)
+        # Parsing a thousand statements would keep the event loop from all others.
+        said = await asyncio.to_thread(lambda: [*_agreed(did, [row["leaf"] for row in leaves])])
+        if parameters is not None and parameters.reputation is not None:
+            known = {_host(row["to"]) for row in await pool.fetch(VOUCHES, did, _MAX_VOUCHES)}
+            said = [report for report in said if _host(report.other) in known]
+        topics = [topic] if topic else [row["topic"] for row in standing]
+        votes = [await self._vote(did, named, said, log.epoch, parameters) for named in topics]
+        named = {choice for vote in votes for tier in vote.tiers or () for choice in tier if choice != NONE}
+        named |= {document for vote in votes for document in (*vote.first, *(vote.use.hashes if vote.use else ()))}
+        names = await self._names.names(sorted(named))
+        return VotingView(
+            did=did,
+            epoch=log.epoch,
+            electorate=log.electorate,
+            horizon_epochs=parameters.horizon_epochs if parameters else 0,
+            renews=parameters is not None and not parameters.is_v2,
+            votes=votes,
+            names={document: found.uri for document, found in names.items()},
+        )
+
+    async def _vote(self, did: str, topic: str, said: Sequence[_Said], epoch: int, parameters: Parameters | None) -> VoteView:
+        cast = await self._registry.pool.fetch(_CAST, topic, did, _MAX_CAST)
+        lines = await self._lines_of(topic)
+        tiers = read_tiers(cast[0]["tiers"]) if cast else []
+        memory = 0
+        if parameters is not None:
+            memory = parameters.horizon_epochs * (parameters.memory_horizons or 1)
+        recent = [report for report in said if report.topic == topic and report.epoch > epoch - memory]
+        first = sorted({lines.get(choice, choice) for choice in tiers[0]} - {NONE}) if tiers else []
+        use = _use(recent, lines)
+        if not tiers:
+            return VoteView(topic, None, [], None, None, use)
+        return VoteView(topic, tiers, first, cast[0]["epoch"], _since(cast), use)
+
+    async def _lines_of(self, topic: str) -> Mapping[str, str]:
+        """Return document → the document that its line speaks, by the newest decision of a topic."""
+        digest = await self._registry.pool.fetchval(_TRANSCRIPT, topic)
+        if digest is None:
+            return {}
+        if digest in self._lines:
+            self._lines.move_to_end(digest)
+            return self._lines[digest]
+        try:
+            transcript = msgspec.json.decode(await self._registry.blob(digest.hex()), type=Transcript)
+        # Withdrawn meanwhile, or damaged: each document is taken for a line.
+        except (NotFound, Gone, msgspec.MsgspecError):
+            return {}
+        lines = self._lines[digest] = {document: candidate.hash for document, candidate in transcript.spoken.items()}
+        if len(self._lines) > _REMEMBERED:
+            self._lines.popitem(last=False)
+        return lines
+
+
+def _agreed(did: str, leaves: Iterable[bytes]) -> Iterable[_Said]:
+    for leaf in leaves:
+        made = statement.parse(leaf)
+        body, others = made.body, [author.text for author in made.authors if author.text != did]
+        if isinstance(body, Report) and body.outcome == "agreed" and others:
+            yield _Said(body.topic, body.epoch, others[0], body.document)
+
+
+def _use(said: Sequence[_Said], lines: Mapping[str, str]) -> UseView | None:
+    """Return what reports imply, as `election.ballot.implied_ballots` does: `said` in the order of the log."""
+    newest: dict[str, tuple[str, int]] = {}
+    named: tuple[str, ...] = ()
+    since = 0
+    for epoch, reports in groupby(said, key=lambda report: report.epoch):
+        first: dict[str, str] = {}
+        for report in reports:
+            # Of each pair the first report of an epoch counts.
+            first.setdefault(report.other, lines.get(report.document, report.document))
+        newest |= {other: (line, epoch) for other, line in first.items()}
+        numbers = Counter(line for line, _ in newest.values())
+        leading = {line for line, number in numbers.items() if number == max(numbers.values())}
+        kept = tuple(sorted(leading.intersection(named) or leading))
+        if kept != named:
+            named, since = kept, epoch
+    if not named:
+        return None
+    peers = [when for line, when in newest.values() if line in named]
+    return UseView(list(named), len(peers), since, max(peers))
+
+
+def _since(cast: Sequence[Row]) -> int:
+    """Return the epoch in which a ranking began that did not change since. `cast`: the ballots, the newest first."""
+    ranking, since = _ranking(cast[0]), cast[0]["epoch"]
+    for row in cast:
+        if _ranking(row) != ranking:
+            break
+        since = row["epoch"]
+    return int(since)
+
+
+def _ranking(row: Row) -> list[list[str]]:
+    return [sorted(tier) for tier in read_tiers(row["tiers"])]
+
+
+def _host(did: str) -> str:
+    """Return the domain of a DID, and a did:key as it is. A vouch is for a principal, which has several DIDs."""
+    parsed = parse_did(did)
+    return parsed.host or did
