@@ -1075,14 +1075,26 @@ class Count:
             support = Counter(report.document for report in reports.values())
             if not all(map(self._withdrawn, support)):
                 support = Counter({document: n for document, n in support.items() if not self._withdrawn(document)})
-            best = frozenset(document for document, n in support.items() if n == max(support.values()))
             named, since = self.before.implied.get(name, (frozenset(), self.now))
-            chosen = best & named or best
+            chosen = self._named(support, named)
             since = since if chosen == named else self.now
             newest = max(report.epoch for report in reports.values() if report.document in chosen)
             self.memory.implied[name] = chosen, since
             found[name] = [chosen], self.now - newest, self.now - since
         return found
+
+    def _named(self, support: Counter[str], before: frozenset[str]) -> frozenset[str]:
+        """Return the lines that an implied ballot names. A line and its heir are counted together against others."""
+        together: Counter[str] = Counter()
+        for line, number in support.items():
+            together[self.heirs.get(line, line)] += number
+        best = {heir for heir, number in together.items() if number == max(together.values())}
+        chosen: set[str] = set()
+        for heir in best & {self.heirs.get(line, line) for line in before} or best:
+            own = {line: number for line, number in support.items() if self.heirs.get(line, line) == heir}
+            most = {line for line, number in own.items() if number == max(own.values())}
+            chosen |= most & before or most
+        return frozenset(chosen)
 
     def _reports(self, *, recent: bool = False) -> list[tuple[Report, tuple[str, str]]]:
         """Return the agreed reports that count in the topic, with lines for their documents."""

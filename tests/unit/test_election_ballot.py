@@ -123,6 +123,24 @@ def test_a_withdrawn_document_is_named_by_those_alone_who_speak_no_other() -> No
     assert implied == {ALPHA: Implied(("x",), 5, 4), BRAVO: Implied(("y",), 5, 1), CHARLIE: Implied(("y",), 5, 1)}
 
 
+def test_a_document_and_its_heir_count_together_against_others() -> None:
+    pairs = {
+        name: [Pair.of(ALPHA, f"{name}{number}") for number in range(count)] for name, count in (("x", 2), ("y", 3), ("z", 2))
+    }
+    tally = Tally.of({name: dict.fromkeys(met, 4) for name, met in pairs.items()})
+
+    def named(before: tuple[str, ...], heirs: dict[str, str]) -> tuple[str, ...]:
+        earlier = {ALPHA: Implied(before, 0, 3)} if before else {}
+        return implied_ballots(tally, None, earlier, 5, heirs=heirs)[ALPHA].favourites
+
+    assert named((), {}) == ("y",)
+    assert named((), {"x": "z"}) == ("x", "z") and named(("z",), {"x": "z"}) == ("z",)
+    more = Tally.of({"x": {Pair.of(ALPHA, "x0"): 4}, "y": dict.fromkeys(pairs["y"], 4), "z": dict.fromkeys(pairs["z"], 4)})
+    for before, favourites in (((), ("y", "z")), (("y",), ("y",)), (("x",), ("z",))):
+        earlier = {ALPHA: Implied(before, 0, 3)} if before else {}
+        assert implied_ballots(more, None, earlier, 5, heirs={"x": "z"})[ALPHA].favourites == favourites
+
+
 def test_only_counterparties_that_are_known_imply_anything() -> None:
     reports = {"x": {A: 4}, "y": {B: 5, A: 1}}
     assert implied_ballots(Tally.of(reports), graph([ALPHA, BRAVO], {(ALPHA, BRAVO): 1}), {}, 5) == {ALPHA: Implied(("x",), 5, 4)}

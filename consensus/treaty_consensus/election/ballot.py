@@ -36,6 +36,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import groupby, takewhile
 from operator import itemgetter
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -239,6 +240,7 @@ def implied_ballots(
     before: Mapping[str, Implied],
     epoch: int,
     withdrawn: AbstractSet[str] = frozenset(),
+    heirs: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Implied]:
     """Return the implied ballot of every principal with reports.
 
@@ -246,30 +248,57 @@ def implied_ballots(
     `known`: the vouches for the counterparties that count; None where all count.
     `before`: the implied ballots at the end of the previous epoch.
     `withdrawn`: the documents that all their publishers deprecated or took back.
+    `heirs`: document → the one that inherits from it. Both count together against others.
     """
-    led = _leading(tally, known, np.array([document in withdrawn for document in tally.documents], dtype=bool))
+    estate = sorted({heirs.get(document, document) for document in tally.documents})
+    place_of = {document: place for place, document in enumerate(estate)}
+    inherited = np.array([place_of[heirs.get(document, document)] for document in tally.documents], dtype=np.int64)
+    is_withdrawn = np.array([document in withdrawn for document in tally.documents], dtype=bool)
+    led = _leading(tally, known, is_withdrawn, inherited)
     ballots: dict[str, Implied] = {}
-    rows = zip(led.principal.tolist(), led.document.tolist(), led.epoch.tolist(), strict=True)
+    rows = zip(*(column.tolist() for column in led), strict=True)
     for place, named in groupby(rows, key=itemgetter(0)):
-        principal, newest = tally.principals[place], {tally.documents[document]: when for _, document, when in named}
-        earlier = before.get(principal)
-        # A tie keeps the earlier choice, so that equal reports do not change a ballot and restart its conviction.
-        kept = tuple(document for document in newest if earlier is not None and document in earlier.favourites)
-        favourites = kept or tuple(newest)
+        principal, earlier = tally.principals[place], before.get(tally.principals[place])
+        leading = [(tally.documents[document], when, size) for _, document, when, size in named]
+        favourites = _favourites({document: size for document, _, size in leading}, earlier.favourites if earlier else (), heirs)
         since = earlier.since if earlier is not None and earlier.favourites == favourites else epoch
-        ballots[principal] = Implied(favourites, since, max(map(newest.__getitem__, favourites)))
+        ballots[principal] = Implied(favourites, since, max(when for document, when, _ in leading if document in favourites))
     return ballots
 
 
+def _favourites(leading: Mapping[str, int], before: Sequence[str], heirs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the documents that an implied ballot names, sorted.
+
+    `leading`: the documents with most counterparties, each together with its heir → the number of its own counterparties.
+    `before`: the documents that it named before. A tie keeps them, so that equal reports restart no conviction.
+    """
+    if not heirs:
+        # A short way for nearly all topics: each document is counted alone.
+        return tuple(document for document in leading if document in before) or tuple(leading)
+    of = {document: heirs.get(document, document) for document in (*leading, *before)}
+    kept = {of[document] for document in before}.intersection(of[document] for document in leading)
+    named: list[str] = []
+    for heir in {of[document] for document in leading if not kept or of[document] in kept}:
+        members = {document: size for document, size in leading.items() if of[document] == heir}
+        most = [document for document, size in members.items() if size == max(members.values())]
+        named += [document for document in most if document in before] or most
+    return tuple(sorted(named))
+
+
 class _Leading(NamedTuple):
-    """Hold each principal's documents with the most counterparties, sorted. `epoch`: of the newest of these reports."""
+    """Hold each principal's documents with the most counterparties, sorted.
+
+    `epoch`: of the newest of these reports. `size`: the number of counterparties.
+    """
 
     principal: NDArray[np.int64]
     document: NDArray[np.int64]
     epoch: NDArray[np.int64]
+    size: NDArray[np.int64]
 
 
-def _leading(tally: Tally, known: Graph | None, is_withdrawn: NDArray[np.bool_]) -> _Leading:
+def _leading(tally: Tally, known: Graph | None, is_withdrawn: NDArray[np.bool_], inherited: NDArray[np.int64]) -> _Leading:
+    """Return the documents with most counterparties. `inherited`: one number for a document and its heir."""
     pairs, width = tally.agreed, max(len(tally.principals), 1)
     # Of each pair the newest report. It has one that counts in each epoch, so the epochs of its documents differ.
     order = np.lexsort((-pairs.document, -pairs.epoch, pairs.second, pairs.first))
@@ -292,10 +321,15 @@ def _leading(tally: Tally, known: Graph | None, is_withdrawn: NDArray[np.bool_])
     has_other = np.zeros(width, dtype=bool)
     has_other[principal[~is_withdrawn[document]]] = True
     size = np.where(is_withdrawn[document] & has_other[principal], 0, size)
+    estates = int(inherited.max(initial=0)) + 1
+    key = principal * estates + inherited[document]
+    sums = np.zeros(width * estates, dtype=np.int64)
+    np.add.at(sums, key, size)
+    together = sums[key]
     most = np.zeros(width, dtype=np.int64)
-    np.maximum.at(most, principal, size)
-    leads = size == most[principal]
-    return _Leading(principal[leads], document[leads], epoch[leads])
+    np.maximum.at(most, principal, together)
+    leads = together == most[principal]
+    return _Leading(principal[leads], document[leads], epoch[leads], size[leads])
 
 
 def approvals(votes: Votes) -> list[Approval]:

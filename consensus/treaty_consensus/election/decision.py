@@ -179,7 +179,7 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     tally = tally.by_line(lines.first)
     # Computed for all principals with reports, also for voters: a ballot that fades later is replaced by the implied one.
     withdrawn = evidence.withdrawn(topic) if parameters.is_v2 else frozenset()
-    implied = implied_ballots(tally, electorate.vouches, earlier.implied, epoch, withdrawn)
+    implied = implied_ballots(tally, electorate.vouches, earlier.implied, epoch, withdrawn, lines.successors)
     # A topic with reports but without ballots is decided by implied ballots alone.
     ballots = evidence.ballots.get(topic) or Ballots(directory)
     fading, begun = horizon if parameters.reputation else None, None if parameters.is_v2 else electorate.begun
