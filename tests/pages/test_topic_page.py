@@ -128,6 +128,11 @@ async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
     assert "3 of 31 principals accept it, with 9.6 % of all weight." in page.text
     assert "Few decide here: the votes have less than a tenth of all weight." in page.text
     assert "Its publisher names first 1.1 instead." in page.text
+    await everybody_reports(registry, agents[:3], release.body.document.sha256, 4)
+    await registry.decide()
+    page = await read(browser, PATH)
+    assert "Speak first 1.1" in page.text
+    assert [row[:2] for row in page.tables[3][1:]] == [[str(epoch), "100.0 %"] for epoch in range(5)], "the history of the line"
 
 
 async def test_the_numbers_are_those_of_the_decision(

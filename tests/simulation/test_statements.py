@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from typing import Any, cast
 
 import asyncpg
@@ -23,6 +24,7 @@ _VALUES: dict[str, list[Any]] = {
     "bytea": [bytes([number]) * 4 for number in range(6)],
     "jsonb": ["{}"],
     "float8": [1.0],
+    "numeric": [Decimal(0), Decimal(2**70)],
     "int4": list(range(3)),
 }
 _OPTIONAL = {
