@@ -13,13 +13,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
 from .. import canonical
 from ..kinds import NONE, Blob, Decision, Input, Parameters, State
-from .ballot import Ballots, Implied, Votes, approvals, approved, count, implied_ballots, votes
+from .ballot import Approval, Ballots, Implied, Votes, approvals, approved, count, implied_ballots, votes
 from .earlier import EarlierPoll
 from .electorate import Electorate, digest_of
 from .evidence import Evidence
@@ -168,40 +169,20 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
 
     `tally`: the reports that count in it.
     """
-    topic, epoch, parameters = question.topic, question.epoch, question.parameters
-    directory, horizon = electorate.directory, parameters.horizon_epochs
-    weights = electorate.in_topic(tally)
-    lines = ALONE if parameters.is_v2 else lines_of(evidence, topic, tally, weights, electorate, epoch, parameters)
-    earlier = question.before.by_line(lines.first)
-    # What was taken back as a whole is called as it was last.
-    lasting = {line: version for line, version in earlier.versions.items() if line in lines.taken_back}
-    lines = replace(lines, versions={**lines.versions, **lasting})
-    tally = tally.by_line(lines.first)
+    topic = _Topic.of(question, evidence, tally, electorate)
+    lines, weights = topic.lines, topic.weights
     # Computed for all principals with reports, also for voters: a ballot that fades later is replaced by the implied one.
-    withdrawn = evidence.withdrawn(topic) if parameters.is_v2 else frozenset()
-    implied = implied_ballots(tally, electorate.vouches, earlier.implied, epoch, withdrawn, lines.successors)
-    # A topic with reports but without ballots is decided by implied ballots alone.
-    ballots = evidence.ballots.get(topic) or Ballots(directory)
-    fading, begun = horizon if parameters.reputation else None, None if parameters.is_v2 else electorate.begun
-    cast = votes(ballots, implied, weights, epoch, fading, lines, begun)
+    implied = topic.implied()
+    cast = topic.votes(implied)
     # The field depends on approval, so the votes come before it and the pairwise count after it.
     approving = approvals(cast)
-    # What was taken back counts as not published.
-    hidden = lines.first.keys() | lines.taken_back
-    published = {d: index for d, index in evidence.published.get(topic, {}).items() if d not in hidden}
-    recent = tally.since(epoch - horizon + 1)
-    supports = _supports(published, recent, approved(approving), weights, electorate)
-    gone = {line: current for line, current in earlier.states.items() if line in lines.taken_back}
-    before = {line: current for line, current in earlier.states.items() if line not in gone}
-    eligible = in_order(eligible_of(supports, before, cast.total, parameters), supports, approving, parameters.max_candidates)
-    contenders = field_of(eligible, supports, incumbent_of(before), parameters)
-    warned = frozenset(d for d in contenders if _is_warned_of(d, tally, electorate, parameters))
-    conditions = EarlierPoll if parameters.is_v2 else Poll
-    poll = conditions(parameters, count(cast, contenders, electorate.clusters), before, warned)
-    states = advance(poll) | take_back(gone)
+    supports = topic.supports(approved(approving))
+    eligible = topic.eligible(supports, approving, cast.total)
+    poll = topic.poll(cast, supports, eligible)
+    states = advance(poll) | take_back(topic.gone)
     after = TopicState(states, implied, {line: lines.version(line) for line in states if lines.version(line) != line})
-    changes = _changes(question.before.documents, earlier, after)
-    elected = incumbent_of(after.documents) if incumbent_of(states) != incumbent_of(earlier.states) else None
+    changes = _changes(question.before.documents, topic.before, after)
+    elected = incumbent_of(after.documents) if incumbent_of(states) != incumbent_of(topic.before.states) else None
     # From here on a line is called by its version to speak, which is what a reader looks for.
     shown = replace(poll, count=replace(poll.count, choices=(*map(lines.version, poll.count.choices),)), before=after.documents)
     shown = replace(shown, ranked=poll.ranking)
@@ -212,7 +193,7 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
             **_votes(poll, shown, cast, weights, electorate),
             "voices": _voters(cast, weights, electorate),
             # Shortfalls are listed against the states after the decision: a reader wants to know what comes next.
-            "candidates": _candidates(shown, named, contenders, lines),
+            "candidates": _candidates(shown, named, poll.candidates, lines),
             "nominees": _nominees(shown, [*map(lines.version, eligible)], named, bool(poll.incumbent)),
             "former": sorted((d, current.state) for d, current in after.documents.items() if d not in shown.candidates),
             **_result(changes, after),
@@ -221,18 +202,104 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     # A document that left the field has a last entry, so that followers of the statement alone see its new state.
     left = [(document, new) for document, _, new in changes if document not in shown.candidates]
     entries = (*((document, _state(after.documents, document)) for document in shown.candidates), *left)
-    active = tally.active(epoch) | ballots.active(weights, epoch)
-    has_news = bool(active) if parameters.is_v2 else _is_news(active, weights, parameters)
-    return Outcome(question, transcript, entries, after, elected, has_news, _reach(recent, weights, incumbent_of(states)))
+    return Outcome(
+        question, transcript, entries, after, elected, topic.has_news(), _reach(topic.recent, weights, incumbent_of(states))
+    )
 
 
-def _is_news(active: Iterable[str], weights: Mapping[str, int], parameters: Parameters) -> bool:
-    """Tell whether the principals with a report or ballot of an epoch weigh enough in the topic for a decision that shows it.
+@dataclass(frozen=True)
+class _Topic:
+    """Hold one topic at the end of an epoch, by lines.
 
-    A transcript of a large topic has the size of eighty ballots. Otherwise one ballot an epoch would cost all readers one.
+    `weights`: principal → weight in it. `tally`: the reports that count. `before`: its state at the beginning.
     """
-    weight = sum(weights.get(name, 0) for name in active)
-    return weight > 0 and parameters.candidate_share * weight >= sum(weights.values())
+
+    question: Question
+    evidence: Evidence
+    electorate: Electorate
+    weights: Mapping[str, int]
+    lines: Lines
+    tally: Tally
+    before: TopicState
+
+    @classmethod
+    def of(cls, question: Question, evidence: Evidence, tally: Tally, electorate: Electorate) -> _Topic:
+        """`tally`: by document."""
+        parameters, weights = question.parameters, electorate.in_topic(tally)
+        if parameters.is_v2:
+            return cls(question, evidence, electorate, weights, ALONE, tally, question.before)
+        lines = lines_of(evidence, question.topic, tally, weights, electorate, question.epoch, parameters)
+        before = question.before.by_line(lines.first)
+        # What was taken back as a whole is called as it was last.
+        lasting = {line: version for line, version in before.versions.items() if line in lines.taken_back}
+        lines = replace(lines, versions={**lines.versions, **lasting})
+        return cls(question, evidence, electorate, weights, lines, tally.by_line(lines.first), before)
+
+    @cached_property
+    def recent(self) -> Tally:
+        """Return the tally of the last `horizon_epochs` epochs."""
+        return self.tally.since(self.question.epoch - self.question.parameters.horizon_epochs + 1)
+
+    @cached_property
+    def ballots(self) -> Ballots:
+        """Return the ballots of the topic."""
+        # A topic with reports but without ballots is decided by implied ballots alone.
+        return self.evidence.ballots.get(self.question.topic) or Ballots(self.electorate.directory)
+
+    @property
+    def gone(self) -> dict[str, DocumentState]:
+        """Return the lines with a state that were taken back."""
+        return {line: current for line, current in self.before.states.items() if line in self.lines.taken_back}
+
+    def implied(self) -> dict[str, Implied]:
+        """Return what use says: principal → its implied ballot."""
+        asked = self.question
+        withdrawn = self.evidence.withdrawn(asked.topic) if asked.parameters.is_v2 else frozenset()
+        vouches, heirs = self.electorate.vouches, self.lines.successors
+        return implied_ballots(self.tally, vouches, self.before.implied, asked.epoch, withdrawn, heirs)
+
+    def votes(self, implied: Mapping[str, Implied]) -> Votes:
+        """Return the ballots that count."""
+        parameters = self.question.parameters
+        horizon = parameters.horizon_epochs if parameters.reputation else None
+        begun = None if parameters.is_v2 else self.electorate.begun
+        return votes(self.ballots, implied, self.weights, self.question.epoch, horizon, self.lines, begun)
+
+    def supports(self, approval: Mapping[str, int]) -> dict[str, Support]:
+        """Return line → the evidence for it. `approval`: the weight that ranks it over NONE."""
+        # What was taken back counts as not published.
+        hidden = self.lines.first.keys() | self.lines.taken_back
+        published = self.evidence.published.get(self.question.topic, {})
+        shown = {document: index for document, index in published.items() if document not in hidden}
+        return _supports(shown, self.recent, approval, self.weights, self.electorate)
+
+    def eligible(self, supports: Mapping[str, Support], approving: Sequence[Approval], total: int) -> list[str]:
+        """Return the lines that can take places in the field, in their order. `total`: W."""
+        parameters = self.question.parameters
+        found = eligible_of(supports, self._states, total, parameters)
+        return in_order(found, supports, approving, parameters.max_candidates)
+
+    def poll(self, cast: Votes, supports: Mapping[str, Support], eligible: Sequence[str]) -> Poll:
+        """Count the votes over the field."""
+        parameters, states = self.question.parameters, self._states
+        contenders = field_of(eligible, supports, incumbent_of(states), parameters)
+        warned = frozenset(d for d in contenders if _is_warned_of(d, self.tally, self.electorate, parameters))
+        conditions = EarlierPoll if parameters.is_v2 else Poll
+        return conditions(parameters, count(cast, contenders, self.electorate.clusters), states, warned)
+
+    def has_news(self) -> bool:
+        """Tell whether enough weight reported, voted or withdrew a ballot in this epoch for a decision that shows it."""
+        epoch, parameters = self.question.epoch, self.question.parameters
+        active = self.tally.active(epoch) | self.ballots.active(self.weights, epoch)
+        if parameters.is_v2:
+            return bool(active)
+        # A transcript of a large topic has the size of eighty ballots. Otherwise one ballot an epoch would cost all readers one.
+        weight = sum(self.weights.get(name, 0) for name in active)
+        return weight > 0 and parameters.candidate_share * weight >= sum(self.weights.values())
+
+    @property
+    def _states(self) -> dict[str, DocumentState]:
+        return {line: current for line, current in self.before.states.items() if line not in self.lines.taken_back}
 
 
 def _visible(states: Mapping[str, DocumentState]) -> dict[str, tuple[State, bool]]:
