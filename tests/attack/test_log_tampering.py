@@ -242,7 +242,7 @@ def test_another_blob_is_served_than_the_one_that_a_decision_names(honest: LogBu
     last = decision_indexes(honest)[-1]
     wrong = lying(honest.transcripts[last], "total")
     leaf = resigned(honest, last, transcript=named(wrong))
-    replay = Replay(lambda _: lying(wrong, "quorum"))
+    replay = Replay(lambda _: lying(wrong, "epoch"))
     for before in honest.leaves[:last]:
         replay.append(before)
     with pytest.raises(Untrusted) as refusal:

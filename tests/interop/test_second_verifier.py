@@ -33,6 +33,7 @@ from treaty_consensus.election.defaults import development_parameters, open_para
 from treaty_consensus.kinds import NONE
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.statement import parse
+from treaty_consensus.tenure import TENURE_WAIT
 from treaty_registry.registry import Registry
 
 SCRIPT = Path(verify_election.__file__)
@@ -337,6 +338,8 @@ def test_grants_end() -> None:
     made.add(kinds.Grant(owners[0].did[8:], guests[0].did, withdrawn=True), owners[0])
     taken_over(owners[1])
     heir = taken_over(guests[2])
+    made.start += TENURE_WAIT
+    made.identify(domain_signer("late.example"))  # time passes, and the heir may vote
     epoch(*guests[:2], heir)
     made.add(kinds.Grant(owners[0].did[8:], guests[0].did), owners[0])
     epoch(*guests[:2], heir)

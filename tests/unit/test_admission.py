@@ -29,7 +29,7 @@ from registries import (
 from signers import Signer, domain_signer, key_signer, signed
 
 from treaty_consensus import kinds, statement
-from treaty_consensus.errors import Gone, TreatyError, Unavailable
+from treaty_consensus.errors import Gone, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import build_wheel
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, sign
@@ -199,8 +199,11 @@ async def test_a_new_key_opens_a_new_tenure(registry: Registry, web: Web) -> Non
     await log(registry, ballot(registry), ALICE)
     rotated = Signer(ALICE.did, f"{ALICE.did}#key-2", KEY.private_key)
     web.serve(rotated)
-    logged = await log(registry, ballot(registry, 1), rotated)
-    identity = (await statement_at(registry, logged.index - 1)).body
+    # The identity is logged, and the ballot waits: the domain may have changed hands.
+    with pytest.raises(Refused) as refusal:
+        await log(registry, ballot(registry, 1), rotated)
+    assert refusal.value.code == "identity.new-tenure"
+    identity = (await statement_at(registry, registry.head.size - 1)).body
     first = await statement_at(registry, 2)
     assert isinstance(identity, kinds.Identity)
     assert (identity.tenure, identity.previous) == (2, first.id)

@@ -32,7 +32,7 @@ def test_the_file_is_read(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text(block("toml"), encoding="utf-8")
     read = read_watch_file(path)
-    assert [str(watch) for watch in read.watches] == ["namespace example.com"]
+    assert [str(watch) for watch in read.watches] == ["namespace example.com", "constitution"]
     assert [file.resolve() for file in read.expected] == [tmp_path / "build-machine" / "signed.txt"]
     (webhook,) = read.webhooks
     assert (webhook.url, webhook.secret_file) == ("https://alarm.example/treaty", path.parent / "webhook.secret")
