@@ -221,9 +221,10 @@ def test_files_of_tools_do_not_hide_a_change(tmp_path: Path, changed: str) -> No
 def test_watching_checks_again_when_a_file_changes(tmp_path: Path) -> None:
     folder = tmp_path / "weather"
     write_project(folder, NewProtocol("weather", "a/b"))
-    process = subprocess.Popen(
-        [*TREATY, "test", str(folder), "--watch", "--json", "--home", str(tmp_path / "home")], stdout=subprocess.PIPE, text=True
-    )
+    # As in an empty environment: each result must come when it is there.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    arguments = ["test", str(folder), "--watch", "--json", "--home", str(tmp_path / "home")]
+    process = subprocess.Popen([*TREATY, *arguments], stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     try:
         assert json.loads(process.stdout.readline())["passed"] is True

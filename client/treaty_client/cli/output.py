@@ -45,8 +45,9 @@ class Output:
     def result(self, value: dict[str, Any], *renderables: Any) -> None:
         """Print the result: `value` as JSON, or the renderables for people."""
         if self.as_json:
-            # `print`, not Rich: the JSON must not be wrapped or styled.
-            print(_json(value))
+            # `print`, not Rich: the JSON must not be wrapped or styled. Flushed: a program that reads the lines of a command that
+            # goes on, such as `treaty test --watch`, must not wait for a full buffer.
+            print(_json(value), flush=True)
             return
         for renderable in renderables:
             self.console.print(_visible(renderable) if isinstance(renderable, str) else renderable)
@@ -54,10 +55,10 @@ class Output:
     def plain(self, value: dict[str, Any], *lines: str) -> None:
         """Print the result: `value` as JSON, or lines without markup. Rich is slow to import, and is not."""
         if self.as_json:
-            print(_json(value))
+            print(_json(value), flush=True)
             return
         for line in lines:
-            print(_visible(line))
+            print(_visible(line), flush=True)
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
@@ -76,7 +77,7 @@ class Output:
             known = {"peerCode": error.peer_code, "traceId": error.trace_id, "clockDifference": error.clock_difference}
             value |= {name: data for name, data in known.items() if data not in ("", None)}
             value |= {"step": step.value} if step else {}
-            print(_json({"error": value}))
+            print(_json({"error": value}), flush=True)
             return
         where = f"Step {step.value} ({step.title}): " if step else ""
         self.errors.print(f"[bold red]✗[/] {where}{escape(error.message)}  [dim]{escape(error.code)}[/]")
