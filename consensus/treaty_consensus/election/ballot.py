@@ -259,27 +259,28 @@ def implied_ballots(
     rows = zip(*(column.tolist() for column in led), strict=True)
     for place, named in groupby(rows, key=itemgetter(0)):
         principal, earlier = tally.principals[place], before.get(tally.principals[place])
-        leading = [(tally.documents[document], when, size) for _, document, when, size in named]
-        favourites = _favourites({document: size for document, _, size in leading}, earlier.favourites if earlier else (), heirs)
+        leading = {tally.documents[document]: (when, size) for _, document, when, size in named}
+        favourites = _favourites(leading, earlier.favourites if earlier else (), heirs)
         since = earlier.since if earlier is not None and earlier.favourites == favourites else epoch
-        ballots[principal] = Implied(favourites, since, max(when for document, when, _ in leading if document in favourites))
+        ballots[principal] = Implied(favourites, since, max(leading[document][0] for document in favourites))
     return ballots
 
 
-def _favourites(leading: Mapping[str, int], before: Sequence[str], heirs: Mapping[str, str]) -> tuple[str, ...]:
+def _favourites(leading: Mapping[str, tuple[int, int]], before: Sequence[str], heirs: Mapping[str, str]) -> tuple[str, ...]:
     """Return the documents that an implied ballot names, sorted.
 
-    `leading`: the documents with most counterparties, each together with its heir → the number of its own counterparties.
+    `leading`: the documents with most counterparties, each together with its heir → the epoch of the newest report, and the
+    number of its own counterparties; sorted.
     `before`: the documents that it named before. A tie keeps them, so that equal reports restart no conviction.
     """
-    if not heirs:
-        # A short way for nearly all topics: each document is counted alone.
+    if len(leading) == 1 or not heirs:
+        # A short way for nearly all principals: there is no choice, or each document is counted alone.
         return tuple(document for document in leading if document in before) or tuple(leading)
     of = {document: heirs.get(document, document) for document in (*leading, *before)}
     kept = {of[document] for document in before}.intersection(of[document] for document in leading)
     named: list[str] = []
     for heir in {of[document] for document in leading if not kept or of[document] in kept}:
-        members = {document: size for document, size in leading.items() if of[document] == heir}
+        members = {document: size for document, (_, size) in leading.items() if of[document] == heir}
         most = [document for document, size in members.items() if size == max(members.values())]
         named += [document for document in most if document in before] or most
     return tuple(sorted(named))
@@ -471,9 +472,12 @@ def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) 
         sums = _sums(weight[rows], belongs[rows], len(names))
         return {names[number]: int(sums[number]) for number in np.flatnonzero(sums).tolist()}
 
+    counts = votes.weight > 0
+    voter, said = votes.principal[counts], alike[cell[counts]]
+
     def voters(approves: NDArray[np.bool_]) -> int:
         is_voter = np.zeros(len(votes.principals), dtype=bool)
-        is_voter[votes.principal[approves[alike[cell]] & (votes.weight > 0)]] = True
+        is_voter[voter[approves[said]]] = True
         return int(np.count_nonzero(is_voter))
 
     none = ranking[:, -1]
