@@ -71,7 +71,8 @@ class TopicState:
 
         `first`: later document → the first one of its line.
         """
-        if first.keys().isdisjoint(self.states) and not any(first.keys() & {*one.favourites} for one in self.implied.values()):
+        is_by_line = first.keys().isdisjoint(self.states)
+        if not first or (is_by_line and all(first.keys().isdisjoint(one.favourites) for one in self.implied.values())):
             return self
         states = {document: current for document, current in self.states.items() if document not in first}
         versions = dict(self.versions)

@@ -36,6 +36,8 @@ class Lines:
 
     def read(self, tiers: Tiers) -> Tiers:
         """Return a ballot over documents as one over lines, with the successors that inherit."""
+        if not self.first and not self.successors:
+            return tiers
         ranked: set[str] = set()
         kept: list[tuple[str, ...]] = []
         for tier in tiers:

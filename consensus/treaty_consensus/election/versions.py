@@ -52,7 +52,7 @@ def lines_of(
         document: _Standing.of(evidence, uris, electorate)
         # Most documents were never withdrawn anywhere, and need no look at their authors.
         for document, uris in publishers.items()
-        if not uris.keys().isdisjoint(evidence.statuses)
+        if not uris.keys().isdisjoint(evidence.statuses.keys())
     }
     members: dict[str, list[str]] = {}
     # In the order of the log: the first document of a line comes before the others.
