@@ -210,25 +210,29 @@ def _check(value: object, depth: int, *, floats: bool = False) -> None:
         case int():
             if not -MAX_INTEGER <= value <= MAX_INTEGER:
                 raise Malformed(CanonicalCode.INTEGER, "An integer is beyond 2^53-1. Write it as a decimal string.")
-        # Most values are ASCII texts, which a call for each would make twice as slow.
         case list() | tuple():
-            for item in value:
-                if not (depth and type(item) is str and item.isascii()):
-                    _check(item, depth - 1, floats=floats)
+            _check_items(value, depth, floats)
         case dict():
-            for name, item in value.items():
+            for name in value:
                 if not isinstance(name, str):
                     raise Malformed(CanonicalCode.VALUE, "Names in an object must be strings.")
                 if not name.isascii():
                     _check_text(name)
-                if not (depth and type(item) is str and item.isascii()):
-                    _check(item, depth - 1, floats=floats)
+            _check_items(value.values(), depth, floats)
         case None:
             return
         case float() if floats:
             return
         case _:
             raise Malformed(CanonicalCode.VALUE, f"Canonical JSON has no values of type {type(value).__name__}.")
+
+
+def _check_items(items: Iterable[object], depth: int, floats: bool) -> None:
+    for item in items:
+        # Most values are ASCII texts and small integers, which a call for each would make twice as slow.
+        is_plain = item.isascii() if type(item) is str else type(item) is int and -MAX_INTEGER <= item <= MAX_INTEGER
+        if not (is_plain and depth):
+            _check(item, depth - 1, floats=floats)
 
 
 def _check_text(text: str) -> None:

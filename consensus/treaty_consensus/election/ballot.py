@@ -46,7 +46,7 @@ from ..kinds import NONE
 from .arithmetic import ONE, conviction, decay, parts, table
 from .line import ALONE, Lines, Tiers
 from .principals import PrincipalDirectory
-from .report import Tally, distinct
+from .report import Tally
 from .trust import Graph
 
 Weights: TypeAlias = NDArray[np.uint64]
@@ -148,8 +148,8 @@ class Ballots:
     def active(self, principals: Iterable[str], epoch: int) -> set[str]:
         """Return those of the principals that cast, reaffirmed or withdrew a ballot in `epoch`."""
         names, voters = sorted(principals), self.column("voter")[self.column("cast") == epoch]
-        places = distinct(self.directory.places(names)[self.directory.owners(voters)])
-        return {names[place] for place in places.tolist() if place >= 0}
+        places = self.directory.places(names)[self.directory.owners(voters)]
+        return {names[place] for place in np.flatnonzero(np.bincount(places[places >= 0])).tolist()}
 
     def column(self, name: str) -> NDArray[np.int64]:
         """Return a column: `voter` (the number of the DID), `ranking` (a place in `rankings`), `cast` or `since` (epochs)."""

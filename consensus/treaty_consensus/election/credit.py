@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -62,6 +62,7 @@ from .credit_columns import (
 from .report import AgreedReports, Column, FactKey
 
 Reason: TypeAlias = Literal["reported", "elected"]
+_PART: Final = 4096
 
 
 class EarnedCredit(NamedTuple):
@@ -110,11 +111,14 @@ class EarnedCredits:
         return len(self._columns.principal)
 
     def __iter__(self) -> Iterator[EarnedCredit]:
-        names, facts, rows = self._names, self._facts, zip(*(column.tolist() for column in self._columns), strict=True)
-        for principal, amount, elected, fact, corroborator, leaf, epoch, shared, earlier, _ in rows:
-            reason: Reason = "elected" if elected else "reported"
-            by, (topic, document) = names[corroborator], facts[fact]
-            yield EarnedCredit(names[principal], amount, reason, topic, document, by, leaf, epoch, shared, earlier)
+        names, facts = self._names, self._facts
+        # In parts, because a roll lists only those that fit.
+        for start in range(0, len(self), _PART):
+            rows = zip(*(column[start : start + _PART].tolist() for column in self._columns), strict=True)
+            for principal, amount, elected, fact, corroborator, leaf, epoch, shared, earlier, _ in rows:
+                reason: Reason = "elected" if elected else "reported"
+                by, (topic, document) = names[corroborator], facts[fact]
+                yield EarnedCredit(names[principal], amount, reason, topic, document, by, leaf, epoch, shared, earlier)
 
 
 class SavedCredits(msgspec.Struct, frozen=True, array_like=True):

@@ -11,6 +11,7 @@ There are at most `MAX_VOTERS` voters in `voices`, those with the largest `count
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -289,8 +290,13 @@ class _Topic:
 
     def has_news(self) -> bool:
         """Tell whether enough weight reported, voted or withdrew a ballot in this epoch for a decision that shows it."""
-        epoch, parameters = self.question.epoch, self.question.parameters
-        active = self.tally.active(epoch) | self.ballots.active(self.weights, epoch)
+        epoch = self.question.epoch
+        reporting = self.tally.active(epoch)
+        # In a large topic the reports alone are enough.
+        return self._is_news(reporting) or self._is_news(reporting | self.ballots.active(self.weights, epoch))
+
+    def _is_news(self, active: AbstractSet[str]) -> bool:
+        parameters = self.question.parameters
         if parameters.is_v2:
             return bool(active)
         # A transcript of a large topic has the size of eighty ballots. Otherwise one ballot an epoch would cost all readers one.
@@ -534,7 +540,7 @@ def _reach(tally: Tally, weights: Mapping[str, int], consensus: str | None) -> t
     document, member = tally.reporters
     speaks = document == (tally.documents.index(consensus) if consensus in tally.documents else -1)
     speakers = [weights.get(tally.principals[place], 0) for place in member[speaks].tolist()]
-    reporting = [weights.get(tally.principals[place], 0) for place in distinct(member).tolist()]
+    reporting = [weights.get(tally.principals[place], 0) for place in np.flatnonzero(np.bincount(member)).tolist()]
     able, every = (sum(some) ** 2 - sum(weight * weight for weight in some) for some in (speakers, reporting))
     return able // 2, every // 2
 

@@ -140,7 +140,7 @@ class Tally:
         """Return the principals with a report of the current `epoch` that counts."""
         new = self.agreed.epoch == epoch
         both = (self.failed.first, self.failed.second, self.agreed.first[new], self.agreed.second[new])
-        return {self.principals[place] for place in distinct(np.concatenate(both)).tolist()}
+        return {self.principals[place] for place in np.flatnonzero(np.bincount(np.concatenate(both))).tolist()}
 
 
 class AgreedReport(NamedTuple):
