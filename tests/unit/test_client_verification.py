@@ -13,9 +13,9 @@ from signers import Signer, domain_signer, identity_body, key_signer, signed
 from simulated_registry import ALICE, BOB, CLOCK_KEY, LOG_KEY, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
 
 from treaty_client.policy import Policy
+from treaty_client.protocols.topics import ranked
 from treaty_client.protocols.verification import steps
 from treaty_client.protocols.verification.checkpoint import missing_proof
-from treaty_client.protocols.topics import ranked
 from treaty_client.protocols.verification.records import Evidence, ProvenProtocol
 from treaty_client.protocols.verification.steps import Step, VerificationFailed, taking
 from treaty_client.protocols.verification.ten_steps import examine, prove, read_bundle, verify_bundle, verify_handler

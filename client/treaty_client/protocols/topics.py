@@ -143,7 +143,11 @@ def ranked(views: Iterable[TopicView]) -> Candidates:
     found = [protocol for view in views for protocol in view.protocols]
     found.sort(key=lambda protocol: not (protocol.is_older or protocol.state == "consensus"))
     consensus = frozenset(protocol.uri for protocol in found if protocol.state == "consensus")
-    return Candidates(tuple(protocol.uri for protocol in found), consensus, tuple(_said(protocol) for view in views for protocol in view.taken_back))
+    return Candidates(
+        tuple(protocol.uri for protocol in found),
+        consensus,
+        tuple(_said(protocol) for view in views for protocol in view.taken_back),
+    )
 
 
 def _said(protocol: TopicProtocol) -> str:
