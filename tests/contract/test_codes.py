@@ -47,7 +47,8 @@ FILE = re.compile(r".*\.(db|example|json|key|lock|md|pem|pid|py|start|toml)")
 @cache
 def sources() -> dict[Path, ast.Module]:
     """The modules of the product without the codes themselves."""
-    paths = [path for folder in ("consensus", "client", "registry", "protocols") for path in sorted((ROOT / folder).rglob("*.py"))]
+    folders = ("consensus", "client", "registry", "protocols")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     paths = [path for path in paths if path.stem != "codes" and path.parent.name != "codes"]
     return {path: ast.parse(path.read_text()) for path in paths}
 
