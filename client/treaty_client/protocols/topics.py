@@ -138,7 +138,7 @@ class Topics:
 
 
 def ranked(views: Iterable[TopicView]) -> Candidates:
-    """Return the protocols of several registries: the consensus of each first, each followed by the older versions of its line."""
+    """Return the protocols of several registries: first the consensus of each, followed by the older versions of its line."""
     views = list(views)
     found = [protocol for view in views for protocol in view.protocols]
     found.sort(key=lambda protocol: not (protocol.is_older or protocol.state == "consensus"))

@@ -332,7 +332,7 @@ class _Ledger:
         count, with_both = len(earned.principal), [paired(earned.principal, one), paired(earned.principal, other)]
         pairs, place = np.unique(np.concatenate(with_both), return_inverse=True)
         shared, taken, j = self.shared.of(pairs), *np.zeros((2, count), dtype=np.int64)
-        # A credit depends on the earlier ones of its principal alone. So the first ones of all are paid together, then the second.
+        # A credit depends on the earlier ones of its principal alone: the first ones of all are paid together, then the second.
         for rows in _in_turn(earned.principal):
             first, second = place[rows], place[count + rows]
             # The larger j gives the smaller credit, so a ring gains nothing by forming new pairs.
