@@ -364,7 +364,7 @@ class _Ledger:
 
 
 def _in_turn(principal: Column) -> list[Column]:
-    """Return the first row of each principal, then the second row of each, and so on."""
+    """Return the first row of each principal, then the second row of each, and so on: at most one part for each fact."""
     order = np.argsort(principal, kind="stable")
     starts = np.flatnonzero(np.diff(principal[order], prepend=-1))
     earlier = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
