@@ -17,8 +17,8 @@ app = App(
 # By name, so that a command imports only its own modules: the web framework alone takes half a second.
 for _place, _help in {
     "serving:serve": "Serve the registry of the log in the data directory.",
-    "serving:init": "Make a new log: its keys, its database, its first two leaves.",
-    "serving:migrate": "Update the database's tables to this release.",
+    "creating:init": "Make a new log: its keys, its database, its first two leaves.",
+    "creating:migrate": "Update the database's tables to this release.",
     "inspecting:status": "Show how the running registry is.",
     "inspecting:doctor": "Name each problem of the running registry, and its fix.",
     "operating:decide": "Close the open epoch of a development electorate.",

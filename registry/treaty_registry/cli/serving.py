@@ -1,4 +1,4 @@
-"""Define the commands that create or run a server: `init`, `migrate`, `serve`, `mirror`, `witness`."""
+"""Define the commands that run a server: `serve`, `mirror`, `witness`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from rich.markup import escape
 from treaty_client.registries.trust import parse_registry_name
 from treaty_consensus.log.note import VerifierKey
 
-from ..data_directory import check_log, running_database
 from ..listening import Listening
 from ..mirroring.mirrored_log import MirroredLog
 from ..mirroring.server import serve as serve_mirror
 from ..registry import Registry
 from ..server import serve as serve_http
 from ..settings import Quotas
-from ..storage.postgres import connect
-from ..storage.postgres import migrate as migrate_database
 from ..witness.copies import Copies
 from ..witness.cosigner import Cosigner
 from ..witness.records import read_log_keys
 from ..witness.server import serve as serve_witness
 from .console import show
+from .creating import description
 from .options import NetworkOptions, NodeOptions, ObservationOptions, Options, TlsOptions, WitnessOptions, run
 from .variables import Variable
 
@@ -92,47 +90,6 @@ def serve(
     )
     url = Listening(host, port, tls.tls_cert, tls.tls_key).url
     run(serve_http(settings, lambda registry: _announce(registry, url, options)))
-
-
-def init(
-    *,
-    origin: Annotated[str, Variable("ORIGIN")],
-    parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
-    options: Options = Options(),
-) -> None:
-    """Make a new log: its keys, its database, its first two leaves.
-
-    Parameters
-    ----------
-    origin
-        The log's permanent name: a host.
-    parameters
-        A TOML file with the constants of its election. Default: a development electorate.
-    """
-
-    async def make() -> dict[str, object]:
-        async with Registry.open(replace(options.settings, new=True, origin=origin, parameters=parameters)) as registry:
-            return _description(registry)
-
-    made = run(make())
-    options.show(
-        made,
-        f"[green]✓[/] The log [bold]{escape(origin)}[/] is in {escape(str(options.data))}; keep that directory safe and secret.",
-        f"  key: {escape(str(made['key']))}",
-        f"  Serve it: treaty-registry serve --data {escape(str(options.data))}",
-    )
-
-
-def migrate(*, options: Options = Options()) -> None:
-    """Update the database's tables to this release. `serve` does so too."""
-
-    async def apply() -> list[str]:
-        check_log(options.settings)
-        async with running_database(options.settings) as url, connect(url) as connection:
-            return await migrate_database(connection)
-
-    applied = run(apply())
-    options.show({"applied": applied}, f"[green]✓[/] {escape(', '.join(applied)) or 'Nothing to do.'}")
 
 
 def witness(
@@ -243,21 +200,11 @@ def mirror(
     run(serve_mirror(settings, parse_registry_name(upstream), announce))
 
 
-def _description(registry: Registry) -> dict[str, object]:
-    return {
-        "origin": registry.origin,
-        "base_url": registry.base_url,
-        "name": f"{registry.base_url}#{registry.log_key}",
-        "key": str(registry.log_key),
-        "size": registry.head.size,
-    }
-
-
 def _announce(registry: Registry, url: str, options: Options) -> None:
     where, name = escape(registry.base_url), escape(f"{registry.base_url}#{registry.log_key}")
     reached = [] if url == registry.base_url else [f"  Its address for clients is {where}."]
     options.show(
-        _description(registry),
+        description(registry),
         f"[green]✓[/] The registry [bold]{escape(registry.origin)}[/] listens at {escape(url)} ({registry.head.size} leaves).",
         *reached,
         f"  Trust it:  treaty trust add '{name}'",
