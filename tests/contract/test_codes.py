@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from docs.generate.syntax import tree_of
 
 from treaty_client import codes as client
 from treaty_client import errors as client_errors
@@ -49,7 +50,7 @@ def sources() -> dict[Path, ast.Module]:
     """The modules of the product without the codes themselves."""
     paths = [path for folder in ("consensus", "client", "registry") for path in sorted((ROOT / folder).rglob("*.py"))]
     paths = [path for path in paths if path.stem != "codes" and path.parent.name != "codes"]
-    return {path: ast.parse(path.read_text()) for path in paths}
+    return {path: tree_of(path) for path in paths}
 
 
 def raised() -> list[tuple[str, str, ast.expr]]:
