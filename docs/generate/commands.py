@@ -7,7 +7,7 @@ from functools import cache
 
 from cyclopts import App
 
-from treaty_client.cli.commands import app as client
+from treaty_command.commands import app as client
 from treaty_registry.cli.commands import app as registry
 
 from . import GENERATORS
