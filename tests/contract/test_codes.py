@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from docs.generate.syntax import tree_of
 
 from treaty_consensus import codes as consensus
 from treaty_consensus import errors
@@ -50,7 +51,7 @@ def sources() -> dict[Path, ast.Module]:
     folders = ("consensus", "client", "registry", "protocols")
     paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     paths = [path for path in paths if path.stem != "codes" and path.parent.name != "codes"]
-    return {path: ast.parse(path.read_text()) for path in paths}
+    return {path: tree_of(path) for path in paths}
 
 
 def raised() -> list[tuple[str, str, ast.expr]]:
