@@ -9,7 +9,7 @@ from cyclopts import App
 from treaty_client.cli.commands import app as client
 from treaty_registry.cli.commands import app as registry
 
-from . import GENERATORS
+from . import SITE
 from .limits import table
 
 _CONTENTS = re.compile(r"^#+ Table of Contents\n.*?(?=^\*\*Commands\*\*)", re.DOTALL | re.MULTILINE)
@@ -47,7 +47,7 @@ def environment() -> str:
     return table(("variable", "option", "default", "meaning"), rows)
 
 
-GENERATORS.update(
+SITE.update(
     {
         "commands-treaty": lambda: commands(client),
         "commands-registry": lambda: commands(registry),

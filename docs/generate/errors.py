@@ -23,7 +23,7 @@ from treaty_consensus import errors
 from treaty_consensus.codes import Code
 from treaty_consensus.errors import Origin, TreatyError, Unavailable
 
-from . import GENERATORS, ROOT
+from . import GENERATORS, ROOT, SITE
 
 CLIENT = ROOT / "client" / "treaty_client"
 ROOMS = ("agent", "sessions", "anp", "network", "sandbox", "registries/api.py", "registries/unreachable.py")
@@ -120,5 +120,5 @@ def families() -> str:
     return "\n".join(lines)
 
 
-GENERATORS.update({f"errors-{group}": partial(table, group) for group in GROUPS})
+SITE.update({f"errors-{group}": partial(table, group) for group in GROUPS})
 GENERATORS["error-families"] = families

@@ -1,9 +1,10 @@
 """Lay the Markdown of the repository out as the site has it, with links that follow.
 
-No page is copied in the repository. A page of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of
-its folder. `DIVIDED` is a page for each of its topics. Each other file that a page links is under files/: Markdown as a page, all
-else as it is. A linked folder is a page that lists its files. A picture of `<picture>`, which is HTML, is below `EXTRA`, and the
-site has it as it is. Test vectors are below vectors/, at addresses that last, whether a page links them or not.
+No page is copied in the repository. The parts that only the site has are written into their pages (`docs.generate.SITE`). A page
+of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of its folder. Each other file that a page links
+is under files/: Markdown as a page, all else as it is. A linked folder is a page that lists its files. A picture of `<picture>`,
+which is HTML, is below `EXTRA`, and the site has it as it is. Test vectors are below vectors/, at addresses that last, whether a
+page links them or not.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from docs.generate import vectors
+from docs.generate.parts import completed
 
 from .division import divided
 
@@ -107,7 +109,7 @@ def stage(folder: Path) -> None:
             _write(target, _ORPHAN + _listing(path))
             waiting += _files(path)
         elif _is_page(path):
-            text = path.read_text(encoding="utf-8")
+            text = completed(path.read_text(encoding="utf-8"))
             waiting += _linked(path, text)
             for picture in _pictures(path, text):
                 _copy(picture, folder / EXTRA / place(picture))
