@@ -3,7 +3,7 @@
     .venv/bin/python -m bench absence                 # two minutes; rewrites absence.json and absence.md
 
 The map is a compressed binary prefix tree over SHA-256 of a place (`publish/URI`, `status/URI/DID`, `identity/DID`,
-`decision/TOPIC`); its root would stand in each checkpoint. Nothing of it is built; `docs/decisions.md`, "Proof of absence", says
+`decision/TOPIC`); its root would stand in each checkpoint. Nothing of it is built; `docs/decisions/proof-of-absence.md` says
 why. Proofs are of a real tree. For a commit the product's own registry runs with an embedded database, and in the transaction of
 each commit the rows of the tree that it changes are written too: of each place three chunks of eight levels.
 """

@@ -1,10 +1,10 @@
 """Lay the Markdown of the repository out as the site has it, with links that follow.
 
 No page is copied in the repository. The parts that only the site has are written into their pages (`docs.generate.SITE`). A page
-of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of its folder. Each other file that a page links
-is under files/: Markdown as a page, all else as it is. A linked folder is a page that lists its files. A picture of `<picture>`,
-which is HTML, is below `EXTRA`, and the site has it as it is. Test vectors are below vectors/, at addresses that last, whether a
-page links them or not.
+of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of its folder. Each other file that a page
+links is under files/: Markdown as a page, all else as it is. A linked folder is a page that lists its files. A picture of
+`<picture>`, which is HTML, is below `EXTRA`, and the site has it as it is. Test vectors are below vectors/, at addresses that
+last, whether a page links them or not.
 """
 
 from __future__ import annotations
@@ -18,16 +18,13 @@ from pathlib import Path
 from docs.generate import vectors
 from docs.generate.parts import completed
 
-from .division import divided
-
 ROOT = Path(__file__).parents[2]
 HOME = Path(__file__).with_name("index.md")
-DIVIDED = ROOT / "docs" / "decisions.md"
-"""The page that the site has in parts. A link to one of its headings leads to the part."""
 
 _PATTERNS = (
     "*.md",
     "docs/*.md",
+    "docs/decisions/*.md",
     "docs/guides/*.md",
     "docs/quickstarts/*.md",
     "docs/reference/*.md",
@@ -113,12 +110,7 @@ def stage(folder: Path) -> None:
             waiting += _linked(path, text)
             for picture in _pictures(path, text):
                 _copy(picture, folder / EXTRA / place(picture))
-            text = _head(path) + moved(path, text)
-            if path == DIVIDED:
-                text, parts = divided(text)
-                for name, part in parts.items():
-                    _write(target.with_suffix("") / f"{name}.md", part)
-            _write(target, text)
+            _write(target, _head(path) + moved(path, text))
         else:
             _copy(path, target)
 
@@ -157,8 +149,6 @@ def _moved_line(page: Path, line: str) -> str:
         if target in _vectors():
             relative = os.path.relpath(_vector_place(target), Path(place(page)).parent)
             return f"{match['before']}{relative}{match['after']}{{.external}}"
-        if target == DIVIDED and match["anchor"]:
-            return f"{match['before']}/{place(target).removesuffix('.md')}/{match['anchor'][1:]}.md{match['after']}"
         return f"{match['before']}/{place(target)}{match['anchor'] or ''}{match['after']}"
 
     def show(match: re.Match[str]) -> str:

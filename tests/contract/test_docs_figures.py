@@ -10,7 +10,7 @@ from docs.generate import ROOT
 
 PAGES = sorted(
     [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "protocols").glob("*/README.md")]
-    + [path for name in ("guides", "quickstarts", "specification") for path in (ROOT / "docs" / name).glob("*.md")]
+    + [path for name in ("decisions", "guides", "quickstarts", "specification") for path in (ROOT / "docs" / name).glob("*.md")]
 )
 MEASURED = (
     r"\d[\d.,]* ?(?:µs|ns|MB|GB)\b",
@@ -23,7 +23,8 @@ MEASURED = (
 LIMITS = {
     "docs/specification/handler-packages.md": ("30 ms of processor", "take 30 seconds"),
     "docs/specification/http.md": ("2 s of processor", "times as large"),
-    "docs/decisions.md": ("4 MB", "687 GB", "32 GB", "350 GB"),
+    "docs/decisions/capacity-and-uploads.md": ("4 MB",),
+    "docs/decisions/shards.md": ("687 GB", "32 GB", "350 GB"),
     "docs/guides/several-nodes.md": ("687 GB", "32 GB", "21 GB", "5.8 MB"),
 }
 """Such forms that are no measurement: bounds that the code has, a default of Linux, and sizes that follow from formats."""

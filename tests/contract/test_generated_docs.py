@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 from cyclopts import App
-from docs.generate import ROOT, SITE, DriftError, __main__, rules, threats
+from docs.generate import ROOT, SITE, DriftError, __main__, decisions, rules, threats
 from docs.generate.parts import completed, drifted, renewed
 from docs.generate.suite import all_tests
 
@@ -109,6 +109,11 @@ def test_a_row_of_another_form_is_not_lost(monkeypatch: pytest.MonkeyPatch, row:
     monkeypatch.setattr(rules, "present", lambda name: f"| 1 | M | a rule |\n{row}\n")
     with pytest.raises(DriftError):
         rules.rows("000")
+
+
+def test_every_page_of_the_decisions_is_in_their_index() -> None:
+    pages = {path.stem for path in decisions.INDEX.parent.glob("*.md")} - {"README"}
+    assert sorted(decisions.topics()) == sorted(pages)
 
 
 def test_every_threat_has_a_number_an_answer_and_a_test() -> None:
