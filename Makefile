@@ -99,7 +99,7 @@ screens: site ## Take the pictures of the command line and of the pages anew, in
 wheel: site ## A wheel that carries the site, in dist/
 	$(BIN)/python -m hatchling build -t wheel
 
-bench: $(VENV)/development ## The table of ratios that the docs quote
+bench: $(VENV)/development ## The ratios that the docs quote, into bench/results
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench agreeing
 	$(BIN)/python -m bench speaking

@@ -29,7 +29,7 @@ _PATTERNS = (
     "docs/quickstarts/*.md",
     "docs/reference/*.md",
     "docs/specification/*.md",
-    "bench/*.md",
+    "bench/README.md",
     "protocols/*/README.md",
 )
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
@@ -39,19 +39,8 @@ _SOURCE = re.compile(r'(?P<before>\b(?:src|srcset)=")(?P<target>[^"\s:]+)(?P<aft
 EXTRA = "extra"
 """The folder of the files that no Markdown names, so that Sphinx has to be told of them."""
 _ORPHAN = "---\norphan: true\n---\n\n"
-_NOT_SEARCHED = "---\nnosearch: true\n---\n\n"
-"""The head of tables of figures: each number would be a word of the index, which a reader loads to search."""
 _LISTED = 100
 """Files in the list of a folder."""
-_TITLES = {
-    "bench/agreeing.md": "Measurements of agreeing",
-    "bench/pages.md": "Pages for people",
-    "bench/attacks.md": "Measurements of attacks on elections",
-    "bench/calling.md": "Measurements of calls",
-    "bench/election.md": "Measurements of elections",
-    "bench/results.md": "Measurements of the whole",
-}
-"""The titles of results that programs write without one."""
 
 
 class LinkError(Exception):
@@ -110,7 +99,7 @@ def stage(folder: Path) -> None:
             waiting += _linked(path, text)
             for picture in _pictures(path, text):
                 _copy(picture, folder / EXTRA / place(picture))
-            _write(target, _head(path) + moved(path, text))
+            _write(target, ("" if path in pages() else _ORPHAN) + moved(path, text))
         else:
             _copy(path, target)
 
@@ -128,12 +117,6 @@ def _vector_place(path: Path) -> str:
 
 def _is_page(path: Path) -> bool:
     return path in pages() or (path.suffix == ".md" and path.read_text(encoding="utf-8").startswith("# "))
-
-
-def _head(path: Path) -> str:
-    title = _TITLES.get(path.relative_to(ROOT).as_posix())
-    in_list = _NOT_SEARCHED if path.parent == ROOT / "bench" and path.name != "README.md" else ""
-    return (in_list if path in pages() else _ORPHAN) + (f"# {title}\n\n" if title else "")
 
 
 def moved(page: Path, text: str) -> str:
