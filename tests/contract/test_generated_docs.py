@@ -12,9 +12,10 @@ from docs.generate import ROOT, SITE, DriftError, __main__, decisions, rules, th
 from docs.generate.parts import completed, drifted, renewed
 from docs.generate.suite import all_tests
 
+import treaty_agent
 import treaty_client
 import treaty_handler
-from treaty_client.cli.commands import app as treaty
+from treaty_command.commands import app as treaty
 from treaty_registry.cli.commands import app as treaty_registry
 
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -65,7 +66,7 @@ def test_the_site_has_the_generated_part_in_place_of_the_text(monkeypatch: pytes
     assert completed(text) == text.replace("Short.", "1\n2")
 
 
-@pytest.mark.parametrize("package", [treaty_client, treaty_handler], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [treaty_agent, treaty_client, treaty_handler], ids=lambda package: package.__name__)
 def test_every_public_name_is_in_the_reference(package: ModuleType) -> None:
     page = completed((ROOT / f"docs/reference/{package.__name__.replace('_', '-')}.md").read_text(encoding="utf-8"))
     names = sorted(name for name in package.__all__ if not name.startswith("_"))

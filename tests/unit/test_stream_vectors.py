@@ -12,8 +12,6 @@ import pytest
 from streaming import published
 
 from treaty_client.authoring.coverage import cells_of
-from treaty_client.sandbox import SandboxPool, parse_vector, run_vectors
-from treaty_client.sandbox.vectors import Vector, format_vector
 from treaty_consensus.errors import Malformed
 from treaty_handler import (
     Call,
@@ -30,6 +28,8 @@ from treaty_handler import (
     Send,
     decode_json,
 )
+from treaty_sandbox import SandboxPool, parse_vector, run_vectors
+from treaty_sandbox.vectors import Vector, format_vector
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "streams"
 
