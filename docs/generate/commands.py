@@ -10,7 +10,7 @@ from cyclopts import App
 from treaty_command.commands import app as client
 from treaty_registry.cli.commands import app as registry
 
-from . import GENERATORS
+from . import SITE
 from .limits import table
 
 _PROGRAMS: dict[str, App] = {"treaty": client, "treaty-registry": registry}
@@ -50,7 +50,7 @@ def environment() -> str:
     return table(("variable", "option", "default", "meaning"), rows)
 
 
-GENERATORS.update(
+SITE.update(
     {
         "commands-treaty": lambda: commands("treaty"),
         "commands-registry": lambda: commands("treaty-registry"),

@@ -23,7 +23,7 @@ from treaty_io.codes import (
     SessionCode,
 )
 
-from . import GENERATORS, ROOT
+from . import GENERATORS, ROOT, SITE
 from .syntax import tree_of
 
 CLIENT = ROOT / "client"
@@ -125,5 +125,5 @@ def families() -> str:
     return "\n".join(lines)
 
 
-GENERATORS.update({f"errors-{group}": partial(table, group) for group in GROUPS})
+SITE.update({f"errors-{group}": partial(table, group) for group in GROUPS})
 GENERATORS["error-families"] = families
