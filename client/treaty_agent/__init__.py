@@ -8,7 +8,7 @@ from treaty_io.extras import lazy_names
 
 if TYPE_CHECKING:
     from treaty_anp.flow_profile.capabilities import FlowRequest as FlowRequest
-    from treaty_anp.flow_profile.registry import ProtocolOffer as ProtocolOffer
+    from treaty_anp.flow_profile.capabilities import ProtocolOffer as ProtocolOffer
     from treaty_anp.flow_profile.states import FlowLimits as FlowLimits
     from treaty_anp.flow_profile.states import FlowTimeouts as FlowTimeouts
     from treaty_anp.hello_profile.core import Limits as Limits
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from .sessions.peer import Peer as Peer
     from .sessions.session import ItemStream as ItemStream
     from .sessions.session import Session as Session
-    from .sessions.shared_member import SharedMember as SharedMember
+    from .sessions.shared_handler import SharedMember as SharedMember
     from .sessions.shared_session import SharedSession as SharedSession
 else:
     # At their first use, so that the command line reads an agent's settings without all that an agent imports.
@@ -87,8 +87,7 @@ else:
             ".sessions.session": "ItemStream Session",
             ".sessions.shared_member": "SharedMember",
             ".sessions.shared_session": "SharedSession",
-            "treaty_anp.flow_profile.capabilities": "FlowRequest",
-            "treaty_anp.flow_profile.registry": "ProtocolOffer",
+            "treaty_anp.flow_profile.capabilities": "FlowRequest ProtocolOffer",
             "treaty_anp.flow_profile.states": "FlowLimits FlowTimeouts",
             "treaty_anp.hello_profile.core": "Limits",
             "treaty_anp.trace_context": "TraceContext",

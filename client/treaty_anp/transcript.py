@@ -8,6 +8,8 @@ docs/specification/home.md, section "Transcripts", has the format for both profi
     {"end":"9c1e…"}
 
 A transcript contains all messages, business data included, so store it as carefully as that data.
+
+Show values of a transcript in one line each. The transcript may come from a stranger and contain anything.
 """
 
 from __future__ import annotations
@@ -26,26 +28,29 @@ import msgspec
 from treaty_consensus import errors
 from treaty_consensus.canonical import b64decode, b64encode, hex_digest
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Untrusted
+from treaty_consensus.printable import printable
 from treaty_handler import decode_json
 from treaty_io.codes import TranscriptCode
 
+from . import frame
 from .call_metadata import CallMetadata
 from .flow_profile import actions as flow_actions
 from .flow_profile import commands as flow_commands
 from .flow_profile import payloads as flow_payloads
-from .flow_profile.capabilities import CapabilityManager, FlowRequest
+from .flow_profile.capabilities import CapabilityManager, FlowRequest, ProtocolOffer, ProtocolRegistry
 from .flow_profile.initiator import Initiator
 from .flow_profile.messages import FlowMessage, Foreign
 from .flow_profile.parameters import Choice, Range
 from .flow_profile.processor import Now
-from .flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from .flow_profile.responder import Responder
 from .flow_profile.states import FlowLimits, FlowTimeouts
 from .flow_profile.strategy import Evaluation
+from .frame import ProtocolType
 from .hello_profile import commands, messages
 from .hello_profile.actions import Running, SendText
 from .hello_profile.hello import Hello
 from .hello_profile.machine import Limits, Machine, Provided, Timeouts
+from .hello_profile.messages import CARRIES
 from .trace_context import TraceContext
 
 MAX_TRANSCRIPT = 16 * 1024 * 1024
@@ -322,3 +327,35 @@ def _decode(value: Any, kinds: Mapping[str, type]) -> Any:
         return kinds[kind](**named)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise Malformed(TranscriptCode.FORM, f"{str(value)[:80]!r} is no argument.") from error
+
+
+_MAX_SHOWN = 160
+
+
+def shown(value: Any) -> str:
+    """Return a value in one line of at most 160 characters, frames by their type."""
+    if isinstance(value, dict) and len(value) == 1:
+        [(name, content)] = value.items()
+        if name == "bytes" and isinstance(content, str):
+            return _frame(content)
+        value = content if name == "map" else f"{name} {_fields(content)}"
+    return printable(str(value), _MAX_SHOWN)
+
+
+def _fields(content: Any) -> str:
+    if not isinstance(content, dict):
+        return str(content)
+    return ", ".join(f"{name}: {shown(value)}" for name, value in content.items())
+
+
+def _frame(text: str) -> str:
+    try:
+        type, payload = frame.decode(b64decode(text, limit=frame.MAX_FRAME * 2))
+    except TreatyError:
+        return f"{len(text)} characters of base64 that are not a frame"
+    first, carries, carried = payload.partition(CARRIES) if type is ProtocolType.META else (payload, b"", b"")
+    return _payload(type, first) + (f", {_payload(ProtocolType.APPLICATION, carried)}" if carries else "")
+
+
+def _payload(type: ProtocolType, payload: bytes) -> str:
+    return f"PT={type:02b} {printable(payload.decode('utf-8', 'replace'), _MAX_SHOWN)}"

@@ -1,32 +1,48 @@
-"""`treaty vote`, `treaty topic`: take part in an election and show its result."""
+"""`treaty vote`, `treaty topic`: take part in an election and show its result.
+
+The pairs of agents that reported the protocols of a topic, for `treaty topic --explain`.
+
+By the registry's account, for display only: a decision counts reports from proven leaves.
+
+`treaty topics`: the topics of a registry.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from rich.console import RenderableType
 from rich.markup import escape
+from rich.table import Column, Table
 
 from treaty_client.audit.decision import Transcript, read_transcript
-from treaty_client.audit.reasons import Names, ReportedPairs, choice_name, reported
+from treaty_client.audit.reasons import Names, ReportedPairs, choice_name, reported, share
 from treaty_client.audit.strength import FEW_DECIDE, is_few, numbers, strength, turnout_numbers, warning
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.topic import TopicProtocol, TopicView
+from treaty_client.registries.api import RegistryClient
+from treaty_client.registries.replies import Reach, TopicPage
 from treaty_client.statements.vote import Vote, parse_tiers
 from treaty_client.statements.vote import vote as cast_vote
+from treaty_consensus import statement
+from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.codes import TopicCode
-from treaty_consensus.errors import NotFound, Refused
-from treaty_consensus.printable import short
+from treaty_consensus.errors import NotFound, Refused, TreatyError
+from treaty_consensus.kinds import Parameters, Report
+from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
+from treaty_consensus.printable import printable, short
 from treaty_consensus.protocol import is_topic
+from treaty_consensus.statement import Statement
 from treaty_io.codes import VoteCode
 
 from .context import Options, run
 from .delivery import shown
 from .explanation import explain as explain_transcript
 from .renewals import check_votes, keeping
-from .reporters import read_pairs
 from .standing import own_weightless
 
 
@@ -240,3 +256,92 @@ async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:
     if not views:
         raise NotFound(TopicCode.UNKNOWN, f"{origin} knows no protocol in {topic}.", fix="List the topics: treaty topics")
     return views[0]
+
+
+# Of the newest reports. They show that a topic starves, and each bundle costs a request and 256 parsed leaves.
+_MAX_BUNDLES = 8
+
+
+async def read_pairs(client: RegistryClient, topic: str) -> ReportedPairs | None:
+    """Return the pairs of a topic, or None if the registry does not tell them. Never raises `TreatyError`."""
+    try:
+        log = await client.log()
+        if log.parameters is None:
+            return None
+        parameters = statement.parse(await client.statement(log.parameters)).body
+        assert isinstance(parameters, Parameters)
+        newest = [speaker.index for speaker in (await client.speakers(topic=topic)).speakers]
+        bundles = sorted({index // TILE_WIDTH for index in newest if index < log.size}, reverse=True)[:_MAX_BUNDLES]
+        leaves: list[bytes] = []
+        for number in bundles:
+            width = min(TILE_WIDTH, log.size - number * TILE_WIDTH)
+            leaves += decode_bundle(await client.tile(Bundle(number, width)), width)
+        reports = list(_agreed(leaves, topic, since=log.epoch - parameters.horizon_epochs))
+    except (TreatyError, AssertionError):
+        return None  # advice only
+    pairs, idle = defaultdict[str, set[tuple[str, ...]]](set), defaultdict[str, set[tuple[str, ...]]](set)
+    for made, body in reports:
+        pair = tuple(sorted(did.text for did in made.authors))
+        (idle if any(did.method == "key" for did in made.authors) else pairs)[body.document].add(pair)
+    return ReportedPairs(
+        {document: frozenset(found) for document, found in pairs.items()},
+        {document: len(found) for document, found in idle.items()},
+        parameters.candidate_pairs,
+        # A pair may have reported in an older bundle that holds no agent's newest report.
+        not newest or log.size <= TILE_WIDTH * len(bundles),
+    )
+
+
+def _agreed(leaves: list[bytes], topic: str, *, since: int) -> Iterator[tuple[Statement, Report]]:
+    for leaf in leaves:
+        try:
+            made = statement.parse(leaf)
+        except TreatyError:
+            continue  # a leaf of Sigstore
+        body = made.body
+        if isinstance(body, Report) and (body.topic, body.outcome) == (topic, "agreed") and body.epoch > since:
+            yield made, body
+
+
+_MAX_SHOWN = 160
+_MAX_SUM = 2**128 - 1
+
+
+def topics(*, after: str = "", options: Options = Options()) -> None:
+    """List the topics of a registry by name, each with its consensus, by its registry's account.
+
+    The last line says how well the network understands itself: the share of the pairs that report that could speak at once.
+
+    Parameters
+    ----------
+    after
+        The `next` of the page before.
+    """
+
+    async def work() -> tuple[TopicPage, tuple[Reach, ...]]:
+        async with RegistryClient(options.sources(), options.network) as client:
+            return await client.topics(after), await _reach(client)
+
+    found, reach = run(work())
+    table = Table(Column("topic", overflow="fold"), "protocols", "consensus", "decided in epoch", box=None)
+    for topic in found.topics:
+        consensus = short(printable(topic.consensus, _MAX_SHOWN)) if topic.consensus else "–"
+        decided = "–" if topic.epoch is None else str(topic.epoch)
+        table.add_row(escape(printable(topic.topic, _MAX_SHOWN)), str(topic.protocols), escape(consensus), decided)
+    more = [f"More: treaty topics --after {escape(printable(found.next, _MAX_SHOWN))}"] if found.next else []
+    value = msgspec.to_builtins(found) | {"reach": [{"epoch": at.epoch, "able": _able(at)} for at in reach]}
+    told = [f"{_able(at)} of the pairs that report could speak at once at the end of epoch {at.epoch}." for at in reach[:1]]
+    options.output.result(value, *([table] if found.topics else ["No topic has a protocol."]), *more, *told)
+
+
+async def _reach(client: RegistryClient) -> tuple[Reach, ...]:
+    """Return the reach of the newest epochs; none where the registry does not tell it."""
+    try:
+        return (await client.log()).reach
+    except TreatyError:
+        return ()  # the topics are the answer; this is one more line
+
+
+def _able(reach: Reach) -> str:
+    able, pairs = (parse_decimal(part, limit=_MAX_SUM) for part in (reach.able, reach.pairs))
+    return share(able, pairs)

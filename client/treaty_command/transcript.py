@@ -7,9 +7,8 @@ from pathlib import Path
 from cyclopts import App
 from rich.markup import escape
 
-from treaty_anp.transcript import MAX_TRANSCRIPT, Note, parse_transcript
+from treaty_anp.transcript import MAX_TRANSCRIPT, Note, parse_transcript, shown
 from treaty_anp.transcript import replay as replay_transcript
-from treaty_anp.transcript_lines import shown
 from treaty_consensus.errors import NotFound, TooLarge
 from treaty_consensus.printable import printable
 from treaty_io.codes import TranscriptCode

@@ -6,7 +6,7 @@ from cyclopts import App
 
 from .context import Options
 from .elections import cast
-from .vouches import make_vouch
+from .grants import make_vouch
 
 app = App(name="withdraw", help="Withdraw your vote in a topic, or a vouch.")
 

@@ -5,6 +5,21 @@ The sequencer calls it before a statement becomes leaf `index`, an auditor for e
 that prove one protocol. So all three enforce the same rules. A refusal changes nothing.
 
 Specification: `docs/specification/statements.md`, "Admission".
+
+Decide which decision is due, when an epoch closes and opens, and check that witnesses saw the input of its decisions.
+
+Specification: `docs/specification/statements.md`, "Admission".
+
+Decide whether a grant is in force: whether a DID may publish in the namespace of another one.
+
+A grant ends when the namespace's owner takes it back, and when the owner or the DID that got it begins a new tenure: then another
+person may hold the domain. Its order in the log decides. A protocol that was published before the end stays published.
+
+Specification: `docs/specification/statements.md`, "Kinds".
+
+Decide the tenure of an identity, and when a new tenure may publish and vote.
+
+Specification: `docs/specification/statements.md`, "Admission".
 """
 
 from __future__ import annotations
@@ -33,8 +48,7 @@ from .codes import (
     VouchCode,
     WithdrawalCode,
 )
-from .epoch import check_place, check_witnessed, next_opening
-from .errors import Conflict, NotFound, Refused, Unauthorized, Unavailable
+from .errors import Conflict, NotFound, Refused, TreatyError, Unauthorized, Unavailable
 from .facts import (
     CONSTITUTION,
     KEYS,
@@ -43,6 +57,7 @@ from .facts import (
     ConstitutionFact,
     Fact,
     Facts,
+    GrantFact,
     HandlerFact,
     IdentityFact,
     LogFact,
@@ -66,8 +81,8 @@ from .facts import (
     topic_key,
     vouch_key,
 )
-from .grants import find_grant, grant_reads, new_grant
 from .kinds import (
+    RULES,
     Ballot,
     Body,
     Decision,
@@ -82,11 +97,11 @@ from .kinds import (
     Vouch,
     Withdrawal,
 )
+from .log.checkpoint import Checkpoint
 from .log_keys import genesis_keys, rotate
 from .protocol import parse_protocol_uri
 from .rotation import Rotation
 from .statement import Statement, Verified
-from .tenure import check_tenure, tenure_after
 
 
 def reads(statement: Statement) -> set[str]:
@@ -427,3 +442,122 @@ def _protocol(case: _Case, uri: str) -> ProtocolFact:
     if fact is None:
         raise NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published in this log.")
     return fact
+
+
+MAX_AHEAD = 300
+"""Seconds that the log's clock may be ahead of a cosignature, because clocks differ; as much as readers allow a witness."""
+
+
+def check_place(log: LogFact, body: Decision, index: int) -> None:
+    """Check that a decision is the next one due, and follows its input. Raises `Refused` (`decision.epoch`)."""
+    if log.remaining:
+        next_up = body.remaining == log.remaining - 1 and body.topic > log.closed_topic
+        follows = next_up and body.epoch == log.epoch - 1 and body.input.size == log.closed_at
+    else:
+        follows = body.epoch == log.epoch and body.input.size == index
+    if not follows:
+        raise Refused(
+            DecisionCode.EPOCH,
+            "The decisions of an epoch must directly follow their input, in the order of their topics.",
+        )
+
+
+def check_witnessed(log: LogFact, body: Decision, parameters: ParametersFact, issued: int) -> None:
+    """Check that the parameters' witnesses cosigned the decision's input.
+
+    A reader who trusts one of them then knows that the decision rests on the history that the witness saw. Under a rule with
+    notice the log's clock, set by `issued`, is also at most `MAX_AHEAD` seconds ahead of the time that the quorum states: an
+    operator cannot close epochs that have not ended.
+    """
+    if parameters.witnesses is None:
+        if body.input.witnessed is not None:
+            raise Refused(DecisionCode.NOT_WITNESSED, "The parameters in force name no witnesses. Leave `witnessed` out.")
+        return
+    head = Checkpoint(log.origin, body.input.size, bytes.fromhex(body.input.root))
+    try:
+        parameters.witnesses.parsed.check((body.input.witnessed or "").encode(), head)
+    except TreatyError as error:
+        raise Refused(DecisionCode.NOT_WITNESSED, error.message, fix=error.fix) from error
+    seen = parameters.witnesses.parsed.time_of((body.input.witnessed or "").encode())
+    ahead = max(log.time, issued) - (seen or 0)
+    if body.rule != RULES[0] and ahead > MAX_AHEAD:
+        raise Refused(
+            DecisionCode.AHEAD,
+            f"The log's clock is {ahead} seconds ahead of the witnesses of this decision's input.",
+            fix="Correct the clock of the registry, or those of the witnesses.",
+        )
+
+
+def next_opening(log: LogFact, issued: int, parameters: ParametersFact) -> int:
+    """Return the time at which the next epoch opens. Refuses a decision before the end of its epoch.
+
+    The schedule does not drift. A registry that was down for some epochs continues with the current one.
+    """
+    # Later decisions of the same epoch keep the opening time that the first one set.
+    if log.remaining:
+        return log.opened
+    # The decision itself advances the clock: it may be the operator's first statement after the due time.
+    now = max(log.time, issued)
+    if parameters.epoch_seconds is None:
+        return now
+    due = log.opened + parameters.epoch_seconds
+    if now < due:
+        raise Refused(DecisionCode.EARLY, f"Epoch {log.epoch} is open for another {due - now} seconds.")
+    # Rounded down to the schedule, so a late decision does not shift later epochs.
+    return now - (now - due) % parameters.epoch_seconds
+
+
+def grant_reads(namespace: str, did: str) -> set[str]:
+    """Return the keys of the facts that `find_grant` and `new_grant` read."""
+    return {grant_key(namespace, did), *map(identity_key, (*_owners(namespace), did))}
+
+
+def find_grant(facts: Facts, namespace: str, did: str) -> GrantFact | None:
+    """Return the grant of `namespace` to `did` that is in force, or None."""
+    fact: GrantFact | None = find(facts, grant_key(namespace, did), GrantFact)
+    if fact is None or fact.withdrawn:
+        return None
+    same = tenure_of(facts, fact.owner) == fact.owner_tenure and tenure_of(facts, did) == fact.tenure
+    return fact if same else None
+
+
+def new_grant(facts: Facts, owner: str, did: str, index: int, *, withdrawn: bool) -> GrantFact:
+    """Return the fact of a grant that becomes leaf `index`, in the present tenures of both DIDs."""
+    return GrantFact(index, owner, tenure_of(facts, owner), tenure_of(facts, did), withdrawn)
+
+
+def tenure_of(facts: Facts, did: str) -> int:
+    """Return the present tenure of a DID: 1 for a did:key, and before the first identity of a domain."""
+    fact = find(facts, identity_key(did), IdentityFact)
+    return fact.tenure if fact else 1
+
+
+def _owners(namespace: str) -> tuple[str, ...]:
+    """Return the DIDs whose namespace this is."""
+    # Both methods of a domain have one namespace, so the identity of either may be the owner's.
+    return (namespace,) if namespace.startswith("did:") else (f"did:wba:{namespace}", f"did:web:{namespace}")
+
+
+# Seconds of the log's clock: the time in which the owner of a domain can notice that others took it, before they publish.
+TENURE_WAIT = 30 * 24 * 3600
+
+
+def tenure_after(before: IdentityFact | None, multikeys: set[str], *, cosigned: bool) -> int:
+    """Return the tenure of an identity with these keys that follows `before`.
+
+    The tenure stays the same if an old key co-signs, or if the document lists no new key. Keys are public, so the new owner
+    of a domain may list old keys, but gains nothing by it. A new key without a co-signature starts a new tenure.
+    """
+    if before is None:
+        return 1
+    return before.tenure if cosigned or multikeys <= set(before.keys.values()) else before.tenure + 1
+
+
+def check_tenure(log: LogFact, author: str, identity: IdentityFact | None) -> None:
+    """Check that the DID's tenure did not change in the last thirty days."""
+    if identity and identity.tenure > 1 and log.time < identity.since + TENURE_WAIT:
+        raise Refused(
+            IdentityCode.NEW_TENURE,
+            f"{author} lists new keys that no old key co-signed, so the domain may have changed hands.",
+            fix="Wait until 30 days have passed since then.",
+        )

@@ -26,10 +26,9 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import msgspec
 
 from . import canonical, statement
-from .admit import admit
+from .admit import MAX_AHEAD, admit
 from .codes import AuditCode, BlobCode
 from .election.closing import DueDecision, Each, Elections, EpochOutcome, SavedElections
-from .epoch import MAX_AHEAD
 from .errors import NotFound, TreatyError, Untrusted
 from .facts import Fact, Facts, LogFact, TopicFact, find, keys_of, log_of, topic_key
 from .kinds import MAX_ROLL, MAX_TRANSCRIPT, NONE, Blob, Decision, Input

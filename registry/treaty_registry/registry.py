@@ -25,8 +25,7 @@ from treaty_consensus.statement import Verified
 from . import projection
 from .admission.identities import Identities
 from .admission.intake import Intake
-from .admission.spent_tokens import SpentTokens
-from .admission.sweeping import sweep
+from .admission.spent_tokens import SpentTokens, sweep
 from .admission.uploads import Uploads
 from .codes import RegistryIdentityCode
 from .data_directory import check_new, create_log, no_leaves, open_operator, open_record, running_database

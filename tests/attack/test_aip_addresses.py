@@ -16,7 +16,7 @@ from aip_nodes import LOOPBACK, begin, nodes, told
 from treaty_agent import OperationError
 from treaty_aip import AgentInfo, Bounds, GatewayServiceStub, Security, SessionStatus
 from treaty_aip.addresses import MAX_KEPT, NodeAddresses, caller_ip, parse_address
-from treaty_aip.channels import MAX_IDLE, Channels
+from treaty_aip.calls import MAX_IDLE, Channels
 from treaty_aip.host import SessionHost
 from treaty_aip.stubs import aip_pb2
 

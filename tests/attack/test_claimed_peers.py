@@ -14,7 +14,7 @@ from handoffs import DATA, loaded_handler
 from meetings import LAPTOP, MAX_AGE, TOPIC, URI_2, Party, buyer, identity, meeting, shop
 
 from treaty_agent import Identity, Policy
-from treaty_agent.sessions.peer_pins import PeerPins
+from treaty_agent.sessions.opening import PeerPins
 from treaty_agent.testing.virtual_time import run
 from treaty_client.policy import Encryption
 from treaty_consensus.errors import Refused

@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from treaty_agent import Agent, Identity, LocalProtocols, PeerUnavailable
-from treaty_agent.sessions.session_request import SessionRequest
+from treaty_agent.sessions.roles import SessionRequest
 from treaty_agent.transport import listener
 from treaty_agent.transport.connection import Connection
 from treaty_consensus.errors import Origin, Refused, TreatyError, Unauthorized, Unavailable

@@ -12,7 +12,7 @@ from signers import Signer, domain_signer, key_signer
 
 from treaty_consensus import kinds
 from treaty_consensus.errors import Unavailable
-from treaty_registry.admission.bases import MAX_BASES
+from treaty_registry.admission.statements import MAX_BASES
 from treaty_registry.admission.upload_room import MAX_WAITING
 from treaty_registry.admission.uploads import Uploads
 from treaty_registry.log.entry import Logged

@@ -16,7 +16,7 @@ from fetching import fetcher, refused_at
 from meetings import Party, Tap, party
 from simulated_registry import ALICE, TOPIC, SimulatedRegistry, uri_of, with_echo
 
-from treaty_agent.sessions import freshness
+from treaty_agent.sessions import provision
 from treaty_agent.transport import memory
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
@@ -193,7 +193,7 @@ async def test_an_agent_that_only_runs_learns_of_it_and_ends_those_sessions_alon
         ]
         registry.add(kinds.Status(BOTH[0], "revoked"), ALICE)
         provider.agent.context.policy = replace(provider.agent.context.policy, max_age=600)
-        await freshness.renew(provider.agent.context)
+        await provision.renew(provider.agent.context)
         await serving[0]
         assert first.is_over
         assert not second.is_over

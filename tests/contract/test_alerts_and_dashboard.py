@@ -26,7 +26,7 @@ from signers import NOW, ORIGIN, key_signer
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_registry.log.tile_copies import TileCopies
 from treaty_registry.log.tile_copy import TileCopy
-from treaty_registry.mirroring.gauges import MirrorState
+from treaty_registry.mirroring.server import MirrorState
 from treaty_registry.observation import LogState, RegistryState, metrics_served
 from treaty_registry.registry import Registry
 from treaty_registry.serving.views import Views

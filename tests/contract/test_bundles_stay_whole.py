@@ -25,7 +25,7 @@ from treaty_client.registries.trust import RegistryName, TrustedRegistry
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.kinds import Decision, Handler, Publish
-from treaty_registry.admission import bases
+from treaty_registry.admission import statements
 from treaty_registry.catalogue import queries
 from treaty_registry.registry import Registry
 from treaty_registry.serving import bundles as serving
@@ -161,7 +161,7 @@ async def test_a_topic_of_versions_that_are_based_on_those_before(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bundle holds the whole chain; the newest are the list, whatever is based on them."""
-    monkeypatch.setattr(bases, "MAX_BASES", 100)  # an earlier release admitted longer chains
+    monkeypatch.setattr(statements, "MAX_BASES", 100)  # an earlier release admitted longer chains
     reader, indexes = Reader(api, registry, tmp_path), {}
     chain = [publication(alice, "version-0")]
     await publish(api, alice, chain[0])

@@ -17,14 +17,13 @@ from signers import NOW, Signer, domain_signer
 
 from treaty_client.registries.bundle import Bundle, parse_bundle
 from treaty_consensus import kinds, statement
-from treaty_consensus.admit import admit
+from treaty_consensus.admit import TENURE_WAIT, admit
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.facts import Fact, keys_of
 from treaty_consensus.kinds import Decision, Genesis, Handler, Parameters, Publish, Status
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_inclusion
 from treaty_consensus.statement import Statement
-from treaty_consensus.tenure import TENURE_WAIT
 from treaty_registry.app import create_app
 from treaty_registry.cache_control import SHARED
 from treaty_registry.registry import Registry

@@ -19,7 +19,7 @@ from signers import Signer, key_signer
 
 from treaty_consensus import kinds
 from treaty_registry.log.entry import Logged
-from treaty_registry.mirroring.gauges import MirrorState
+from treaty_registry.mirroring.server import MirrorState
 from treaty_registry.observation import metrics_served
 from treaty_registry.registry import Registry
 from treaty_registry.serving.views import Views

@@ -17,7 +17,7 @@ from registry_process import Server, empty
 from treaty_consensus.errors import Malformed
 from treaty_registry.app import openapi_document
 from treaty_registry.settings import MetricsAddress
-from treaty_registry.telemetry.groups import GROUPS, OTHER, route_group
+from treaty_registry.telemetry.middleware import GROUPS, OTHER, route_group
 
 _TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 

@@ -15,7 +15,7 @@ MADE = {
     "treaty_aip/security.py": "a signed call",
     "treaty_agent/sessions/flow_run.py": "a signature in each message",
     "treaty_agent/sessions/flow_session.py": "a signature in each message",
-    "treaty_agent/sessions/peer_pins.py": "a pin of a proof",
+    "treaty_agent/sessions/opening.py": "a pin of a proof",
     "treaty_agent/sessions/wire.py": "the E2EE handshake or a signed request",
     "treaty_handoff/envelopes.py": "a signed message",
 }

@@ -24,8 +24,8 @@ from treaty_anp.discovery import parsing
 from treaty_anp.e2ee import channel, handshake, records
 from treaty_anp.e2ee import hello as secure_hello
 from treaty_anp.flow_profile import messages as flow_messages
+from treaty_anp.flow_profile import parameters
 from treaty_anp.flow_profile import processor as flow_processor
-from treaty_anp.flow_profile import terms as flow_terms
 from treaty_anp.flow_profile import transfer as flow_transfer
 from treaty_anp.hello_profile import hello, messages
 from treaty_client.audit import auditor as anchor_files
@@ -66,7 +66,7 @@ CAPS = {
         ("A message of a negotiation has at most {}, one of a protocol", flow_messages.MAX_MESSAGE),
         ("one of a protocol {}.", flow_messages.MAX_APPLICATION),
         ("A handler's message has at most {}, or", flow_transfer.MAX_DATA),
-        ("| `chunkSize` | a whole number, at least `{}` |", flow_terms.MIN_CHUNK),
+        ("| `chunkSize` | a whole number, at least `{}` |", parameters.MIN_CHUNK),
         ("up to {} of one sender", flow_processor.MAX_OF_SENDER),
         ("The ids of these 2 seconds are remembered, up to {} of them", flow_processor.MAX_RECENT),
         ("`HOME/flow-history.json` ({} at most", agreements.MAX_AGREEMENTS),

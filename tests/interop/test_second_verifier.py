@@ -28,12 +28,12 @@ from verify_election import Check, Finding, Missing, Verifier, verify
 from witnesses import VKEYS, WITNESSES, cosigned
 
 from treaty_consensus import did, kinds
+from treaty_consensus.admit import TENURE_WAIT
 from treaty_consensus.audit import Replay
 from treaty_consensus.election.defaults import development_parameters, open_parameters
 from treaty_consensus.kinds import NONE
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.statement import parse
-from treaty_consensus.tenure import TENURE_WAIT
 from treaty_registry.registry import Registry
 
 SCRIPT = Path(verify_election.__file__)

@@ -15,9 +15,8 @@ from treaty_consensus.log.checkpoint import KeyTerm, LogKeys
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.sigstore_leaf import RekordLeaf
-from treaty_registry.pages import tree
-from treaty_registry.pages.entries import MAX_VALUES, decode
-from treaty_registry.pages.log import MAX_ENTRIES, signature_lines
+from treaty_registry.pages import log
+from treaty_registry.pages.log import MAX_ENTRIES, MAX_VALUES, decode, signature_lines
 from treaty_registry.registry import Registry
 
 EVIL = "<script>alert(1)</script>"
@@ -150,11 +149,11 @@ def test_long_statements_are_cut(alice: Signer) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 2, 38, 255, 256, 257, 65_536, 1_000_003, 2**40 + 2**20 + 77, 2**63 - 1])
 def test_the_picture_of_the_tree_adds_up_and_is_bounded(size: int) -> None:
-    shown = tree.layout(size)
+    shown = log.layout(size)
     assert sum(part.leaves for part in shown.subtrees) == size
-    assert all(0 <= part.left <= part.right <= tree.WIDTH for part in shown.subtrees)
+    assert all(0 <= part.left <= part.right <= log.WIDTH for part in shown.subtrees)
     for level in shown.levels:
         assert level.full * 256 + level.partial == size >> 8 * level.number
-        assert len(level.boxes) <= tree.MAX_BOXES + 1 and all(box.x + 40 <= tree.WIDTH for box in level.boxes)
+        assert len(level.boxes) <= log.MAX_BOXES + 1 and all(box.x + 40 <= log.WIDTH for box in level.boxes)
         last = level.boxes[-1]
         assert last.count == (level.partial or 256) and last.path is not None

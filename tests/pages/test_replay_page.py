@@ -18,12 +18,11 @@ from pages_read import Page
 from registries import publication
 from signers import Signer
 
-from treaty_anp.flow_profile.registry import ProtocolRegistry
+from treaty_anp.flow_profile.capabilities import ProtocolRegistry
 from treaty_anp.transcript import replay as repeat
 from treaty_registry.pages import prose
 from treaty_registry.pages import replay as replay_page
-from treaty_registry.pages.replay import MAX_REPLAYED, replay
-from treaty_registry.pages.replay_examples import TITLES, examples
+from treaty_registry.pages.replay import MAX_REPLAYED, TITLES, examples, replay
 from treaty_registry.registry import Registry
 
 BASE = "https://registry.example/protocols/example.com"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from treaty_registry.telemetry.answered import AnsweredRequests
+from treaty_registry.telemetry.measures import AnsweredRequests
 
 # Powers of two, whose sums are the same in every order.
 BOUNDS = (2**-11, 0.25, 1, 10)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from plain_crediting import PlainCredits
 
 from treaty_consensus.election.arithmetic import ONE, decay, part
-from treaty_consensus.election.corroboration import first_disjoint
-from treaty_consensus.election.credit import Credits, EarnedCredit, SavedCredits
+from treaty_consensus.election.credit import Credits, EarnedCredit, SavedCredits, first_disjoint
 from treaty_consensus.election.report import AgreedReport, AgreedReports, Pair
 from treaty_consensus.kinds import Credit
 

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 
 from treaty_agent.sessions.agreements import FlowHistory
 from treaty_anp.flow_profile.actions import Action, Agreed, NegotiationEnded, Ready, SendMessage, Shortcut
-from treaty_anp.flow_profile.capabilities import FlowRequest, PeerCapabilities
+from treaty_anp.flow_profile.capabilities import FlowRequest, PeerCapabilities, ProtocolOffer
 from treaty_anp.flow_profile.commands import Hosted, Loaded, Renegotiate, SendData, Unverified
 from treaty_anp.flow_profile.machine import MAX_MESSAGES
 from treaty_anp.flow_profile.messages import (
@@ -58,7 +58,6 @@ from treaty_anp.flow_profile.payloads import (
     ratio,
     share,
 )
-from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_anp.flow_profile.states import FINAL, FlowLimits, FlowState
 from treaty_anp.flow_profile.strategy import StrategyEngine
 from treaty_consensus.errors import TreatyError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treaty_consensus.admit import find_grant, new_grant
 from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
 from treaty_consensus.facts import Fact, IdentityFact, grant_key, identity_key
-from treaty_consensus.grants import find_grant, new_grant
 
 SUFFIXES = SuffixList(b"// ===BEGIN ICANN DOMAINS===\nexample\n// ===END ICANN DOMAINS===\n")
 DOMAINS = ["alpha.example", "bravo.example"]

@@ -37,14 +37,13 @@ from treaty_anp.flow_profile.actions import (
     SessionEnded,
     Shortcut,
 )
-from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest
+from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest, ProtocolOffer, ProtocolRegistry
 from treaty_anp.flow_profile.commands import Evaluated, Hosted, Loaded, LoadFailed
 from treaty_anp.flow_profile.initiator import Initiator
 from treaty_anp.flow_profile.machine import NegotiationEngine
 from treaty_anp.flow_profile.messages import TYPE, FlowMessage, Foreign
 from treaty_anp.flow_profile.payloads import ContextInfo, Metrics, Payload
 from treaty_anp.flow_profile.processor import Now
-from treaty_anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from treaty_anp.flow_profile.responder import Responder
 from treaty_anp.flow_profile.states import FlowLimits, FlowTimeouts
 from treaty_anp.flow_profile.strategy import StrategyEngine

@@ -12,7 +12,7 @@ import pytest
 from fetching import fetcher
 from simulated_registry import ALICE, BOB, uri_of, with_echo
 
-from treaty_agent.sessions.peer_pins import PeerPins
+from treaty_agent.sessions.opening import PeerPins
 from treaty_client.protocols.store import Lockfile
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import kinds

@@ -26,9 +26,8 @@ from treaty_agent.sessions.flow_context import FlowSettings
 from treaty_agent.transport import memory
 from treaty_agent.transport.connection import Connection
 from treaty_agent.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
-from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer
 from treaty_anp.flow_profile.payloads import ContextInfo
-from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_anp.flow_profile.states import FlowLimits
 from treaty_client.policy import Encryption, Policy
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable

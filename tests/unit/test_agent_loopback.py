@@ -16,7 +16,7 @@ from working_agents import CUSTOMER, NEW, OLD, SELLER, agent, agents_registry, o
 from treaty_agent.sessions.flow_context import FlowSettings
 from treaty_agent.sessions.interfaces import AgentEvent
 from treaty_agent.sessions.operation_errors import OperationError
-from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.capabilities import ProtocolOffer
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.errors import Refused, TreatyError

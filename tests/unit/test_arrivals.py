@@ -14,7 +14,7 @@ import pytest
 from treaty_agent import Agent, AgentConfig, Session
 from treaty_agent.sessions.interfaces import Capacity
 from treaty_agent.testing import Simulation, run
-from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.capabilities import ProtocolOffer
 
 PAYMENT = Path(__file__).parents[1] / "support" / "payment"
 ID = "anp:protocol:payment:1.0"

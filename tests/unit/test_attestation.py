@@ -22,7 +22,7 @@ from sigstore.oidc import IdentityToken
 from sigstore.sign import SigningContext
 from simulated_sigstore import ALICE, Authority, make_authority, serving
 
-from treaty_client.protocols import attestation, trust_roots
+from treaty_client.protocols import attestation
 from treaty_client.protocols.attestation import Binding, SigningIdentity, Trust, attest, verify_attestation
 from treaty_consensus import canonical
 from treaty_consensus.errors import Unavailable, Untrusted
@@ -316,7 +316,7 @@ def test_a_public_good_bundle_verifies_under_the_shipped_root() -> None:
     """It signs a file, not a statement of ours, so this enters below `verify_attestation`: the root and the identity policy."""
     artifact = (VECTORS / "bundle_v3_github.whl").read_bytes()
     bundle = Bundle.from_json((VECTORS / "bundle_v3_github.whl.sigstore").read_bytes())
-    verifier = trust_roots.make_verifier(Trust.public_good([GITHUB]).root)
+    verifier = attestation.make_verifier(Trust.public_good([GITHUB]).root)
     accepted = attestation.AcceptedIdentity([SigningIdentity("nobody", GITHUB.issuer), GITHUB])
     verifier.verify_artifact(artifact, bundle, accepted)
     assert accepted.matched == GITHUB
@@ -337,10 +337,10 @@ def test_a_bundle_of_the_staging_instance_does_not_pass_for_public_good() -> Non
     staging = resources.files("sigstore._store").joinpath("https%3A%2F%2Ftuf-repo-cdn.sigstage.dev", "trusted_root.json")
     signer = SigningIdentity("william@yossarian.net", "https://github.com/login/oauth")
     accepted = attestation.AcceptedIdentity([signer])
-    trust_roots.make_verifier(staging.read_bytes()).verify_artifact(artifact, bundle, accepted)
+    attestation.make_verifier(staging.read_bytes()).verify_artifact(artifact, bundle, accepted)
     assert accepted.matched == signer
     with pytest.raises(VerificationError):
-        trust_roots.make_verifier(Trust.public_good([signer]).root).verify_artifact(artifact, bundle, accepted)
+        attestation.make_verifier(Trust.public_good([signer]).root).verify_artifact(artifact, bundle, accepted)
 
 
 @needs_vectors

@@ -12,10 +12,8 @@ from meetings import InlineRuntime
 from streaming import WINDOW, published
 
 from treaty_agent.sessions.call_context import CallOrigin
-from treaty_agent.sessions.call_port import CallPort, Phase
-from treaty_agent.sessions.calls import CallTable
-from treaty_agent.sessions.handler_host import HandlerHost
-from treaty_agent.sessions.handler_port import HandlerContext
+from treaty_agent.sessions.calls import CallPort, CallTable, Phase
+from treaty_agent.sessions.handler_host import HandlerContext, HandlerHost
 from treaty_agent.sessions.handler_state import NullState
 from treaty_agent.sessions.interfaces import Step
 from treaty_agent.sessions.middleware import CallPipeline

@@ -6,8 +6,8 @@ import pytest
 from signers import Signer, domain_signer
 from simulated_log import ANCHORS, LogBuilder, open_log
 
+from treaty_consensus.admit import TENURE_WAIT
 from treaty_consensus.errors import Untrusted
-from treaty_consensus.tenure import TENURE_WAIT
 
 
 def rows(log: LogBuilder) -> dict[str, list[object]]:

@@ -30,10 +30,9 @@ from treaty_agent.sessions.session import Session
 from treaty_agent.testing.virtual_time import run
 from treaty_agent.transport import listener, memory, outbox, websocket
 from treaty_anp.flow_profile.adaptation import Thresholds
-from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer
 from treaty_anp.flow_profile.parameters import Range
 from treaty_anp.flow_profile.payloads import ContextInfo
-from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_anp.flow_profile.states import FlowLimits, FlowTimeouts
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_handler import Call, Effect, Event, Opened, Persist, Send, Value

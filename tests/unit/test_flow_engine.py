@@ -41,7 +41,7 @@ from treaty_anp.flow_profile.actions import (
     SendMessage,
     Shortcut,
 )
-from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest
+from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest, ProtocolOffer, ProtocolRegistry
 from treaty_anp.flow_profile.commands import Loaded, Renegotiate, SendData, TellContext, Unverified
 from treaty_anp.flow_profile.core import PROTOCOL_HASH
 from treaty_anp.flow_profile.machine import MAX_MESSAGES, NegotiationEngine
@@ -64,7 +64,6 @@ from treaty_anp.flow_profile.payloads import (
     ProtocolResponse,
 )
 from treaty_anp.flow_profile.processor import MessageProcessor
-from treaty_anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from treaty_anp.flow_profile.sessions import SessionManager
 from treaty_anp.flow_profile.states import FlowLimits, FlowState, FlowTimeouts
 from treaty_anp.flow_profile.strategy import StrategyEngine

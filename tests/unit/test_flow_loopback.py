@@ -19,8 +19,7 @@ from treaty_agent.sessions.handler_hosts import HandlerHosts, HostRequest
 from treaty_agent.sessions.interfaces import SpokenProtocol
 from treaty_agent.sessions.operations import Functions, choose_role
 from treaty_agent.transport import listener, websocket
-from treaty_anp.flow_profile.capabilities import FlowRequest
-from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer
 from treaty_client.protocols.attestation import Binding
 from treaty_client.protocols.project import load_project
 from treaty_consensus import canonical, kinds

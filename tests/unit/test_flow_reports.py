@@ -10,11 +10,11 @@ from flow_peers import BUYER, DELEGATION, SHARING, SHOP, FlowWire, at, delegatio
 
 from treaty_agent.reports.report_rules import flow_negotiation_id
 from treaty_anp.flow_profile.actions import Agreed, NegotiationEnded, Ready, ReportReceived, Shortcut
+from treaty_anp.flow_profile.capabilities import ProtocolOffer
 from treaty_anp.flow_profile.commands import Renegotiate, SendReport
 from treaty_anp.flow_profile.machine import MAX_MESSAGES
 from treaty_anp.flow_profile.messages import encode, parse
 from treaty_anp.flow_profile.payloads import ConfirmationAcknowledgment, ErrorReport, ReportMessage, parse_payload
-from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_anp.flow_profile.states import FlowState
 from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
 from treaty_anp.transcript import TranscriptRecorder, parse_transcript, replay

@@ -12,7 +12,7 @@ from treaty_agent.sessions import agreements
 from treaty_agent.sessions.agreements import FlowHistory
 from treaty_anp.flow_profile.actions import Agreed
 from treaty_anp.flow_profile.adaptation import Adaptation, Change, Thresholds, adjust
-from treaty_anp.flow_profile.capabilities import FlowRequest, PeerCapabilities, check_common
+from treaty_anp.flow_profile.capabilities import FlowRequest, PeerCapabilities, ProtocolOffer, check_common
 from treaty_anp.flow_profile.parameters import (
     Choice,
     Fixed,
@@ -26,7 +26,6 @@ from treaty_anp.flow_profile.parameters import (
     respond,
 )
 from treaty_anp.flow_profile.payloads import CapabilitiesExchange, ContextInfo, Metrics, Supported, parse_payload
-from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_anp.flow_profile.strategy import WEIGHTS, Evaluation, StrategyEngine, announce
 from treaty_consensus.errors import Conflict, Malformed, Refused, TooLarge, TreatyError
 

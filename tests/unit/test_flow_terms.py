@@ -22,9 +22,8 @@ from treaty_agent.sessions.session import Session
 from treaty_agent.testing.virtual_time import run
 from treaty_anp.flow_profile import processor
 from treaty_anp.flow_profile.adaptation import Adaptation, Thresholds
-from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer
 from treaty_anp.flow_profile.parameters import Choice, Range
-from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_anp.flow_profile.states import FlowLimits, FlowTimeouts
 from treaty_anp.flow_profile.strategy import Evaluation, StrategyEngine
 from treaty_consensus.errors import Refused, TreatyError, Unavailable

@@ -9,8 +9,7 @@ from pathlib import Path
 from meetings import URI_2, product_info
 
 from treaty_agent.sessions.call_context import CallOrigin
-from treaty_agent.sessions.handler_host import HandlerHost
-from treaty_agent.sessions.handler_port import HandlerContext
+from treaty_agent.sessions.handler_host import HandlerContext, HandlerHost
 from treaty_agent.sessions.handler_state import SessionStore
 from treaty_agent.sessions.interfaces import Step
 from treaty_agent.sessions.operations import Functions

@@ -15,10 +15,10 @@ from treaty_consensus.handler.manifest import MAX_MANIFEST
 from treaty_consensus.handler.schema import check_schema, check_together
 from treaty_registry.catalogue.comparison import MAX_WORD_ROWS, compare
 from treaty_registry.catalogue.packages import PackageOperation, PackageRole, PackageView
-from treaty_registry.pages import changes, protocol, replay, schemas
+from treaty_registry.pages import protocol, replay, schemas, versions
 from treaty_registry.pages.assets import Assets
 from treaty_registry.pages.renderer import Renderer
-from treaty_registry.pages.replay_examples import TITLES, examples
+from treaty_registry.pages.replay import TITLES, examples
 from treaty_registry.serving.cache import ResponseCache
 
 MAX_PART = 1_500_000
@@ -104,13 +104,13 @@ def test_usual_tables_are_whole() -> None:
 def test_the_facts_about_changed_operations_are_bounded() -> None:
     old = package(*(operation(name, repeating("a")) for name in NAMES))
     new = package(*(operation(name, repeating("b"), timeout=2) for name in NAMES))
-    found = changes.operation_changes(old, new)
+    found = versions.operation_changes(old, new)
     facts = [fact for change in found for fact in change.facts]
-    assert len(found) == len(NAMES) and changes.MAX_CHANGED <= len(facts) <= changes.MAX_CHANGED + len(NAMES)
-    assert max(map(len, facts)) <= changes.MAX_FACT + 1
+    assert len(found) == len(NAMES) and versions.MAX_CHANGED <= len(facts) <= versions.MAX_CHANGED + len(NAMES)
+    assert max(map(len, facts)) <= versions.MAX_FACT + 1
     longer = [(number, f"{number} {'x' * 2_000}") for number in range(100)]
-    (change,) = changes.operation_changes(package(operation("ask")), package(operation("ask", errors=longer)))
-    assert len(change.facts) == changes.MAX_FACTS + 1 and change.facts[-1] == f"and {100 - changes.MAX_FACTS} more"
+    (change,) = versions.operation_changes(package(operation("ask")), package(operation("ask", errors=longer)))
+    assert len(change.facts) == versions.MAX_FACTS + 1 and change.facts[-1] == f"and {100 - versions.MAX_FACTS} more"
 
 
 @pytest.mark.threat(279)

@@ -15,8 +15,7 @@ from meetings import LAPTOP, TOPIC, URI_2, Party, buyer, shop
 
 from treaty_agent.discovery.cache import CachedDiscoverer
 from treaty_agent.discovery.documents import AgentFacts, OfferedProtocol, describe
-from treaty_agent.sessions.opening import ChangedPeer
-from treaty_agent.sessions.peer_pins import PeerPins
+from treaty_agent.sessions.opening import ChangedPeer, PeerPins
 from treaty_agent.transport.connection import Backoff
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_handler import Effect, Event, Received

@@ -20,11 +20,10 @@ from treaty_agent.sessions.flow_context import system_clock
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_agent.sessions.session import Session
 from treaty_agent.transport import listener
-from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer
 from treaty_anp.flow_profile.errors import ErrorCode, report
 from treaty_anp.flow_profile.messages import TYPE, FlowMessage, encode
 from treaty_anp.flow_profile.parameters import Range
-from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_anp.transcript import parse_transcript, replay
 from treaty_client.policy import Encryption, Policy
 from treaty_consensus.errors import Malformed, Refused, TreatyError

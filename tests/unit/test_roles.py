@@ -18,7 +18,7 @@ from treaty_agent.sessions.interfaces import AgentEvent
 from treaty_agent.sessions.operations import choose_role
 from treaty_agent.testing import Simulation, run
 from treaty_anp.discovery.parsing import AgentDescription, parse
-from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.capabilities import ProtocolOffer
 from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import Malformed
 from treaty_consensus.handler import Manifest, read_wheel

@@ -17,7 +17,7 @@ from meetings import LAPTOP, TOPIC, URI_1, URI_2, Party, Published, SimulatedPro
 from ports import free_port
 
 from treaty_agent import Agent, Identity, LocalProtocols
-from treaty_agent.sessions import freshness
+from treaty_agent.sessions import provision
 from treaty_agent.sessions.interfaces import AgentEvent
 from treaty_agent.testing.virtual_time import run
 from treaty_agent.transport.http import MEDIA_TYPE, SESSIONS
@@ -226,7 +226,7 @@ def test_a_revocation_ends_the_sessions_of_that_protocol_after_their_calls(tmp_p
                 call = asyncio.create_task(revoked.call("getProductInfo", productId="SLOW"))
                 await asyncio.sleep(1)
                 registry.refused[URI_2] = REVOKED
-                await freshness.renew(seller.agent.context)
+                await provision.renew(seller.agent.context)
                 assert list(seller.agent.unserved) == [URI_2]
                 await asyncio.sleep(1)
                 assert not call.done()
@@ -294,7 +294,7 @@ def test_an_answer_from_before_a_revocation_does_not_serve_the_protocol_again(tm
         connecting = asyncio.create_task(connect())
         await registry.asked_slowly.wait()
         registry.refused[URI_2] = REVOKED
-        await freshness.renew(seller.agent.context)
+        await provision.renew(seller.agent.context)
         assert not seller.agent.served
         registry.go.set()
         with pytest.raises(TreatyError) as told:
@@ -316,7 +316,7 @@ def test_a_registry_that_is_away_closes_a_protocol_when_its_proof_is_too_old_and
         seller = shop(tmp_path, URI_2, protocols=registry)
         await seller.agent.prepare()
         registry.refused[URI_2] = AWAY
-        await freshness.renew(seller.agent.context)
+        await provision.renew(seller.agent.context)
         assert (not seller.agent.unserved) is is_served
         if not is_served:
             assert isinstance(seller.agent.unserved[URI_2], Unavailable)

@@ -10,7 +10,7 @@ from assemblies import Meeting, Member, meet
 
 from treaty_agent import Capacity, OperationError, TreatyError
 from treaty_agent.transport import memory
-from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.capabilities import ProtocolOffer
 from treaty_io.identity import ProvedPeer
 
 

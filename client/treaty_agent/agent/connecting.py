@@ -63,7 +63,7 @@ class ConnectingAgent:
         """
         from ..sessions import opening
         from ..sessions.operations import Functions
-        from ..sessions.session_request import SessionRequest
+        from ..sessions.roles import SessionRequest
 
         name = opening.PeerName.of(url, discover)
         request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
@@ -92,7 +92,7 @@ class ConnectingAgent:
         from ..sessions import opening
         from ..sessions.operations import Functions
         from ..sessions.peer import Peer, SessionPool
-        from ..sessions.session_request import SessionRequest
+        from ..sessions.roles import SessionRequest
         from ..transport.connection import Backoff
 
         name = opening.PeerName.parse(address)
@@ -119,7 +119,7 @@ class ConnectingAgent:
         of the connection. After a failed negotiation the next session proposes the document that a person chose."""
         from ..sessions import lifecycle
         from ..sessions.operations import Functions
-        from ..sessions.session_request import SessionRequest
+        from ..sessions.roles import SessionRequest
 
         async def dial(for_hello: bool) -> Connection:
             return self._endpoint.sealed(connection) if for_hello else connection

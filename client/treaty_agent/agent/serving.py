@@ -265,8 +265,7 @@ class ServingAgent(ABC):
 
     async def prepare(self) -> None:
         """Do the work of `listen` before it opens the port. Raises the same errors."""
-        from ..sessions.freshness import begin_renewing
-        from ..sessions.provision import needs_sandbox, provide
+        from ..sessions.provision import begin_renewing, needs_sandbox, provide
 
         context = self._context
         # The DID document of a domain is worth a port of its own: other agents verify the requests of this one by it.

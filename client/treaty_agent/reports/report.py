@@ -6,6 +6,22 @@ random time of up to `delay` seconds. The outbox survives a crash: `resume` subm
 No application waits for a registry. The facts of a report are read beforehand (`report_facts`). While the registry is silent, the
 responder refuses at once. Such a report is not lost: the next session of the pair proposes one, and an election counts one of a
 pair, topic and epoch. Of the sessions with one peer on one topic, one at a time proposes.
+
+Hold the facts of a registry that reports need, so that a session need not wait for them: the open epoch, keys of peers, and
+the checkpoints that peers have seen.
+
+Facts are read in the background, when a session begins. They are used for a minute. An older epoch is harmless: the other side or
+the registry refuses the report, and it is read again. One request for a fact runs at a time, so a registry that hangs gets one.
+
+A registry that did not answer is *silent* for a minute, or until it answers again. Sessions do not wait for it meanwhile.
+
+Store an agent's reports below HOME.
+
+    HOME/reports/NID.json             {"document": HEX, "epoch": N, "peer": DID, "settled": BOOL, "topic": TOPIC}
+    HOME/reports/outbox/ID.json       {"due": UNIX-SECONDS, "leaf": B64}, a signed report until the log has it
+
+Both are canonical JSON and appear as a whole. The file of a negotiation is created exclusively, so only one of two processes with
+the same home can sign for it.
 """
 
 from __future__ import annotations
@@ -16,20 +32,24 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
 from treaty_client.protocols.fetch import Fetcher
+from treaty_client.registries.signed import SIGNED, SignedIds
+from treaty_consensus import canonical, statement
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import ElectorateCode, ReportCode
 from treaty_consensus.did import Did, decode_multikey, did_key_id, parse_did, parse_key_id, public_key_of
-from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
-from treaty_consensus.kinds import Report
-from treaty_consensus.statement import Statement, pre_authentication_encoding
+from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TreatyError, Unavailable
+from treaty_consensus.kinds import Count, Digest, Report
+from treaty_consensus.statement import MAX_LEAF, Statement, pre_authentication_encoding
+from treaty_io import durable
 from treaty_io.abandonable import abandonable
 from treaty_io.codes import ClientRegistryCode, ClientReportCode
 from treaty_io.identity import Identity
@@ -37,8 +57,6 @@ from treaty_io.line_limit import limited_logger
 from treaty_io.network.did_documents import fetch_did_document
 from treaty_io.network.egress import EgressGuard
 
-from .report_facts import ReportFacts
-from .report_ledger import ReportLedger, SignedReport
 from .report_rules import (
     OpenEpoch,
     SessionFacts,
@@ -372,3 +390,235 @@ class RegistryLog:
         await self._head.accept_receipt(await self._client.submit(report), report)
         if stamped is not None and self._stamping is not None:
             await self._stamping.settle(stamped)
+
+
+LIFETIME = 60.0
+"""Seconds for which a fact is used."""
+MAX_FACTS = 1024
+"""Facts of a kind: peers are many."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class FactSource(Protocol):
+    """The part of a log that is asked; `report.ReportLog` is one."""
+
+    async def epoch(self) -> OpenEpoch:
+        """Return the open epoch."""
+
+    async def keys(self, did: Did) -> Mapping[str, bytes]:
+        """Return the keys of a DID."""
+
+    async def observe(self, note: bytes) -> None:
+        """Verify a checkpoint."""
+
+
+class ReportFacts:
+    """The facts of one agent. For one event loop at a time. `clock`: seconds."""
+
+    def __init__(self, log_of: Callable[[str], FactSource], clock: Callable[[], float]) -> None:
+        """Ask for nothing yet."""
+        self._log_of, self._clock = log_of, clock
+        self._silent_until: dict[str, float] = {}
+        self._checkpoints = _Facts[tuple[str, bytes], None](clock)
+        self._epochs = _Facts[str, OpenEpoch](clock)
+        self._keys = _Facts[tuple[str, Did], Mapping[str, bytes]](clock)
+
+    def has(self, origin: str, peer: Did) -> bool:
+        """Return whether the epoch and the keys of a peer are known, so that no request is needed."""
+        return self._epochs.has(origin) and self._keys.has((origin, peer))
+
+    async def epoch(self, origin: str) -> OpenEpoch:
+        """Return the open epoch of a log. Raises the errors of `FactSource`."""
+        return await self._epochs.get(origin, lambda: self._asked(origin, self._log_of(origin).epoch()))
+
+    async def keys(self, origin: str, did: Did) -> Mapping[str, bytes]:
+        """Return the keys of a DID. Raises the errors of `FactSource`."""
+        # Not `_asked`: the keys of a DID that is new to the log are on its own host, which may be the one that is silent.
+        return await self._keys.get((origin, did), lambda: self._log_of(origin).keys(did))
+
+    async def observe(self, origin: str, note: bytes) -> None:
+        """Verify a checkpoint of a log. Raises the errors of `FactSource`."""
+        await self._checkpoints.get((origin, note), lambda: self._asked(origin, self._log_of(origin).observe(note)))
+
+    def is_silent(self, origin: str) -> bool:
+        """Return whether the registry of a log gave no answer in the last minute."""
+        return self._clock() < self._silent_until.get(origin, 0.0)
+
+    def forget(self, origin: str, did: Did | None = None) -> None:
+        """Read the epoch again at its next use, and the keys of `did`."""
+        self._epochs.forget(origin)
+        if did is not None:
+            self._keys.forget((origin, did))
+
+    async def _asked(self, origin: str, request: Awaitable[_V]) -> _V:
+        """Return the answer of a registry, and note whether it gave one."""
+        try:
+            answer = await request
+        except Unavailable:
+            self._silent_until[origin] = self._clock() + LIFETIME
+            raise
+        self._silent_until.pop(origin, None)
+        return answer
+
+
+class _Facts(Generic[_K, _V]):
+    """Values that are read when they are missing or too old, one request each at a time."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: dict[_K, tuple[_V, float]] = {}
+        self._reading: dict[_K, asyncio.Task[_V]] = {}
+
+    def has(self, key: _K) -> bool:
+        return key in self._known and self._clock() < self._known[key][1]
+
+    async def get(self, key: _K, read: Callable[[], Awaitable[_V]]) -> _V:
+        if self.has(key):
+            return self._known[key][0]
+        if key not in self._reading:
+            task = self._reading[key] = asyncio.ensure_future(self._read(key, read))
+            task.add_done_callback(lambda done: self._done(key, done))
+        # Shielded: a caller that gives up leaves the request to the next one.
+        return await asyncio.shield(self._reading[key])
+
+    def forget(self, key: _K) -> None:
+        self._known.pop(key, None)
+
+    async def _read(self, key: _K, read: Callable[[], Awaitable[_V]]) -> _V:
+        value = await read()
+        self._known.pop(key, None)
+        self._known[key] = (value, self._clock() + LIFETIME)
+        if len(self._known) > MAX_FACTS:
+            del self._known[next(iter(self._known))]
+        return value
+
+    def _done(self, key: _K, task: asyncio.Task[_V]) -> None:
+        del self._reading[key]
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved: all callers may be gone
+
+
+# Caps of files that this agent wrote itself: a damaged disk or another program must not fill the memory.
+_MAX_RECORD = 4096
+_MAX_WAITING = 2 * MAX_LEAF
+_S = TypeVar("_S", bound=msgspec.Struct)
+_T = TypeVar("_T")
+
+
+class SignedReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a signature about one negotiation. `settled`: the other side has signed it too, or this side signs last."""
+
+    peer: str
+    topic: str
+    document: Digest
+    epoch: Count
+    settled: bool
+
+
+class _Waiting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    due: Count
+    leaf: str
+
+
+class ReportLedger:
+    """Read and write HOME/reports. All methods raise `Unavailable` (`report.ledger`) when the disk fails or a file is damaged."""
+
+    def __init__(self, home: Path) -> None:
+        """Read nothing yet."""
+        self._folder = home / "reports"
+        self._outbox = self._folder / "outbox"
+        self._signed = SignedIds(home / SIGNED)
+        self._pairs: set[tuple[str, str, int]] | None = None
+
+    def has(self, peer: str, topic: str, epoch: int) -> bool:
+        """Return whether this process knows of a settled report with this peer on this topic in this epoch."""
+        if self._pairs is None:
+            records = (_guarded(partial(_read, path, SignedReport, _MAX_RECORD)) for path in _files(self._folder))
+            self._pairs = {(record.peer, record.topic, record.epoch) for record in records if record and record.settled}
+        return (peer, topic, epoch) in self._pairs
+
+    def epoch_of(self, nid: str) -> int | None:
+        """Return the epoch of the settled report of a negotiation, or None."""
+        known = self._record(nid)
+        return known.epoch if known is not None and known.settled else None
+
+    def record(self, id_: str) -> None:
+        """Record the id of a report before it is signed. The other side may be the one that submits it."""
+        _guarded(partial(self._signed.add, id_))
+
+    def claim(self, nid: str, signed: SignedReport) -> None:
+        """Store a report durably before it is signed; again when it is settled, or signed for a later epoch.
+
+        Raises `Conflict` (`report.equivocation`) when this negotiation was signed with other content, `Refused`
+        (`report.repeated`) when another negotiation with this peer on this topic was signed in this epoch.
+        """
+        path, before = self._path(nid), self._record(nid)
+        # Compared with the disk and not with this process's memory: another process of the same home may have signed.
+        if before is not None and (before.peer, before.topic, before.document) != (signed.peer, signed.topic, signed.document):
+            raise Conflict(ClientReportCode.EQUIVOCATION, "This negotiation was reported with another document.")
+        # The same negotiation may be signed again, because its epoch may have closed before the submission.
+        if before is None and self.has(signed.peer, signed.topic, signed.epoch):
+            raise Refused(ClientReportCode.REPEATED, "This peer and topic were reported in this epoch already.")
+        data = canonical.dumps(msgspec.to_builtins(signed))
+        # `create` is exclusive: of two processes only one gets the negotiation.
+        place = durable.create if before is None else durable.write
+        try:
+            _guarded(lambda: place(path, data, mode=0o600))
+        except FileExistsError as error:
+            raise Conflict(ClientReportCode.EQUIVOCATION, "This negotiation is being reported by another process.") from error
+        # Only after the write: a failed write must not count as a report.
+        if self._pairs is not None and signed.settled:
+            self._pairs.add((signed.peer, signed.topic, signed.epoch))
+
+    def _path(self, nid: str) -> Path:
+        return self._folder / f"{canonical.parse_digest(nid)}.json"
+
+    def _record(self, nid: str) -> SignedReport | None:
+        return _guarded(partial(_read, self._path(nid), SignedReport, _MAX_RECORD))
+
+    def keep(self, report: Statement, due: int) -> None:
+        """Keep a signed report for submission at Unix time `due`."""
+        value = {"due": due, "leaf": canonical.b64encode(report.leaf)}
+        _guarded(lambda: durable.write(self._outbox / f"{report.id}.json", canonical.dumps(value), mode=0o600))
+
+    def waiting(self) -> list[tuple[int, Statement]]:
+        """Return the kept reports, each with its due time."""
+        found = []
+        for path in _files(self._outbox):
+            kept = _guarded(partial(_read, path, _Waiting, _MAX_WAITING))
+            if kept is not None:
+                found.append((kept.due, statement.parse(canonical.b64decode(kept.leaf, limit=MAX_LEAF))))
+        return found
+
+    def drop(self, report: Statement) -> None:
+        """Remove a report that the log has, or has finally refused."""
+        _guarded(lambda: (self._outbox / f"{report.id}.json").unlink(missing_ok=True))
+
+
+def _files(folder: Path) -> list[Path]:
+    # Files that begin with a dot are unfinished writes of a process that crashed.
+    return sorted(path for path in folder.glob("*.json") if not path.name.startswith(".")) if folder.is_dir() else []
+
+
+def _read(path: Path, kind: type[_S], limit: int) -> _S | None:
+    try:
+        return msgspec.convert(canonical.loads(path.read_bytes(), limit=limit, name=path.name), kind)
+    except FileNotFoundError:
+        return None
+    except (TreatyError, msgspec.ValidationError) as error:
+        raise Unavailable(
+            ClientReportCode.LEDGER,
+            f"{path} is damaged.",
+            fix="Move the file away. It protects against reporting one negotiation twice.",
+        ) from error
+
+
+def _guarded(work: Callable[[], _T]) -> _T:
+    try:
+        return work()
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise Unavailable(ClientReportCode.LEDGER, f"The reports cannot be read or written: {error.strerror}.") from error

@@ -24,7 +24,7 @@ from treaty_io.line_limit import limited_logger
 
 from ..negotiators.negotiator import Implementation
 from .agreements import NegotiatedProtocol, accept_implementation
-from .handler_port import HostedHandler
+from .handler_host import HostedHandler
 from .interfaces import SpokenProtocol, Step
 from .operations import check_peer_role
 

@@ -34,7 +34,7 @@ from treaty_io.line_limit import limited_logger
 from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
 from .call_context import CallContext, CallOrigin
-from .handler_port import HandlerPort, HostedHandler
+from .handler_host import HandlerPort, HostedHandler
 from .interfaces import Step
 from .operation_errors import OperationError
 from .operations import OperationHandlers

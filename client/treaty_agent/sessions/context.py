@@ -1,4 +1,7 @@
-"""Hold the data that all sessions of an agent share: identity, ports, provided protocols, offers and memory."""
+"""Hold the data that all sessions of an agent share: identity, ports, provided protocols, offers and memory.
+
+The protocols that an agent provides, with their functions.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from treaty_anp.flow_profile.registry import ProtocolRegistry
+from treaty_anp.flow_profile.capabilities import ProtocolRegistry
 from treaty_anp.hello_profile.hello import UNAVAILABLE
 from treaty_anp.hello_profile.machine import Limits, Provided
 from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
@@ -35,16 +38,14 @@ from ..reports.report_rules import SessionFacts, refusal_code
 from .activity import Activity, AgentMetrics
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
 from .arrivals import OnSession, ServedSessions
+from .connection_loop import OpenConnections
 from .escalation import Approvals, EscalationLimiter, OnEscalation
-from .function_checks import check_functions, check_signatures
 from .handler_hosts import RESPONDER, HandlerHosts, HostRequest
 from .interfaces import AgentEvent, Capacity, Ports, SessionTimeouts, SpokenProtocol
 from .middleware import Call, CallPipeline
 from .negotiation import Answerer
-from .open_connections import OpenConnections
 from .operation_errors import FunctionFault
-from .operations import Functions, OfferedFunctions, choose_role
-from .services import Service
+from .operations import Functions, OfferedFunctions, check_functions, check_signatures, choose_role
 from .session import ReportParties
 
 MAX_TALKS = 1024 * 1024
@@ -379,3 +380,37 @@ class AgentContext:
 async def _warm(runtime: Runtime) -> None:
     with suppress(TreatyError):
         await runtime.warm()
+
+
+@dataclass
+class Service:
+    """A protocol that an agent provides, or whose operations it serves as the initiator.
+
+    `on_session`: called with each session that another agent opens.
+    `protocol`: None while it is not served.
+    `flow_ids`: the ids under which the flow profile offers it, by its aliases.
+    `attempts`: the task that loads it.
+    `tried`: done after the first of those attempts.
+    `is_away`: whether its registry did not answer when it was asked last.
+    `again`: set to try at once, because a function was registered.
+    """
+
+    functions: Functions = field(default_factory=Functions)
+    role: str | None = None
+    on_session: OnSession | None = None
+    protocol: SpokenProtocol | None = None
+    flow_ids: list[str] = field(default_factory=list)
+    attempts: asyncio.Task[None] | None = None
+    tried: asyncio.Future[None] | None = None
+    is_away: bool = False
+    again: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def is_changed_within(self, seconds: float) -> bool:
+        """Wait until `again` is set, and clear it; return False if that does not happen in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.again.wait()
+        except TimeoutError:
+            return False
+        self.again.clear()
+        return True

@@ -40,12 +40,12 @@ from ..transport.connection import Connection
 from ..transport.parting import SessionParting
 from ..transport.secure import SecureConnection
 from .agreements import AgreementCache
+from .connection_loop import part
 from .context import AgentContext
 from .flow_context import DidKeys, FlowDependencies, FlowSettings
 from .flow_manager import MetaProtocolManager
 from .interfaces import AgentEvent
 from .lifecycle import run_responder
-from .open_connections import part
 from .reporting import RegistryPublisher
 
 _DID_KEY = (

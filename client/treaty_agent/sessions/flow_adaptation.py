@@ -12,11 +12,11 @@ from typing import Any
 
 from treaty_anp.flow_profile import parameters as rules
 from treaty_anp.flow_profile.adaptation import Change
+from treaty_anp.flow_profile.capabilities import ProtocolOffer
 from treaty_anp.flow_profile.initiator import Initiator
+from treaty_anp.flow_profile.parameters import kept
 from treaty_anp.flow_profile.payloads import ContextInfo, Level
-from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_anp.flow_profile.responder import Responder
-from treaty_anp.flow_profile.terms import kept
 from treaty_consensus.errors import TreatyError
 from treaty_io.line_limit import limited_logger
 

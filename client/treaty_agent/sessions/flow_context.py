@@ -42,9 +42,9 @@ from treaty_io.identity import ProvedPeer
 
 from ..negotiators.negotiator import RoleName
 from .arrivals import ServedSessions
+from .connection_loop import OpenConnections
 from .handler_hosts import HandlerHosts, HostRequest
 from .interfaces import FlowNames, Located, Lookup, SessionEvent, SessionTimeouts, SpokenProtocol
-from .open_connections import OpenConnections
 from .session import ReportParties
 
 Cosign = Callable[[SpokenProtocol | None, ReportParties, ReportProposed, bool], Awaitable[ReportCosignature]]

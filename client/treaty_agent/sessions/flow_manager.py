@@ -21,14 +21,13 @@ from pathlib import Path
 
 from treaty_anp.flow_profile import parameters as rules
 from treaty_anp.flow_profile.actions import Agreed, Shortcut
-from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest
+from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest, ProtocolOffer, ProtocolRegistry
 from treaty_anp.flow_profile.core import OWN_EXTENSIONS
 from treaty_anp.flow_profile.initiator import Initiator
+from treaty_anp.flow_profile.parameters import kept
 from treaty_anp.flow_profile.payloads import ContextInfo
 from treaty_anp.flow_profile.processor import Keys, MessageProcessor, ReplayMemory
-from treaty_anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from treaty_anp.flow_profile.responder import Responder
-from treaty_anp.flow_profile.terms import kept
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_io.codes import FlowCode
 from treaty_io.identity import UNNAMED, Identity

@@ -52,8 +52,8 @@ from .connection_loop import ConnectionLoop
 from .flow_adaptation import SessionAdapter
 from .flow_context import FlowDependencies, host_request
 from .flow_session import ActiveHandler, FlowSession, HandlerLine
+from .handler_host import HostedHandler
 from .handler_hosts import RESPONDER, HostRequest
-from .handler_port import HostedHandler
 from .interfaces import SessionEvent, SpokenProtocol
 from .session import ReportParties
 from .wire import INTERNAL

@@ -28,9 +28,8 @@ from ..reports.cosignature import CosignatureExchange
 from ..reports.report_rules import refusal_code
 from .agreements import Profile
 from .call_context import CallOrigin
-from .call_port import CallPort, Phase
-from .calls import CallTable
-from .handler_port import HostedHandler
+from .calls import CallPort, CallTable, Phase
+from .handler_host import HostedHandler
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
 from .middleware import CallPipeline
 from .session import ReportParties, not_in_profile

@@ -17,16 +17,14 @@ from treaty_sandbox.interface import Runtime
 
 from .activity import Activity
 from .agreements import is_negotiated
-from .handler_host import HandlerHost
-from .handler_port import HandlerContext, HandlerPort, HostedHandler, SendNamed, SendTo
+from .handler_host import HandlerContext, HandlerHost, HandlerPort, HostedHandler, SendNamed, SendTo
 from .handler_state import HandlerState, NullState, SessionStore
 from .interfaces import Capacity, SpokenProtocol
 from .invocations import MAX_SHARED, OnServed
 from .middleware import CallPipeline
 from .operation_errors import FunctionFault
 from .operations import Functions, OperationHandlers
-from .shared_handler import SharedHandler, SharedSettings
-from .shared_member import MemberHandler
+from .shared_handler import MemberHandler, SharedHandler, SharedSettings
 
 
 class ServedRole(Protocol):

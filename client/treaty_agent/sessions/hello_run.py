@@ -56,12 +56,11 @@ from ..reports.cosignature import CosignatureExchange
 from ..reports.report_rules import refusal_code
 from ..transport.connection import Connection
 from ..transport.secure import SecureConnection
-from .call_port import CallPort
-from .calls import CallTable
+from .calls import CallPort, CallTable
 from .code import CodeLoader, CodePort
 from .conformance import ConformancePort, ConformanceRun
 from .connection_loop import ConnectionLoop
-from .handler_port import HandlerPort, HostedHandler
+from .handler_host import HandlerPort, HostedHandler
 from .hello_session import HelloSession, SessionRole
 from .interfaces import SessionEvent, SpokenProtocol
 from .negotiation import Negotiation, NegotiationPort, PeerRequests, TextChannel

@@ -25,10 +25,9 @@ from ..reports.report_rules import negotiation_id
 from ..transport.parting import SessionParting
 from .agreements import Profile, is_negotiated
 from .call_context import CallOrigin
-from .call_port import Phase
-from .calls import CallTable
+from .calls import CallTable, Phase
 from .code import CodeLoader
-from .handler_port import HandlerPort, HostedHandler
+from .handler_host import HandlerPort, HostedHandler
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
 from .middleware import CallPipeline
 from .negotiation import Answerer, Negotiation, PeerRequests, TextChannel

@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeAlias
 
-from treaty_anp.flow_profile.registry import ProtocolOffer as FlowOffer
+from treaty_anp.flow_profile.capabilities import ProtocolOffer as FlowOffer
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_io.codes import SessionCode
 from treaty_io.identity import ClaimedPeer
@@ -23,13 +23,12 @@ from .escalation import ESCALATED, FLOW_ESCALATED, Escalation
 from .flow_manager import MetaProtocolManager
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
-from .freshness import begin_renewing
 from .hello_run import HelloRun
 from .interfaces import SpokenProtocol
+from .provision import begin_renewing
 from .reporting import SessionReport, publish
-from .roles import HelloOffer, InitiatorRole, ResponderRole, initiator_machine, make_offer, responder_machine
+from .roles import HelloOffer, InitiatorRole, ResponderRole, SessionRequest, initiator_machine, make_offer, responder_machine
 from .session import Session
-from .session_request import SessionRequest
 
 Dial: TypeAlias = Callable[[bool], Awaitable[Connection]]
 """Open a connection to the address of the request. True: for a Hello, encrypted as the policy requires."""

@@ -36,8 +36,8 @@ from .interfaces import PeerSettings
 from .lifecycle import OpenSession
 from .opening import PeerName, SessionOpener
 from .operation_errors import OperationError, OutcomeUnknown
+from .roles import SessionRequest
 from .session import ItemStream
-from .session_request import SessionRequest
 
 _IDLE = 0.9
 """The part of the idle time after which a session is not used any more: the peer may be ending it at this moment."""

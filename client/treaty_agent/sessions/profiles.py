@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer
 from treaty_anp.flow_profile.payloads import MAX_PROTOCOLS, PREFIX
-from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_consensus.errors import TreatyError
 from treaty_io.line_limit import limited_logger
 
 from .context import AgentContext
-from .session_request import SessionRequest, candidate_uris
+from .roles import SessionRequest, candidate_uris
 
 MAX_PURPOSE = 256
 _log = limited_logger(__name__)

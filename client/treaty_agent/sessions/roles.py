@@ -3,6 +3,8 @@
 An initiator offers three things in its Hello, in this order of preference. First the hash of the former agreement with this
 address, if its code is here and was negotiated or verified recently enough. Then candidate URIs: the topic's consensus, then the
 protocols that a discovered agent lists. Last, with a requirement, the willingness to negotiate.
+
+The purpose of a session that this agent opens, and the protocols that it names.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from treaty_anp.discovery.parsing import AgentDescription
 from treaty_anp.flow_profile.payloads import PREFIX
 from treaty_anp.hello_profile.actions import Action, Agreement
 from treaty_anp.hello_profile.core import no_room
@@ -31,23 +34,25 @@ from treaty_anp.hello_profile.hello import (
 from treaty_anp.hello_profile.machine import Machine
 from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed
 from treaty_anp.recording import Recorder
-from treaty_consensus.errors import Refused, TreatyError, Unavailable
-from treaty_io.codes import SessionCode
+from treaty_client.protocols.topics import Candidates
+from treaty_consensus import canonical
+from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
+from treaty_io.codes import AgentCode, SessionCode
 from treaty_io.identity import PeerIdentity
 from treaty_io.line_limit import limited_logger
 
+from ..discovery.client import candidates
 from ..negotiators.documents import BaseCache
 from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
 from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
 from .context import AgentContext
+from .handler_host import HandlerPort, HostedHandler
 from .handler_hosts import HostRequest
-from .handler_port import HandlerPort, HostedHandler
 from .hello_session import SessionRole
 from .interfaces import AgentEvent, SessionEvent, SpokenProtocol
-from .operations import OperationHandlers
+from .operations import Functions, OperationHandlers
 from .provision import withdraw, withdraw_contradicted
 from .session import ReportParties
-from .session_request import SessionRequest, candidate_uris
 
 NEGOTIATING = (VERIFICATION_PROTOCOL, NATURAL_LANGUAGE_NEGOTIATION, TEST_CASES_NEGOTIATION, FIX_ERROR_NEGOTIATION)
 """The capabilities that need a negotiator."""
@@ -330,3 +335,81 @@ class ResponderRole(_Role):
         # A peer that does not name itself may offer the hash again; it needs no record.
         record = AgreementRecord(peer.did, protocol.topic, peer.did, protocol.hash, protocol.uri, ()) if peer.did else None
         await self._keep(record, protocol, written)
+
+
+@dataclass(frozen=True)
+class SessionRequest:
+    """The purpose of a connection: a `topic` or `protocols`, a `requirement`, or only `natural` language.
+
+    `protocols`: URIs and ids, best first.
+    `requirement`: negotiate by it if topic and protocols lead to no agreement.
+    `peer`: the DID that must answer, or "".
+    `role`: this side's role in the protocol, or "" for the only one.
+    `serving`: the functions that the peer may call in the session, or None for those that the agent provides.
+    `described`: the description of a discovered agent.
+    """
+
+    topic: str = ""
+    protocols: tuple[str, ...] = ()
+    peer: str = ""
+    requirement: Requirement | None = None
+    natural: bool = False
+    role: str = ""
+    serving: Functions | None = None
+    described: AgentDescription | None = None
+
+    def check(self, context: AgentContext) -> None:
+        """Raise `Malformed` (`agent.offer`) for an impossible combination, `Refused` (`agent.no-negotiator`) for a requirement
+        without a negotiator."""
+        named = bool(self.topic) + bool(self.protocols)
+        if named > 1 or (self.natural and (named or self.requirement)) or not (named or self.requirement or self.natural):
+            raise Malformed(
+                AgentCode.OFFER,
+                "Connect about a topic or by protocols, with or without a requirement; by a requirement; or in natural language.",
+            )
+        if self.requirement is not None and context.negotiators is None and not named:
+            raise Refused(
+                AgentCode.NO_NEGOTIATOR,
+                "A requirement needs a negotiator, and this agent has neither a language model nor another negotiator.",
+                fix="Give the agent a model: set TREATY_MODEL_URL, Agent(…, negotiators=…). Or name a topic or protocols.",
+            )
+
+    def close(self) -> None:
+        """Release the functions of the session, without waiting for those that run."""
+        if self.serving is not None:
+            self.serving.close()
+
+    @property
+    def key(self) -> str:
+        """The key under which its agreement is remembered: the topic, or a digest of the requirement."""
+        if self.topic or self.protocols or self.requirement is None:
+            return self.topic
+        wanted = self.requirement
+        return f"requirement:{canonical.hex_digest(canonical.dumps([wanted.text, wanted.input, wanted.output, wanted.topic]))}"
+
+
+async def candidate_uris(context: AgentContext, request: SessionRequest) -> tuple[str, ...]:
+    """Return the protocols that a request names, best first. Raises `NotFound` (`agent.no-candidates`, `agent.taken-back`),
+    `TreatyError`."""
+    if not request.topic:
+        return request.protocols
+    negotiable = request.requirement is not None and context.negotiators is not None
+    try:
+        published = await context.ports.protocols.candidates(request.topic)
+    except NotFound:
+        published = Candidates()
+    if not published.uris and published.taken_back and not negotiable:
+        raise NotFound(
+            AgentCode.TAKEN_BACK,
+            f"Every protocol about {request.topic} was taken back: {' '.join(published.taken_back[:MAX_CANDIDATES])}",
+            fix="Name a successor by its URI, or ask the publisher.",
+        )
+    if not published.uris and not negotiable:
+        raise NotFound(
+            AgentCode.NO_CANDIDATES,
+            f"No protocol is published about {request.topic}.",
+            fix="Name another topic, publish one, or connect with a requirement to negotiate by.",
+        )
+    if request.described is None or not published.uris:
+        return published.uris
+    return candidates(request.described, published.uris, consensus=published.consensus, role=request.role)

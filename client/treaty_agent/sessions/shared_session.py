@@ -14,8 +14,7 @@ from .activity import CallCounts
 from .context import AgentContext
 from .handler_hosts import RESPONDER
 from .session import ItemStream
-from .shared_handler import SharedHandler
-from .shared_member import SharedMember
+from .shared_handler import SharedHandler, SharedMember
 
 
 class SharedSession:

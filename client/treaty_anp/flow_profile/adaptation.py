@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from . import parameters as rules
-from .registry import ProtocolOffer
+from .capabilities import ProtocolOffer
 
 Finding: TypeAlias = Literal["slow", "failing"]
 Adjust: TypeAlias = Callable[[Finding, Mapping[str, Any]], dict[str, Any]]

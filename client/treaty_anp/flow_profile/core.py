@@ -20,12 +20,11 @@ from .actions import Action, NegotiationEnded, SendMessage, Track
 from .capabilities import CapabilityManager, PeerCapabilities
 from .errors import ErrorCode, error_of, report
 from .messages import TYPE, FlowMessage, Foreign
-from .parameters import Choice, Rule, Rules
+from .parameters import Choice, RoleName, Rule, Rules, kept
 from .payloads import ErrorReport, Payload
 from .processor import Now
 from .sessions import SessionManager
 from .states import FINAL, FlowEvent, FlowGuard, FlowLimits, FlowState, FlowTimeouts, FlowWait, TrackTransitions, Transitions
-from .terms import RoleName, kept
 from .transfer import BYTE_FORM
 
 PROTOCOL_HASH = "protocolHash"

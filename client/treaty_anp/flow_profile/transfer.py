@@ -26,7 +26,7 @@ from treaty_handler.values import decode_json
 from treaty_io.codes import FlowCode
 
 from .messages import check_numbers
-from .terms import CHUNK_SIZE, COMPRESSION, MIN_CHUNK
+from .parameters import CHUNK_SIZE, COMPRESSION, MIN_CHUNK
 
 BYTE_FORM = "byteForm"
 """The extension by which two sides agree on the byte form."""

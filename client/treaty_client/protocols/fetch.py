@@ -9,6 +9,13 @@ An agent takes the comparison of step 10 before it uses a handler, and stores by
 the lock and after the same comparison. A crash in between leaves the lock of before, as if the fetch had not begun: nothing that
 ran was recorded, and the next fetch compares with what the lock had. If another process pinned something else meanwhile, the
 protocol holds no longer (`holds`), and its sessions end.
+
+Take the last part of step 10: compare a verified handler with treaty.lock, store its bytes, and record it in the lock.
+
+Step 1 for a name: find the URI of the protocol that it means.
+
+A name is a protocol URI, or a name that the policy's registries resolve to exactly one verified protocol: `sha256:HEX`, or the
+canonical URI of a standard.
 """
 
 from __future__ import annotations
@@ -24,13 +31,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+import msgspec
+
+from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import Malformed, TreatyError
 from treaty_consensus.kinds import Blob
 from treaty_consensus.log.policy import WitnessRule
 from treaty_consensus.log.witness import Quorum
-from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
+from treaty_consensus.protocol import ProtocolUri, is_verified_alias, parse_protocol_uri
 from treaty_io.afterwards import Afterwards
+from treaty_io.codes import ResolveCode
 from treaty_io.network.did_documents import DidResolver, fetch_did_document
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.hosts import Network
@@ -40,14 +51,13 @@ from ..registries.api import RegistryClient
 from ..registries.sources import Sources
 from ..registries.trust import TrustedRegistries
 from .answers import Answers, answering
-from .keeping import Keeper
 from .log_head import LogHead
-from .resolution import check_claim, resolve
-from .store import Lockfile, Store, line_of
+from .store import LockedProtocol, LockedVersion, Lockfile, Store, line_of
 from .topic_cache import TopicCache
 from .topics import Candidates, Topics
+from .verification.pins import lock_entry
 from .verification.records import Evidence, ProvenProtocol, VerifiedProtocol
-from .verification.steps import Step, outcome, taking
+from .verification.steps import Step, VerificationFailed, outcome, taking
 from .verification.ten_steps import (
     check_handler,
     check_host_keys,
@@ -63,6 +73,7 @@ from .verification.topic import TopicView
 if TYPE_CHECKING:
     from .stamping import Stamping
     from .verification.ten_steps import Signed
+
 
 Progress = Callable[[Step, str], None]
 """Called after each step that holds, with a sentence for a person."""
@@ -385,3 +396,124 @@ def _narrate(proven: ProvenProtocol, witnesses: WitnessRule | None, progress: Pr
     progress(Step.STATEMENTS, f"signed and admissible; published by {proven.author}")
     progress(Step.DOCUMENT, f"{len(proven.document)} bytes, SHA-256 {proven.publish.document.sha256}")
     progress(Step.HANDLER, f"{proven.handler.body.filename} by {proven.handler.publisher}, a publisher of the policy")
+
+
+class Keeper:
+    """Keep what was verified, in one home. The methods block on the disk."""
+
+    def __init__(self, registries: TrustedRegistries, store: Store, lockfile: Lockfile) -> None:
+        self._registries, self._store, self._lockfile = registries, store, lockfile
+
+    def compare(self, uri: ProtocolUri, verified: VerifiedProtocol) -> None:
+        """Compare a handler with treaty.lock and with the leaves that were seen. Raises `VerificationFailed`; changes nothing."""
+        self._compare(uri, verified, self._lockfile.read().get(line_of(uri)))
+
+    def keep(self, uri: ProtocolUri, verified: VerifiedProtocol, accept_change: bool) -> None:
+        """Compare the handler, store the bytes, and record them in the lock. Durable on return. Raises `VerificationFailed` and
+        OSError; then the lock is unchanged. `accept_change`: as in `Fetcher.fetch`."""
+        line, found = line_of(uri), lock_entry(verified)
+        with taking(Step.LOCK), self._lockfile.changing() as entries:
+            locked = entries.get(line)
+            if not accept_change:
+                self._compare(uri, verified, locked)
+            same = locked is not None and (locked.publisher, locked.tenure, locked.signer) == (
+                found.publisher,
+                found.tenure,
+                found.signer,
+            )
+            versions = dict(locked.versions) if locked is not None else {}
+            if not same:  # documents stay pinned; the handlers were the old publisher's
+                versions = {
+                    other: msgspec.structs.replace(kept, handler=None, handler_status=None) for other, kept in versions.items()
+                }
+            replaced = versions.get(uri.version)
+            # Blobs before the lock entry that names them: a crash in between leaves only unused blobs.
+            self._store.put(verified.wheel)
+            versions[uri.version] = LockedVersion(
+                bundle=self._store.put(verified.bundle),
+                document=verified.hash,
+                entry_point=str(verified.package.entry_point),
+                filename=verified.package.filename,
+                wheel=verified.package.digest,
+                published=verified.evidence.published(verified.uri).index,
+                handler=verified.handler_index,
+                status=replaced.status if replaced is not None else None,
+                handler_status=replaced.handler_status
+                if replaced is not None and same and replaced.wheel == verified.package.digest
+                else None,
+            )
+            entries[line] = msgspec.structs.replace(found, versions=versions)
+        if replaced is not None and replaced.bundle != versions[uri.version].bundle:
+            self._store.discard(replaced.bundle)  # after the lock is written: a crash before leaves an unused blob
+
+    def _compare(self, uri: ProtocolUri, verified: VerifiedProtocol, locked: LockedProtocol | None) -> None:
+        with taking(Step.LOCK):
+            check_handler(verified, uri, locked, self._registries.memory.about(uri.origin, {f"protocol/{uri}"}))
+
+
+async def resolve(
+    name: str, registries: TrustedRegistries, policy: Policy, client: Callable[[str], RegistryClient]
+) -> tuple[ProtocolUri, str | None]:
+    """Return the URI that a name means, and the document's hash if the name is a hash.
+
+    `client`: returns the API of a registry, by origin. Raises `VerificationFailed` (`resolve.unknown`, `resolve.ambiguous`,
+    `registry.not-trusted`) and `Unavailable`.
+    """
+    try:
+        uri = parse_protocol_uri(name)
+    except TreatyError:
+        uri = None
+    # A URI of a trusted registry needs no question: its own log answers for it.
+    if uri is not None and uri.origin in registries.all():
+        return uri, None
+    expected = _hash_in(name)
+    found: dict[str, ProtocolUri] = {}
+    asked = [origin for origin in registries.all() if policy.admits_registry(origin)]
+    # All of them, also after a first match: a second one makes the name ambiguous, and none of the registries may decide that.
+    for matches in await asyncio.gather(*(_matches(client(origin), origin, name) for origin in asked)):
+        found |= matches
+    if len(found) == 1:
+        return next(iter(found.values())), expected
+    if uri is not None:
+        with taking(Step.RESOLVE):
+            registries.get(uri.origin)  # raises the error whose fix says how to trust it
+    if found:
+        raise VerificationFailed(
+            Step.RESOLVE, ResolveCode.AMBIGUOUS, f"{name} may be {', '.join(found)}.", "Name the one you mean by its URI."
+        )
+    raise VerificationFailed(
+        Step.RESOLVE, ResolveCode.UNKNOWN, f"No registry of the policy has a protocol that is known to be {name[:200]}.",
+        "Search for it: treaty search WORDS",
+    )  # fmt: skip
+
+
+def check_claim(name: str, proven: ProvenProtocol) -> None:
+    """Check that a foreign URI may name this protocol. Raises `VerificationFailed` (`resolve.claim`).
+
+    Its publisher must claim it, and the URI's host must be the publisher's domain.
+    """
+    # Checked on the proven statement: the registry's own `verified` is only its word.
+    if name not in proven.publish.aliases or not is_verified_alias(name, parse_did(proven.author)):
+        raise VerificationFailed(
+            Step.RESOLVE,
+            ResolveCode.CLAIM,
+            f"{proven.author}, who publishes {proven.uri}, cannot say that it is {name[:200]}.",
+            "Use the protocol's own URI if you trust its publisher.",
+        )
+
+
+async def _matches(client: RegistryClient, origin: str, name: str) -> dict[str, ProtocolUri]:
+    """Return the registry's own protocols that it resolves `name` to as verified."""
+    with answering(Step.RESOLVE):
+        matches = await client.resolve(name)
+    with taking(Step.RESOLVE):
+        found = {match.uri: parse_protocol_uri(match.uri) for match in matches if match.verified}
+    # A registry resolves names to its own protocols only; it cannot answer for another origin.
+    return {text: uri for text, uri in found.items() if uri.origin == origin}
+
+
+def _hash_in(name: str) -> str | None:
+    try:
+        return parse_digest(name.removeprefix("sha256:"))
+    except Malformed:
+        return None

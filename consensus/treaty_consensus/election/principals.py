@@ -4,7 +4,7 @@ In an *open* electorate a principal is a registrable domain: one label below a p
 Public Suffix List that the parameters pin. (By the list's private section, every customer of a hosting company would be a
 principal, at no cost.) These DIDs act for the domain: its root DIDs `did:wba:DOMAIN` and `did:web:DOMAIN` without port and
 path, and the DIDs to which they granted the namespace DOMAIN. If several grants of a DID are in force
-(`treaty_consensus.grants`), the first in the log counts. The DID of a subdomain or of a path acts for no principal: a hosting
+(`treaty_consensus.admit`), the first in the log counts. The DID of a subdomain or of a path acts for no principal: a hosting
 company is not responsible for the signatures of its customers.
 
 In a *development* electorate every DID with a domain is a principal of its own. A did:key, an IP address and a host of a

@@ -7,13 +7,33 @@ else. `archive`, `paths`, `modules`, `text`, `dist_info` and `manifest` each che
 
 Every rule reads each byte a bounded number of times and caps its input before parsing. So a wheel costs at most 8 MiB of text
 to inflate, hash and decode, and a manifest and a README to parse.
+
+Check which files of a package Python imports: those that end in `.py`, each as exactly one module.
+
+A module is a file `NAME.py`, or a folder `NAME/` with an `__init__.py`, never both. Names are ASCII identifiers. A folder
+with sources is a package, and so is every folder above it: without namespace packages, no import depends on other installed
+distributions. No other file has an ending that an interpreter treats as code, on any system.
+
+Check that text has a single interpretation: the same for an interpreter, a metadata parser and a person.
+
+Every file of a package is UTF-8 without NUL. Python sources and metadata files must also be *plain*. Plain text contains none
+of the characters that readers treat differently:
+
+- Control characters except tab and line feed. A carriage return may only precede a line feed: alone it ends a line for Python
+  but not for most editors, so a comment could hide code. Form feed, U+0085, U+2028 and U+2029 end a line for some readers.
+- Marks that change the direction of writing (U+202A to U+202E, U+2066 to U+2069): they display code in another order.
+- U+FEFF, which is a byte-order mark at the start of a file.
+
+A source is always read as UTF-8. In its first two lines, where PEP 263 looks for an encoding, it names at most one, and that
+is UTF-8.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 
 from packaging.version import InvalidVersion, Version
@@ -22,18 +42,8 @@ from ..canonical import hex_digest
 from ..codes import HandlerCode
 from ..errors import Malformed, Refused
 from .archive import read_archive
-from .dist_info import (
-    check_metadata,
-    check_place,
-    check_record,
-    check_top_level,
-    check_wheel_file,
-    is_plain,
-    parse_entry_point,
-)
+from .dist_info import check_metadata, check_place, check_record, check_top_level, check_wheel_file, is_plain, parse_entry_point
 from .manifest import MANIFEST_NAME, Manifest, parse_manifest
-from .modules import check_ending, check_modules, is_source
-from .text import check_coding, check_plain, decode
 
 PREFIX = "treaty-handler-"
 VECTORS = "vectors"
@@ -194,3 +204,113 @@ def _file(files: Mapping[str, bytes], path: str) -> bytes:
 def _text(files: Mapping[str, bytes], path: str) -> str:
     """Return a file that was checked to be plain text, with line feeds as line ends."""
     return _file(files, path).decode("utf-8").replace("\r\n", "\n")
+
+
+_BYTECODE = (".pyc", ".pyo")
+_NATIVE = (".so", ".pyd", ".dll", ".dylib", ".a", ".lib", ".o", ".obj", ".exe", ".com", ".wasm")
+_SOURCE_LIKE = re.compile(r"\.py[a-z]*$")
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:/[A-Za-z_][A-Za-z0-9_]*)*")
+_INIT = "__init__.py"
+
+
+def is_source(path: str) -> bool:
+    """Tell whether Python imports this file."""
+    return path.endswith(".py")
+
+
+def check_ending(path: str) -> None:
+    """Check that a file is either a source by its exact ending, or not code.
+
+    Raises `Refused` (`handler.bytecode`, `handler.native`, `handler.source-name`).
+    """
+    # On systems without case, `X.PYC` is bytecode too.
+    lower = path.lower()
+    if lower.endswith(_BYTECODE) or "__pycache__" in lower.split("/"):
+        raise Refused(HandlerCode.BYTECODE, f"{path} is bytecode; packages carry source only.")
+    # Versioned libraries end in `.so.1`.
+    if lower.endswith(_NATIVE) or ".so." in lower:
+        raise Refused(HandlerCode.NATIVE, f"{path} is native code.")
+    # Python on Windows also imports `.pyw`.
+    if _SOURCE_LIKE.search(lower) and not path.endswith((".py", ".pyi")):
+        raise Refused(HandlerCode.SOURCE_NAME, f"{path} is a source to some interpreters only.", fix="Let sources end in .py.")
+
+
+def check_modules(paths: Collection[str]) -> None:
+    """Check that every source is the only module of its name.
+
+    `paths`: all files of the archive; no two are equal without case.
+
+    Raises `Refused` (`handler.source-name`, `handler.module-twice`, `handler.no-package`).
+    """
+    # Lower case: some systems find a folder by any case.
+    folders = {path[:index].lower() for path in paths for index, character in enumerate(path) if character == "/"}
+    for path in filter(is_source, paths):
+        module = path.removesuffix(".py")
+        if not _MODULE.fullmatch(module):
+            raise Refused(
+                HandlerCode.SOURCE_NAME,
+                f"{path} has a name that Python cannot import.",
+                fix="Name modules and packages by identifiers.",
+            )
+        # Which of the two Python imports depends on the order of its finders.
+        if module.lower() in folders:
+            raise Refused(
+                HandlerCode.MODULE_TWICE, f"{path} and the folder {module}/ have one module name.", fix="Rename one of them."
+            )
+        folder = path.rpartition("/")[0]
+        while folder:
+            # Without it the folder would be a namespace package, which other distributions can extend.
+            if f"{folder}/{_INIT}" not in paths:
+                raise Refused(HandlerCode.NO_PACKAGE, f"{folder}/ holds sources and no {_INIT}.", fix=f"Add an empty {_INIT}.")
+            folder = folder.rpartition("/")[0]
+
+
+_PLAIN_ASCII = bytes({0x09, 0x0A, *range(0x20, 0x7F)})
+_NOT_PLAIN = frozenset(
+    map(chr, {*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF} - {0x09, 0x0A, 0x0D})
+)
+_LONE_RETURN = re.compile(r"\r(?!\n)")
+# Matches more than PEP 263 does, so that no interpreter finds an encoding that this check misses.
+_CODING = re.compile(r"coding[:=][ \t]*+([-\w.]+)", re.ASCII)
+_UTF8 = frozenset({"utf-8", "utf8"})
+
+
+def decode(path: str, content: bytes) -> str:
+    """Return the text of a file. Raises `Refused` (`handler.binary`)."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(HandlerCode.BINARY, f"{path} is not UTF-8 text.") from error
+    if "\0" in text:
+        raise Refused(HandlerCode.BINARY, f"{path} is not text: it holds NUL.")
+    return text
+
+
+def check_plain(path: str, content: bytes, text: str) -> None:
+    """Check that the text of a file is plain. Raises `Refused` (`handler.text`).
+
+    `text`: `content`, decoded.
+    """
+    # UTF-8 without its ASCII bytes is still UTF-8. A set of the remaining characters takes a third of the time of a search, which
+    # matters at 8 MiB.
+    others = set(content.translate(None, _PLAIN_ASCII).decode("utf-8"))
+    at = min((text.index(character) for character in others & _NOT_PLAIN), default=None)
+    if at is None and "\r" in others and (lone := _LONE_RETURN.search(text)):
+        at = lone.start()
+    if at is not None:
+        line = text.count("\n", 0, at) + 1
+        raise Refused(
+            HandlerCode.TEXT,
+            f"{path} holds the character U+{ord(text[at]):04X} in line {line}, which some readers interpret differently.",
+            fix="Write it as an escape, such as \\u2028; end lines with line feeds.",
+        )
+
+
+def check_coding(path: str, text: str) -> None:
+    """Check that a plain source names no encoding except UTF-8. Raises `Refused` (`handler.coding`)."""
+    # Only comments: PEP 263 looks for the encoding there.
+    head = "\n".join(line.partition("#")[2] for line in text.split("\n", 2)[:2])
+    named = [match[1] for match in islice(_CODING.finditer(head), 2)]
+    if named and (len(named) > 1 or named[0].lower().replace("_", "-") not in _UTF8):
+        said = " and ".join(name[:40] for name in named)
+        raise Refused(HandlerCode.CODING, f"{path} declares the encoding {said}; sources are UTF-8.", fix="Remove the comment.")

@@ -1,12 +1,19 @@
-"""Remember the single-use tokens that the Sigstore services accepted."""
+"""Remember the single-use tokens that the Sigstore services accepted.
+
+Delete what has expired: uploads that no statement named, and single-use tokens.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
+
+import structlog
 
 from treaty_consensus import canonical
 
 from ..storage.postgres import Pool
+from .uploads import Uploads
 
 _SPEND = "insert into spent_tokens (token, expires) values ($1, $2) on conflict do nothing returning true"
 
@@ -29,3 +36,20 @@ class SpentTokens:
     async def expire(self) -> None:
         """Forget the tokens that have expired."""
         await self._pool.execute("delete from spent_tokens where expires < now()")
+
+
+_SWEEP = 600  # seconds between two deletions
+
+_log = structlog.get_logger(__name__)
+
+
+async def sweep(uploads: Uploads, tokens: SpentTokens) -> None:
+    """Delete it again and again, until cancelled. Several processes may do this at once."""
+    while True:
+        await asyncio.sleep(_SWEEP)
+        try:
+            await uploads.expire()
+            await tokens.expire()
+        # The next sweep tries again. The rest only costs space.
+        except Exception as error:
+            _log.error("expired uploads not swept", error=str(error))

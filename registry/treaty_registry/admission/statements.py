@@ -10,6 +10,8 @@
 
 The rules about the state of the log remain (`treaty_consensus.admit`); the sequencer applies them. A rejected statement changes
 nothing, except that step 5 may have logged the author's identity.
+
+Limit the number of documents that a document is based on, directly and indirectly.
 """
 
 from __future__ import annotations
@@ -22,21 +24,20 @@ from typing import TypeVar
 
 from treaty_consensus import canonical, statement
 from treaty_consensus.admit import check_operator
-from treaty_consensus.codes import ParametersCode, StatementCode
+from treaty_consensus.codes import ParametersCode, ProtocolCode, StatementCode
 from treaty_consensus.did import Did
 from treaty_consensus.election.principals import SuffixList
-from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorized
-from treaty_consensus.kinds import Body, Handler, Parameters, Publish, Reputation, blobs_of
+from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unauthorized
+from treaty_consensus.kinds import Base, Body, Handler, Parameters, Publish, Reputation, blobs_of
 from treaty_consensus.statement import Statement, Verified
 from treaty_io.network.addresses import site_network
 from treaty_io.network.turns import asking_for
 
 from ..catalogue.handler_facts import HandlerFacts
-from ..codes import RegistryBlobCode
+from ..codes import RegistryBlobCode, RegistryPublishCode
 from ..keys import Testimony
 from ..log.seen_checkpoints import SeenCheckpoints
 from ..storage.postgres import Pool
-from .bases import check_base
 from .content_checker import ContentChecker
 from .contents import check_digests
 from .electors import Electors
@@ -304,3 +305,37 @@ async def _each(
             raise outcome
         results[place] = outcome
     return [results[place] if place in results else await work(item) for place, item in enumerate(items)]
+
+
+# A bundle contains the publish statement of every base, and a reader accepts at most 1,024 leaves. A topic's bundle
+# has up to 64 protocols, and any agent can publish in a topic. Without this limit strangers could make that bundle
+# too large to read.
+MAX_BASES = 8
+"""Base documents of one document. A topic's bundle then has at most 64 × 9 = 576 publishes."""
+
+# The recursion stops one step beyond the limit, so the check of a long chain costs no more than that.
+_DEPTH = """
+with recursive chain (base, depth) as (
+  select base, 1 from protocols where uri = $1
+  union all
+  select p.base, depth + 1 from chain join protocols p on p.uri = chain.base where depth <= $2
+)
+select max(depth) from chain
+"""
+
+
+async def check_base(pool: Pool, base: Base) -> None:
+    """Check the chain of base documents that starts at `base`.
+
+    The base must be logged already. A base in the same batch is refused because its chain is not known yet. Raises `NotFound`
+    (`protocol.unknown`) when the base is not published here, and `Refused` (`publish.base-chain`) when the chain is too long.
+    """
+    depth = await pool.fetchval(_DEPTH, base.uri, MAX_BASES)
+    if depth is None:
+        raise NotFound(ProtocolCode.UNKNOWN, f"{base.uri} is not published here.", fix="Publish the base first, then send this.")
+    if depth > MAX_BASES:
+        raise Refused(
+            RegistryPublishCode.BASE_CHAIN,
+            f"The document would be based on more than {MAX_BASES} others.",
+            fix="Publish the document as a whole, without a base.",
+        )

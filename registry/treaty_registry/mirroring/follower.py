@@ -13,12 +13,15 @@ all checks.
 
 Errors of the network, the disk or the database are tried again, after 1, 2, 4, … 30 seconds. A log that broke a rule, or signed
 two histories, is not followed any further: this needs a decision of people. Readers keep what was verified.
+
+Record the facts that a replay changes, for the tables.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator, MutableMapping
 from contextlib import suppress
 
 import structlog
@@ -32,6 +35,7 @@ from treaty_consensus import statement
 from treaty_consensus.audit import Replay
 from treaty_consensus.codes import AuditCode
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
+from treaty_consensus.facts import Fact
 from treaty_consensus.kinds import Handler, Withdrawal, blobs_of
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.statement import Statement
@@ -49,7 +53,6 @@ from ..storage.space import FreeSpace
 from ..telemetry.measures import FORKS
 from .blobs import BlobCopier
 from .directory import MirrorDirectory
-from .facts import RecordedFacts
 from .tables import MirrorTables
 
 _PERIOD = 1.0  # seconds between two questions for the checkpoint
@@ -286,3 +289,35 @@ def _body(leaf: bytes) -> object:
     with suppress(TreatyError):
         return statement.parse(leaf).body
     return None
+
+
+class RecordedFacts(MutableMapping[str, Fact]):
+    """Facts in another mapping, and the newest value of each fact that was set since the last `stored`."""
+
+    def __init__(self, facts: MutableMapping[str, Fact]) -> None:
+        self._facts = facts
+        self.changed: dict[str, Fact] = {}
+        """The newest values, by key."""
+
+    def stored(self) -> None:
+        """Forget the changes, which are stored."""
+        self.changed = {}
+
+    def __getitem__(self, key: str) -> Fact:
+        return self._facts[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._facts
+
+    def __setitem__(self, key: str, fact: Fact) -> None:
+        self._facts[key] = fact
+        self.changed[key] = fact
+
+    def __delitem__(self, key: str) -> None:
+        raise NotImplementedError("a replay deletes no fact")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)

@@ -1,20 +1,24 @@
-"""Serve a mirror: the application of a registry over verified copies."""
+"""Serve a mirror: the application of a registry over verified copies.
+
+Add the state of a mirror to the metrics of its process.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from prometheus_client.core import Metric
 
 from treaty_client.registries.trust import RegistryName
 
 from ..app import create_app
 from ..listening import Listening
-from ..observation import metrics_served
+from ..observation import LogState, gauge, metrics_served
 from ..server import ended_by_sigterm, settle
 from ..serving.views import Views
 from ..settings import Settings
-from .gauges import MirrorState
 from .mirrored_log import MirroredLog
 
 
@@ -34,3 +38,16 @@ async def serve(settings: Settings, upstream: RegistryName, ready: Callable[[Mir
                 app = create_app(log, views=views)
                 settle()
                 await listener.serve(app, lambda: ready(log))
+
+
+@dataclass(frozen=True)
+class MirrorState(LogState):
+    """Collects the gauges of an open mirror. The age of its checkpoint is the time by which it is behind."""
+
+    log: MirroredLog
+
+    def gauges(self) -> Iterator[Metric]:
+        """Return the gauges, on the event loop."""
+        yield from super().gauges()
+        yield gauge("mirror_failing", "Whether the last step of following failed.", self.log.failure is not None)
+        yield gauge("mirror_stopped", "Whether the log broke a rule and is not followed further.", self.log.alarm is not None)

@@ -1,24 +1,37 @@
-"""The pages of the log: its head, its tree, its entries, and one entry."""
+"""The pages of the log: its head, its tree, its entries, and one entry.
+
+Decode the leaves of the log for people: the kind of each, its author, and every member with its meaning.
+
+Lay out the pictures of the log's tree at one size: its perfect subtrees, and its tiles with the partial right edge.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+from cryptography import x509
 
 from treaty_consensus import canonical, statement
 from treaty_consensus.amendment import changes_between
-from treaty_consensus.canonical import b64decode
-from treaty_consensus.errors import NotFound
-from treaty_consensus.kinds import Parameters
+from treaty_consensus.canonical import b64decode, b64encode
+from treaty_consensus.errors import Malformed, NotFound, TooLarge
+from treaty_consensus.kinds import Blob, Parameters
 from treaty_consensus.log.checkpoint import LogKeys
+from treaty_consensus.log.merkle import leaf_hash, root_nodes
 from treaty_consensus.log.note import MAX_NOTE_BYTES
+from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Tile
 from treaty_consensus.printable import printable
+from treaty_consensus.sigstore_leaf import CertificateLeaf, parse_sigstore_leaf
+from treaty_consensus.statement import Statement
 
 from ..codes import RegistryStatementCode
 from ..log.tables import read_range
-from . import tree
-from .entries import decode, outline
+from . import meanings
+from .meanings import Link
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +42,7 @@ if TYPE_CHECKING:
     from ..catalogue.resources import LogView
     from ..serving.views import Views
     from .renderer import Renderer
+
 
 MAX_ENTRIES = 20
 """Entries of one page."""
@@ -92,7 +106,7 @@ async def log_context(views: Views, renderer: Renderer, before: int | None) -> M
         "amendments": amendments(stated, log)[-MAX_AMENDMENTS:][::-1],
         "checkpoint": {"origin": origin, "size": int(size), "root": root, "text": published.note.decode()},
         "signatures": signature_lines(published.note, registry.keys),
-        "tree": tree.layout(published.size),
+        "tree": layout(published.size),
         "entries_of_page": [row(begin + place, leaf) for place, leaf in enumerate(leaves)][::-1],
         "begin": begin,
         "end": end,
@@ -149,3 +163,244 @@ def signature_lines(note: bytes, keys: LogKeys) -> list[SignatureLine]:
         time = int.from_bytes(data[_KEY_ID : _KEY_ID + _TIME], "big") if is_cosignature else None
         found.append(SignatureLine(name, key_id, role, time))
     return found
+
+
+MAX_VALUES = 24
+"""The values of one member that are shown. The JSON below them has all."""
+MAX_JSON = 24 * 1024
+"""The characters of a statement's JSON that are shown."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of an entry: its name, its meaning in a sentence, its first values, and the number of the others."""
+
+    name: str
+    meaning: str
+    values: tuple[Link, ...]
+    more: int = 0
+
+
+@dataclass(frozen=True)
+class EntrySignature:
+    """A signature of an entry: the id of the key, and the signature in base64."""
+
+    keyid: str
+    sig: str
+
+
+@dataclass(frozen=True)
+class EntryView:
+    """One leaf for people.
+
+    `id`: of the statement; None for a leaf of the Sigstore services, which has none. `about`: the subject, with a link to it.
+    """
+
+    index: int
+    hash: str
+    size: int
+    kind: str
+    says: str
+    id: str | None = None
+    about: Link | None = None
+    authors: tuple[str, ...] = ()
+    issued: int | None = None
+    members: tuple[Member, ...] = ()
+    signatures: tuple[EntrySignature, ...] = ()
+    json: str = ""
+    is_cut: bool = False
+    checks: tuple[str, ...] = ("treaty audit",)
+
+
+def decode(index: int, leaf: bytes, origin: str) -> EntryView:
+    """Return a leaf of the log `origin` for people. A leaf of an unknown form is shown as such. Never raises."""
+    view = outline(index, leaf, origin)
+    if view.id is None:
+        return view
+    made = statement.parse(leaf)
+    text = _indented(made.payload)
+    return replace(
+        view,
+        members=tuple(_members(made, origin)),
+        signatures=tuple(EntrySignature(one["keyid"], one["sig"]) for one in msgspec.json.decode(leaf)["signatures"]),
+        json=text[:MAX_JSON],
+        is_cut=len(text) > MAX_JSON,
+        checks=meanings.checks(made.body),
+    )
+
+
+def outline(index: int, leaf: bytes, origin: str) -> EntryView:
+    """Return a leaf as lists show it: as `decode`, but a statement without its members, signatures and JSON."""
+    try:
+        made = statement.parse(leaf)
+    except (Malformed, TooLarge):
+        return _other(index, leaf)
+    return EntryView(
+        index=index,
+        hash=leaf_hash(leaf).hex(),
+        size=len(leaf),
+        kind=made.type,
+        says=meanings.SAYS[made.type],
+        id=made.id,
+        about=meanings.about(made.body, origin),
+        authors=tuple(dict.fromkeys(did.text for did in made.authors)),
+        issued=made.issued,
+    )
+
+
+def _members(made: Statement, origin: str) -> Iterator[Member]:
+    for name, value in msgspec.to_builtins(made.body).items():
+        typed = getattr(made.body, name)
+        # Structs within a body are shown member by member.
+        nested = value.items() if isinstance(value, dict) and not isinstance(typed, Blob) else ((None, value),)
+        for part, one in nested:
+            label = name if part is None else f"{name}.{part}"
+            links = list(meanings.links(made.type, label, one, origin))
+            yield Member(label, meanings.meaning(made.type, label), tuple(links[:MAX_VALUES]), max(0, len(links) - MAX_VALUES))
+
+
+def _other(index: int, leaf: bytes) -> EntryView:
+    """Return a leaf that is no statement."""
+    view = EntryView(index, leaf_hash(leaf).hex(), len(leaf), "unknown", meanings.SAYS["unknown"])
+    try:
+        found = parse_sigstore_leaf(leaf)
+    except (Malformed, TooLarge):
+        return view
+    text = _indented(leaf)
+    view = replace(view, json=text[:MAX_JSON], is_cut=len(text) > MAX_JSON)
+    if isinstance(found, CertificateLeaf):
+        return replace(view, kind="certificate", says=meanings.SAYS["certificate"], members=tuple(_certificate(found.der)))
+    record = (
+        Member("digest", meanings.SIGSTORE["digest"], (Link(found.digest.hex()),)),
+        Member("signature", meanings.SIGSTORE["signature"], (Link(b64encode(found.signature)),)),
+    )
+    members = (*record, *_certificate(found.certificate))
+    return replace(view, kind="hashedrekord", says=meanings.SAYS["hashedrekord"], members=members)
+
+
+def _certificate(der: bytes) -> Iterator[Member]:
+    """Yield what an X.509 certificate says. Bytes that are none yield nothing: a leaf does not prove that they are one."""
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        from_, until = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        serial = certificate.serial_number
+    except (ValueError, x509.ExtensionNotFound):
+        return
+    yield Member("subject", meanings.SIGSTORE["subject"], tuple(meanings.agent(uri) for uri in uris[:MAX_VALUES]))
+    span = f"{from_:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
+    yield Member("valid", meanings.SIGSTORE["valid"], (Link(span),))
+    yield Member("serial", meanings.SIGSTORE["serial"], (Link(f"{serial:x}"),))
+
+
+def _indented(data: bytes) -> str:
+    return msgspec.json.format(data, indent=2).decode("utf-8")
+
+
+WIDTH = 720
+_TOP, _FOOT = 24, 34
+_ROW, _BOX, _LABEL = 56, 40, 96
+MAX_BOXES = 11
+"""The tiles of one level that are drawn. The table has the numbers of all."""
+
+
+@dataclass(frozen=True)
+class Subtree:
+    """A perfect subtree: a triangle with its top at (`x`, `y`), and the point above it where it joins the right edge."""
+
+    leaves: int
+    x: int
+    y: int
+    left: int
+    right: int
+    join_x: int
+    join_y: int
+
+    @property
+    def has_label(self) -> bool:
+        """Whether its number of leaves fits below it. The table has all numbers."""
+        return self.right - self.left >= 8 * len(f"{self.leaves:,}")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A tile at `x`. `filled`: the width of the filled part. `path` is None for the gap that stands for undrawn tiles."""
+
+    x: int
+    filled: int
+    path: str | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """The tiles of one level: full ones, and the hashes in the partial one."""
+
+    number: int
+    full: int
+    partial: int
+    y: int
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Both pictures. `height`, `tiles_height`: of each, in units of the picture. `base`: the line of the leaves."""
+
+    size: int
+    height: int
+    base: int
+    subtrees: tuple[Subtree, ...]
+    tiles_height: int
+    levels: tuple[Level, ...]
+
+
+def layout(size: int) -> Tree:
+    """Return the pictures of the tree of `size` leaves."""
+    levels = tuple(_levels(size))
+    subtrees, height = _subtrees(size)
+    return Tree(size, height, height - _FOOT, subtrees, len(levels) * _ROW, levels)
+
+
+def _subtrees(size: int) -> tuple[tuple[Subtree, ...], int]:
+    nodes = root_nodes(size)
+    if not nodes:
+        return (), _TOP + _FOOT
+    tallest, count = nodes[0].level, len(nodes)
+    # The widths follow the levels and not the leaves: otherwise the small ones at the right edge could not be seen.
+    # A tree of few leaves is not stretched over the whole width.
+    total = max(sum(node.level + 2 for node in nodes), 12)
+    step = 14
+    base = _TOP + step * (tallest + 1 + count)
+    found, left = [], 12
+    for place, node in enumerate(nodes):
+        right = left + (WIDTH - 24) * (node.level + 2) // total
+        x, y = (left + right) // 2, base - step * (node.level + 1)
+        # The root joins the first subtree with all that is right of it, so the joints go down to the right.
+        gap = min(3, (right - left) // 4)
+        found.append(Subtree(1 << node.level, x, y, left + gap, right - gap, x, _TOP + step * min(place, max(count - 2, 0))))
+        left = right
+    return tuple(found), base + _FOOT
+
+
+def _levels(size: int) -> Iterator[Level]:
+    number, hashes = 0, size
+    counts = []
+    while hashes:
+        counts.append((number, hashes))
+        number, hashes = number + 1, hashes >> TILE_HEIGHT
+    for row, (level, count) in enumerate(reversed(counts)):
+        full, partial = divmod(count, TILE_WIDTH)
+        yield Level(level, full, partial, row * _ROW, tuple(_boxes(level, full, partial)))
+
+
+def _boxes(level: int, full: int, partial: int) -> Iterator[Box]:
+    is_cut = full + bool(partial) > MAX_BOXES
+    shown = [0, 1, -1, *range(full - MAX_BOXES + 4, full)] if is_cut else list(range(full))
+    for place, index in enumerate(shown):
+        x = _LABEL + place * (_BOX + 12)
+        yield Box(x, _BOX, Tile(level, index).path if index >= 0 else None, TILE_WIDTH)
+    if partial:
+        x = _LABEL + len(shown) * (_BOX + 12)
+        yield Box(x, max(2, _BOX * partial // TILE_WIDTH), Tile(level, full, partial).path, partial)

@@ -26,7 +26,7 @@ from .assets import Assets
 from .documentation import ARCHIVE, Documentation
 from .inspection import Inspection
 from .renderer import PAGE_REFUSAL_HEADERS, Gathered, Renderer
-from .replay_examples import TITLES, examples
+from .replay import TITLES, examples
 
 if TYPE_CHECKING:
     from pathlib import Path

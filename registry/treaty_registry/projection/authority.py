@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..storage.postgres import AnyConnection
 
 # By the indexes of the leaves, so that the order in which the writers of one batch run does not matter. The rule is that of
-# `treaty_consensus.grants`.
+# `treaty_consensus.admit`.
 _END = """
 update grants g set ended = ends.index from (
   select g.namespace, g.grantee, g.index as begun, min(ends.index) as index from grants g cross join lateral (

@@ -1,12 +1,14 @@
 """Measure, name and trace each HTTP request. This is the outermost ASGI application of a registry and of a witness.
 
 The framework's own plugins see only the requests that reach its routes. Most are answered before that, from the cache.
+
+The groups of routes that metrics, lines and spans name. Paths are not named: one may hold a DID, and they have no bound.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,12 +17,12 @@ from treaty_anp.trace_context import TraceContext
 from treaty_io import tracing
 from treaty_io.repeats import Repeats
 
-from .groups import method_label, route_group
 from .measures import ANSWERED
 from .request import REQUEST_ID, RequestContext, enter_request, request_id
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
 
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _refusals = Repeats(60)
@@ -103,3 +105,58 @@ def _tell(context: RequestContext, group: str, method: str, status: int, seconds
         fields |= {"statements": context.statements, "logged": context.logged}
     tell = _log.error if status >= 500 and status != 503 else _log.info
     tell("request", **fields)
+
+
+OTHER = "other"
+"""Paths that nothing serves, and routes without a group."""
+
+_GROUPS: Mapping[str, str] = {
+    "": "pages",
+    "api": "sigstore",
+    "ballots": "topics",
+    "blobs": "blobs",
+    "checkpoint": "log",
+    "docs": "pages",
+    "feeds": "feeds",
+    "grants": "topics",
+    "hashes": "names",
+    "health": "health",
+    "identities": "identities",
+    "log": "log",
+    "nodes": "nodes",
+    "proofs": "proofs",
+    "protocols": "protocols",
+    "replay": "pages",
+    "resolve": "names",
+    "schema": "pages",
+    "sigstore": "sigstore",
+    "speakers": "standing",
+    "standing": "standing",
+    "statements": "statements",
+    "static": "pages",
+    "testimony": "identities",
+    "tile": "tiles",
+    "topics": "topics",
+    "trust-config.json": "sigstore",
+    "votes": "topics",
+    "vouches": "topics",
+    # Of a witness, which may keep copies of logs.
+    "add-checkpoint": "witness",
+    "add-entries": "witness",
+    "add-statement": "witness",
+    "mirror": "copies",
+}
+GROUPS = frozenset(_GROUPS.values()) | {OTHER}
+_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT"})
+
+
+def route_group(path: str) -> str:
+    """Return the group of a path. An answer's form, as in `/topics.json`, is not part of it."""
+    end = path.find("/", 1)
+    first = path[1:] if end < 0 else path[1:end]
+    return _GROUPS.get(first) or _GROUPS.get(first.partition(".")[0], OTHER)
+
+
+def method_label(method: str) -> str:
+    """Return the method, or `other` for one that no route answers. A client may send any text."""
+    return method if method in _METHODS else OTHER

@@ -6,22 +6,32 @@ last section holds the calls that take several steps: `prove` takes 1 to 4, `cho
 verify again offline, from the store or from a folder.
 
 Every function of a step raises `VerificationFailed` with the number of that step.
+
+Warn of a protocol whose publisher was a guest in the namespace, and is one no longer.
+
+The protocol stays valid: the grant was in force when it was published. But the owner of the namespace stands for it no longer.
+Specification: docs/specification/statements.md, "Kinds".
+
+The detail of step 6: the handlers that the log holds for a protocol, and the one that the policy selects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
+
+from packaging.tags import Tag, sys_tags
 
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.did import decode_multikey
-from treaty_consensus.errors import Refused, Untrusted
-from treaty_consensus.handler import HandlerPackage, read_wheel
-from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Newer, Publish, Status
+from treaty_consensus.errors import Refused, TreatyError, Untrusted
+from treaty_consensus.handler import TAG, HandlerPackage, parse_filename, read_wheel
+from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, Newer, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_inclusion
 from treaty_consensus.log.policy import WitnessRule
-from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card
+from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card, parse_protocol_uri
 from treaty_consensus.statement import Statement
 from treaty_io.codes import BundleCode, ClientDocumentCode, ClientStatusCode, PolicyCode, PublisherCode
 from treaty_io.extras import naming_extras
@@ -36,8 +46,6 @@ from .blobs import blob_of, check_bytes, trusted_root_of
 from .checkpoint import check_age, check_consistency, check_forward, cosigned_between, open_head
 from .completeness import MissedEpochs, RegistryAnswer, left_out
 from .contradiction import contradiction_error
-from .guests import grant_warnings
-from .handler_choice import choose, newest_status, offered_handlers
 from .pins import check_not_older, check_pins, check_status, check_unchanged, lock_entry
 from .records import Evidence, Logged, OfferedHandler, ProvenProtocol, VerifiedProtocol
 from .replay import replay
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     from ..attestation import SigningIdentity
 
     Signed = Callable[[], tuple[SigningIdentity, bytes, bytes]]
+
 
 _NEGATIVE = {"yanked": ClientStatusCode.YANKED, "revoked": ClientStatusCode.REVOKED}
 
@@ -414,3 +423,106 @@ def verify_handler(
         attestation=attestation,
         trusted_root=trusted_root,
     )
+
+
+def grant_warnings(evidence: Evidence, uri: str) -> tuple[str, ...]:
+    """Return a sentence if `uri` was published by a grant that ended since; nothing for the owner's own protocol.
+
+    Raises `NotFound` (`bundle.no-publish`).
+    """
+    published = evidence.published(uri)
+    namespace, guest = parse_protocol_uri(uri).namespace, published.statement.author
+    grants: list[tuple[Logged, Grant]] = []
+    for logged in evidence.statements:
+        body = logged.statement.body
+        if isinstance(body, Grant) and (body.namespace, body.to) == (namespace, guest.text):
+            grants.append((logged, body))
+    # Without a grant the replay admits the owner alone. A DID with a port owns nothing, and has a grant.
+    if not grants or (guest.port is None and guest.namespace == namespace):
+        return ()
+    newest, body = grants[-1]
+    if body.withdrawn:
+        return (f"The owner of {namespace} no longer lets {guest.text} publish there.",)
+    # The grant names no tenure of its guest. It began in that of the newest identity before it.
+    owner, began = newest.statement.author.text, _tenure(evidence, guest.text, newest.index)
+    if _tenure(evidence, owner) != newest.tenure or _tenure(evidence, guest.text) != began:
+        return (f"The grant of {namespace} to {guest.text} ended: one of the two domains has another owner.",)
+    return ()
+
+
+def _tenure(evidence: Evidence, did: str, before: int | None = None) -> int:
+    """Return the tenure of a DID at the end of the log, or before the leaf `before`."""
+    known = [logged for logged in evidence.identities(did) if before is None or logged.index < before]
+    body = known[-1].statement.body if known else None
+    return body.tenure if isinstance(body, Identity) else 1
+
+
+def offered_handlers(evidence: Evidence, uri: ProtocolUri) -> list[OfferedHandler]:
+    """Return all handlers of a protocol, each with its newest status, in the order of the log."""
+    return [
+        OfferedHandler(
+            logged.statement.body,
+            logged.statement.author.text,
+            logged.tenure,
+            logged.index,
+            newest_status(evidence, uri, logged),
+        )
+        for logged in evidence.statements
+        if isinstance(logged.statement.body, Handler) and logged.statement.body.uri == str(uri)
+    ]
+
+
+def newest_status(evidence: Evidence, uri: ProtocolUri, handler: Logged | None = None) -> Status | None:
+    """Return the newest status of a protocol, or of one of its handlers by the author of that handler statement."""
+    wheel = None
+    if handler is not None:
+        assert isinstance(handler.statement.body, Handler)
+        wheel = handler.statement.body.wheel.sha256
+    newest = None
+    for logged in evidence.statements:
+        body = logged.statement.body
+        if not isinstance(body, Status) or body.uri != str(uri) or body.wheel != wheel:
+            continue
+        # Only the author of a handler takes it back. A stranger who attaches the same wheel cannot.
+        if handler is None or logged.statement.author == handler.statement.author:
+            newest = body
+    return newest
+
+
+def choose(offered: Iterable[OfferedHandler], policy: Policy) -> OfferedHandler:
+    """Return the newest handler of the first publisher in the policy that has one for this runtime and did not take it back.
+
+    If all were taken back, return the newest of them: step 9 refuses it. Raises `Refused` (`policy.publisher`).
+    """
+    admitted = [
+        handler
+        for handler in offered
+        if policy.admits_publisher(handler.publisher, handler.tenure) and _runs_here(handler.body.filename)
+    ]
+    # In the order of the policy: the owner's preference, not the registry's, selects the code.
+    for publisher in policy.publishers:
+        usable = [handler for handler in admitted if handler.publisher == publisher and not handler.is_negative]
+        if usable:
+            return max(usable, key=lambda handler: handler.index)
+    if admitted:
+        return max(admitted, key=lambda handler: handler.index)  # taken back: step 9 refuses it and names its successor
+    found = ", ".join(sorted({handler.publisher for handler in offered})) or "no publisher"
+    raise Refused(
+        PolicyCode.PUBLISHER,
+        f"No publisher that the policy names has a handler for this runtime; {found} has.",
+        fix="An election selects documents; you select publishers of code. Allow one that you trust: treaty policy allow DID",
+    )
+
+
+# Listing the tags of this runtime takes about a millisecond, and they do not change.
+@cache
+def _handlers_run_here() -> bool:
+    return Tag(*TAG.split("-")) in sys_tags()
+
+
+def _runs_here(filename: str) -> bool:
+    try:
+        parse_filename(filename)
+    except TreatyError:  # for another runtime, or not a handler package
+        return False
+    return _handlers_run_here()

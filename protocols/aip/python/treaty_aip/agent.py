@@ -1,4 +1,7 @@
-"""The agent: it speaks to other agents in streams, and calls tools, through a gateway or directly."""
+"""The agent: it speaks to other agents in streams, and calls tools, through a gateway or directly.
+
+The path of a method in a class of generated stubs.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from treaty_agent import OperationError
 
 from .calls import Bounds
 from .data import AgentInfo, AgentSkill, ContentItem, Mode, Peer, SessionStatus, ToolInfo
+from .handler.fields import CONVERSATIONS
 from .handlers import invoke_all, public_text
 from .host import Function
 from .messages import AgentMessage, Content, TaskInfo, ToolRequest, ToolResponse, content_items, written_arguments
 from .node import HEARTBEAT_INTERVAL, GatewayNode, described
 from .security import Security
-from .stub_paths import method_of, path_in
 from .stubs.aip_pb2_grpc import GatewayServiceStub
 
 MAX_LATEST = 128
@@ -319,3 +322,28 @@ def _keep(queue: asyncio.Queue[AgentMessage], message: AgentMessage) -> None:
     except asyncio.QueueFull as error:
         # A peer chooses how much it sends. The session ends, and the messages that wait are still given out.
         raise OperationError(429, f"{queue.maxsize} messages wait for this agent.") from error
+
+
+class _PathChannel:
+    """A channel that gives the path instead of a call."""
+
+    def _path(self, path: str, *_: Any, **__: Any) -> str:
+        return path
+
+    unary_unary = unary_stream = stream_unary = stream_stream = _path
+
+
+def path_in(stub: Any, method: str) -> str:
+    """Return the path that a class of stubs uses for a method. Raises `OperationError` (400) if it has none."""
+    path = getattr(stub(_PathChannel()), method, None)
+    if not isinstance(path, str):
+        raise OperationError(400, f"{stub.__name__} has no method {method}.")
+    return path
+
+
+def method_of(stub: Any, method: str) -> str:
+    """Return the method's name in the protocol. Raises `OperationError` (400) if it is none between agents."""
+    name = path_in(stub, method).rpartition("/")[2]
+    if name not in CONVERSATIONS:
+        raise OperationError(400, f"{name} is no stream between agents.")
+    return name
