@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import struct
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,6 +23,14 @@ from treaty_client.network.transport import listener
 from treaty_client.network.transport.connection import Connection, ConnectionLost, Receive, Scope, Send
 
 SESSIONS, EACH, ROUND_TRIPS = 40, 50, 20
+CROWD = 400
+
+
+async def echo(connection: Connection) -> None:
+    """Say everything back until the end."""
+    with suppress(ConnectionLost):
+        while True:
+            await connection.send(await connection.receive())
 
 
 async def joined(port: int, address: str) -> Buyer:
@@ -93,6 +103,37 @@ async def test_requests_of_one_network_wait_for_its_turns_at_a_witness_and_a_han
         for _, writer in (*crowd, (reader, honest)):
             writer.transport.abort()
     assert before <= ROUND_TRIPS * 20
+
+
+@pytest.mark.threat(340)
+async def test_connections_of_one_network_are_set_up_in_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted: so few of the stranger's are set up before one of another network, which the kernel hands out after all of them."""
+    set_up: list[str] = []
+    make = listener._Http.connection_made
+
+    def noted(self: listener._Http, transport: asyncio.Transport) -> None:
+        set_up.append((transport.get_extra_info("peername") or ("gone",))[0])
+        make(self, transport)
+
+    monkeypatch.setattr(listener._Http, "connection_made", noted)
+    async with listener.listen(echo, "127.0.0.1", 0, max_connections=1_000) as port:
+        # Without a turn of the event loop between, so that all wait in the kernel.
+        crowd = [socket.create_connection(("127.0.0.1", port), source_address=("127.0.9.1", 0)) for _ in range(CROWD)]
+        honest = await joined(port, "127.0.10.1")
+        before = set_up.index("127.0.10.1")
+        print(before, "connections of the stranger before an honest one")
+        crowd[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        crowd[-1].close()  # reset, while it waits for its turn: never set up
+        async with asyncio.timeout(30):
+            while len(set_up) < CROWD:  # noqa: ASYNC110 (another layer counts)
+                await asyncio.sleep(0.01)
+        honest.send(b"hello")
+        assert await honest.receive() == b"hello"
+        for each in crowd:
+            each.close()
+        honest.close()
+    assert len(set_up) == CROWD
+    assert before <= CROWD // 4
 
 
 _GATEWAY = """

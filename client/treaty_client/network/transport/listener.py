@@ -4,16 +4,15 @@ This module adds bounds to uvicorn (docs/specification/transports.md, section 4)
 each arrive within 10 seconds. A closed WebSocket is aborted after 3 seconds, also if its peer reads nothing. An answer over HTTP
 is aborted if the peer stops reading for 30 seconds. At most twice `max_connections` sockets are open, because a source over HTTP
 uses two, and 64 more, or fewer where the process may open few files. Of these one address has at most half, and a new connection
-takes the place of the worst one of the network that has most (`admission.connections`). uvicorn logs only warnings, each once a
-minute, catches no signals, and sends neither a `Server` nor a `Date` header.
+takes the place of the worst one of the network that has most (`admission.connections`). They are set up in turns of the networks
+(`admission.accepting`). uvicorn logs only warnings, each once a minute, catches no signals, and sends neither a `Server` nor a
+`Date` header.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -29,6 +28,7 @@ from treaty_consensus.errors import Unavailable
 
 from ...anp.frame import MAX_FRAME
 from ...codes import ConnectionCode
+from ..admission.accepting import Accepting
 from ..admission.connections import ConnectionGuard, ConnectionLimits
 from ..admission.line_limit import limit_lines
 from .application import Application, Authenticate, Intake, StaticDocument
@@ -37,8 +37,6 @@ from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, PING_INTERVAL, PING_TIMEOUT
 
 # Connections that the kernel accepts while the loop is busy; a burst of sessions must not meet refusals.
 BACKLOG = 2048
-# asyncio tries so many accepts in a row. Without a free file each of them fails with a line and a timer of its own.
-_ACCEPTS = 64
 KEEP_ALIVE = 60
 """Seconds for which an idle HTTP connection is kept."""
 # Signatures take about 1 KiB; proxies add a few headers. uvicorn's default would be 64 KiB for each socket.
@@ -84,7 +82,7 @@ async def listen(
     async with serving(application, host, port, tls=tls, sockets=2 * max_connections + SPARE_SOCKETS) as server:
         intake.open(server.close)
         try:
-            yield server.sockets[0].getsockname()[1]
+            yield server.port
         finally:
             intake.forget(server.close)
             server.close()
@@ -94,7 +92,7 @@ async def listen(
 @asynccontextmanager
 async def serving(
     application: ASGI, host: str, port: int, *, tls: ssl.SSLContext | None = None, sockets: int
-) -> AsyncIterator[asyncio.Server]:
+) -> AsyncIterator[Accepting]:
     """Serve any ASGI application, without lifespan events, with the bounds of this module. `sockets`: the most that are open.
 
     On exit, close the port and all connections, idle ones at once. Raises `Unavailable` (`connection.listen`).
@@ -103,25 +101,20 @@ async def serving(
     config, state, loop = _configuration(application), ServerState(), asyncio.get_running_loop()
     limits = ConnectionLimits.halved(sockets, silent=OPEN_TIMEOUT, stalled=_STALLED)
     try:
-        server = await loop.create_server(
-            lambda: _Http(config, state, loop),
-            host,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=OPEN_TIMEOUT if tls else None,
-            backlog=_ACCEPTS,
-        )
+        # asyncio finds the addresses of the host and binds. It would set up each connection as it accepts it.
+        bound = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
+        listening = [each.dup() for each in bound.sockets]
+        bound.close()
+        for each in listening:
+            each.listen(BACKLOG)
     except OSError as error:
         raise Unavailable(ConnectionCode.LISTEN, f"Cannot listen on {host}:{port}: {error.strerror}.") from error
-    for listening in server.sockets:
-        # The kernel's queue alone becomes longer: asyncio keeps its number.
-        with socket.socket(fileno=os.dup(listening.fileno())) as same:
-            same.listen(BACKLOG)
+    server = Accepting(listening, lambda: _Http(config, state, loop), tls=tls, handshake=OPEN_TIMEOUT)
     try:
-        with ConnectionGuard(server.sockets[0].getsockname()[1], limits):
+        with ConnectionGuard(server.port, limits):
             yield server
     finally:
-        server.close()
+        await server.aclose()
         await _shut(state)
 
 
