@@ -32,14 +32,13 @@ class Accepting:
         self,
         listening: Sequence[socket.socket],
         protocol: Callable[[], asyncio.Protocol],
+        rounds: Rounds,
         *,
         tls: ssl.SSLContext | None = None,
         handshake: float,
     ) -> None:
         """Begin to accept. `listening`: they are closed at the end. `handshake`: seconds for one of TLS."""
-        self._protocol, self._tls, self._handshake = protocol, tls, handshake
-        # Turn, connection made, first request read: each in an iteration of its own.
-        self._rounds = Rounds(iterations=3)
+        self._protocol, self._rounds, self._tls, self._handshake = protocol, rounds, tls, handshake
         self._accepting = [asyncio.create_task(self._accept(each)) for each in listening]
         self._waiting: set[asyncio.Task[None]] = set()
         self.port = int(listening[0].getsockname()[1])

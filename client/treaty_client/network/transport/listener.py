@@ -31,6 +31,8 @@ from ...codes import ConnectionCode
 from ..admission.accepting import Accepting
 from ..admission.connections import ConnectionGuard, ConnectionLimits
 from ..admission.line_limit import limit_lines
+from ..admission.rounds import Rounds
+from ..turns import asker_at
 from .application import Application, Authenticate, Intake, StaticDocument
 from .connection import ASGI, Connection
 from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, PING_INTERVAL, PING_TIMEOUT
@@ -109,7 +111,9 @@ async def serving(
             each.listen(BACKLOG)
     except OSError as error:
         raise Unavailable(ConnectionCode.LISTEN, f"Cannot listen on {host}:{port}: {error.strerror}.") from error
-    server = Accepting(listening, lambda: _Http(config, state, loop), tls=tls, handshake=OPEN_TIMEOUT)
+    # Turn, connection made or bytes read, request begun: each in an iteration of its own.
+    rounds = Rounds(iterations=3)
+    server = Accepting(listening, lambda: _Http(config, state, rounds), rounds, tls=tls, handshake=OPEN_TIMEOUT)
     try:
         with ConnectionGuard(server.port, limits):
             yield server
@@ -163,24 +167,44 @@ def _configuration(application: ASGI) -> uvicorn.Config:
 
 
 class _Http(H11Protocol):
-    """An HTTP connection that must send the head of its request within `OPEN_TIMEOUT` seconds."""
+    """An HTTP connection that must send the head of its request within `OPEN_TIMEOUT` seconds.
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(config, state, {}, loop)
+    What it sends is parsed in a turn of its network: parsing costs more than the rest of a request that is refused, and hundreds of
+    connections can send at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, rounds: Rounds) -> None:
+        super().__init__(config, state, {}, asyncio.get_running_loop())
         self.logger = _log
         self.access_log = False
+        self._rounds, self._network = rounds, ""
+        self._unparsed = bytearray()
+        self._turn: asyncio.Task[None] | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._network = asker_at((self.client or ("", 0))[0])
         # `abort` and not `close`: a peer that is not reading would never let a close complete.
         self._patience = self.loop.call_later(OPEN_TIMEOUT, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         if self._patience is None and not self._is_answering:
             self._patience = self.loop.call_later(OPEN_TIMEOUT, self.transport.abort)
-        super().data_received(data)
+        if self._turn is None and self._rounds.take(self._network):
+            return super().data_received(data)
+        self._unparsed += data
+        self.transport.pause_reading()  # also when the application has read on meanwhile
+        self._turn = self._turn or self.loop.create_task(self._parse_in_turn())
+
+    async def _parse_in_turn(self) -> None:
+        await self._rounds.wait(self._network)
+        unparsed, self._unparsed, self._turn = bytes(self._unparsed), bytearray(), None
+        if not self.transport.is_closing():
+            if not self.flow.read_paused:
+                self.transport.resume_reading()
+            super().data_received(unparsed)
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -193,6 +217,8 @@ class _Http(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._relax()
+        if self._turn is not None:
+            self._turn.cancel()
         if self._unread is not None:
             self._unread.cancel()
         super().connection_lost(exc)
