@@ -2,8 +2,8 @@
 
 For each server (`flooded`) and each kind of flood, an honest client in another network goes on all the time, each time on a new
 connection. Its 99th percentiles before and during the flood are compared: `during / before`. The bar is 3. Server, flood and
-client are three processes. The control, `beside`, is the same flood at another server of the same kind, on the same processors: it
-shows how much of the delay is only that the processors are shared. The floods are
+client are three processes. The control, `beside`, is the same flood at another server of the same kind, on the same processors.
+It shows how much of the delay is only that the processors are shared. The floods are
 
     silent     sockets that send nothing, opened again when they are closed
     asked      sockets that send one request, or the preface of HTTP/2, and rest

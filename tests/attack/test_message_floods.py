@@ -118,7 +118,7 @@ async def test_connections_of_one_network_are_set_up_and_read_in_its_turns(monke
         monkeypatch.setattr(listener._Http, method, noted)
 
     async def until(is_done: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(20):
             while not is_done():  # noqa: ASYNC110 (another layer counts)
                 await asyncio.sleep(0.001)
 

@@ -169,8 +169,8 @@ def _configuration(application: ASGI) -> uvicorn.Config:
 class _Http(H11Protocol):
     """An HTTP connection that must send the head of its request within `OPEN_TIMEOUT` seconds.
 
-    What it sends is parsed in a turn of its network: parsing costs more than the rest of a request that is refused, and hundreds of
-    connections can send at once.
+    What it sends is parsed in a turn of its network. Parsing costs more than the rest of a request that is refused, and hundreds
+    of connections can send at once.
     """
 
     def __init__(self, config: uvicorn.Config, state: ServerState, rounds: Rounds) -> None:
@@ -193,10 +193,11 @@ class _Http(H11Protocol):
         if self._patience is None and not self._is_answering:
             self._patience = self.loop.call_later(OPEN_TIMEOUT, self.transport.abort)
         if self._turn is None and self._rounds.take(self._network):
-            return super().data_received(data)
-        self._unparsed += data
-        self.transport.pause_reading()  # also when the application has read on meanwhile
-        self._turn = self._turn or self.loop.create_task(self._parse_in_turn())
+            super().data_received(data)
+        else:
+            self._unparsed += data
+            self.transport.pause_reading()  # again, if the application has read on meanwhile
+            self._turn = self._turn or self.loop.create_task(self._parse_in_turn())
 
     async def _parse_in_turn(self) -> None:
         await self._rounds.wait(self._network)
