@@ -29,13 +29,13 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from treaty_client.agent import Agent
-from treaty_client.identity import Identity
-from treaty_client.negotiators.model_negotiator import ModelNegotiators
-from treaty_client.negotiators.negotiator import Requirement
-from treaty_client.negotiators.openai import OpenAIModel
-from treaty_client.network.transport.connection import Connection
+from treaty_agent.agent import Agent
+from treaty_agent.negotiators.model_negotiator import ModelNegotiators
+from treaty_agent.negotiators.negotiator import Requirement
+from treaty_agent.negotiators.openai import OpenAIModel
+from treaty_agent.transport.connection import Connection
 from treaty_client.policy import Policy
+from treaty_io.identity import Identity
 
 from . import report
 from .counterpart import PRODUCT

@@ -22,11 +22,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from treaty_client.identity import Identity
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.kinds import NONE, Ballot, Blob, Body, Grant, Publish, Status
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Verified
+from treaty_io.identity import Identity
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings
 

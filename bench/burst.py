@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from treaty_client import Agent, AgentConfig, Identity, Policy, SessionTimeouts
+from treaty_agent import Agent, AgentConfig, Identity, Policy, SessionTimeouts
 from treaty_client.protocols.local import LocalProtocols
 from treaty_consensus.errors import TreatyError
 

@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from treaty_client import Identity
+from treaty_agent import Identity
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 
 from . import report

@@ -12,7 +12,7 @@ from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
 
-from treaty_client import Agent, AgentConfig, Capacity, Identity, Policy, SessionTimeouts
+from treaty_agent import Agent, AgentConfig, Capacity, Identity, Policy, SessionTimeouts
 
 PRODUCT: dict[str, Any] = {
     "productId": "P12345",

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from treaty_client.protocols.project import load_project
-from treaty_client.sandbox import SandboxPool
-from treaty_client.sandbox.in_process import CompiledPackage, LocalWorker
-from treaty_client.sandbox.operation_schemas import Operations
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_handler import Call, Effect, Event, Handler, Invoke, Multicast, Opened, PeerJoined, Received, Result, Return, Send
 from treaty_handoff import Kind, build
+from treaty_sandbox import SandboxPool
+from treaty_sandbox.in_process import CompiledPackage, LocalWorker
+from treaty_sandbox.operation_schemas import Operations
 
 from .servers import REPOSITORY, SceneFailed
 

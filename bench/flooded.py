@@ -18,11 +18,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from treaty_aip import Gateway
-from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_consensus.handler import read_wheel
 from treaty_handoff.http import listen
 from treaty_handoff.processing import Processed
 from treaty_handoff.work import Status
+from treaty_sandbox.runtime import SandboxRuntime
 
 from .servers import REPOSITORY
 

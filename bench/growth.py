@@ -29,12 +29,12 @@ import matplotlib as mpl
 import msgspec
 from rich.console import Console
 
-from treaty_client.network.hosts import Network
 from treaty_client.registries.api import RegistryClient
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.kinds import NONE, Ballot, Blob, Publish
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
+from treaty_io.network.hosts import Network
 from treaty_registry.storage.postgres import connect
 
 from . import report

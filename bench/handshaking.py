@@ -29,10 +29,10 @@ from typing import NamedTuple
 import httpx
 from websockets.asyncio.client import connect
 
-from treaty_client.agent import Agent
-from treaty_client.identity import Identity
+from treaty_agent.agent import Agent
 from treaty_client.policy import Policy
 from treaty_consensus.protocol import parse_protocol_uri
+from treaty_io.identity import Identity
 
 from .contest import Group, Meter, Row, Sample
 from .counterpart import PRODUCT

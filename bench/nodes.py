@@ -28,9 +28,9 @@ from typing import Any
 import asyncpg
 import httpx
 
-from treaty_client.identity import Identity
 from treaty_consensus.did import parse_did
 from treaty_consensus.kinds import Grant
+from treaty_io.identity import Identity
 from treaty_registry.storage.embedded import embedded_postgres
 
 from .servers import free_port, ready, running, workspace

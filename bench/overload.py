@@ -23,8 +23,8 @@ import httpx
 import msgspec
 from rich.console import Console
 
-from treaty_client.identity import Identity
 from treaty_consensus.kinds import Grant
+from treaty_io.identity import Identity
 
 from . import report
 from .oracle import Oracle

@@ -14,9 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from treaty_client.identity import Identity
-from treaty_client.network.did_documents import DidDocument, read_did_document
-from treaty_client.network.hosts import Network
 from treaty_client.protocols.project import Project, load_project
 from treaty_client.registries.api import MAX_BATCH, RegistryClient
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
@@ -26,6 +23,9 @@ from treaty_consensus.did import Did
 from treaty_consensus.kinds import NONE, Ballot, Blob, Grant, Publish
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
+from treaty_io.identity import Identity
+from treaty_io.network.did_documents import DidDocument, read_did_document
+from treaty_io.network.hosts import Network
 from treaty_registry.operator.control import ask
 from treaty_registry.outbound import Resolve
 from treaty_registry.registry import Registry as RunningRegistry

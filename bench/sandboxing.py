@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from treaty_client.protocols.project import Project, load_project
-from treaty_client.sandbox import Isolation, SandboxPool
-from treaty_client.sandbox.interface import LoadedSession
 from treaty_consensus.handler import read_wheel
 from treaty_handler import Invoke, Opened, Received, Result, Send, encode_json
+from treaty_sandbox import Isolation, SandboxPool
+from treaty_sandbox.interface import LoadedSession
 
 from .contest import Group, Meter, Row, Sample
 from .counterpart import PRODUCT

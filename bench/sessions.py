@@ -26,9 +26,9 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from treaty_client.anp import frame
-from treaty_client.anp.frame import ProtocolType
-from treaty_client.anp.hello_profile import hello, messages
+from treaty_anp import frame
+from treaty_anp.frame import ProtocolType
+from treaty_anp.hello_profile import hello, messages
 from treaty_handler import decode_json, encode_json
 
 from . import report

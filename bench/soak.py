@@ -25,9 +25,9 @@ import matplotlib as mpl
 import msgspec
 from rich.console import Console
 
-from treaty_client.identity import Identity
 from treaty_consensus.kinds import Grant
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle
+from treaty_io.identity import Identity
 
 from . import report
 from .servers import REPOSITORY, Registry, registry, workspace

@@ -24,8 +24,8 @@ from contextlib import suppress
 from rich.console import Console
 from rich.table import Table
 
-from treaty_client.anp import frame
-from treaty_client.anp.frame import ProtocolType
+from treaty_anp import frame
+from treaty_anp.frame import ProtocolType
 
 from .flooded import KINDS, PROTOCOL
 from .servers import SceneFailed

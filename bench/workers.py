@@ -19,8 +19,8 @@ from statistics import median
 import msgspec
 from rich.console import Console
 
-from treaty_client.sandbox import CodeCache, SandboxPool
 from treaty_handler import Opened
+from treaty_sandbox import CodeCache, SandboxPool
 
 from . import report
 from .servers import REPOSITORY

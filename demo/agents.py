@@ -15,12 +15,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from treaty_client.agent import Agent
-from treaty_client.identity import Identity
-from treaty_client.network.hosts import Network
+from treaty_agent.agent import Agent
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.session import Session
 from treaty_client.policy import Policy
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.sessions.session import Session
+from treaty_io.identity import Identity
+from treaty_io.network.hosts import Network
 
 CATALOGUE = {
     "P12345": {

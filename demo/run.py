@@ -23,7 +23,7 @@ from pathlib import Path
 from opening import opening
 from processes import BIN, Actor, DemoFailed, accepts, is_free
 
-from treaty_client import durable
+from treaty_io import durable
 from treaty_registry.pages.documentation import ARCHIVE
 
 CATALOGUE = Path(__file__).parent.parent / "protocols"
@@ -107,7 +107,7 @@ def _domains(data: Path, port: int) -> Iterator[None]:
     from authority import DemoAuthority  # imported here: slow, and the first line must come before
     from domains import DomainServer
 
-    from treaty_client.home import CA_VARIABLE, RESOLVE_VARIABLE
+    from treaty_io.home import CA_VARIABLE, RESOLVE_VARIABLE
 
     for domain in DOMAINS:
         (data / "domains" / domain).mkdir(parents=True, exist_ok=True)

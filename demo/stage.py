@@ -23,8 +23,8 @@ from authority import DemoAuthority
 from domains import DomainServer
 from processes import BIN, Actor, DemoFailed, free_port
 
-from treaty_client.home import CA_VARIABLE, RESOLVE_VARIABLE
-from treaty_client.identity import Identity
+from treaty_io.home import CA_VARIABLE, RESOLVE_VARIABLE
+from treaty_io.identity import Identity
 
 REGISTRY = "registry.example"
 HERE = Path(__file__).parent

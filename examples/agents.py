@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from treaty_client import Agent
+from treaty_agent import Agent
 
 
 async def main(host_home: str, guest_home: str, protocol: str) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from treaty_client import Agent, OperationError, Session
+from treaty_agent import Agent, OperationError, Session
 
 
 class Office:

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from treaty_client import Agent, CallContext, Identity, LocalProtocols, OperationError, Policy
+from treaty_agent import Agent, CallContext, Identity, LocalProtocols, OperationError, Policy
 
 PROTOCOLS = LocalProtocols([Path(__file__).parent / "assembly"])
 ASSEMBLY = PROTOCOLS.uri("assembly")

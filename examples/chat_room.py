@@ -5,7 +5,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from treaty_client import Agent, Identity, LocalProtocols, OperationError
+from treaty_agent import Agent, Identity, LocalProtocols, OperationError
 
 PROTOCOLS = LocalProtocols([Path(__file__).parent / "chat"])
 CHAT = PROTOCOLS.uri("chat")

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from treaty_client import Agent
+from treaty_agent import Agent
 
 
 def open_agent(home: str) -> Agent:

@@ -7,7 +7,7 @@ from typing import Any
 
 from product import PRODUCTS
 
-from treaty_client import Agent, OperationError
+from treaty_agent import Agent, OperationError
 
 
 async def main(port: str, home: str, protocol: str) -> None:

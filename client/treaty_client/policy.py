@@ -27,9 +27,8 @@ from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.policy import MAX_POLICY, WitnessPolicy, WitnessRule
 from treaty_consensus.log.witness import MAX_COSIGNERS, Quorum
 from treaty_consensus.protocol import is_origin
-
-from .base_url import parse_base_url
-from .codes import PolicyCode
+from treaty_io.base_url import parse_base_url
+from treaty_io.codes import PolicyCode
 
 Isolation = Literal["bubblewrap", "none"]
 Encryption = Literal["off", "preferred", "required"]

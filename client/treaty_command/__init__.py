@@ -18,6 +18,6 @@ def main() -> None:
     # A shell in the background lets its programs ignore Ctrl-C. That stays so.
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _end)
-    from treaty_client.cli import main as run  # after the handler, because this import takes a second
+    from .main import main as run  # after the handler, because this import takes a second
 
     run(sys.argv[1:])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from functools import partial
 
-from treaty_client import codes as client
 from treaty_consensus import codes as consensus
 from treaty_consensus.codes import Code
 from treaty_handoff import codes as handoff
+from treaty_io import codes as client
 from treaty_registry import codes as registry
 
 from . import GENERATORS

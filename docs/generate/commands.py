@@ -6,7 +6,7 @@ import re
 
 from cyclopts import App
 
-from treaty_client.cli.commands import app as client
+from treaty_command.commands import app as client
 from treaty_registry.cli.commands import app as registry
 
 from . import GENERATORS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from treaty_client.config import AgentConfig, settings
-from treaty_client.sessions.interfaces import PATIENT
+from treaty_agent.config import AgentConfig, settings
+from treaty_agent.sessions.interfaces import PATIENT
 
 from . import GENERATORS
 from .limits import size, table

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Sequence
 from importlib import import_module
 
-from treaty_client.anp.hello_profile.states import FINAL, TRANSITIONS, Event, HelloState
+from treaty_anp.hello_profile.states import FINAL, TRANSITIONS, Event, HelloState
 from treaty_client.protocols.verification import steps
 
 from . import GENERATORS, ROOT

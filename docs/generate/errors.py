@@ -6,8 +6,12 @@ import ast
 import inspect
 from functools import cache, partial
 
-from treaty_client import codes as client
-from treaty_client.codes import (
+from treaty_consensus import codes as consensus
+from treaty_consensus import errors
+from treaty_consensus.codes import Code
+from treaty_consensus.errors import Origin, TreatyError, Unavailable
+from treaty_io import codes as client
+from treaty_io.codes import (
     AgentCode,
     AuthenticationCode,
     ConnectionCode,
@@ -18,15 +22,15 @@ from treaty_client.codes import (
     SandboxCode,
     SessionCode,
 )
-from treaty_consensus import codes as consensus
-from treaty_consensus import errors
-from treaty_consensus.codes import Code
-from treaty_consensus.errors import Origin, TreatyError, Unavailable
 
 from . import GENERATORS, ROOT
 
-CLIENT = ROOT / "client" / "treaty_client"
-ROOMS = ("agent", "sessions", "anp", "network", "sandbox", "registries/api.py", "registries/unreachable.py")
+CLIENT = ROOT / "client"
+ROOMS = (
+    *(f"treaty_agent/{room}" for room in ("agent", "authentication", "discovery", "rpc", "sessions", "transport")),
+    *("treaty_anp", "treaty_io/admission", "treaty_io/network", "treaty_sandbox"),
+    *("treaty_client/registries/api.py", "treaty_client/registries/unreachable.py"),
+)
 """The parts of the client whose errors `Agent` and `Session` pass on."""
 
 GROUPS = {

@@ -9,7 +9,7 @@ from enum import Enum
 from types import ModuleType
 from typing import Any
 
-import treaty_client
+import treaty_agent
 import treaty_handler
 from treaty_registry import app, registry, settings
 
@@ -87,7 +87,7 @@ def _prose(found: Any) -> str:
 
 GENERATORS.update(
     {
-        "python-client": lambda: package(treaty_client),
+        "python-client": lambda: package(treaty_agent),
         "python-handler": lambda: package(treaty_handler),
         "python-registry": lambda: "\n\n".join(
             (

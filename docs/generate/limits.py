@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from treaty_client.anp import frame
-from treaty_client.anp.hello_profile.core import Limits
-from treaty_client.anp.hello_profile.states import Timeouts
-from treaty_client.negotiators import language_model
-from treaty_client.network import egress, turns
-from treaty_client.network.admission import rounds
-from treaty_client.network.admission.connections import UNSENT, ConnectionLimits
-from treaty_client.network.transport import application, http, http_server, listener, outbox, websocket
-from treaty_client.sandbox import validation
-from treaty_client.sandbox.passivation import Passivation
-from treaty_client.sessions import calls, invocations, shared_handler
-from treaty_client.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity, SessionTimeouts
+from treaty_agent.negotiators import language_model
+from treaty_agent.sessions import calls, invocations, shared_handler
+from treaty_agent.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity, SessionTimeouts
+from treaty_agent.transport import application, http, http_server, listener, outbox, websocket
+from treaty_anp import frame
+from treaty_anp.hello_profile.core import Limits
+from treaty_anp.hello_profile.states import Timeouts
 from treaty_consensus.amendment import ANCHOR_SHARE, BOUNDS
 from treaty_consensus.election import defaults
 from treaty_consensus.kinds import MAX_ANCHORS, MIN_ANCHORS, Blob
+from treaty_io.admission import rounds
+from treaty_io.admission.connections import UNSENT, ConnectionLimits
+from treaty_io.network import egress, turns
 from treaty_registry.routes.requests import BODY_SECONDS
 from treaty_registry.settings import Quotas, Rate, Share
+from treaty_sandbox import validation
+from treaty_sandbox.passivation import Passivation
 
 from . import GENERATORS
 

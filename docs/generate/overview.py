@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from treaty_client.anp.hello_profile.states import TRANSITIONS, Event, HelloState
+from treaty_anp.hello_profile.states import TRANSITIONS, Event, HelloState
 from treaty_client.protocols.verification.steps import Step
 from treaty_consensus import kinds, statement
 from treaty_consensus.election.states import DocumentEvent, follow

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from treaty_client.anp.flow_profile import states as flow
-from treaty_client.anp.hello_profile import states as hello
+from treaty_anp.flow_profile import states as flow
+from treaty_anp.hello_profile import states as hello
 from treaty_consensus.election import states as election
 
 from . import GENERATORS

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from treaty_client import Agent, Peer
+from treaty_agent import Agent, Peer
 from treaty_consensus.errors import TreatyError
 
 from .settings import Settings, parse, parser

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treaty_client import Agent
+from treaty_agent import Agent
 
 from .ledger import Ledger
 from .settings import Settings, serve

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
-from treaty_client import ProvedPeer
+from treaty_agent import ProvedPeer
 
 PAGE = 100
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treaty_client import Agent, CallContext, OperationError
+from treaty_agent import Agent, CallContext, OperationError
 
 from .ledger import Ledger
 from .settings import AUDITOR, Settings, owner_of, serve

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from treaty_client import Agent, CallContext, OperationError, ProvedPeer
+from treaty_agent import Agent, CallContext, OperationError, ProvedPeer
 from treaty_consensus.protocol import parse_protocol_uri
 
 AUDITOR = ProvedPeer("did:wba:auditor.example")

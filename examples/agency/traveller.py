@@ -11,7 +11,7 @@ import itertools
 import json
 from pathlib import Path
 
-from treaty_client import Agent, OperationError
+from treaty_agent import Agent, OperationError
 from treaty_consensus.errors import TreatyError
 
 from .settings import Settings, parse, parser

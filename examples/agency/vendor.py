@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import AsyncIterator
 
-from treaty_client import Agent, CallContext, OperationError
+from treaty_agent import Agent, CallContext, OperationError
 
 from .ledger import Ledger
 from .settings import AUDITOR, Settings, owner_of

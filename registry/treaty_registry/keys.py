@@ -2,7 +2,7 @@
 
     DATA/keys/log.key         the log's Ed25519 key, a C2SP signed-note signer key (`PRIVATE+KEY+ORIGIN+…`)
     DATA/keys/clock.key       its clock's cosignature key, the same form, named ORIGIN/clock
-    DATA/keys/operator.json   the operator's did:key (`treaty_client.identity`)
+    DATA/keys/operator.json   the operator's did:key (`treaty_io.identity`)
     DATA/keys/authority/      the Sigstore authority's keys (`sigstore_authority.keys`)
     DATA/keys/next/           during a rotation: log.key, clock.key, authority/, the next ones (`operator.rotations`)
     DATA/keys/retired/        log-HEX.key, clock-HEX.key, authority-HEX/: those before a rotation; HEX: of their id
@@ -28,8 +28,6 @@ from pathlib import Path
 
 import structlog
 
-from treaty_client import durable
-from treaty_client.identity import Identity
 from treaty_consensus import statement
 from treaty_consensus.canonical import hex_digest, sha256
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
@@ -38,6 +36,8 @@ from treaty_consensus.kinds import Body, Genesis
 from treaty_consensus.log.checkpoint import KeyTerm, LogKeys
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
 from treaty_consensus.statement import Verified
+from treaty_io import durable
+from treaty_io.identity import Identity
 
 from .codes import KeysCode, RegistryLogCode, SigstoreCode
 from .log.checkpoints import CheckpointSigner

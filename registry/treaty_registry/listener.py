@@ -18,9 +18,9 @@ from granian.http import HTTP1Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]
 from granian.server.embed import Server
 
-from treaty_client.network.admission.connections import ConnectionGuard, ConnectionLimits, bound_unsent, room_for_connections
-from treaty_client.network.admission.line_limit import limit_lines
 from treaty_consensus import __version__
+from treaty_io.admission.connections import ConnectionGuard, ConnectionLimits, bound_unsent, room_for_connections
+from treaty_io.line_limit import limit_lines
 
 from .service_manager import ServiceManager
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from treaty_client.network.admission.connections import ConnectionLimits
 from treaty_consensus.errors import Malformed, Unavailable
+from treaty_io.admission.connections import ConnectionLimits
 
 from .codes import ServerCode, SettingsCode
 from .listener import Listener

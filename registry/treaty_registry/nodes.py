@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from treaty_client.network.hosts import Network
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.checkpoint import LogKeys
+from treaty_io.network.hosts import Network
 
 from .log.entry import BlobReader, Entry
 from .log.forwarding import PATIENCE, Forwarding

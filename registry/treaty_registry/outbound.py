@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from treaty_client.network.did_documents import DidDocument, fetch_did_document
-from treaty_client.network.egress import EgressGuard
-from treaty_client.network.hosts import Address, Network
 from treaty_consensus.did import Did
+from treaty_io.network.did_documents import DidDocument, fetch_did_document
+from treaty_io.network.egress import EgressGuard
+from treaty_io.network.hosts import Address, Network
 
 from .settings import Settings
 

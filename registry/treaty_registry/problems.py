@@ -21,7 +21,6 @@ import msgspec
 import structlog
 from litestar.exceptions import HTTPException, ValidationException
 
-from treaty_client.network.admission.repeats import Repeats
 from treaty_consensus.errors import (
     Conflict,
     Gone,
@@ -34,6 +33,7 @@ from treaty_consensus.errors import (
     Unavailable,
     Untrusted,
 )
+from treaty_io.repeats import Repeats
 
 from .codes import HttpCode
 from .storage.postgres import database_silent, is_outage

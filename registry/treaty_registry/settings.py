@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from treaty_client.base_url import parse_base_url
-from treaty_client.network.admission.connections import ConnectionLimits
 from treaty_consensus.errors import Conflict, Malformed
 from treaty_consensus.log.durability import MAX_PLACES, Durability
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.policy import WitnessPolicy
 from treaty_consensus.log.witness import MAX_COSIGNERS, Quorum
 from treaty_consensus.protocol import is_origin
+from treaty_io.admission.connections import ConnectionLimits
+from treaty_io.base_url import parse_base_url
 
 from .codes import SettingsCode
 from .networks import TrustedProxies

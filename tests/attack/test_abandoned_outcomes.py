@@ -14,9 +14,9 @@ from handler_packages import LOCAL, PEER, package
 from meetings import TOPIC, buyer, meeting, shop
 from sandboxes import probe
 
-from treaty_client.sandbox import SandboxPool
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Call, Opened
+from treaty_sandbox import SandboxPool
 
 SAY = """
 import os, msgspec

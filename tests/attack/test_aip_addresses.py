@@ -13,12 +13,12 @@ import pytest
 import trustme
 from aip_nodes import LOOPBACK, begin, nodes, told
 
+from treaty_agent import OperationError
 from treaty_aip import AgentInfo, Bounds, GatewayServiceStub, Security, SessionStatus
 from treaty_aip.addresses import MAX_KEPT, NodeAddresses, caller_ip, parse_address
 from treaty_aip.channels import MAX_IDLE, Channels
 from treaty_aip.host import SessionHost
 from treaty_aip.stubs import aip_pb2
-from treaty_client import OperationError
 
 HERE = ip_address("127.0.0.1")
 AWAY = ip_address("203.0.113.9")

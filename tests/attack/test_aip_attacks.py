@@ -15,11 +15,11 @@ from aip_sessions import Driven, agent, gateway_with, messages, quest, statuses,
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treaty_agent import Identity, OperationError
 from treaty_aip import AgentServiceStub, Bounds, GatewayServiceStub, Security, SessionStatus, Tool
 from treaty_aip.handler.fields import METHODS
 from treaty_aip.handler.frames import Frame, pack
 from treaty_aip.stubs import aip_pb2
-from treaty_client import Identity, OperationError
 
 ROUTE = "RouteAgentCalling"
 

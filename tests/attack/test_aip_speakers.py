@@ -10,9 +10,9 @@ import pytest
 from aip_nodes import LOOPBACK, begin, nodes, told
 from aip_sessions import Driven, agent, gateway_with, messages, quest, statuses, tool
 
+from treaty_agent import Identity, OperationError
 from treaty_aip import AgentServiceStub, Security, SessionStatus, Tool
 from treaty_aip.handler.frames import Frame
-from treaty_client import Identity, OperationError
 
 A, M, GATEWAY = "did:example:a", "did:example:m", "did:example:gateway"
 PROVED = {"speakers": {"names": {"a": A}, "gateway": GATEWAY}}

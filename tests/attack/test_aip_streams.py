@@ -11,10 +11,10 @@ import grpc
 import pytest
 from aip_nodes import LOOPBACK, nodes
 
+from treaty_agent import OperationError
 from treaty_aip import Agent, AgentServiceStub, Bounds, Gateway, GatewayServiceStub, SessionStatus, Tool
 from treaty_aip.flow import Ended, Flow, Waiting
 from treaty_aip.stubs import aip_pb2
-from treaty_client import OperationError
 
 
 @pytest.mark.threat(238)

@@ -12,12 +12,12 @@ from handler_packages import PROBE, package
 from meetings import LAPTOP, TOPIC, URI_1, URI_2, Party, Published, SimulatedProtocols, buyer, meeting, shop
 from sandboxes import descendants, gone
 
-from treaty_client.sandbox import SandboxLimits, SandboxPool
-from treaty_client.sessions import provision
-from treaty_client.sessions.interfaces import SessionTimeouts
-from treaty_client.testing.virtual_time import run
+from treaty_agent.sessions import provision
+from treaty_agent.sessions.interfaces import SessionTimeouts
+from treaty_agent.testing.virtual_time import run
 from treaty_consensus.errors import NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import HandlerPackage
+from treaty_sandbox import SandboxLimits, SandboxPool
 
 BAD = {
     "while True: pass": "sandbox.timeout",
@@ -73,7 +73,7 @@ async def test_handlers_that_hang_eat_memory_or_do_not_compile(tmp_path: Path, c
     for number, source in enumerate(BAD):
         seller.protocols.published[uri(number)] = Published(uri(number), f"{number:064}", "bad", package(source))
         provide_also(seller, uri(number))
-    with caplog.at_level(logging.ERROR, logger="treaty_client"):
+    with caplog.at_level(logging.ERROR, logger="treaty_agent"):
         async with meeting(seller) as wire, buyer(tmp_path).agent.connect_over(wire, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
     assert {address: error.code for address, error in seller.agent.unserved.items()} == {

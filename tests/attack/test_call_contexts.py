@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from meetings import LAPTOP, TOPIC, URI_2, Party, buyer, meeting, shop
 
-from treaty_client import Call, CallContext, Proceed, Session, TraceContext, Unavailable, current_call
-from treaty_client.anp.frame import ProtocolType, encode
-from treaty_client.anp.hello_profile.messages import MAX_SEQUENCE
-from treaty_client.network.transport.connection import Connection
-from treaty_client.testing import run
+from treaty_agent import Call, CallContext, Proceed, Session, TraceContext, Unavailable, current_call
+from treaty_agent.testing import run
+from treaty_agent.transport.connection import Connection
+from treaty_anp.frame import ProtocolType, encode
+from treaty_anp.hello_profile.messages import MAX_SEQUENCE
 from treaty_consensus.errors import TreatyError
 
 SPOOFED = TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", flags=1)
@@ -155,7 +155,7 @@ def test_a_claimed_time_cannot_be_longer_than_the_operations(tmp_path: Path) -> 
 
 @pytest.mark.threat(180)
 def test_a_spoofed_trace_cannot_forge_lines_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "treaty_client"):
+    with caplog.at_level(logging.DEBUG, "treaty_agent"):
         attack(tmp_path, context(traceparent="00-x\n2026-11-23 ERROR forged-01", tracestate="a=1\n2026 ERROR forged"))
         attack(tmp_path, context(traceparent=SPOOFED.traceparent, tracestate="a=1\n2026 ERROR forged"))
     assert "forged" not in caplog.text

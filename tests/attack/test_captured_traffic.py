@@ -16,16 +16,16 @@ import pytest
 from meetings import LAPTOP, TOPIC, Party, Tap, buyer, shop
 from secure_peers import resolve
 
-from treaty_client.identity import Identity
-from treaty_client.network.authentication.request_signing import RequestSigner
-from treaty_client.network.transport import memory
-from treaty_client.network.transport.connection import Connection
-from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
-from treaty_client.network.transport.secure import SecureConnection
+from treaty_agent.authentication.request_signing import RequestSigner
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.session import Session
+from treaty_agent.transport import memory
+from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
+from treaty_agent.transport.secure import SecureConnection
 from treaty_client.policy import Policy
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.sessions.session import Session
 from treaty_consensus.errors import TreatyError
+from treaty_io.identity import Identity
 
 SECRETS = ["getProductInfo", "P12345", "no-such-product", str(LAPTOP["productName"]), "codeGeneration", '"status"']
 BASE64 = re.compile(rb"[A-Za-z0-9+/]{8,}")

@@ -13,15 +13,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from handoffs import DATA, loaded_handler
 from meetings import LAPTOP, MAX_AGE, TOPIC, URI_2, Party, buyer, identity, meeting, shop
 
-from treaty_client import Identity, Policy
-from treaty_client.identity import ClaimedPeer, ProvedPeer
+from treaty_agent import Identity, Policy
+from treaty_agent.sessions.peer_pins import PeerPins
+from treaty_agent.testing.virtual_time import run
 from treaty_client.policy import Encryption
-from treaty_client.sandbox.interface import RunningHandler
-from treaty_client.sessions.peer_pins import PeerPins
-from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Refused
 from treaty_handler import Effect, Event, Opened, PeerJoined, PeerLost, Persist, Received, Send
 from treaty_handoff import Kind, build
+from treaty_io.identity import ClaimedPeer, ProvedPeer
+from treaty_sandbox.interface import RunningHandler
 
 ADA, BOB = "did:wba:ada.example", "did:wba:bob.example"
 JOIN = {"event": "JOIN", "attributes": {}}

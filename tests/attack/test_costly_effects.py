@@ -12,13 +12,13 @@ from costly_schemas import AMBIGUOUS, SECONDS, each
 from handler_packages import ANYTHING, LOCAL, MANIFEST, PEER, package
 from sandboxes import probe
 
-from treaty_client.sandbox import SandboxPool
-from treaty_client.sandbox.operation_schemas import MAX_FAILURE_TEXT, Operations
-from treaty_client.sandbox.schemas import MAX_MATCH
-from treaty_client.sandbox.validation import MAX_PENDING, SessionRules
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler.schema import pattern_weight
 from treaty_handler import Call, Effect, Failure, Invoke, Opened, Return, Timer
+from treaty_sandbox import SandboxPool
+from treaty_sandbox.operation_schemas import MAX_FAILURE_TEXT, Operations
+from treaty_sandbox.schemas import MAX_MATCH
+from treaty_sandbox.validation import MAX_PENDING, SessionRules
 
 
 def amplified(schema: dict[str, Any]) -> dict[str, Any]:

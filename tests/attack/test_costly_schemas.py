@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from costly_schemas import AMBIGUOUS, SECONDS, each
 
-from treaty_client.anp.hello_profile import messages
-from treaty_client.sandbox.schemas import MAX_CHECKS, MAX_MATCH, MAX_TEXT, Schemas
-from treaty_client.sandbox.worker import framing
+from treaty_anp.hello_profile import messages
 from treaty_consensus.errors import Malformed, Refused, TooLarge
 from treaty_consensus.handler.schema import check_schema, check_together, pattern_weight, work_of
 from treaty_handler import decode_json
 from treaty_handler.values import MAX_VALUES
+from treaty_sandbox.schemas import MAX_CHECKS, MAX_MATCH, MAX_TEXT, Schemas
+from treaty_sandbox.worker import framing
 
 
 def nested(build: Callable[[Any], Any], levels: int, inner: Any) -> Any:

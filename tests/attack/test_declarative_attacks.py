@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from declared import EVERY, LEFT, MANIFEST, RIGHT, Network, build, declared, session
 
-from treaty_client.sandbox.in_process import MAX_IGNORED, LocalSession
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler.messages import MAX_FORM_NODES
 from treaty_handler import (
@@ -30,6 +29,7 @@ from treaty_handler import (
     decode_json,
     encode_json,
 )
+from treaty_sandbox.in_process import MAX_IGNORED, LocalSession
 
 PACKAGE = declared()
 

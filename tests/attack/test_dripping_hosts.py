@@ -15,22 +15,22 @@ from fetching import kept_in
 from loopback import Loopback
 from simulated_registry import NAME, TOPIC, SimulatedNetwork, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client.errors import RegistryUnavailable
-from treaty_client.network.egress import EgressGuard
-from treaty_client.network.exchange import MAX_AT_ONCE, BoundedClient
-from treaty_client.network.hosts import Address, Network
-from treaty_client.network.requests_adapter import session_setup
-from treaty_client.network.transport import reconnect, websocket
-from treaty_client.network.transport.connection import Backoff, ConnectionFailed
+from treaty_agent.testing import virtual_time
+from treaty_agent.transport import reconnect, websocket
+from treaty_agent.transport.connection import Backoff, ConnectionFailed
 from treaty_client.policy import Policy
 from treaty_client.protocols import topics
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
-from treaty_client.testing import virtual_time
 from treaty_consensus.errors import Malformed, TreatyError, Unavailable
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.tiles import Bundle
+from treaty_io.errors import RegistryUnavailable
+from treaty_io.network.egress import EgressGuard
+from treaty_io.network.exchange import MAX_AT_ONCE, BoundedClient
+from treaty_io.network.hosts import Address, Network
+from treaty_io.network.requests_adapter import session_setup
 
 TIMEOUT, BOUND = 0.4, 15.0
 """Seconds: what an exchange may take here, and what tells it, on a busy machine, from one that never ends."""

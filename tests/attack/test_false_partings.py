@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from treaty_client import Agent, Identity, LocalProtocols
-from treaty_client.network.transport.connection import Backoff
-from treaty_client.network.transport.parting import SessionParting, is_draining
+from treaty_agent import Agent, Identity, LocalProtocols
+from treaty_agent.transport.connection import Backoff
+from treaty_agent.transport.parting import SessionParting, is_draining
 from treaty_consensus.errors import Unavailable
 
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"

@@ -12,12 +12,12 @@ from lying import (
 )
 from simulated_registry import ALICE, BOB, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client.network.did_documents import DidDocument, DidResolver
 from treaty_client.policy import Policy
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus.did import Did
 from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_io.network.did_documents import DidDocument, DidResolver
 
 
 class Hosts:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from signed_requests import NOW, URL, Listener
 
-from treaty_client.identity import Identity
-from treaty_client.network.authentication.nonces import LIFETIME
-from treaty_client.network.authentication.request_signing import RequestSigner
+from treaty_agent.authentication.nonces import LIFETIME
+from treaty_agent.authentication.request_signing import RequestSigner
 from treaty_consensus.errors import Unauthorized
+from treaty_io.identity import Identity
 
 ALICE = Identity.create("alice.example", bind=True)
 MALLORY = Identity.create("mallory.example")

@@ -13,11 +13,11 @@ from types import MappingProxyType
 
 import pytest
 
-from treaty_client.sessions.call_context import CallContext
-from treaty_client.sessions.interfaces import Capacity, Step
-from treaty_client.sessions.invocations import InvocationPort, Invocations
-from treaty_client.sessions.operations import Functions
-from treaty_client.testing.virtual_time import run
+from treaty_agent.sessions.call_context import CallContext
+from treaty_agent.sessions.interfaces import Capacity, Step
+from treaty_agent.sessions.invocations import InvocationPort, Invocations
+from treaty_agent.sessions.operations import Functions
+from treaty_agent.testing.virtual_time import run
 from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Cancel, Event, Invoke, Request, Result
 

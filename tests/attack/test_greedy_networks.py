@@ -14,17 +14,17 @@ import pytest
 from bench.sessions import Buyer
 from meetings import LAPTOP, TOPIC, URI_2, InlineRuntime, buyer, shop
 
-from treaty_client import Capacity
-from treaty_client.anp.hello_profile import hello
-from treaty_client.network.transport import listener
-from treaty_client.network.transport.application import ANY_NETWORK
-from treaty_client.network.transport.connection import Connection
-from treaty_client.network.turns import asking_for
-from treaty_client.sandbox.interface import RunningHandler
-from treaty_client.sessions.call_context import CallContext
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.sessions.operations import Functions
+from treaty_agent import Capacity
+from treaty_agent.sessions.call_context import CallContext
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.operations import Functions
+from treaty_agent.transport import listener
+from treaty_agent.transport.application import ANY_NETWORK
+from treaty_agent.transport.connection import Connection
+from treaty_anp.hello_profile import hello
 from treaty_consensus.handler import HandlerPackage, Operation
+from treaty_io.network.turns import asking_for
+from treaty_sandbox.interface import RunningHandler
 
 WAIT = Operation("wait", {}, {}, MappingProxyType({}), idempotent=True, timeout=60)
 

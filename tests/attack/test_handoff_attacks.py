@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 from handoffs import DATA, Inbox, World, drained, until, world
 
-from treaty_client import Identity
+from treaty_agent import Identity
 from treaty_consensus.errors import Untrusted
 from treaty_handoff import Handling, HandoffAgent, Journal, Kind, Permissions, Priority, Seal, SenderGrant, Status
 from treaty_handoff.envelopes import envelope

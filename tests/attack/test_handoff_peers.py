@@ -10,7 +10,7 @@ import httpx
 import pytest
 from handoffs import DATA, Inbox, World, drained, until
 
-from treaty_client import Identity
+from treaty_agent import Identity
 from treaty_consensus.errors import Malformed, Unauthorized, Unavailable
 from treaty_handoff import Coordinator, Handling, Kind, Outcome, Permissions, SenderGrant, Status, Step
 from treaty_handoff.envelopes import envelope

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from loopback import Loopback
 
-from treaty_client.network.discovery.interfaces import RemoteInterface
-from treaty_client.network.discovery.parsing import AgentDescription, parse
-from treaty_client.network.hosts import Address
-from treaty_client.network.rpc.client import RemoteMethods
-from treaty_client.network.rpc.exchange import MAX_ANSWER, RpcExchange
-from treaty_client.network.rpc.methods import MAX_METHODS
+from treaty_agent.rpc.client import RemoteMethods
+from treaty_agent.rpc.exchange import MAX_ANSWER, RpcExchange
+from treaty_agent.rpc.methods import MAX_METHODS
+from treaty_anp.discovery.interfaces import RemoteInterface
+from treaty_anp.discovery.parsing import AgentDescription, parse
 from treaty_consensus.errors import TreatyError
+from treaty_io.network.hosts import Address
 
 HOST = "hotel.example"
 URL = f"https://{HOST}/rpc"

@@ -15,12 +15,12 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
-from treaty_client import Agent, Identity, LocalProtocols, PeerUnavailable
-from treaty_client.errors import MAX_PEER_CODE, SKEW
-from treaty_client.network.transport import listener
-from treaty_client.network.transport.connection import Connection
-from treaty_client.sessions.session_request import SessionRequest
+from treaty_agent import Agent, Identity, LocalProtocols, PeerUnavailable
+from treaty_agent.sessions.session_request import SessionRequest
+from treaty_agent.transport import listener
+from treaty_agent.transport.connection import Connection
 from treaty_consensus.errors import Origin, Refused, TreatyError, Unauthorized, Unavailable
+from treaty_io.errors import MAX_PEER_CODE, SKEW
 
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"
 CLOCK = "authentication.expired"

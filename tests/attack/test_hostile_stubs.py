@@ -60,7 +60,7 @@ def check(module: str) -> ast.Module:
     for statement in tree.body:
         assert isinstance(statement, allowed), ast.unparse(statement)
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported <= {"__future__", "collections.abc", "functools", "typing", "treaty_client"}
+    assert imported <= {"__future__", "collections.abc", "functools", "typing", "treaty_agent"}
     assert not any(isinstance(node, ast.Import) for node in ast.walk(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -178,7 +178,7 @@ def test_no_schema_adds_code(arguments: Any, result: Any, description: str, mean
 TEXT = '"x"'
 USES = {
     "request": 'async def use(it: Requester) -> str:\n    return (await it.getItem(item="x"))["text"]\n\n\n'
-    "from treaty_client import CallContext\n\n\n"
+    "from treaty_agent import CallContext\n\n\n"
     "class Given:\n"
     "    async def getItem(self, item: str, context: CallContext | None = None) -> GetItemResult:\n"
     '        return {"text": item}\n\n\n'

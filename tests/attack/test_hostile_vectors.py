@@ -12,7 +12,7 @@ import pytest
 
 from treaty_client.authoring.new_project import NewProtocol, write_project
 
-TREATY = [sys.executable, "-c", "from treaty_client.cli import main; main()"]
+TREATY = [sys.executable, "-c", "from treaty_command.main import main; main()"]
 LINES = 1_000
 
 

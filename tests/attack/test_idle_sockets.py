@@ -17,8 +17,8 @@ STRANGER, HONEST = ("127.0.9.1", 0), ("127.0.10.1", 0)
 _AGENT = """
 import asyncio
 from contextlib import suppress
-from treaty_client.network.transport import listener
-from treaty_client.network.transport.connection import ConnectionLost
+from treaty_agent.transport import listener
+from treaty_agent.transport.connection import ConnectionLost
 
 async def echo(connection):
     with suppress(ConnectionLost):

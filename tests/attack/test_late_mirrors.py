@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from lying import leave_out
 from simulated_registry import ALICE, NAME, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.errors import TreatyError
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 
 FIRST, SECOND = "https://first.example", "https://second.example"
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from meta_peers import FRESH, URI, buyer, destination_hello, rejection_in, shop, source_hello, verdict
 
-from treaty_client import Agent, Identity, LocalProtocols, OperationError, Refused, Session, TreatyError
-from treaty_client.anp.hello_profile.actions import Load
-from treaty_client.anp.hello_profile.hello import MAX_CANDIDATE_ROLES, Provided
+from treaty_agent import Agent, Identity, LocalProtocols, OperationError, Refused, Session, TreatyError
+from treaty_anp.hello_profile.actions import Load
+from treaty_anp.hello_profile.hello import MAX_CANDIDATE_ROLES, Provided
 
 PAYMENT = Path(__file__).parents[1] / "support" / "payment"
 NAME = "https://registry.example/protocols/example.com/payment/1.0"

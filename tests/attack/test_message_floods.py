@@ -15,12 +15,13 @@ import grpc
 import pytest
 from bench.sessions import Buyer
 
+from treaty_agent.transport import listener
+from treaty_agent.transport.connection import Connection, ConnectionLost
 from treaty_aip import GatewayServiceStub
 from treaty_aip.stubs import aip_pb2
-from treaty_client.network.admission.in_turns import InTurns
-from treaty_client.network.admission.message_turns import HEAVY
-from treaty_client.network.transport import listener
-from treaty_client.network.transport.connection import Connection, ConnectionLost, Receive, Scope, Send
+from treaty_io.admission.in_turns import InTurns
+from treaty_io.admission.message_turns import HEAVY
+from treaty_io.asgi import Receive, Scope, Send
 
 SESSIONS, EACH, ROUND_TRIPS = 40, 50, 20
 CROWD = 400

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from routing import ENVIRONMENT, Wired, member_did, routing_package, rules, wired
 
-from treaty_client.sandbox import SandboxPool
 from treaty_handler import (
     Call,
     Failure,
@@ -25,6 +24,7 @@ from treaty_handler import (
     decode_json,
     encode_json,
 )
+from treaty_sandbox import SandboxPool
 
 BOB, EVE, DAN = map(member_did, ("Bob", "Eve", "Dan"))
 FLOW = {"<idle>": ["Do"], "Do": ["<idle>"]}

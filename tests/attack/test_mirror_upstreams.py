@@ -21,13 +21,13 @@ from registries import Web, grant, log, open_registry, operator_in, publication,
 from signers import NOW, Signer, key_signer
 from structlog.testing import capture_logs
 
-from treaty_client.network.hosts import Network
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.merkle import Frontier, leaf_hash
 from treaty_consensus.log.note import sign
 from treaty_consensus.log.tiles import encode_bundle
+from treaty_io.network.hosts import Network
 from treaty_registry.mirroring.mirrored_log import MirroredLog
 from treaty_registry.mirroring.promotion import promote
 from treaty_registry.operator.newest_head import SignedHeads

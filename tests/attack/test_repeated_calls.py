@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from treaty_client import Agent, Call, Identity, LocalProtocols, Proceed
-from treaty_client.codes import SessionCode
-from treaty_client.errors import PeerUnavailable
-from treaty_client.sessions.operation_errors import OutcomeUnknown
+from treaty_agent import Agent, Call, Identity, LocalProtocols, Proceed
+from treaty_agent.sessions.operation_errors import OutcomeUnknown
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.handler import Operation
+from treaty_io.codes import SessionCode
+from treaty_io.errors import PeerUnavailable
 
 PAYMENT = Path(__file__).parents[1] / "support" / "payment"
 NAME = "https://registry.example/protocols/example.com/payment/1.0"

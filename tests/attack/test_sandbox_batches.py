@@ -9,10 +9,10 @@ import pytest
 from handler_packages import LOCAL, PEER, PROBE, package
 from sandboxes import gone, sandboxed
 
-from treaty_client.sandbox import CodeCache, SandboxLimits, SandboxPool
-from treaty_client.sandbox.handler_session import HandlerSession
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Call, Opened
+from treaty_sandbox import CodeCache, SandboxLimits, SandboxPool
+from treaty_sandbox.handler_session import HandlerSession
 
 LIMITS = SandboxLimits(load=2, event=2)
 FORGE = "import os, sys\nframing = sys.modules['worker.framing']\n"

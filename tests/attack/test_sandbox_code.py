@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import pytest
 from handler_packages import LOCAL, PACKAGE, PEER, PROBE, package
 
-from treaty_client.sandbox import CodeCache, SandboxPool
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Call, Opened, Return
+from treaty_sandbox import CodeCache, SandboxPool
 
 PROBED = package(PROBE)
 
@@ -60,8 +60,8 @@ async def test_the_host_neither_compiles_nor_unmarshals(tmp_path: Path, monkeypa
 
     # Python unmarshals a module that is imported, so all of them are imported before.
     assert await answer(CodeCache(tmp_path / "before")) == 42
-    monkeypatch.setattr("treaty_client.sandbox.worker.importer.compile_package", never)
-    monkeypatch.setattr("treaty_client.sandbox.worker.importer.install_package", never)
+    monkeypatch.setattr("treaty_sandbox.worker.importer.compile_package", never)
+    monkeypatch.setattr("treaty_sandbox.worker.importer.install_package", never)
     monkeypatch.setattr(marshal, "loads", never)
     cache = CodeCache(tmp_path / "cache")
     assert await answer(cache) == 42

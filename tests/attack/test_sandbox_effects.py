@@ -8,7 +8,6 @@ import pytest
 from handler_packages import LOCAL, MANIFEST, PEER, PROBE, package
 from sandboxes import Probe, probe
 
-from treaty_client.sandbox import SandboxPool
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_handler import (
     Audit,
@@ -27,6 +26,7 @@ from treaty_handler import (
     Send,
     SetTimer,
 )
+from treaty_sandbox import SandboxPool
 
 
 async def refused(inside: Probe, code: str, expected: str) -> None:

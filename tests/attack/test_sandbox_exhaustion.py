@@ -10,9 +10,9 @@ import pytest
 from handler_packages import LOCAL, PEER, PROBE, package
 from sandboxes import Probe, descendants, gone, left, open_descriptors, probe, sandboxed
 
-from treaty_client.sandbox import SandboxLimits, SandboxPool
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_handler import Call, Opened
+from treaty_sandbox import SandboxLimits, SandboxPool
 
 HELPERS = str(Path(__file__).resolve().parents[1] / "support")
 SHORT = SandboxLimits(event=0.5, load=5.0)

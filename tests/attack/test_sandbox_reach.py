@@ -104,7 +104,7 @@ async def test_neither_home_nor_repository_nor_installed_packages(tmp_path: Path
     async with probe() as inside:
         for path in (secret, HERE, HOME / ".bashrc", HOME / ".treaty"):
             assert await inside.attempt(f"open({str(path)!r})") == "FileNotFoundError", path
-        for module in ("jsonschema_rs", "sigstore", "treaty_client", "treaty_consensus", "pip", "pytest"):
+        for module in ("jsonschema_rs", "sigstore", "treaty_io", "treaty_client", "treaty_consensus", "pip", "pytest"):
             assert await inside.attempt(f"import {module}") == "ModuleNotFoundError", module
 
 

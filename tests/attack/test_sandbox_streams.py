@@ -9,10 +9,6 @@ from typing import Any
 import pytest
 from handler_packages import ANYTHING, LOCAL, MANIFEST, PEER, PROBE, package
 
-from treaty_client.sandbox import HandlerSession, SandboxPool
-from treaty_client.sandbox.operation_schemas import Operations
-from treaty_client.sandbox.schemas import MAX_CHECKS
-from treaty_client.sandbox.validation import SessionRules
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_handler import (
     Call,
@@ -31,6 +27,10 @@ from treaty_handler import (
     Return,
     Timer,
 )
+from treaty_sandbox import HandlerSession, SandboxPool
+from treaty_sandbox.operation_schemas import Operations
+from treaty_sandbox.schemas import MAX_CHECKS
+from treaty_sandbox.validation import SessionRules
 
 TEXTS: dict[str, Any] = {**ANYTHING, "kind": "stream", "result": {"type": "string"}}
 EVENT: dict[str, Any] = {"kind": "event", "arguments": {"type": "object"}}

@@ -15,9 +15,9 @@ import pytest
 from handler_packages import LOCAL, PEER, package
 from sandboxes import Probe, descendants, gone, probe, sandboxed, status_of, template
 
-from treaty_client.sandbox import SandboxPool, bubblewrap
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Opened
+from treaty_sandbox import SandboxPool, bubblewrap
 
 OWN = ("pid", "net", "ipc", "uts", "mnt", "cgroup")
 

@@ -10,8 +10,8 @@ import pytest
 from secp256k1_peers import Secp256k1Peer
 from signed_requests import NOW, URL, Listener
 
-from treaty_client.identity import Identity
 from treaty_consensus.errors import Unauthorized
+from treaty_io.identity import Identity
 
 BODY = b"{}"
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141

@@ -23,11 +23,11 @@ from secure_peers import (
     source,
 )
 
-from treaty_client.anp.e2ee import key_schedule, keys
-from treaty_client.anp.e2ee.accepted_hellos import AcceptedHellos
-from treaty_client.anp.e2ee.hello import FRESHNESS, UNBOUND
-from treaty_client.identity import Identity
+from treaty_anp.e2ee import key_schedule, keys
+from treaty_anp.e2ee.accepted_hellos import AcceptedHellos
+from treaty_anp.e2ee.hello import FRESHNESS, UNBOUND
 from treaty_consensus.errors import TreatyError
+from treaty_io.identity import Identity
 
 ASKED = plain_hello("sourceHello", BUYER, SHOP.did)
 ANSWERED = plain_hello("destinationHello", SHOP, BUYER.did)

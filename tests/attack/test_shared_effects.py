@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from handler_packages import LOCAL, MANIFEST, package
 
-from treaty_client.sandbox import HandlerSession, SandboxPool
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Audit, Call, Effect, Multicast, Opened, PeerJoined, PeerLost, Received, Return
+from treaty_sandbox import HandlerSession, SandboxPool
 
 ADA, BOB = "did:wba:ada.example", "did:wba:bob.example"
 SHARED = {**MANIFEST, "roles": {**MANIFEST["roles"], "client": {**MANIFEST["roles"]["client"], "peers": "many"}}}

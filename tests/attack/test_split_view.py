@@ -12,8 +12,8 @@ from simulated_registry import LOG_KEY, NAME, SimulatedRegistry, uri_of, with_ec
 from structlog.testing import capture_logs
 from witnesses import VKEYS, WITNESSES
 
-from treaty_client.cli import main
 from treaty_client.protocols.verification.steps import VerificationFailed
+from treaty_command.main import main
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log import merkle
 from treaty_consensus.log.equivocation import Equivocation

@@ -16,10 +16,10 @@ from fetching import fetcher, refused_at
 from meetings import Party, Tap, party
 from simulated_registry import ALICE, TOPIC, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client.network.transport import memory
+from treaty_agent.sessions import freshness
+from treaty_agent.transport import memory
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
-from treaty_client.sessions import freshness
 from treaty_consensus import kinds
 from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.handler import HandlerPackage

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from signers import ORIGIN
 
-from treaty_client.network.exchange import BoundedClient
+from treaty_io.network.exchange import BoundedClient
 from treaty_registry.app import create_app
 from treaty_registry.keys import Operator, load_operator
 from treaty_registry.registry import Registry

@@ -16,7 +16,6 @@ from registries import Web, contents, publication, publish, refuse, settings_for
 from rotating_registry import ALICE, OVERLAP, Place, Time, agent, moved, shows
 
 from treaty_client.audit.auditor import audit
-from treaty_client.network.hosts import Network
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
 from treaty_consensus import statement
 from treaty_consensus.canonical import hex_digest
@@ -24,6 +23,7 @@ from treaty_consensus.errors import NotFound, Refused, Unavailable, Untrusted
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.note import sign
 from treaty_consensus.rotation import Rotation, rotation_text
+from treaty_io.network.hosts import Network
 from treaty_registry.keys import load_operator
 from treaty_registry.mirroring.mirrored_log import MirroredLog
 from treaty_registry.mirroring.promotion import promote

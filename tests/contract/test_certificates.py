@@ -19,7 +19,7 @@ from signers import NOW
 from simulated_sigstore import make_authority
 from tls_servers import TestAuthority
 
-from treaty_client.network.hosts import Network
+from treaty_io.network.hosts import Network
 
 STEPS = 10
 """More than the messages of a handshake."""

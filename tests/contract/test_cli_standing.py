@@ -14,7 +14,7 @@ from ports import free_port
 from registries import TOPIC, Web, log, publication, publish
 from signers import Signer, domain_signer, key_signer
 
-from treaty_client.cli import main
+from treaty_command.main import main
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.election.arithmetic import ONE

@@ -15,12 +15,12 @@ from registries import TOPIC, Web, contents, log, publication, publish
 from signers import Signer, domain_signer, key_signer
 from witness_process import witness_process
 
-from treaty_client.cli import main
-from treaty_client.identity import Identity
+from treaty_command.main import main
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.stamped import Stamped
+from treaty_io.identity import Identity
 from treaty_registry.registry import Registry
 
 

@@ -13,7 +13,7 @@ from ports import free_port
 from registries import TOPIC, Web, contents, publication, publish
 from signers import Signer
 
-from treaty_client.cli import main
+from treaty_command.main import main
 from treaty_registry.registry import Registry
 
 

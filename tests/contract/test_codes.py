@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client import codes as client
-from treaty_client import errors as client_errors
-from treaty_client.codes.lookup import find_code
 from treaty_consensus import codes as consensus
 from treaty_consensus import errors
 from treaty_consensus.codes import Code
 from treaty_consensus.errors import TreatyError
 from treaty_handoff import codes as handoff
+from treaty_io import codes as client
+from treaty_io import errors as client_errors
+from treaty_io.codes.lookup import find_code
 from treaty_registry import codes as registry
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,8 @@ FILE = re.compile(r".*\.(db|example|json|key|lock|md|pem|pid|py|start|toml)")
 @cache
 def sources() -> dict[Path, ast.Module]:
     """The modules of the product without the codes themselves."""
-    paths = [path for folder in ("consensus", "client", "registry") for path in sorted((ROOT / folder).rglob("*.py"))]
+    folders = ("consensus", "client", "registry", "protocols")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     paths = [path for path in paths if path.stem != "codes" and path.parent.name != "codes"]
     return {path: ast.parse(path.read_text()) for path in paths}
 
@@ -129,7 +130,7 @@ def test_each_code_is_in_one_table() -> None:
 
 
 def test_each_code_of_the_client_says_whose_fault_it_is() -> None:
-    codes = [code for name, found in CLASSES.items() if found.__module__.startswith("treaty_client.") for code in found]
+    codes = [code for name, found in CLASSES.items() if found.__module__.startswith("treaty_io.") for code in found]
     assert len(codes) > 300
     assert [code for code in codes if not isinstance(code.origin, errors.Origin)] == []
 

@@ -19,11 +19,11 @@ from websockets.asyncio.server import serve as raw_serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.http11 import Request, Response
 
-from treaty_client.anp.frame import MAX_FRAME
-from treaty_client.network.hosts import Address, Network
-from treaty_client.network.transport import listener, memory, reconnect, websocket
-from treaty_client.network.transport.connection import Connection, ConnectionLost
+from treaty_agent.transport import listener, memory, reconnect, websocket
+from treaty_agent.transport.connection import Connection, ConnectionLost
+from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
+from treaty_io.network.hosts import Address, Network
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ import pytest
 from cyclopts import App, CycloptsError
 from docs.generate import ROOT
 
-from treaty_client.cli.commands import app as treaty
+from treaty_command.commands import app as treaty
 from treaty_registry.cli.commands import app as treaty_registry
 
 PATTERNS = ("*.md", "bench/README.md", "docs/**/*.md", "protocols/*/README.md", "examples/*/README.md")

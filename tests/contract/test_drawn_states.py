@@ -12,8 +12,8 @@ from docs.generate import ROOT, __main__, diagrams, drifted
 from docs.generate import states as drawn
 from docs.generate.pictures import Arrow, Diagram, draw
 
-from treaty_client.anp.flow_profile import states as flow
-from treaty_client.anp.hello_profile import states as hello
+from treaty_anp.flow_profile import states as flow
+from treaty_anp.hello_profile import states as hello
 from treaty_client.protocols.verification import steps
 from treaty_client.protocols.verification.steps import Step
 

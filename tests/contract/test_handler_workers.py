@@ -11,9 +11,9 @@ import pytest
 from handler_packages import LOCAL, PEER, package
 from sandboxes import descendants
 
-from treaty_client.sandbox import Isolation, SandboxLimits, SandboxPool, Worker
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_handler import Call, Close, End, Opened, PeerLost, Persist, Received, Return, Send, SetTimer, Timer, derive_id
+from treaty_sandbox import Isolation, SandboxLimits, SandboxPool, Worker
 
 SOURCE = """
 import pkgutil
@@ -289,7 +289,7 @@ async def test_large_messages(worker: Worker) -> None:
 
 
 async def test_a_sandbox_that_cannot_be_had_is_told_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    from treaty_client.sandbox import bubblewrap
+    from treaty_sandbox import bubblewrap
 
     bubblewrap.find_bubblewrap.cache_clear()
     monkeypatch.setattr(bubblewrap, "_version", lambda _: (0, 6))
@@ -306,7 +306,7 @@ async def test_a_sandbox_that_cannot_be_had_is_told_with_its_fix(monkeypatch: py
 
 
 async def test_what_bubblewrap_says_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from treaty_client.sandbox import bubblewrap, launch, template
+    from treaty_sandbox import bubblewrap, launch, template
 
     real = bubblewrap.command("bubblewrap", SandboxLimits())
     for module in (template, launch):

@@ -17,18 +17,18 @@ from ports import free_port
 from registries import Web, ballot, publication
 from signers import NOW, ORIGIN, Signer
 
-from treaty_client.cli import main
-from treaty_client.identity import Identity
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
 from treaty_client.protocols.log_head import LogHead
 from treaty_client.registries import replies
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
 from treaty_client.statements.key_rotation import confirm
+from treaty_command.main import main
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TreatyError, Unauthorized
 from treaty_consensus.statement import Statement
+from treaty_io.identity import Identity
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
 

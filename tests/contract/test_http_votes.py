@@ -16,7 +16,7 @@ from registries import TOPIC, Web, ballot, publication
 from shown_entries import page
 from signers import Signer, domain_signer
 
-from treaty_client.cli import main
+from treaty_command.main import main
 from treaty_consensus import kinds
 from treaty_registry.registry import Registry
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from treaty_consensus.extras import EXTRA_OF
+from treaty_io.extras import EXTRA_OF
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -39,7 +39,7 @@ MAY_IMPORT = {
 """The command lines, and those of `WATCHED` that they may import. Most fail, because the home trusts no registry."""
 PROBE = """
 import sys
-from treaty_client.cli import main
+from treaty_command.main import main
 try:
     main(sys.argv[1:])
 except SystemExit:
@@ -71,7 +71,7 @@ def test_a_command_imports_its_own_libraries_only(command: str, home: Path) -> N
 
 
 def test_importing_the_agents_class_imports_neither_sigstore_nor_a_network(home: Path) -> None:
-    code = "import sys; from treaty_client import Agent; print('imported', *sys.modules)"
+    code = "import sys; from treaty_agent import Agent; print('imported', *sys.modules)"
     assert imported(home, code) <= {"asyncio", "cryptography", "msgspec"}
 
 
@@ -94,11 +94,11 @@ def test_the_extras_of_the_error_are_those_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("library", "code", "extra"),
     [
-        ("sigstore", "from treaty_client.agent.assembly import import_libraries; import_libraries(None)", "agent"),
-        ("websockets", "from treaty_client import Agent, Identity; Agent(Identity.create(), 'x')", "agent"),
-        ("jsonschema_rs", "from treaty_client import OpenAIModel", "agent"),
+        ("sigstore", "from treaty_agent.agent.assembly import import_libraries; import_libraries(None)", "agent"),
+        ("websockets", "from treaty_agent import Agent, Identity; Agent(Identity.create(), 'x')", "agent"),
+        ("jsonschema_rs", "from treaty_agent import OpenAIModel", "agent"),
         ("grpc", "import treaty_aip", "aip"),
-        ("numpy", "from treaty_client.cli import main; main(['audit', '--json'])", "audit"),
+        ("numpy", "from treaty_command.main import main; main(['audit', '--json'])", "audit"),
         ("litestar", "from treaty_registry.cli import main; main(['serve', '--json', '--data', '/nowhere'])", "registry"),
     ],
 )

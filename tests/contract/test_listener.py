@@ -16,13 +16,13 @@ import trustme
 from websockets.asyncio.client import connect as raw_connect
 from websockets.exceptions import ConnectionClosed
 
-from treaty_client.anp.frame import MAX_FRAME
-from treaty_client.network.hosts import Address, Network
-from treaty_client.network.transport import listener, reconnect, websocket
-from treaty_client.network.transport.application import StaticDocument
-from treaty_client.network.transport.connection import Backoff, Connection, ConnectionLost
-from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS
+from treaty_agent.transport import listener, reconnect, websocket
+from treaty_agent.transport.application import StaticDocument
+from treaty_agent.transport.connection import Backoff, Connection, ConnectionLost
+from treaty_agent.transport.http import MEDIA_TYPE, SESSIONS
+from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Unavailable
+from treaty_io.network.hosts import Address, Network
 
 DOCUMENTS = {"/.well-known/agent-descriptions": StaticDocument("application/json", b"{}")}
 UPGRADE = (

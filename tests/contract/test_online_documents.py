@@ -11,9 +11,9 @@ import httpx
 import pytest
 from meetings import shop
 
-from treaty_client.network.transport.application import StaticDocument
-from treaty_client.network.transport.connection import Connection
-from treaty_client.network.transport.listener import listen
+from treaty_agent.transport.application import StaticDocument
+from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.listener import listen
 
 CACHED = "public, max-age=60"
 DOCUMENTS = {

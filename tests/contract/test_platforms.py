@@ -22,8 +22,8 @@ PLATFORMS = pytest.mark.parametrize("platform", ["darwin", "win32"])
 LOCKS = """
 import threading, time
 from pathlib import Path
-from treaty_client import durable
-from treaty_client.network.authentication.nonces import NonceMemory
+from treaty_io import durable
+from treaty_agent.authentication.nonces import NonceMemory
 from treaty_consensus.errors import TreatyError
 here = Path({folder!r})
 lock, order = here / "deep" / "lock", []

@@ -53,18 +53,22 @@ def test_every_package_is_typed_and_in_the_wheel() -> None:
     packages = [ROOT / name for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
     assert [package.name for package in packages if not (package / "py.typed").exists()] == []
     names = {
+        "treaty_agent",
         "treaty_aip",
+        "treaty_anp",
         "treaty_client",
         "treaty_command",
         "treaty_consensus",
         "treaty_handler",
         "treaty_handoff",
+        "treaty_io",
         "treaty_registry",
+        "treaty_sandbox",
     }
     assert {package.name for package in packages} == names
 
 
 def test_whoever_only_fetches_imports_neither_numpy_nor_the_election() -> None:
-    script = "import sys, treaty_client.cli; print([n for n in sys.modules if n.startswith(('numpy', 'treaty_consensus.el'))])"
+    script = "import sys, treaty_command.main; print([n for n in sys.modules if n.startswith(('numpy', 'treaty_consensus.el'))])"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
     assert found.strip() == b"[]"

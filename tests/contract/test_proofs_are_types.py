@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CLIENT = ROOT / "client"
+FOLDERS = ("client", "protocols/aip/python", "protocols/handoff/python")
 MADE = {
     "treaty_aip/security.py": "a signed call",
-    "treaty_client/sessions/flow_run.py": "a signature in each message",
-    "treaty_client/sessions/flow_session.py": "a signature in each message",
-    "treaty_client/sessions/peer_pins.py": "a pin of a proof",
-    "treaty_client/sessions/wire.py": "the E2EE handshake or a signed request",
+    "treaty_agent/sessions/flow_run.py": "a signature in each message",
+    "treaty_agent/sessions/flow_session.py": "a signature in each message",
+    "treaty_agent/sessions/peer_pins.py": "a pin of a proof",
+    "treaty_agent/sessions/wire.py": "the E2EE handshake or a signed request",
     "treaty_handoff/envelopes.py": "a signed message",
 }
 """The files that make a `ProvedPeer`, and the proof that each of them has."""
 TAKING = {
-    "treaty_client/sessions/flow_context.py": {"host_request": "peer"},
-    "treaty_client/sessions/handler_state.py": {"of_proved": "peer"},
-    "treaty_client/sessions/shared_handler.py": {"_make_way": "peer"},
+    "treaty_agent/sessions/flow_context.py": {"host_request": "peer"},
+    "treaty_agent/sessions/handler_state.py": {"of_proved": "peer"},
+    "treaty_agent/sessions/shared_handler.py": {"_make_way": "peer"},
     "treaty_handoff/permissions.py": {"check": "signer", "grant": "signer"},
     "treaty_handoff/processing.py": {"_once": "signer", "_fail": "signer", "_after_failure": "signer", "_handling": "signer"},
 }
@@ -31,8 +31,8 @@ TAKING = {
 MEANT_AS_PROOF = """
 from pathlib import Path
 
-from treaty_client import CallContext, ClaimedPeer, ProvedPeer, Session
-from treaty_client.sessions.handler_state import SessionStore
+from treaty_agent import CallContext, ClaimedPeer, ProvedPeer, Session
+from treaty_agent.sessions.handler_state import SessionStore
 from treaty_handoff import Kind, Permissions, build
 
 claim, proof = ClaimedPeer("did:wba:a.example"), ProvedPeer("did:wba:a.example")
@@ -54,7 +54,8 @@ def keep(session: Session) -> ProvedPeer:
 
 @cache
 def sources() -> dict[str, ast.Module]:
-    texts = {path.relative_to(CLIENT).as_posix(): path.read_text() for path in sorted(CLIENT.rglob("*.py"))}
+    places = [ROOT / folder for folder in FOLDERS]
+    texts = {path.relative_to(place).as_posix(): path.read_text() for place in places for path in sorted(place.rglob("*.py"))}
     # Only these, because to parse all files takes seconds.
     return {name: ast.parse(text) for name, text in texts.items() if "proved" in text or "ProvedPeer" in text}
 
@@ -75,7 +76,7 @@ def test_a_proof_is_made_only_where_one_was_checked() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ProvedPeer":
                 made.add(name)
     # `opening` compares a pin with the proof of a DID that is only claimed: it makes none to pass on.
-    assert made - {"treaty_client/sessions/opening.py"} == set(MADE)
+    assert made - {"treaty_agent/sessions/opening.py"} == set(MADE)
 
 
 def test_what_means_a_proof_takes_nothing_else() -> None:

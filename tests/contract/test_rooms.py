@@ -12,23 +12,15 @@ from shards import TESTS, selected, shards
 
 ROOT = TESTS.parent
 ROOMS: dict[str, list[str]] = tomllib.loads((TESTS / "rooms.toml").read_text(encoding="utf-8"))
-PACKAGES = {
-    "consensus": "treaty_consensus",
-    "client": "treaty_client",
-    "registry": "treaty_registry",
-    "aip": "treaty_aip",
-    "handler": "treaty_handler",
-    "handoff": "treaty_handoff",
-}
+FOLDERS = ("consensus", "client", "registry", "protocols/aip/python", "protocols/handoff/python")
+PACKAGES = {place.name.removeprefix("treaty_"): place for folder in FOLDERS for place in sorted((ROOT / folder).glob("treaty_*"))}
+"""The name of each package's rooms, and its folder."""
 
 
 def rooms() -> set[str]:
     """Return the name of each package, and of each package in it."""
     found = set(PACKAGES)
-    for name, package in PACKAGES.items():
-        (folder,) = (
-            place / package for place in (ROOT / "consensus", ROOT / "client", ROOT / "registry") if (place / package).is_dir()
-        )
+    for name, folder in PACKAGES.items():
         found |= {f"{name}/{room.parent.name}" for room in folder.glob("*/__init__.py")}
     return found - {"aip/stubs"}  # generated
 
@@ -56,9 +48,9 @@ def test_every_room_has_its_tests() -> None:
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_tests_of_a_room_import_it(room: str) -> None:
     package, _, part = room.partition("/")
-    module = f"{PACKAGES[package]}.{part}".rstrip(".")
+    module = f"treaty_{package}.{part}".rstrip(".")
     files = [TESTS / name for name in ROOMS[room]]
-    # `treaty_client.Agent` is of the room `agent`.
+    # `treaty_agent.Agent` is of the room `agent`.
     assert files and len(set(files)) == len(files)
     assert [file.name for file in files if not any(f"{name.lower()}.".startswith(f"{module}.") for name in imported(file))] == []
 

@@ -19,7 +19,6 @@ from signers import NOW, ORIGIN
 from witnesses import witness_key
 
 from treaty_client.audit.auditor import audit
-from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
@@ -33,6 +32,7 @@ from treaty_consensus.log.note import KeyType, SignerKey, sign, signers_of
 from treaty_consensus.log.witness import AddCheckpoint
 from treaty_consensus.rotation import Rotation, rotation_text
 from treaty_consensus.trusted_root import without_rotations
+from treaty_io.network.hosts import Network
 from treaty_registry.keys import load_operator
 from treaty_registry.log.checkpoints import CheckpointSigner
 from treaty_registry.mirroring.mirrored_log import MirroredLog

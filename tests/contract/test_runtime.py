@@ -12,12 +12,12 @@ from handler_packages import LOCAL, PEER, package
 from sandboxed import sandboxed_package
 from sandboxes import descendants, open_descriptors
 
-from treaty_client.sandbox import Isolation, runtime
-from treaty_client.sandbox.interface import RunningHandler
-from treaty_client.sandbox.passivation import Passivation, PassiveHandler
-from treaty_client.sandbox.runtime import MAX_SPARES, SandboxRuntime
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_handler import Call, Effect, Invoke, Opened, Received, Result, Return, Send, Timer, encode_json
+from treaty_sandbox import Isolation, runtime
+from treaty_sandbox.interface import RunningHandler
+from treaty_sandbox.passivation import Passivation, PassiveHandler
+from treaty_sandbox.runtime import MAX_SPARES, SandboxRuntime
 
 PROBE = package()
 

@@ -12,31 +12,27 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from treaty_client.anp import frame
-from treaty_client.anp.e2ee import channel, handshake, records
-from treaty_client.anp.e2ee import hello as secure_hello
-from treaty_client.anp.flow_profile import messages as flow_messages
-from treaty_client.anp.flow_profile import processor as flow_processor
-from treaty_client.anp.flow_profile import terms as flow_terms
-from treaty_client.anp.flow_profile import transfer as flow_transfer
-from treaty_client.anp.hello_profile import hello, messages
+from treaty_agent.authentication import message_signature, nonces
+from treaty_agent.discovery import client as discovery
+from treaty_agent.negotiators import openai, package, questions, test_cases
+from treaty_agent.sessions import agreements, handler_state
+from treaty_agent.transport import http as transport_http
+from treaty_agent.transport import http_server
+from treaty_anp import frame
+from treaty_anp.discovery import parsing
+from treaty_anp.e2ee import channel, handshake, records
+from treaty_anp.e2ee import hello as secure_hello
+from treaty_anp.flow_profile import messages as flow_messages
+from treaty_anp.flow_profile import processor as flow_processor
+from treaty_anp.flow_profile import terms as flow_terms
+from treaty_anp.flow_profile import transfer as flow_transfer
+from treaty_anp.hello_profile import hello, messages
 from treaty_client.audit import auditor as anchor_files
-from treaty_client.identity import identity
-from treaty_client.negotiators import openai, package, questions, test_cases
-from treaty_client.network import did_documents, egress
-from treaty_client.network.authentication import message_signature, nonces
-from treaty_client.network.discovery import client as discovery
-from treaty_client.network.discovery import parsing
-from treaty_client.network.transport import http as transport_http
-from treaty_client.network.transport import http_server
 from treaty_client.policy import load_policy
 from treaty_client.protocols import attestation, project, project_file
 from treaty_client.protocols.verification import checkpoint, contradiction
 from treaty_client.protocols.verification.steps import Step
 from treaty_client.registries import bundle, memory
-from treaty_client.sandbox import bubblewrap, schemas, validation, vectors
-from treaty_client.sandbox.worker import framing
-from treaty_client.sessions import agreements, handler_state
 from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_token, stamped, statement
 from treaty_consensus.did import did_key, did_key_id
 from treaty_consensus.errors import TreatyError
@@ -44,6 +40,8 @@ from treaty_consensus.handler import archive, dist_info, manifest, paths, schema
 from treaty_consensus.log import equivocation, note, proof, witness
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_handler import values
+from treaty_io.identity import identity
+from treaty_io.network import did_documents, egress
 from treaty_registry.admission import fair_queue, quota, upload_room
 from treaty_registry.admission.content_process import ContentLimits
 from treaty_registry.catalogue import queries, retrieval, search, standing
@@ -53,6 +51,8 @@ from treaty_registry.serving import request_filter, topics
 from treaty_registry.serving.bundles import MAX_TOPIC_PROTOCOLS
 from treaty_registry.sigstore_authority import ca, rekor, timestamps
 from treaty_registry.witness import box
+from treaty_sandbox import bubblewrap, schemas, validation, vectors
+from treaty_sandbox.worker import framing
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "specification"
@@ -156,7 +156,7 @@ CAPS = {
         ("A reply has at most 4 MiB and {} values", framing.MAX_REPLY_VALUES),
         ("`protocol.toml`, at most {}:", project_file.MAX_TOML),
         ("a project has at most {}:", project.MAX_VECTORS),
-        ("strict JSON of at most {} (`treaty_client.sandbox.vectors`)", vectors.MAX_VECTOR),
+        ("strict JSON of at most {} (`treaty_sandbox.vectors`)", vectors.MAX_VECTOR),
         ("A Sigstore bundle v0.3, at most {},", kinds.MAX_BUNDLE),
         ("`application/vnd.in-toto+json` and at most {} bytes", attestation.MAX_STATEMENT),
         ("A frame has at most {}.", framing.MAX_FRAME),

@@ -28,7 +28,7 @@ from registries import publication
 from registry_process import empty
 from signers import ORIGIN, key_signer
 
-from treaty_client.network.hosts import Address, Network
+from treaty_io.network.hosts import Address, Network
 from treaty_registry.cli.serving import serve, witness
 from treaty_registry.cli.variables import check_variables
 

@@ -13,8 +13,8 @@ from ports import free_port
 from proxies import static_nginx
 from registry_process import Server
 
-from treaty_client import Agent, AgentConfig, Identity, Policy
-from treaty_client.network.hosts import Network
+from treaty_agent import Agent, AgentConfig, Identity, Policy
+from treaty_io.network.hosts import Network
 
 PROGRAM = Path(__file__).parents[2] / ".venv" / "bin" / "treaty"
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"

@@ -16,8 +16,8 @@ from agency.payments import Bank
 from agency.vendor import Vendor
 from depth import FULL
 
-from treaty_client import CallContext, OperationError
-from treaty_client.identity import ClaimedPeer, ProvedPeer
+from treaty_agent import CallContext, OperationError
+from treaty_io.identity import ClaimedPeer, ProvedPeer
 
 ROOT = Path(__file__).parents[2]
 AGENCY = ROOT / "examples" / "agency"

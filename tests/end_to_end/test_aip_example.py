@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from treaty_client import Agent, Identity, LocalProtocols
+from treaty_agent import Agent, Identity, LocalProtocols
 from treaty_client.protocols.project import load_project
-from treaty_client.sandbox import SandboxPool, run_vectors
-from treaty_client.sandbox.vectors import parse_vector
 from treaty_consensus.handler import read_wheel
+from treaty_sandbox import SandboxPool, run_vectors
+from treaty_sandbox.vectors import parse_vector
 
 ROOT = Path(__file__).parents[2]
 AIP = ROOT / "protocols" / "aip"

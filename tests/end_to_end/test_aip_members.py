@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from treaty_client import Agent, Identity, LocalProtocols, OperationError, Session
+from treaty_agent import Agent, Identity, LocalProtocols, OperationError, Session
 
 ROOT = Path(__file__).parents[2]
 PROTOCOLS = LocalProtocols([ROOT / "protocols" / "aip" / "0.0.1"])

@@ -11,8 +11,8 @@ import pytest
 from appointments import Office, free_slots
 from run_process import DOMAINS_READY, ROOT, make_run, run_script
 
-from treaty_client import Agent, Identity, LocalProtocols, OperationError, Session
-from treaty_client.testing import Simulation, run
+from treaty_agent import Agent, Identity, LocalProtocols, OperationError, Session
+from treaty_agent.testing import Simulation, run
 
 FOLDER = ROOT / "examples" / "appointment"
 DAY, FIRST, SECOND = "2030-05-02", "2030-05-02T09:00", "2030-05-02T09:30"

@@ -13,7 +13,7 @@ from depth import FULL
 from meetings import LAPTOP
 from sandboxed import write_project
 
-from treaty_client import Agent, AgentConfig, Capacity, Identity, Passivation, Policy, SandboxLimits, SessionTimeouts
+from treaty_agent import Agent, AgentConfig, Capacity, Identity, Passivation, Policy, SandboxLimits, SessionTimeouts
 from treaty_client.protocols.local import LocalProtocols
 
 DECLARED = Path(__file__).parents[2] / "protocols" / "product-info" / "1.1"

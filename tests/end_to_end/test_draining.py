@@ -15,7 +15,7 @@ import pytest
 from office_process import PROTOCOL, SHORT_DAY, SLOW
 from ports import free_port
 
-from treaty_client import Agent, Identity, LocalProtocols, OutcomeUnknown
+from treaty_agent import Agent, Identity, LocalProtocols, OutcomeUnknown
 from treaty_consensus.errors import TreatyError, Unavailable
 
 OFFICE = Path(__file__).parents[1] / "support" / "office_process.py"

@@ -18,11 +18,11 @@ from simulated_registry import ALICE, NAME
 from socket_registry import SocketRegistry, network_to, socket_registry
 from working_agents import CUSTOMER, NEW, SELLER
 
-from treaty_client import Agent, AgentConfig, Policy, Unavailable
-from treaty_client.network.hosts import Network
+from treaty_agent import Agent, AgentConfig, Policy, Unavailable
+from treaty_agent.sessions.interfaces import AgentEvent, SessionTimeouts
 from treaty_client.protocols.fetch import Fetcher
-from treaty_client.sessions.interfaces import AgentEvent, SessionTimeouts
 from treaty_consensus import kinds
+from treaty_io.network.hosts import Network
 
 OF_REPORTS = ("/log", "/checkpoint", "/identities/", "/statements")
 """The beginnings of the paths that only reports use."""

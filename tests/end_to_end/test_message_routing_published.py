@@ -19,7 +19,7 @@ from signers import domain_signer, identity_body
 from simulated_registry import OPERATOR, uri_of
 from working_agents import CUSTOMER, SELLER, agent, agents_registry, publish
 
-from treaty_client import Agent, Identity
+from treaty_agent import Agent, Identity
 
 URI, OTHER = uri_of(name="message-routing"), "courier.example"
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -70,7 +70,7 @@ HANGING = """
 import asyncio, sys
 from pathlib import Path
 from routing_process import PROTOCOLS, URI
-from treaty_client import Agent, Identity
+from treaty_agent import Agent, Identity
 
 async def act(action: str, news: list) -> dict:
     print("Working.", flush=True)

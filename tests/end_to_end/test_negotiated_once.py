@@ -31,11 +31,11 @@ from simulated_registry import NAME, SimulatedRegistry
 from simulated_sigstore import Authority, serving
 from working_agents import CUSTOMER, SELLER, agents_registry
 
-from treaty_client import Agent, AgentConfig, Policy
-from treaty_client.negotiators.negotiator import Requirement
-from treaty_client.sessions.interfaces import SessionTimeouts
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.sessions.session import Session
+from treaty_agent import Agent, AgentConfig, Policy
+from treaty_agent.negotiators.negotiator import Requirement
+from treaty_agent.sessions.interfaces import SessionTimeouts
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.session import Session
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import NotFound, TreatyError

@@ -25,8 +25,9 @@ from signers import domain_signer
 from trace_collector import CollectedSpan, TraceCollector, trace_collector
 from working_agents import CUSTOMER, SELLER
 
-from treaty_client import Agent, AgentConfig, Policy, tracing
-from treaty_client.network.hosts import Address, Network
+from treaty_agent import Agent, AgentConfig, Policy
+from treaty_io import tracing
+from treaty_io.network.hosts import Address, Network
 
 TREATY = Path(sys.executable).with_name("treaty")
 PROTOCOL = Path(__file__).parents[2] / "protocols" / "product-info" / "1.1"

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from importlib.metadata import distribution
@@ -23,6 +24,20 @@ from registry_process import Server
 from treaty_consensus import __version__
 
 ROOT = Path(__file__).parents[2]
+OWN_WHEELS = {
+    f"treaty-{path.parent.name.removeprefix('treaty_')}": path.parent for path in ROOT.glob("c*/treaty_*/pyproject.toml")
+}
+"""The packages of consensus/ and client/ that have a wheel of their own: its name, and their folder."""
+PUBLIC_NAMES = """
+import importlib, sys
+package, missing = importlib.import_module(sys.argv[1]), []
+for name in package.__all__:
+    try:
+        getattr(package, name)
+    except Exception as error:
+        missing.append(f"{name}: {error}")
+print(*missing, sep="\\n")
+"""
 
 
 def build(output: Path) -> dict[str, Path]:
@@ -59,15 +74,20 @@ def closure(requirements: list[str]) -> set[str]:
     return found
 
 
-def environment(wheel: Path, place: Path, extra: str = "") -> Path:
-    """Make a clean environment with a wheel and the dependencies of one extra, or of none; the folder of its programs."""
-    venv.create(place, with_pip=False, symlinks=True)
-    target = place / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+def needs(wheel: Path) -> list[str]:
+    """The requirements of a wheel, without the packages that have a wheel of their own."""
     with zipfile.ZipFile(wheel) as archive:
         metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        needed = [
-            line.partition(": ")[2] for line in archive.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")
-        ]
+        lines = archive.read(metadata).decode().splitlines()
+    texts = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist")]
+    return [text for text in texts if Requirement(text).name not in OWN_WHEELS]
+
+
+def environment(wheels: list[Path], place: Path, extra: str = "") -> Path:
+    """Make a clean environment with wheels and the dependencies of one extra, or of none; the folder of its programs."""
+    venv.create(place, with_pip=False, symlinks=True)
+    target = place / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    needed = [text for wheel in wheels for text in needs(wheel)]
     # Links to the files that are installed here, instead of a download: the same files, and no others.
     wanted = [text for text in needed if "extra ==" not in text]
     wanted += [text.partition(";")[0] for text in needed if extra and f"extra == '{extra}'" in text]
@@ -79,14 +99,14 @@ def environment(wheel: Path, place: Path, extra: str = "") -> Path:
             if name != "treaty-agents" and file.parts[0] != ".." and not top.exists() and source.exists():
                 top.symlink_to(source)
     command = ["-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([sys.executable, *command, str(wheel)], check=True, capture_output=True)
+    subprocess.run([sys.executable, *command, *map(str, wheels)], check=True, capture_output=True)
     return place / "bin"
 
 
 @pytest.fixture(scope="module")
 def alone(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment without an extra."""
-    return environment(built[".whl"], tmp_path_factory.mktemp("alone"))
+    return environment([built[".whl"]], tmp_path_factory.mktemp("alone"))
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +148,7 @@ def test_the_installed_client_works_without_an_extra(alone: Path, tmp_path: Path
         ("treaty", ["audit"], "audit"),
         ("treaty-registry", ["serve", "--data", "data"], "registry"),
         ("python", ["-c", "import treaty_aip"], "aip"),
-        ("python", ["-c", "from treaty_client import Agent, Identity; Agent(Identity.create(), 'x')"], "agent"),
+        ("python", ["-c", "from treaty_agent import Agent, Identity; Agent(Identity.create(), 'x')"], "agent"),
     ],
 )
 def test_a_missing_extra_is_named_and_nothing_changes(
@@ -141,6 +161,37 @@ def test_a_missing_extra_is_named_and_nothing_changes(
     assert not (tmp_path / "home").exists()
 
 
+def own_wheels(name: str, output: Path) -> list[Path]:
+    """Build the wheel of one package, and those of the packages that it requires."""
+    folders, waiting = dict[str, Path](), [name]
+    while waiting:
+        name = waiting.pop()
+        folder = folders[name] = OWN_WHEELS[name]
+        required = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+        own = [text.partition("==") for text in required if text.partition("==")[0] in OWN_WHEELS]
+        assert {version for _, _, version in own} <= {__version__}
+        waiting += [other for other, _, _ in own if other not in folders]
+    for folder in folders.values():
+        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(output)]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return sorted(output.iterdir())
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("name", ["treaty-anp", "treaty-sandbox", "treaty-client"])
+def test_a_package_is_installed_with_those_below_it_alone(name: str, tmp_path: Path) -> None:
+    wheels = own_wheels(name, tmp_path / "dist")
+    assert 4 <= len(wheels) < len(OWN_WHEELS) + (name == "treaty-client")
+    python = environment(wheels, tmp_path / "alone") / "python"
+    done = run(python, "-c", PUBLIC_NAMES, name.replace("-", "_"), home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    # The names of the audit and of watching need the extras `audit` and `watch`.
+    missing = [
+        line for line in done.stdout.splitlines() if line and "pip install" not in line and "needs the library" not in line
+    ]
+    assert missing == []
+
+
 @pytest.mark.deep
 def test_the_same_sources_give_the_same_files(built: dict[str, Path], tmp_path: Path) -> None:
     again = build(tmp_path)
@@ -150,7 +201,7 @@ def test_the_same_sources_give_the_same_files(built: dict[str, Path], tmp_path: 
 
 def test_the_sdist_has_the_sources_of_the_wheel(built: dict[str, Path]) -> None:
     with tarfile.open(built[".gz"]) as sdist:
-        kept = {name.partition("/")[2].partition("/")[2] for name in sdist.getnames()}
+        kept = {name[name.index("/treaty_") + 1 :] for name in sdist.getnames() if "/treaty_" in name}
     with zipfile.ZipFile(built[".whl"]) as wheel:
         modules = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert modules - kept == set()
@@ -179,7 +230,7 @@ def registry_program(built: dict[str, Path], tmp_path: Path) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "dist")]
     subprocess.run(command, cwd=sources, check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
-    program = environment(wheel, tmp_path / "installed", "embedded") / "treaty-registry"
+    program = environment([wheel], tmp_path / "installed", "embedded") / "treaty-registry"
     begun = run(program, "init", "--data", str(tmp_path / "data"), "--origin", "registry.example", home=tmp_path)
     assert begun.returncode == 0, begun.stderr
     return program
@@ -220,7 +271,7 @@ def test_the_handler_of_aip_is_in_the_wheel_and_the_sdist_as_files(built: dict[s
 
 @pytest.mark.deep
 def test_an_installed_aip_runs_its_example_and_the_snippet_of_its_readme(from_sdist: Path, tmp_path: Path) -> None:
-    python = environment(from_sdist, tmp_path / "aip", "aip") / "python"
+    python = environment([from_sdist], tmp_path / "aip", "aip") / "python"
     where = run(python, "-c", "import treaty_aip.handler; print(treaty_aip.handler.__file__)", home=tmp_path)
     assert Path(where.stdout.strip()).is_relative_to(tmp_path), where.stderr
     done = run(python, str(ROOT / "protocols" / "aip" / "example"), "--json", home=tmp_path)

@@ -14,8 +14,8 @@ import pytest
 from meetings import LAPTOP, URI_2, Published, SimulatedProtocols, product_info
 from shop_process import agent
 
-from treaty_client.sessions.interfaces import AgentEvent, PeerSettings, SessionTimeouts
-from treaty_client.sessions.operation_errors import OperationError, OutcomeUnknown
+from treaty_agent.sessions.interfaces import AgentEvent, PeerSettings, SessionTimeouts
+from treaty_agent.sessions.operation_errors import OperationError, OutcomeUnknown
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.handler import Operation
 
@@ -134,7 +134,7 @@ async def test_a_crash_of_the_handler_at_the_other_side_is_healed(shop: Shop, tm
 @pytest.mark.deep
 async def test_a_peer_that_is_away_for_long_is_waited_for(shop: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The time for connecting counts, and not the attempts of a call."""
-    caplog.set_level("INFO", "treaty_client.sessions.peer")
+    caplog.set_level("INFO", "treaty_agent.sessions.peer")
     settings, timeouts = PeerSettings(attempts=2), SessionTimeouts(connect=60)
     async with (
         agent("buyer.example", tmp_path / "buyer", peers=settings, timeouts=timeouts) as buyer,

@@ -12,7 +12,7 @@ import pytest
 from meetings import LAPTOP, buyer, shop
 from run_process import DOMAINS_READY, make_run, run_script
 
-from treaty_client import Agent
+from treaty_agent import Agent
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUICKSTARTS = DOCS / "quickstarts"

@@ -13,9 +13,9 @@ import trustme
 from meetings import LAPTOP, URI_2
 from shop_process import agent
 
-from treaty_client.network.hosts import Network
-from treaty_client.sessions.operation_errors import OperationError
+from treaty_agent.sessions.operation_errors import OperationError
 from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_io.network.hosts import Network
 
 SUPPORT = Path(__file__).parents[1] / "support"
 

@@ -18,11 +18,11 @@ from treaty_process import finished, start, treaty
 from webhook_receiver import Receiver, receiving, secret_in
 from witness_process import witness_process
 
-from treaty_client.identity import Identity
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 from treaty_consensus import kinds
 from treaty_consensus.did import parse_did
 from treaty_consensus.log.note import VerifierKey
+from treaty_io.identity import Identity
 
 PROJECT = ROOT / "protocols" / "product-info" / "1.1"
 

@@ -19,7 +19,7 @@ from ports import free_port
 from routing_environment import PROTOCOLS, URI, ignored
 from sandboxes import sandboxed
 
-from treaty_client import Agent, Identity, Session, TreatyError
+from treaty_agent import Agent, Identity, Session, TreatyError
 
 PROGRAM = Path(__file__).parents[1] / "support" / "routing_environment.py"
 KILLS = 20 if FULL else 3

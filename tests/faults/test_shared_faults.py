@@ -16,7 +16,7 @@ import pytest
 from assemblies import ASSEMBLY, Member
 from sandboxes import sandboxed
 
-from treaty_client import (
+from treaty_agent import (
     Agent,
     AgentConfig,
     Identity,
@@ -27,9 +27,9 @@ from treaty_client import (
     SessionTimeouts,
     TreatyError,
 )
+from treaty_agent.testing import Simulation
+from treaty_agent.transport import memory
 from treaty_client.authoring.new_project import NewProtocol, write_project
-from treaty_client.network.transport import memory
-from treaty_client.testing import Simulation
 
 SUPPORT = Path(__file__).parents[1] / "support"
 LONG = 60_000

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from sandboxes import sandboxed
 
-from treaty_client import Agent, AgentConfig, Identity, LocalProtocols, Passivation, Policy, Session, TreatyError
-from treaty_client.identity import ProvedPeer
+from treaty_agent import Agent, AgentConfig, Identity, LocalProtocols, Passivation, Policy, Session, TreatyError
+from treaty_io.identity import ProvedPeer
 
 PROTOCOLS = LocalProtocols([Path(__file__).parents[2] / "examples" / "assembly"])
 ASSEMBLY = PROTOCOLS.uri("assembly")

@@ -19,7 +19,7 @@ from treaty_consensus.sigstore_leaf import CertificateLeaf
 # Runs the command, and dies by SIGKILL at the n-th time that it writes its cursors: before or after the rename.
 DYING = """
 import os, signal, sys
-from treaty_client import durable
+from treaty_io import durable
 calls, write = 0, durable.write
 step, moment = int(sys.argv[1]), sys.argv[2]
 def dying(path, data, **options):

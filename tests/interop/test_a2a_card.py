@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from treaty_client.identity import Identity
-from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, describe, description_url, service_entry
-from treaty_client.network.discovery.parsing import CARD_PATH
-from treaty_client.network.transport import listener
-from treaty_client.network.transport.connection import Connection
+from treaty_agent.discovery.documents import AgentFacts, OfferedProtocol, describe, description_url, service_entry
+from treaty_agent.transport import listener
+from treaty_agent.transport.connection import Connection
+from treaty_anp.discovery.parsing import CARD_PATH
 from treaty_consensus.did import authentication_keys, parse_did
+from treaty_io.identity import Identity
 
 URI = "https://registry.example/protocols/example.com/product-info/1.1"
 OFFERED = (OfferedProtocol(URI, "9c" * 32, "commerce/product-info", "Product information: größe, 价格", ("getProductInfo",)),)

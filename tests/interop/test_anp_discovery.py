@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, describe
-from treaty_client.network.discovery.parsing import AgentDescription, SupportedProtocol, parse
-from treaty_client.network.transport import listener
-from treaty_client.network.transport.connection import Connection
+from treaty_agent.discovery.documents import AgentFacts, OfferedProtocol, describe
+from treaty_agent.transport import listener
+from treaty_agent.transport.connection import Connection
+from treaty_anp.discovery.parsing import AgentDescription, SupportedProtocol, parse
 
 DID = "did:wba:shop.example"
 URI = "https://registry.example/protocols/example.com/product-info/1.1"

@@ -14,9 +14,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from secure_peers import Peer
 
-from treaty_client.anp.e2ee import keys
-from treaty_client.anp.e2ee.channel import ChannelState, SecureChannel
-from treaty_client.anp.e2ee.hello import BOUND, UNBOUND
+from treaty_anp.e2ee import keys
+from treaty_anp.e2ee.channel import ChannelState, SecureChannel
+from treaty_anp.e2ee.hello import BOUND, UNBOUND
 from treaty_consensus.errors import TreatyError
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "e2ee"

@@ -14,14 +14,14 @@ import httpx
 import pytest
 from signed_requests import URL, Listener
 
-from treaty_client.identity import Identity
-from treaty_client.network.authentication.request_signing import RequestSigner
-from treaty_client.network.did_documents import read_did_document
-from treaty_client.network.transport.connection import Connection
-from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS, decode_messages, encode_messages
-from treaty_client.network.transport.listener import listen
+from treaty_agent.authentication.request_signing import RequestSigner
+from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.http import MEDIA_TYPE, SESSIONS, decode_messages, encode_messages
+from treaty_agent.transport.listener import listen
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Unauthorized
+from treaty_io.identity import Identity
+from treaty_io.network.did_documents import read_did_document
 
 BODY = b'{"hello":"w\xc3\xb6rld"}'
 MODES = ["http_signatures", "legacy_didwba"]

@@ -18,13 +18,13 @@ from loopback import Loopback, answering
 from meetings import LAPTOP, Party, identity, party
 from scripted_negotiators import CHANGED, DOCUMENT, WANTED, Script, ScriptedNegotiators
 
-from treaty_client import Identity, Policy
-from treaty_client.negotiators.negotiator import Proposal, Rejection
-from treaty_client.network.did_documents import DidDocument, fetch_did_document
-from treaty_client.network.egress import EgressGuard
-from treaty_client.sessions.operation_errors import OperationError
+from treaty_agent import Identity, Policy
+from treaty_agent.negotiators.negotiator import Proposal, Rejection
+from treaty_agent.sessions.operation_errors import OperationError
 from treaty_consensus.did import Did
 from treaty_consensus.errors import Refused, TreatyError
+from treaty_io.network.did_documents import DidDocument, fetch_did_document
+from treaty_io.network.egress import EgressGuard
 
 REQUESTER = """```python
 import asyncio, json, secrets

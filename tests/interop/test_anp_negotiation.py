@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from meta_peers import destination_hello, shop, source_hello
 
-from treaty_client.anp.hello_profile.actions import Action, Consider, Draft, Ended, Load, Running, SendBinary
-from treaty_client.anp.hello_profile.commands import Accept, CodeFailed, CodeReady, Propose, Reject
-from treaty_client.anp.hello_profile.machine import HelloState, Machine, Timeouts
+from treaty_anp.hello_profile.actions import Action, Consider, Draft, Ended, Load, Running, SendBinary
+from treaty_anp.hello_profile.commands import Accept, CodeFailed, CodeReady, Propose, Reject
+from treaty_anp.hello_profile.machine import HelloState, Machine, Timeouts
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Unavailable
 

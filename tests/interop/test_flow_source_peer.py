@@ -27,12 +27,12 @@ from interop.flow_source_peer import (
 )
 from meetings import Party, identity
 
-from treaty_client.anp.flow_profile.capabilities import FlowRequest
-from treaty_client.anp.flow_profile.parameters import Choice, Fixed, Range, Rule
-from treaty_client.anp.flow_profile.states import FlowTimeouts
-from treaty_client.identity import ProvedPeer
-from treaty_client.sessions.flow_context import FlowSettings
+from treaty_agent.sessions.flow_context import FlowSettings
+from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.parameters import Choice, Fixed, Range, Rule
+from treaty_anp.flow_profile.states import FlowTimeouts
 from treaty_consensus.errors import Refused
+from treaty_io.identity import ProvedPeer
 
 TERMS: dict[str, Rule] = {
     "maxMessageSize": Range(1000, 1_048_576),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from treaty_client import Agent, AgentConfig, Identity, LocalProtocols, OperationError, Policy, Session
+from treaty_agent import Agent, AgentConfig, Identity, LocalProtocols, OperationError, Policy, Session
 from treaty_client.authoring.check import check_package
 from treaty_client.protocols.local import LocalProtocol
 from treaty_consensus.canonical import hex_digest

@@ -13,14 +13,14 @@ import pytest
 from loopback import Loopback, answering
 from sdk_servers import foreign_server
 
-from treaty_client.cli import main
-from treaty_client.identity import Identity
-from treaty_client.network.authentication.request_signing import RequestSigner
-from treaty_client.network.discovery.client import Discoverer
-from treaty_client.network.discovery.interfaces import RemoteInterface
-from treaty_client.network.rpc.client import RemoteMethods
-from treaty_client.network.rpc.exchange import RpcExchange
+from treaty_agent.authentication.request_signing import RequestSigner
+from treaty_agent.discovery.client import Discoverer
+from treaty_agent.rpc.client import RemoteMethods
+from treaty_agent.rpc.exchange import RpcExchange
+from treaty_anp.discovery.interfaces import RemoteInterface
+from treaty_command.main import main
 from treaty_consensus.errors import Malformed, Refused, Unauthorized
+from treaty_io.identity import Identity
 
 HOST, HOTEL = "agent.example", "hotel.example"
 SCRIPTS = Path(__file__).parent / "sdk"

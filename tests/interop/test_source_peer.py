@@ -27,8 +27,8 @@ from source_peer import (
 )
 from working_agents import NEW, agents_registry, open_shop
 
-from treaty_client.negotiators.negotiator import FaultAdmitted, Proposal, Rejection
-from treaty_client.sessions.operation_errors import OperationError
+from treaty_agent.negotiators.negotiator import FaultAdmitted, Proposal, Rejection
+from treaty_agent.sessions.operation_errors import OperationError
 from treaty_consensus.errors import TreatyError
 
 ALL = (

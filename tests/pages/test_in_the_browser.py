@@ -13,9 +13,9 @@ from registries import TOPIC, ballot, contents, publication
 from signers import Signer
 from watched_requests import Watch
 
-from treaty_client.identity import Identity
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.log.proof import Receipt
+from treaty_io.identity import Identity
 from treaty_registry.registry import Registry
 
 BALLOT = f"/ballots?topic={TOPIC}"

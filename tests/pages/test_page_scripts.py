@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from signers import NOW, ORIGIN, Signer, domain_signer, key_signer
 
-from treaty_client.identity import Identity
 from treaty_consensus import canonical, kinds
 from treaty_consensus.did import encode_multikey
 from treaty_consensus.errors import TreatyError
@@ -24,6 +23,7 @@ from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import Frontier, Node
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.log.proof import Receipt
+from treaty_io.identity import Identity
 
 HERE = Path(__file__).parent
 LOG_KEY = SignerKey(ORIGIN, KeyType.ED25519, hashlib.sha256(b"log").digest())

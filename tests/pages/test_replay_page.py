@@ -18,8 +18,8 @@ from pages_read import Page
 from registries import publication
 from signers import Signer
 
-from treaty_client.anp.flow_profile.registry import ProtocolRegistry
-from treaty_client.anp.transcript import replay as repeat
+from treaty_anp.flow_profile.registry import ProtocolRegistry
+from treaty_anp.transcript import replay as repeat
 from treaty_registry.pages import prose
 from treaty_registry.pages import replay as replay_page
 from treaty_registry.pages.replay import MAX_REPLAYED, replay

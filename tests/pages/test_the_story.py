@@ -17,8 +17,8 @@ from registries import TOPIC, Web, publication
 from signers import Signer, domain_signer, signed
 from watched_requests import Watch
 
-from treaty_client.identity import Identity
 from treaty_consensus import canonical, kinds, statement
+from treaty_io.identity import Identity
 from treaty_registry.registry import Registry
 
 MADE = (publication(ALICE, "product-info"), publication(BOB, "catalogue-query"))

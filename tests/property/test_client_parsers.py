@@ -13,11 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_registry import NAME, uri_of, with_echo
 
-from treaty_client.base_url import parse_base_url
-from treaty_client.identity import Identity
-from treaty_client.network import egress
-from treaty_client.network.did_documents import read_did_document
-from treaty_client.network.hosts import Network
 from treaty_client.policy import load_policy
 from treaty_client.protocols.store import Lockfile
 from treaty_client.registries import api
@@ -26,6 +21,11 @@ from treaty_client.registries.replies import Page
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import TreatyError
+from treaty_io.base_url import parse_base_url
+from treaty_io.identity import Identity
+from treaty_io.network import egress
+from treaty_io.network.did_documents import read_did_document
+from treaty_io.network.hosts import Network
 
 ALICE = parse_did("did:wba:alice.example")
 JSON = st.recursive(

@@ -7,9 +7,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treaty_client.network.discovery import parsing
-from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, describe
-from treaty_client.network.discovery.parsing import AgentDescription, CollectionPage, parse, parse_service
+from treaty_agent.discovery.documents import AgentFacts, OfferedProtocol, describe
+from treaty_anp.discovery import parsing
+from treaty_anp.discovery.parsing import AgentDescription, CollectionPage, parse, parse_service
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import TreatyError
 

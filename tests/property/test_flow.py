@@ -28,11 +28,12 @@ from flow_peers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_client.anp.flow_profile.actions import Action, Agreed, NegotiationEnded, Ready, SendMessage, Shortcut
-from treaty_client.anp.flow_profile.capabilities import FlowRequest, PeerCapabilities
-from treaty_client.anp.flow_profile.commands import Hosted, Loaded, Renegotiate, SendData, Unverified
-from treaty_client.anp.flow_profile.machine import MAX_MESSAGES
-from treaty_client.anp.flow_profile.messages import (
+from treaty_agent.sessions.agreements import FlowHistory
+from treaty_anp.flow_profile.actions import Action, Agreed, NegotiationEnded, Ready, SendMessage, Shortcut
+from treaty_anp.flow_profile.capabilities import FlowRequest, PeerCapabilities
+from treaty_anp.flow_profile.commands import Hosted, Loaded, Renegotiate, SendData, Unverified
+from treaty_anp.flow_profile.machine import MAX_MESSAGES
+from treaty_anp.flow_profile.messages import (
     HEADER,
     FlowMessage,
     encode,
@@ -44,8 +45,8 @@ from treaty_client.anp.flow_profile.messages import (
     sign,
     signing_input,
 )
-from treaty_client.anp.flow_profile.parameters import Choice, Range, Rule
-from treaty_client.anp.flow_profile.payloads import (
+from treaty_anp.flow_profile.parameters import Choice, Range, Rule
+from treaty_anp.flow_profile.payloads import (
     PAYLOADS,
     ContextInfo,
     Metrics,
@@ -57,10 +58,9 @@ from treaty_client.anp.flow_profile.payloads import (
     ratio,
     share,
 )
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.anp.flow_profile.states import FINAL, FlowLimits, FlowState
-from treaty_client.anp.flow_profile.strategy import StrategyEngine
-from treaty_client.sessions.agreements import FlowHistory
+from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.states import FINAL, FlowLimits, FlowState
+from treaty_anp.flow_profile.strategy import StrategyEngine
 from treaty_consensus.errors import TreatyError
 
 VECTORS = [json.loads(path.read_text()) for path in sorted((Path(__file__).parents[1] / "vectors" / "flow").glob("*.json"))]

@@ -10,8 +10,8 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_client.sandbox.worker import framing
 from treaty_handler import Audit, Cancel, Effect, Emit, End, Failure, Invoke, Multicast, Persist, Request, Return, Send, SetTimer
+from treaty_sandbox.worker import framing
 
 text = st.text(max_size=20)
 values = st.recursive(

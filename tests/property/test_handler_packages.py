@@ -17,11 +17,11 @@ from handler_packages import FILENAME, MANIFEST, PACKAGE, metadata, package, wit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_client.sandbox import parse_vector
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import build_wheel, parse_filename, parse_manifest, read_wheel
 from treaty_consensus.handler.archive import read_archive, write_archive
 from treaty_handler import decode_json, encode_json
+from treaty_sandbox import parse_vector
 
 _, BUILT = build_wheel({"__init__.py": b"handler = 1\n"}, metadata())
 FILES = dict(read_wheel(FILENAME, BUILT).files)

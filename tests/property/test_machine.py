@@ -31,13 +31,13 @@ from meta_peers import (
     verdict,
 )
 
-from treaty_client.anp import frame
-from treaty_client.anp.frame import ProtocolType
-from treaty_client.anp.hello_profile import commands, hello, messages
-from treaty_client.anp.hello_profile.actions import Action, Deliver, Ended, Running
-from treaty_client.anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta
-from treaty_client.anp.hello_profile.machine import FINAL, HelloState, Limits, Machine, Provided
-from treaty_client.anp.hello_profile.messages import ReportProposed, ReportRefused
+from treaty_anp import frame
+from treaty_anp.frame import ProtocolType
+from treaty_anp.hello_profile import commands, hello, messages
+from treaty_anp.hello_profile.actions import Action, Deliver, Ended, Running
+from treaty_anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta
+from treaty_anp.hello_profile.machine import FINAL, HelloState, Limits, Machine, Provided
+from treaty_anp.hello_profile.messages import ReportProposed, ReportRefused
 from treaty_consensus.errors import Refused, TreatyError
 
 JSON = st.recursive(

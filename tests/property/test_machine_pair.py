@@ -37,10 +37,10 @@ from meta_peers import (
     verification,
 )
 
-from treaty_client.anp.hello_profile import actions, commands, hello, messages
-from treaty_client.anp.hello_profile.actions import Action
-from treaty_client.anp.hello_profile.machine import FINAL, HelloState, Limits, Machine
-from treaty_client.anp.hello_profile.messages import FixErrorNegotiation, NaturalLanguageNegotiation, ReportRefused
+from treaty_anp.hello_profile import actions, commands, hello, messages
+from treaty_anp.hello_profile.actions import Action
+from treaty_anp.hello_profile.machine import FINAL, HelloState, Limits, Machine
+from treaty_anp.hello_profile.messages import FixErrorNegotiation, NaturalLanguageNegotiation, ReportRefused
 from treaty_consensus.errors import Refused, TreatyError
 
 SOURCE, DESTINATION = "source", "destination"

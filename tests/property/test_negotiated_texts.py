@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_model import FOLDER
 
-from treaty_client.negotiators.handler_check import Ids
-from treaty_client.negotiators.prompts import sections
-from treaty_client.negotiators.test_cases import CaseMessage, Success, TestCase, format_test_cases, parse_test_cases
+from treaty_agent.negotiators.handler_check import Ids
+from treaty_agent.negotiators.prompts import sections
+from treaty_agent.negotiators.test_cases import CaseMessage, Success, TestCase, format_test_cases, parse_test_cases
 from treaty_consensus.canonical import b64encode, hex_digest
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Failure, derive_id

@@ -11,9 +11,6 @@ from handler_packages import MANIFEST, PEER, package
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_client.sandbox.operation_schemas import Operations
-from treaty_client.sandbox.passivation import Passivation, PassiveHandler, WorkerPool
-from treaty_client.sandbox.validation import SessionRules
 from treaty_consensus.errors import TreatyError
 from treaty_handler import (
     Audit,
@@ -32,6 +29,9 @@ from treaty_handler import (
     SetTimer,
     Timer,
 )
+from treaty_sandbox.operation_schemas import Operations
+from treaty_sandbox.passivation import Passivation, PassiveHandler, WorkerPool
+from treaty_sandbox.validation import SessionRules
 
 CHECKED = package().manifest
 OPERATIONS = Operations(CHECKED)

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from treaty_client.network.rpc.methods import MAX_METHODS
-from treaty_client.network.rpc.openrpc import parse_openrpc
+from treaty_agent.rpc.methods import MAX_METHODS
+from treaty_agent.rpc.openrpc import parse_openrpc
 from treaty_consensus.errors import TreatyError
 
 URL = "https://hotel.example/interface.json"

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from secure_peers import BUYER, NOW, SHOP, Peer, destination, draws, opened, plain_hello, shake_hands, source
 
-from treaty_client.anp.e2ee import is_secure_hello
-from treaty_client.anp.e2ee.channel import LIFETIME, ChannelState
-from treaty_client.anp.e2ee.records import MAX_PART
+from treaty_anp.e2ee import is_secure_hello
+from treaty_anp.e2ee.channel import LIFETIME, ChannelState
+from treaty_anp.e2ee.records import MAX_PART
 from treaty_consensus.errors import TreatyError
 
 ASKED = plain_hello("sourceHello", BUYER, SHOP.did)

@@ -7,12 +7,12 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_client.identity import Identity
-from treaty_client.identity.key_binding import check_binding
-from treaty_client.network.authentication import didwba, message_signature
-from treaty_client.network.authentication.message_signature import Parameters, Request
-from treaty_client.network.authentication.nonces import NonceMemory
+from treaty_agent.authentication import didwba, message_signature
+from treaty_agent.authentication.message_signature import Parameters, Request
+from treaty_agent.authentication.nonces import NonceMemory
 from treaty_consensus.errors import TreatyError, Unauthorized
+from treaty_io.identity import Identity
+from treaty_io.identity.key_binding import check_binding
 
 ALICE = Identity.create("alice.example", bind=True)
 KEYS = {ALICE.key_id: ALICE.public_key}

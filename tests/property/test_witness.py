@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from witnesses import LOG, NOW, ORIGIN, History, leaves
 
-from treaty_client import durable
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
 from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.merkle import MAX_SIZE, consistency_roots, verify_consistency
 from treaty_consensus.log.note import sign
 from treaty_consensus.log.witness import AddCheckpoint, SizeConflict, cosignature
+from treaty_io import durable
 from treaty_registry.witness.cosigner import Cosigner
 from treaty_registry.witness.records import Store
 

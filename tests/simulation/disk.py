@@ -61,7 +61,7 @@ class _Open:
 
 
 class SystemCalls:
-    """Stands for the modules `os`, `fcntl` and `treaty_client.durable` where the fence uses them."""
+    """Stands for the modules `os`, `fcntl` and `treaty_io.durable` where the fence uses them."""
 
     def __init__(self) -> None:
         self._open: dict[int, _Open] = {}

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
-from treaty_client.network.exchange import HttpReply
 from treaty_consensus.errors import TreatyError
+from treaty_io.network.exchange import HttpReply
 from treaty_registry.log.forwarding import HEADER, PATH
 
 from .processes import Process, World

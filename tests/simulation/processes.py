@@ -12,10 +12,10 @@ from typing import Any
 from registries import did_document
 from signers import NOW, ORIGIN, Signer
 
-from treaty_client.network.did_documents import DidDocument, read_did_document
 from treaty_consensus.did import Did
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_io.network.did_documents import DidDocument, read_did_document
 from treaty_registry.codes import RegistryLogCode
 from treaty_registry.log.clock import Uptime
 from treaty_registry.log.fence import read_fence, signed_time

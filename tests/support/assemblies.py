@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from treaty_client import Agent, AgentConfig, CallContext, OperationError, Policy, Session
-from treaty_client.network.transport import memory
-from treaty_client.network.transport.connection import Connection
-from treaty_client.testing import Simulation, run
+from treaty_agent import Agent, AgentConfig, CallContext, OperationError, Policy, Session
+from treaty_agent.testing import Simulation, run
+from treaty_agent.transport import memory
+from treaty_agent.transport.connection import Connection
 
 ASSEMBLY = Path(__file__).parents[2] / "examples" / "assembly"
 

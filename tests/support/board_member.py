@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from treaty_client import Agent, AgentConfig, Identity, LocalProtocols
+from treaty_agent import Agent, AgentConfig, Identity, LocalProtocols
 
 
 async def main(folder: str, home: str, url: str) -> None:

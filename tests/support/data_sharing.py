@@ -13,9 +13,9 @@ from typing import Any
 from meetings import MAX_AGE, Party, Published, SimulatedProtocols, party
 from signers import ORIGIN
 
-from treaty_client import Policy
-from treaty_client.anp.flow_profile.payloads import Metrics
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_agent import Policy
+from treaty_anp.flow_profile.payloads import Metrics
+from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.handler import HandlerMetadata, build_wheel, read_wheel
 

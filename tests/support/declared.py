@@ -9,8 +9,6 @@ from typing import Any
 
 from handler_packages import metadata
 
-from treaty_client.sandbox.in_process import DeclarativePackage, LocalSession, LocalWorker
-from treaty_client.sandbox.operation_schemas import Operations
 from treaty_consensus.handler import DECLARATIVE, HandlerPackage, build_wheel, read_wheel
 from treaty_handler import (
     Audit,
@@ -35,6 +33,8 @@ from treaty_handler import (
     Timer,
     Value,
 )
+from treaty_sandbox.in_process import DeclarativePackage, LocalSession, LocalWorker
+from treaty_sandbox.operation_schemas import Operations
 
 LEFT, RIGHT = "did:wba:left.example", "did:wba:right.example"
 

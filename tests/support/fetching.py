@@ -12,10 +12,10 @@ import pytest
 from signers import Signer
 from simulated_registry import ALICE, SimulatedNetwork, SimulatedRegistry, uri_of
 
-from treaty_client.afterwards import Afterwards
 from treaty_client.policy import Policy
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
+from treaty_io.afterwards import Afterwards
 
 
 def fetcher(

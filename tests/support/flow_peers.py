@@ -14,7 +14,15 @@ from typing import Any
 
 from meetings import LAPTOP, URI_1, URI_2, InlineRuntime, Published, identity, product_info
 
-from treaty_client.anp.flow_profile.actions import (
+from treaty_agent.sessions.flow_context import DidKeys, FlowDependencies, FlowSettings
+from treaty_agent.sessions.flow_manager import MetaProtocolManager
+from treaty_agent.sessions.handler_hosts import HandlerHosts, HostRequest
+from treaty_agent.sessions.interfaces import Located, SpokenProtocol
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.operations import Functions, choose_role
+from treaty_agent.transport import memory
+from treaty_agent.transport.connection import Connection
+from treaty_anp.flow_profile.actions import (
     Action,
     DeliverData,
     Evaluate,
@@ -29,26 +37,18 @@ from treaty_client.anp.flow_profile.actions import (
     SessionEnded,
     Shortcut,
 )
-from treaty_client.anp.flow_profile.capabilities import CapabilityManager, FlowRequest
-from treaty_client.anp.flow_profile.commands import Evaluated, Hosted, Loaded, LoadFailed
-from treaty_client.anp.flow_profile.initiator import Initiator
-from treaty_client.anp.flow_profile.machine import NegotiationEngine
-from treaty_client.anp.flow_profile.messages import TYPE, FlowMessage, Foreign
-from treaty_client.anp.flow_profile.payloads import ContextInfo, Metrics, Payload
-from treaty_client.anp.flow_profile.processor import Now
-from treaty_client.anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
-from treaty_client.anp.flow_profile.responder import Responder
-from treaty_client.anp.flow_profile.states import FlowLimits, FlowTimeouts
-from treaty_client.anp.flow_profile.strategy import StrategyEngine
-from treaty_client.anp.transcript import TranscriptRecorder, replay
-from treaty_client.network.transport import memory
-from treaty_client.network.transport.connection import Connection
-from treaty_client.sessions.flow_context import DidKeys, FlowDependencies, FlowSettings
-from treaty_client.sessions.flow_manager import MetaProtocolManager
-from treaty_client.sessions.handler_hosts import HandlerHosts, HostRequest
-from treaty_client.sessions.interfaces import Located, SpokenProtocol
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.sessions.operations import Functions, choose_role
+from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest
+from treaty_anp.flow_profile.commands import Evaluated, Hosted, Loaded, LoadFailed
+from treaty_anp.flow_profile.initiator import Initiator
+from treaty_anp.flow_profile.machine import NegotiationEngine
+from treaty_anp.flow_profile.messages import TYPE, FlowMessage, Foreign
+from treaty_anp.flow_profile.payloads import ContextInfo, Metrics, Payload
+from treaty_anp.flow_profile.processor import Now
+from treaty_anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
+from treaty_anp.flow_profile.responder import Responder
+from treaty_anp.flow_profile.states import FlowLimits, FlowTimeouts
+from treaty_anp.flow_profile.strategy import StrategyEngine
+from treaty_anp.transcript import TranscriptRecorder, replay
 from treaty_consensus.canonical import b64encode, hex_digest
 from treaty_consensus.errors import NotFound
 from treaty_consensus.handler import Role

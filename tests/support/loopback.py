@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trustme
 
-from treaty_client.network.hosts import Address, Network
+from treaty_io.network.hosts import Address, Network
 
 Answer = Callable[[str], Awaitable[bytes]]
 """From the request's head to the whole response."""

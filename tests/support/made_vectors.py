@@ -19,16 +19,16 @@ import made_records
 from made_records import ALICE, DOCUMENT, URI, refusal
 from signers import NOW, ORIGIN, Signer
 
-from treaty_client import Identity
-from treaty_client.identity.key_binding import bound_segment
-from treaty_client.negotiators.prompts import sections
-from treaty_client.network.authentication import didwba, message_signature
-from treaty_client.network.discovery import documents
-from treaty_client.network.transport.http import decode_messages, encode_messages
+from treaty_agent import Identity
+from treaty_agent.authentication import didwba, message_signature
+from treaty_agent.discovery import documents
+from treaty_agent.negotiators.prompts import sections
+from treaty_agent.transport.http import decode_messages, encode_messages
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
 from treaty_consensus import canonical, did
 from treaty_handoff import Kind, Seal, build
 from treaty_handoff.envelopes import envelope
+from treaty_io.identity.key_binding import bound_segment
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 AGENT = Identity(ALICE.did, ALICE.key_id, ALICE.private_key)

@@ -21,24 +21,24 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from signers import ORIGIN, domain_signer
 
-from treaty_client import Agent, AgentConfig, Identity, Policy
-from treaty_client.network.did_documents import DidDocument, DidResolver, read_did_document
-from treaty_client.network.transport import memory
-from treaty_client.network.transport.connection import Connection
+from treaty_agent import Agent, AgentConfig, Identity, Policy
+from treaty_agent.sessions.interfaces import AgentEvent, Located, Ports
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.transport import memory
+from treaty_agent.transport.connection import Connection
 from treaty_client.protocols.project import Project, load_project
 from treaty_client.protocols.topics import Candidates
-from treaty_client.sandbox.in_process import DeclarativePackage
-from treaty_client.sandbox.interface import RunningHandler, Runtime, WorkerMetrics
-from treaty_client.sandbox.operation_schemas import Operations
-from treaty_client.sandbox.validation import SessionRules
-from treaty_client.sessions.interfaces import AgentEvent, Located, Ports
-from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import canonical
 from treaty_consensus.did import Did
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_handler import Effect, Event, Handler, Session
+from treaty_io.network.did_documents import DidDocument, DidResolver, read_did_document
+from treaty_sandbox.in_process import DeclarativePackage
+from treaty_sandbox.interface import RunningHandler, Runtime, WorkerMetrics
+from treaty_sandbox.operation_schemas import Operations
+from treaty_sandbox.validation import SessionRules
 
 PROTOCOLS = Path(__file__).parents[2] / "protocols" / "product-info"
 TOPIC = "commerce/product-info"

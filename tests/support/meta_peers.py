@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from treaty_client.anp import frame
-from treaty_client.anp.frame import ProtocolType
-from treaty_client.anp.hello_profile import hello, messages
-from treaty_client.anp.hello_profile.actions import Action, Deliver, Ended, Load, SendBinary, SendText
-from treaty_client.anp.hello_profile.commands import CodeReady
-from treaty_client.anp.hello_profile.hello import Hello
-from treaty_client.anp.hello_profile.machine import Machine, Provided, Timeouts
-from treaty_client.anp.hello_profile.messages import CodeGeneration, MetaMessage, NegotiationStatus, ProtocolNegotiation
+from treaty_anp import frame
+from treaty_anp.frame import ProtocolType
+from treaty_anp.hello_profile import hello, messages
+from treaty_anp.hello_profile.actions import Action, Deliver, Ended, Load, SendBinary, SendText
+from treaty_anp.hello_profile.commands import CodeReady
+from treaty_anp.hello_profile.hello import Hello
+from treaty_anp.hello_profile.machine import Machine, Provided, Timeouts
+from treaty_anp.hello_profile.messages import CodeGeneration, MetaMessage, NegotiationStatus, ProtocolNegotiation
 
 BUYER, SHOP = "did:wba:buyer.example", "did:wba:shop.example"
 DOCUMENT = "# Agreed protocol\n"

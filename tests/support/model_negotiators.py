@@ -9,12 +9,12 @@ from typing import Any
 
 from scripted_model import KEY, Script, ScriptedModel
 
-from treaty_client.negotiators.documents import Fetch
-from treaty_client.negotiators.model_negotiator import ModelNegotiator, ModelNegotiators
-from treaty_client.negotiators.negotiator import Capability, Implementation, NegotiationContext, Requirement
-from treaty_client.negotiators.openai import OpenAIModel
-from treaty_client.sandbox import SandboxLimits
+from treaty_agent.negotiators.documents import Fetch
+from treaty_agent.negotiators.model_negotiator import ModelNegotiator, ModelNegotiators
+from treaty_agent.negotiators.negotiator import Capability, Implementation, NegotiationContext, Requirement
+from treaty_agent.negotiators.openai import OpenAIModel
 from treaty_handler import decode_json
+from treaty_sandbox import SandboxLimits
 
 SOURCE, DESTINATION = "did:wba:buyer.example", "did:wba:shop.example"
 LIMITS = SandboxLimits(event=0.5, load=2.0)

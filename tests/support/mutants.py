@@ -2,7 +2,7 @@
 
     [[mutant]]
     rule = "000-18"
-    file = "client/treaty_client/anp/hello_profile/negotiation.py"
+    file = "client/treaty_anp/hello_profile/negotiation.py"
     was = "holds = number == due or counts_from_one if self._strict else number > self._seen"
     broken = "holds = True"
     breaks = "Any sequence number is accepted."

@@ -14,8 +14,8 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from treaty_client import Agent, AgentConfig, Identity, LocalProtocols, Policy
-from treaty_client.sessions.interfaces import SessionTimeouts
+from treaty_agent import Agent, AgentConfig, Identity, LocalProtocols, Policy
+from treaty_agent.sessions.interfaces import SessionTimeouts
 
 PROTOCOL = Path(__file__).parents[2] / "examples" / "appointment"
 SLOW, SHORT_DAY = "slow", "2030-05-03"

@@ -24,8 +24,19 @@ import warnings
 from types import ModuleType
 from typing import Any
 
-PACKAGES = ("treaty_client", "treaty_command", "treaty_consensus", "treaty_handler", "treaty_handoff", "treaty_aip")
-OF_WORKERS = "treaty_client.sandbox.worker.main", "treaty_client.sandbox.worker.template"
+PACKAGES = (
+    "treaty_agent",
+    "treaty_aip",
+    "treaty_anp",
+    "treaty_client",
+    "treaty_command",
+    "treaty_consensus",
+    "treaty_handler",
+    "treaty_handoff",
+    "treaty_io",
+    "treaty_sandbox",
+)
+OF_WORKERS = "treaty_sandbox.worker.main", "treaty_sandbox.worker.template"
 """They run inside a sandbox, and are imported there."""
 
 LINUX_CALLS = """
@@ -116,4 +127,4 @@ if __name__ == "__main__":
     elif program == "code":
         exec(rest[0], {"__name__": "treaty_code"})
     else:
-        importlib.import_module("treaty_client.cli" if program == "treaty" else "treaty_registry.cli").main(rest)
+        importlib.import_module("treaty_command.main" if program == "treaty" else "treaty_registry.cli").main(rest)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from signers import NOW, ORIGIN, Signer, signed
 
-from treaty_client.network.did_documents import DidDocument, read_did_document
 from treaty_consensus import did, kinds
 from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
+from treaty_io.network.did_documents import DidDocument, read_did_document
 from treaty_registry.admission.fair_queue import FairQueue
 from treaty_registry.keys import Operator, load_operator
 from treaty_registry.log.entry import Logged

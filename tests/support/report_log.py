@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from meetings import identity
 from signers import NOW
 
-from treaty_client.identity import Identity
-from treaty_client.statements.report_rules import OpenEpoch
+from treaty_agent.reports.report_rules import OpenEpoch
 from treaty_consensus import kinds, statement
 from treaty_consensus.did import Did
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.statement import Statement
+from treaty_io.identity import Identity
 
 BUYER, SHOP = identity("buyer.example"), identity("shop.example")
 OPENED = NOW - 3 * 24 * 3600

@@ -14,10 +14,10 @@ import httpx
 from registries import Web, grant, log, publication, publish, settings_for
 from signers import NOW, domain_signer, key_signer
 
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.protocols.fetch import Fetcher
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 from treaty_registry.app import create_app
 from treaty_registry.mirroring.mirrored_log import MirroredLog
 from treaty_registry.operator.rotations import ROLES, prepare

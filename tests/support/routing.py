@@ -17,8 +17,6 @@ import feedback_script as script
 
 import treaty_client
 from treaty_client.protocols.project import Project, load_project
-from treaty_client.sandbox import Isolation, SandboxPool
-from treaty_client.sandbox.interface import RunningHandler
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_handler import (
     Audit,
@@ -36,6 +34,8 @@ from treaty_handler import (
     Return,
     Send,
 )
+from treaty_sandbox import Isolation, SandboxPool
+from treaty_sandbox.interface import RunningHandler
 
 # Beside the client that is imported, so that the copy with a mutant has its own.
 FOLDER = Path(treaty_client.__file__).parents[2] / "protocols" / "message-routing" / "1.0"

@@ -15,7 +15,7 @@ from typing import Any
 
 from routing import FOLDER
 
-from treaty_client import Agent, Identity, LocalProtocols
+from treaty_agent import Agent, Identity, LocalProtocols
 
 PROTOCOLS = LocalProtocols([FOLDER])
 URI = PROTOCOLS.uri("message-routing")

@@ -19,7 +19,7 @@ import feedback_script as script
 from routing import FOLDER, Script, joining
 from routing_runs import ROUNDS, Run
 
-from treaty_client import Agent, Identity, LocalProtocols
+from treaty_agent import Agent, Identity, LocalProtocols
 
 PROTOCOLS = LocalProtocols([FOLDER])
 URI = PROTOCOLS.uri("message-routing")

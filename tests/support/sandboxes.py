@@ -11,9 +11,9 @@ from typing import Any
 
 from handler_packages import LOCAL, PEER, package
 
-from treaty_client.sandbox import HandlerSession, Isolation, SandboxLimits, SandboxPool, Worker
-from treaty_client.sandbox.interpreter import executable
 from treaty_handler import Call, Effect, Opened, Return
+from treaty_sandbox import HandlerSession, Isolation, SandboxLimits, SandboxPool, Worker
+from treaty_sandbox.interpreter import executable
 
 _QUICK = SandboxLimits(event=20.0)
 

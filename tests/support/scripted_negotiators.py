@@ -18,7 +18,7 @@ from pathlib import Path
 from meetings import PROTOCOLS, TOPIC
 from sandboxed import ENTRY_POINT, handler_sources, sandboxed_product_info
 
-from treaty_client.negotiators.negotiator import (
+from treaty_agent.negotiators.negotiator import (
     Acceptance,
     FaultAdmitted,
     Implementation,
@@ -29,7 +29,7 @@ from treaty_client.negotiators.negotiator import (
     Requirement,
     Verdict,
 )
-from treaty_client.negotiators.test_cases import CaseMessage, Success, TestCase, format_test_cases
+from treaty_agent.negotiators.test_cases import CaseMessage, Success, TestCase, format_test_cases
 from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import read_wheel

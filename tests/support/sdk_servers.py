@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loopback import Loopback
 
-from treaty_client.network.hosts import Address
+from treaty_io.network.hosts import Address
 
 
 @asynccontextmanager

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from treaty_client.network.authentication import didwba, message_signature
-from treaty_client.network.authentication.message_signature import Parameters, Request
+from treaty_agent.authentication import didwba, message_signature
+from treaty_agent.authentication.message_signature import Parameters, Request
 from treaty_consensus import canonical
 
 

@@ -12,15 +12,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from signers import domain_signer
 
-from treaty_client.anp.e2ee.channel import Action, Resolve, SecureChannel, SendRecord
-from treaty_client.anp.e2ee.key_schedule import SessionKeys
-from treaty_client.anp.e2ee.keys import HelloSigner
-from treaty_client.anp.e2ee.records import ReceivedMessage
-from treaty_client.anp.hello_profile.hello import Hello, HelloType
-from treaty_client.identity import Identity
-from treaty_client.network.transport.connection import Connection
-from treaty_client.network.transport.secure import SecureConnection
+from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.secure import SecureConnection
+from treaty_anp.e2ee.channel import Action, Resolve, SecureChannel, SendRecord
+from treaty_anp.e2ee.key_schedule import SessionKeys
+from treaty_anp.e2ee.keys import HelloSigner
+from treaty_anp.e2ee.records import ReceivedMessage
+from treaty_anp.hello_profile.hello import Hello, HelloType
 from treaty_consensus.errors import NotFound, TreatyError
+from treaty_io.identity import Identity
 
 
 def identity(domain: str) -> Identity:

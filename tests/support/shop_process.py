@@ -28,15 +28,15 @@ from meetings import (
     identity,
 )
 
-from treaty_client.agent import Agent
-from treaty_client.config import AgentConfig
-from treaty_client.network.did_documents import DidResolver
-from treaty_client.network.hosts import Network
+from treaty_agent.agent import Agent
+from treaty_agent.config import AgentConfig
+from treaty_agent.sessions.interfaces import PeerSettings, Ports, SessionTimeouts
+from treaty_agent.sessions.operation_errors import OperationError
 from treaty_client.policy import Policy
-from treaty_client.sandbox.runtime import SandboxRuntime
-from treaty_client.sessions.interfaces import PeerSettings, Ports, SessionTimeouts
-from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus.errors import Unavailable
+from treaty_io.network.did_documents import DidResolver
+from treaty_io.network.hosts import Network
+from treaty_sandbox.runtime import SandboxRuntime
 
 TROUBLE = ("HANG", "HANG-ONCE", "CRASH-ONCE")
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from treaty_client.identity import Identity
-from treaty_client.network.authentication.nonces import NonceMemory
-from treaty_client.network.authentication.request_signing import RequestVerifier
-from treaty_client.network.did_documents import DidDocument, DidResolver, read_did_document
+from treaty_agent.authentication.nonces import NonceMemory
+from treaty_agent.authentication.request_signing import RequestVerifier
 from treaty_consensus.did import Did
 from treaty_consensus.errors import NotFound, Unavailable
+from treaty_io.identity import Identity
+from treaty_io.network.did_documents import DidDocument, DidResolver, read_did_document
 
 NOW = 1_790_000_000
 AUDIENCE = "https://shop.example"

@@ -22,8 +22,6 @@ import httpx
 from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
 from simulated_sigstore import Authority, serving
 
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
 from treaty_client.protocols.attestation import Binding, attest, identity_token
 from treaty_client.registries.bundle import Bundle, BundledLeaf
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
@@ -43,6 +41,8 @@ from treaty_consensus.log.note import sign as sign_note
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.protocol import Card, parse_protocol_uri
 from treaty_consensus.statement import Statement
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 from treaty_registry.sigstore_authority import trust
 from treaty_registry.sigstore_authority.ca import CertificateAuthority
 from treaty_registry.sigstore_authority.keys import AuthorityKeys, create_keys

@@ -21,8 +21,8 @@ from signers import ORIGIN
 from simulated_registry import SimulatedRegistry
 from working_agents import agents_registry
 
-from treaty_client.network.hosts import Address, Network
 from treaty_consensus.errors import NotFound, TreatyError
+from treaty_io.network.hosts import Address, Network
 
 
 async def _at_once(path: str) -> None:

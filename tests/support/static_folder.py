@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx
 
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 
-from treaty_client.cli import main
+from treaty_command.main import main
 
 # A shell that started the tests in the background lets them ignore Ctrl-C, and a child inherits that.
 START = """

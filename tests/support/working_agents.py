@@ -17,13 +17,13 @@ from meetings import LAPTOP, PROTOCOLS, identity
 from signers import Signer, domain_signer, identity_body
 from simulated_registry import ALICE, NAME, OPERATOR, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client import Agent, AgentConfig, Policy
-from treaty_client.negotiators.negotiator import Negotiators
+from treaty_agent import Agent, AgentConfig, Policy
+from treaty_agent.negotiators.negotiator import Negotiators
+from treaty_agent.sessions.flow_context import FlowSettings
+from treaty_agent.sessions.interfaces import AgentEvent, SessionTimeouts
+from treaty_agent.sessions.operation_errors import OperationError
 from treaty_client.protocols.attestation import Binding
 from treaty_client.protocols.project import load_project
-from treaty_client.sessions.flow_context import FlowSettings
-from treaty_client.sessions.interfaces import AgentEvent, SessionTimeouts
-from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import canonical, kinds
 from treaty_consensus.did import encode_multikey, parse_did
 from treaty_consensus.errors import NotFound

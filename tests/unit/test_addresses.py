@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from treaty_client.network.addresses import REFUSED, host_network, is_public, site_network
+from treaty_io.network.addresses import REFUSED, host_network, is_public, site_network
 
 ROWS = """
 0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.0.0/29 192.0.0.8/32 192.0.0.9/32

@@ -12,13 +12,13 @@ import pytest
 from fetching import fetcher
 from simulated_registry import ALICE, BOB, uri_of, with_echo
 
-from treaty_client.afterwards import Afterwards
-from treaty_client.identity import UNNAMED, ClaimedPeer, ProvedPeer
+from treaty_agent.sessions.peer_pins import PeerPins
 from treaty_client.protocols.store import Lockfile
 from treaty_client.protocols.verification.steps import VerificationFailed
-from treaty_client.sandbox import CodeCache
-from treaty_client.sessions.peer_pins import PeerPins
 from treaty_consensus import kinds
+from treaty_io.afterwards import Afterwards
+from treaty_io.identity import UNNAMED, ClaimedPeer, ProvedPeer
+from treaty_sandbox import CodeCache
 
 LINE = uri_of().rpartition("/")[0]
 DIGEST = "ab" * 32

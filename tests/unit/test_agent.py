@@ -28,14 +28,14 @@ from meetings import (
     shop,
 )
 
-from treaty_client.network.transport import memory, outbox
+from treaty_agent.sessions.operation_errors import OperationError, OutcomeUnknown
+from treaty_agent.testing.virtual_time import run
+from treaty_agent.transport import memory, outbox
 from treaty_client.protocols.project import load_project
-from treaty_client.sandbox.interface import RunningHandler
-from treaty_client.sessions.operation_errors import OperationError, OutcomeUnknown
-from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import read_wheel
 from treaty_handler import Call, Close, Effect, End, Event, Opened, Persist, Received, Return, Send, SetTimer, Timer
+from treaty_sandbox.interface import RunningHandler
 
 HASH_1, HASH_2 = product_info(URI_1).hash, product_info(URI_2).hash
 LONG_WAY = [">hello", "<hello", "<meta", ">meta", ">application", "<application"]
@@ -856,7 +856,7 @@ def test_nothing_is_kept_of_a_peer_that_does_not_name_itself(tmp_path: Path) -> 
 
 
 def test_audit_texts_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="treaty_client.sessions.handler_host")
+    caplog.set_level("INFO", logger="treaty_agent.sessions.handler_host")
     seller, customer = shop(tmp_path), buyer(tmp_path)
     run(_one_odd_message(seller, customer))
     assert "provider with did:wba:buyer.example: Ignored what is no message" in caplog.text

@@ -21,20 +21,20 @@ from meetings import LAPTOP, MAX_AGE, TOPIC, URI_1, URI_2, Party, Tap, buyer, id
 from meta_peers import source_hello
 from scripted_negotiators import TEST_CASES, WANTED, Script, ScriptedNegotiators
 
-from treaty_client.anp.flow_profile.capabilities import FlowRequest
-from treaty_client.anp.flow_profile.payloads import ContextInfo
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.anp.flow_profile.states import FlowLimits
-from treaty_client.identity import ClaimedPeer, ProvedPeer
-from treaty_client.network import egress
-from treaty_client.network.authentication.request_signing import RequestSigner
-from treaty_client.network.hosts import Address, Network
-from treaty_client.network.transport import memory
-from treaty_client.network.transport.connection import Connection
-from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
+from treaty_agent.authentication.request_signing import RequestSigner
+from treaty_agent.sessions.flow_context import FlowSettings
+from treaty_agent.transport import memory
+from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
+from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.payloads import ContextInfo
+from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.states import FlowLimits
 from treaty_client.policy import Encryption, Policy
-from treaty_client.sessions.flow_context import FlowSettings
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+from treaty_io.identity import ClaimedPeer, ProvedPeer
+from treaty_io.network import egress
+from treaty_io.network.hosts import Address, Network
 
 ID = "anp:protocol:product-info:1.1"
 

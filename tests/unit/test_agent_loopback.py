@@ -13,11 +13,11 @@ from signers import key_signer
 from simulated_registry import ALICE, SimulatedRegistry, flipped
 from working_agents import CUSTOMER, NEW, OLD, SELLER, agent, agents_registry, open_shop, publish
 
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_agent.sessions.flow_context import FlowSettings
+from treaty_agent.sessions.interfaces import AgentEvent
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_client.protocols.verification.steps import VerificationFailed
-from treaty_client.sessions.flow_context import FlowSettings
-from treaty_client.sessions.interfaces import AgentEvent
-from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import kinds
 from treaty_consensus.errors import Refused, TreatyError
 

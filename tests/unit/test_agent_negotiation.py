@@ -28,16 +28,16 @@ from scripted_negotiators import (
     ScriptedNegotiators,
 )
 
-from treaty_client import Capacity
-from treaty_client.anp.hello_profile.machine import Limits
-from treaty_client.anp.transcript import parse_transcript, replay
-from treaty_client.negotiators.language_model import Budget, Prompt
-from treaty_client.negotiators.model_negotiator import ModelNegotiators
-from treaty_client.negotiators.negotiator import Capability, Negotiator, Proposal, Rejection, Requirement, Verdict
-from treaty_client.sessions.escalation import Escalation
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.sessions.session import Session
-from treaty_client.testing.virtual_time import run
+from treaty_agent import Capacity
+from treaty_agent.negotiators.language_model import Budget, Prompt
+from treaty_agent.negotiators.model_negotiator import ModelNegotiators
+from treaty_agent.negotiators.negotiator import Capability, Negotiator, Proposal, Rejection, Requirement, Verdict
+from treaty_agent.sessions.escalation import Escalation
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.session import Session
+from treaty_agent.testing.virtual_time import run
+from treaty_anp.hello_profile.machine import Limits
+from treaty_anp.transcript import parse_transcript, replay
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 

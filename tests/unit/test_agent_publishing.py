@@ -18,11 +18,11 @@ from simulated_registry import SimulatedRegistry, uri_of
 from simulated_sigstore import Authority, serving
 from working_agents import CUSTOMER, SELLER, agent, agents_registry
 
-from treaty_client.agent import Agent
-from treaty_client.negotiators.negotiator import Proposal, Requirement
-from treaty_client.sessions.interfaces import AgentEvent, SessionTimeouts
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.sessions.session import Session
+from treaty_agent.agent import Agent
+from treaty_agent.negotiators.negotiator import Proposal, Requirement
+from treaty_agent.sessions.interfaces import AgentEvent, SessionTimeouts
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.session import Session
 from treaty_consensus import kinds
 
 URI = uri_of("1.0", name="product-info", signer=domain_signer(CUSTOMER))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client.sessions.agreements import MAX_AGREEMENTS, AgreementCache, AgreementRecord
+from treaty_agent.sessions.agreements import MAX_AGREEMENTS, AgreementCache, AgreementRecord
 
 HASH = "ab" * 32
 

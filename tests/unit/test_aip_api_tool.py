@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from aip_nodes import LOOPBACK, nodes
 
+from treaty_agent import OperationError
 from treaty_aip import Tool, ToolResponse
-from treaty_client import OperationError
 
 
 class Echo(BaseHTTPRequestHandler):

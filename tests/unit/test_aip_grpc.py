@@ -10,6 +10,7 @@ import grpc
 import pytest
 from aip_nodes import LOOPBACK, begin, echo, nodes, told
 
+from treaty_agent import OperationError
 from treaty_aip import (
     Agent,
     AgentInfo,
@@ -27,7 +28,6 @@ from treaty_aip import (
     ToolServiceStub,
 )
 from treaty_aip.stubs import aip_pb2
-from treaty_client import OperationError
 
 STOPPED = SessionStatus.STOP_RESPONSE
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from treaty_client import Agent, AgentConfig, Session
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.sessions.interfaces import Capacity
-from treaty_client.testing import Simulation, run
+from treaty_agent import Agent, AgentConfig, Session
+from treaty_agent.sessions.interfaces import Capacity
+from treaty_agent.testing import Simulation, run
+from treaty_anp.flow_profile.registry import ProtocolOffer
 
 PAYMENT = Path(__file__).parents[1] / "support" / "payment"
 ID = "anp:protocol:payment:1.0"

@@ -14,8 +14,8 @@ from simulated_log import ANCHORS, SUFFIX_LIST, SUFFIXES, TOPIC, LogBuilder, doc
 from simulated_registry import NAME, SimulatedRegistry, with_echo
 
 from treaty_client.audit.auditor import AuditOptions, AuditReport, audit
-from treaty_client.cli.audit import audit as audit_command
-from treaty_client.cli.context import Options
+from treaty_command.audit import audit as audit_command
+from treaty_command.context import Options
 from treaty_consensus.audit import Replay
 from treaty_consensus.election.closing import DueDecision
 from treaty_consensus.errors import NotFound, Untrusted

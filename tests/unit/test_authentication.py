@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from signed_requests import AUDIENCE, NOW, URL, Listener
 
-from treaty_client.identity import Identity
-from treaty_client.network.authentication import didwba, message_signature
-from treaty_client.network.authentication.message_signature import Parameters, Request
-from treaty_client.network.authentication.nonces import FUTURE, LIFETIME
-from treaty_client.network.authentication.request_signing import RequestSigner
-from treaty_client.network.hosts import Network
-from treaty_client.network.transport import listener as listener_module
-from treaty_client.network.transport.connection import Connection, ConnectionLost
-from treaty_client.network.transport.reconnect import connect
+from treaty_agent.authentication import didwba, message_signature
+from treaty_agent.authentication.message_signature import Parameters, Request
+from treaty_agent.authentication.nonces import FUTURE, LIFETIME
+from treaty_agent.authentication.request_signing import RequestSigner
+from treaty_agent.transport import listener as listener_module
+from treaty_agent.transport.connection import Connection, ConnectionLost
+from treaty_agent.transport.reconnect import connect
 from treaty_consensus.errors import Malformed, Refused, Unauthorized, Unavailable
+from treaty_io.identity import Identity
+from treaty_io.network.hosts import Network
 
 ALICE = Identity.create("alice.example:shop")
 BOUND = Identity.create("bound.example", bind=True)

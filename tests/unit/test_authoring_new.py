@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from treaty_client import Agent, AgentConfig, Identity, LocalProtocols, OperationError
+from treaty_agent import Agent, AgentConfig, Identity, LocalProtocols, OperationError
 from treaty_client.authoring.check import build, check_project
 from treaty_client.authoring.file_changes import MAX_FILES, fingerprint
 from treaty_client.authoring.new_project import KINDS, Form, Kind, NewProtocol, forms_of, write_project
 from treaty_client.protocols.project import load_project
-from treaty_client.sandbox import SandboxPool
-from treaty_client.sandbox.vectors import LOCAL, PEER
 from treaty_consensus.errors import Conflict, Malformed
 from treaty_handler import Opened, PeerJoined, Received, encode_json
+from treaty_sandbox import SandboxPool
+from treaty_sandbox.vectors import LOCAL, PEER
 
-TREATY = [sys.executable, "-c", "from treaty_client.cli import main; main()"]
+TREATY = [sys.executable, "-c", "from treaty_command.main import main; main()"]
 
 
 def treaty(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:

@@ -14,18 +14,18 @@ from signers import ORIGIN
 from simulated_registry import ALICE, NAME
 from working_agents import CUSTOMER, NEW, SELLER, agents_registry
 
-from treaty_client import Agent, AgentConfig, Policy
+from treaty_agent import Agent, AgentConfig, Policy
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.testing.inline_runtime import InlineRuntime
 from treaty_client.authoring.check import check_project
 from treaty_client.authoring.recorded import add_recordings
 from treaty_client.protocols.project import load_project
-from treaty_client.sandbox import SandboxPool, parse_vector, run_vectors
-from treaty_client.sandbox.recorder import MAX_RECORDINGS, RecordingRuntime
-from treaty_client.sandbox.runtime import SandboxRuntime
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.testing.inline_runtime import InlineRuntime
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused
 from treaty_consensus.handler import read_wheel
 from treaty_handler import Call, Opened, PeerJoined, PeerLost, Received, Result, encode_json
+from treaty_sandbox import SandboxPool, parse_vector, run_vectors
+from treaty_sandbox.recorder import MAX_RECORDINGS, RecordingRuntime
+from treaty_sandbox.runtime import SandboxRuntime
 
 PROJECT = Path(__file__).parents[2] / "protocols" / "product-info" / "1.1"
 

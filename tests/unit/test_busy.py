@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from meetings import LAPTOP, TOPIC, URI_2, InlineRuntime, Party, buyer, meeting, party, shop
 
-from treaty_client import Capacity, SessionTimeouts
-from treaty_client.codes import SessionCode
-from treaty_client.sandbox.interface import RunningHandler
-from treaty_client.sessions.operation_errors import OperationError
+from treaty_agent import Capacity, SessionTimeouts
+from treaty_agent.sessions.operation_errors import OperationError
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_handler import Call, Effect, Event, Received, Result
+from treaty_io.codes import SessionCode
+from treaty_sandbox.interface import RunningHandler
 
 PRODUCT = {"productId": "P12345"}
 

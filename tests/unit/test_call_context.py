@@ -16,16 +16,16 @@ import pytest
 from meetings import TOPIC as INFO
 from meetings import URI_2, Tap, buyer, meeting, shop
 
-from treaty_client import AgentEvent, Call, CallContext, OperationError, Proceed, Session, current_call
-from treaty_client.identity import ClaimedPeer, ProvedPeer
-from treaty_client.sessions.call_context import context_parameter
-from treaty_client.sessions.interfaces import Capacity
-from treaty_client.sessions.operations import Functions, OfferedFunctions, capability_of
-from treaty_client.testing import PeerDouble, Simulation, run
+from treaty_agent import AgentEvent, Call, CallContext, OperationError, Proceed, Session, current_call
+from treaty_agent.sessions.call_context import context_parameter
+from treaty_agent.sessions.interfaces import Capacity
+from treaty_agent.sessions.operations import Functions, OfferedFunctions, capability_of
+from treaty_agent.testing import PeerDouble, Simulation, run
 from treaty_consensus.errors import Malformed
+from treaty_io.identity import ClaimedPeer, ProvedPeer
 
 if TYPE_CHECKING:
-    from treaty_client.sessions import call_context as only_for_types
+    from treaty_agent.sessions import call_context as only_for_types
 
 ROOT = Path(__file__).parents[2]
 GREETING = ROOT / "examples" / "greeting"
@@ -369,7 +369,7 @@ def test_both_sides_log_a_call_and_its_failure_with_the_same_trace(caplog: pytes
             "call out greet to did:wba:host.example",
         ]
 
-    with caplog.at_level(logging.DEBUG, "treaty_client"):
+    with caplog.at_level(logging.DEBUG, "treaty_agent"):
         meet(failing, visit)
 
 

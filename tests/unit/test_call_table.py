@@ -11,20 +11,20 @@ import pytest
 from meetings import InlineRuntime
 from streaming import WINDOW, published
 
-from treaty_client.anp.call_metadata import CallMetadata
-from treaty_client.identity import ClaimedPeer
-from treaty_client.sessions.call_context import CallOrigin
-from treaty_client.sessions.call_port import CallPort, Phase
-from treaty_client.sessions.calls import CallTable
-from treaty_client.sessions.handler_host import HandlerHost
-from treaty_client.sessions.handler_port import HandlerContext
-from treaty_client.sessions.handler_state import NullState
-from treaty_client.sessions.interfaces import Step
-from treaty_client.sessions.middleware import CallPipeline
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.sessions.operations import Functions
+from treaty_agent.sessions.call_context import CallOrigin
+from treaty_agent.sessions.call_port import CallPort, Phase
+from treaty_agent.sessions.calls import CallTable
+from treaty_agent.sessions.handler_host import HandlerHost
+from treaty_agent.sessions.handler_port import HandlerContext
+from treaty_agent.sessions.handler_state import NullState
+from treaty_agent.sessions.interfaces import Step
+from treaty_agent.sessions.middleware import CallPipeline
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.operations import Functions
+from treaty_anp.call_metadata import CallMetadata
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Return, Value, decode_json, encode_json
+from treaty_io.identity import ClaimedPeer
 
 PEER = "did:wba:feed.example"
 

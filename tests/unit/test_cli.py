@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from signers import key_signer
 
-from treaty_client.cli import main
+from treaty_command.main import main
 from treaty_consensus.log.note import KeyType, VerifierKey
 
 NAME = f"http://127.0.0.1:9#{VerifierKey('registry.example', KeyType.ED25519, key_signer('log').public_key)}"
@@ -142,7 +142,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 
 
 def test_a_wrong_command_line_has_another_status() -> None:
-    done = subprocess.run([sys.executable, "-c", "from treaty_client.cli import main; main(['fetch'])"], check=False)
+    done = subprocess.run([sys.executable, "-c", "from treaty_command.main import main; main(['fetch'])"], check=False)
     assert done.returncode == 2
 
 
@@ -190,6 +190,6 @@ def test_a_document_that_cannot_be_written_is_shown_later(
 )
 def test_a_command_that_signs_no_attestation_does_not_import_sigstore(command: str) -> None:
     """It takes a third of a second."""
-    code = f"import sys; from treaty_client.cli.commands import app; app[{command!r}]; sys.exit('sigstore' in sys.modules)"
+    code = f"import sys; from treaty_command.commands import app; app[{command!r}]; sys.exit('sigstore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ import pytest
 from fetching import fetcher, known_in, refused_at
 from simulated_registry import ALICE, NAME, TOPIC, uri_of, with_echo
 
-from treaty_client.cli import main
+from treaty_command.main import main
 from treaty_consensus import kinds
 
 

@@ -21,12 +21,12 @@ import trustme
 from signers import key_signer
 from treaty_process import DURING_IMPORT, finished, start, treaty, treaty_here
 
-from treaty_client.cli.failures import status_of
-from treaty_client.codes import ClientTopicCode
 from treaty_client.protocols.verification.steps import Step, VerificationFailed, taking
+from treaty_command.failures import status_of
 from treaty_consensus.codes import IdentityCode, LogCode, SystemCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.note import KeyType, VerifierKey
+from treaty_io.codes import ClientTopicCode
 
 KEY = VerifierKey("registry.example", KeyType.ED25519, key_signer("log").public_key)
 ROOT = Path(__file__).parents[2]
@@ -149,7 +149,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    "module", ["treaty_client", "treaty_client.cli.commands", "cyclopts", "rich.console", "httpx", "treaty_client.cli.audit"]
+    "module", ["treaty_client", "treaty_command.commands", "cyclopts", "rich.console", "httpx", "treaty_command.audit"]
 )
 def test_an_interrupt_during_an_import_is_quiet(module: str, home: list[str]) -> None:
     process = start("audit", *home, before=DURING_IMPORT.format(module=module))

@@ -12,14 +12,14 @@ import httpx
 import pytest
 from simulated_registry import ALICE, BASE_URL, TOPIC, SimulatedNetwork, blob_of, uri_of, with_echo
 
-from treaty_client.errors import RegistryUnavailable
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
 from treaty_client.registries.api import MAX_BATCH, RegistryClient
 from treaty_consensus import kinds
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.log.tiles import Bundle
 from treaty_consensus.protocol import parse_protocol_uri
+from treaty_io.errors import RegistryUnavailable
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 
 ECHO = parse_protocol_uri(uri_of())
 

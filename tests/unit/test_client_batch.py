@@ -10,13 +10,13 @@ import httpx
 import pytest
 from simulated_registry import ALICE, BASE_URL
 
-from treaty_client.errors import RegistryUnavailable
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
+from treaty_agent.testing import virtual_time
 from treaty_client.registries.api import MAX_BATCH, RegistryClient
-from treaty_client.testing import virtual_time
 from treaty_consensus.kinds import Grant
 from treaty_consensus.statement import Statement
+from treaty_io.errors import RegistryUnavailable
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 
 Answer = Callable[[httpx.Request], Coroutine[None, None, httpx.Response]]
 

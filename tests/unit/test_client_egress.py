@@ -15,12 +15,12 @@ import httpx
 import pytest
 from loopback import Loopback, answering, response
 
-from treaty_client.network import egress
-from treaty_client.network.addresses import is_public
-from treaty_client.network.egress import HOST_BURST, HOST_INTERVAL, MAX_BODY, SITE_BURST, SITE_INTERVAL, EgressGuard
-from treaty_client.network.hosts import Address, Network
-from treaty_client.network.turns import asking_for
 from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Unavailable
+from treaty_io.network import egress
+from treaty_io.network.addresses import is_public
+from treaty_io.network.egress import HOST_BURST, HOST_INTERVAL, MAX_BODY, SITE_BURST, SITE_INTERVAL, EgressGuard
+from treaty_io.network.hosts import Address, Network
+from treaty_io.network.turns import asking_for
 
 URL = "https://alice.example/.well-known/did.json"
 

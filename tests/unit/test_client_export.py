@@ -10,12 +10,12 @@ import pytest
 from fetching import fetcher
 from simulated_registry import ALICE, BOB, NAME, TOPIC, flipped, uri_of, with_echo
 
-from treaty_client.cli import main
 from treaty_client.policy import Policy
 from treaty_client.protocols.export import BUNDLE, DOCUMENT, TRUSTED_ROOT, export, verify_directory
 from treaty_client.protocols.verification.records import VerifiedProtocol
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_client.registries.trust import TrustedRegistries
+from treaty_command.main import main
 from treaty_consensus import kinds
 from treaty_consensus.errors import NotFound, Refused
 

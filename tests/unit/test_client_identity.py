@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from treaty_client.identity import Identity
-from treaty_client.identity import identity as identity_module
-from treaty_client.identity.key_binding import bound_segment, check_binding
 from treaty_consensus import kinds, statement
 from treaty_consensus.did import authentication_keys, did_key_id
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TooLarge, TreatyError, Unauthorized
+from treaty_io.identity import Identity
+from treaty_io.identity import identity as identity_module
+from treaty_io.identity.key_binding import bound_segment, check_binding
 
 NAMES = [None, "alice.example", "alice.example:agents:shop"]
 

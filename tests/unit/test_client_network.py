@@ -11,10 +11,10 @@ import requests
 from cyclopts import App
 from loopback import Loopback, answering
 
-from treaty_client.cli.context import Options
-from treaty_client.network.hosts import Address, Network
-from treaty_client.network.requests_adapter import session_setup
+from treaty_command.context import Options
 from treaty_consensus.errors import Malformed, NotFound
+from treaty_io.network.hosts import Address, Network
+from treaty_io.network.requests_adapter import session_setup
 
 
 @pytest.mark.parametrize(

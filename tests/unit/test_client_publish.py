@@ -16,15 +16,15 @@ from signers import ORIGIN, Signer
 from simulated_registry import ALICE, BOB, SimulatedRegistry, match_of, uri_of, with_echo
 from simulated_sigstore import Authority, serving
 
+from treaty_agent.sessions.flow_context import PolicyNames
 from treaty_client.authoring.check import check_package
-from treaty_client.identity import Identity
 from treaty_client.protocols.project import Project, load_project
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import TrustedRegistries
-from treaty_client.sessions.flow_context import PolicyNames
 from treaty_client.statements.publish import Published, Publisher
 from treaty_consensus import canonical, kinds
 from treaty_consensus.errors import Conflict, Refused, TreatyError, Unavailable, Untrusted
+from treaty_io.identity import Identity
 
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"
 MANIFEST = {

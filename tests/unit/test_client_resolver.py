@@ -12,20 +12,13 @@ import httpx
 import pytest
 from loopback import Loopback, answering
 
-from treaty_client.identity import Identity
-from treaty_client.network import did_documents
-from treaty_client.network.did_documents import (
-    MAX_AGE,
-    REFETCH_AGE,
-    DidDocument,
-    DidResolver,
-    fetch_did_document,
-    read_did_document,
-)
-from treaty_client.network.egress import EgressGuard
-from treaty_client.network.hosts import Address, Network
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, Unauthorized, Unavailable
+from treaty_io.identity import Identity
+from treaty_io.network import did_documents
+from treaty_io.network.did_documents import MAX_AGE, REFETCH_AGE, DidDocument, DidResolver, fetch_did_document, read_did_document
+from treaty_io.network.egress import EgressGuard
+from treaty_io.network.hosts import Address, Network
 
 
 async def test_an_identitys_own_document_is_fetched_and_gives_its_key(tmp_path: Path) -> None:

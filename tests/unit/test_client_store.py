@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client import durable
-from treaty_client.home import default_home
 from treaty_client.protocols.store import (
     LockedProtocol,
     LockedSigner,
@@ -22,6 +20,8 @@ from treaty_client.protocols.verification.pins import check_unchanged
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, TreatyError, Untrusted
 from treaty_consensus.protocol import parse_protocol_uri
+from treaty_io import durable
+from treaty_io.home import default_home
 
 SIGNER = LockedSigner("did:wba:alice.example", "https://registry.example/sigstore")
 VERSION = LockedVersion("0" * 64, "1" * 64, "x:handler", "x-1-py3-none-any.whl", "2" * 64)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from simulated_registry import CLOCK_KEY, LOG_KEY, NAME
 
-from treaty_client import durable
-from treaty_client.base_url import parse_base_url
 from treaty_client.registries.trust import RegistryName, TrustedRegistries, parse_registry_name
 from treaty_consensus.errors import Conflict, Malformed, TreatyError, Untrusted
 from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_io import durable
+from treaty_io.base_url import parse_base_url
 
 OTHER_KEY = SignerKey(NAME.origin, KeyType.ED25519, b"\x05" * 32).verifier
 

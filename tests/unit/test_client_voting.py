@@ -14,14 +14,14 @@ from signers import ORIGIN
 from simulated_registry import ALICE, BOB, NAME, TOPIC, SimulatedRegistry, uri_of, with_echo
 from witnesses import WITNESSES
 
-from treaty_client.identity import Identity
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
 from treaty_client.protocols.stamping import StampedFolder, Stamping, StampingWitness, read_stamped
 from treaty_client.statements.vote import Vote, parse_tiers, vote
 from treaty_consensus import kinds
 from treaty_consensus.errors import Malformed, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.stamped import MARGIN, stamp
+from treaty_io.identity import Identity
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 
 VOTER = Identity(ALICE.did, ALICE.key_id, ALICE.private_key)
 

@@ -10,10 +10,10 @@ from fetching import fetcher
 from signers import ORIGIN
 from simulated_registry import ALICE, BOB, NAME, SimulatedRegistry, with_echo
 
-from treaty_client.identity import Identity
 from treaty_client.statements.vote import Vouched, vouch
 from treaty_consensus import kinds
 from treaty_consensus.errors import Malformed, NotFound, TreatyError, Untrusted
+from treaty_io.identity import Identity
 
 VOUCHER = Identity(ALICE.did, ALICE.key_id, ALICE.private_key)
 

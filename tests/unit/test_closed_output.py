@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client.closed_output import STATUS, ending_quietly
+from treaty_io.closed_output import STATUS, ending_quietly
 
 AGENT, REGISTRY = "from treaty_command import main", "from treaty_registry.cli import main"
 

@@ -17,15 +17,15 @@ from meetings import REGISTRY, TOPIC, URI_2, buyer, shop
 from scripted_negotiators import ScriptedNegotiators
 from signers import ORIGIN
 
-from treaty_client import Agent, AgentConfig, Capacity, Identity, Policy, SessionTimeouts, config
-from treaty_client.anp.flow_profile.payloads import ContextInfo
-from treaty_client.cli import main
-from treaty_client.config import settings
+from treaty_agent import Agent, AgentConfig, Capacity, Identity, Policy, SessionTimeouts, config
+from treaty_agent.config import settings
+from treaty_agent.sessions.interfaces import PATIENT
+from treaty_anp.flow_profile.payloads import ContextInfo
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
-from treaty_client.sandbox.runtime import SandboxRuntime
-from treaty_client.sessions.interfaces import PATIENT
+from treaty_command.main import main
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_sandbox.runtime import SandboxRuntime
 
 DEFAULTS = dict(settings(AgentConfig()))
 WORDS = {
@@ -297,10 +297,10 @@ def test_a_refused_home_stays_as_it_is(tmp_path: Path, name: str, code: str) -> 
 
 async def test_an_agent_that_listens_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     seller = shop(tmp_path, URI_2, "https://registry.example/protocols/nobody.example/nothing/1.0")
-    with caplog.at_level(logging.INFO, "treaty_client.agent"):
+    with caplog.at_level(logging.INFO, "treaty_agent.agent"):
         async with seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
             pass
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "treaty_client.agent.serving"]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "treaty_agent.agent.serving"]
     assert line == (
         f"Listening on 127.0.0.1, port {port}; served: {URI_2}; "
         "not served: https://registry.example/protocols/nobody.example/nothing/1.0 (protocol.unknown)"

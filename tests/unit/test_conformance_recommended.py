@@ -15,10 +15,10 @@ from model_negotiators import destination, opened, script, source, written
 from scripted_model import ScriptedModel, changed, code, load_scripts, scripted_model
 from scripted_negotiators import CHANGED, TEST_CASES, WANTED, WRONG_PRICE, Script, ScriptedNegotiators
 
-from treaty_client.anp.hello_profile.hello import NATURAL_LANGUAGE_NEGOTIATION
-from treaty_client.negotiators.negotiator import Proposal, Rejection
-from treaty_client.sessions.session import Session
-from treaty_client.testing.virtual_time import run
+from treaty_agent.negotiators.negotiator import Proposal, Rejection
+from treaty_agent.sessions.session import Session
+from treaty_agent.testing.virtual_time import run
+from treaty_anp.hello_profile.hello import NATURAL_LANGUAGE_NEGOTIATION
 from treaty_consensus.errors import TreatyError
 
 SUMMARY = "## Changes\n\n- **Purpose**: says for whom it is\n- `productId` stays\n"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from treaty_client.network.admission.connections import (
+from treaty_io.admission.connections import (
     ConnectionGuard,
     ConnectionLimits,
     bound_unsent,

@@ -10,8 +10,8 @@ from signers import domain_signer
 from simulated_log import LogBuilder
 from simulated_registry import TOPIC, match_of, uri_of, with_echo
 
-from treaty_client.network.discovery.client import candidates
-from treaty_client.network.discovery.parsing import AgentDescription, SupportedProtocol
+from treaty_agent.discovery.client import candidates
+from treaty_anp.discovery.parsing import AgentDescription, SupportedProtocol
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError

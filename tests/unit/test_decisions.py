@@ -15,8 +15,6 @@ from registries import TOPIC, Web, ballot, contents, log, operator_in, publicati
 from signers import NOW, ORIGIN, Signer, domain_signer
 from witnesses import WITNESSES
 
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
 from treaty_consensus import kinds, statement
 from treaty_consensus.audit import Replay
 from treaty_consensus.canonical import dumps, loads
@@ -26,6 +24,8 @@ from treaty_consensus.kinds import MAX_TRANSCRIPT, Witnesses
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import sign
 from treaty_consensus.stamped import MAX_STAMPED, Stamped, stamp
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 from treaty_registry.admission import upload_room
 from treaty_registry.log.entry import Logged
 from treaty_registry.log.seen_checkpoints import SeenCheckpoints

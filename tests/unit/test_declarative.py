@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from declared import LEFT, RIGHT, Network, declared, session
 
-from treaty_client.sandbox import SandboxPool
 from treaty_handler import (
     Audit,
     Call,
@@ -27,6 +26,7 @@ from treaty_handler import (
     encode_json,
 )
 from treaty_handler.values import MAX_VALUES
+from treaty_sandbox import SandboxPool
 
 PACKAGE = declared()
 

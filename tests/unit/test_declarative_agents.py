@@ -10,10 +10,10 @@ import pytest
 from meetings import LAPTOP, URI_2, buyer, meeting, product_info, shop
 from sandboxed import sandboxed_package
 
-from treaty_client.sandbox.bubblewrap import unavailable
-from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_consensus.errors import Unavailable
 from treaty_handler import Opened
+from treaty_sandbox.bubblewrap import unavailable
+from treaty_sandbox.runtime import SandboxRuntime
 
 
 async def no_sandbox() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from meetings import TOPIC, identity, party, shop
 
-from treaty_client import Identity
+from treaty_agent import Identity
 from treaty_consensus.errors import Refused
 
-LOGGER = "treaty_client.sessions.endpoint"
+LOGGER = "treaty_agent.sessions.endpoint"
 TOLD = "treaty identity new DOMAIN"
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from loopback import Loopback, response
 
-from treaty_client.cli import main
-from treaty_client.network.discovery import client
-from treaty_client.network.discovery.client import Discoverer, Discovery
-from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, collection_page, describe, service_entry
-from treaty_client.network.hosts import Network
+from treaty_agent.discovery import client
+from treaty_agent.discovery.client import Discoverer, Discovery
+from treaty_agent.discovery.documents import AgentFacts, OfferedProtocol, collection_page, describe, service_entry
+from treaty_command.main import main
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
+from treaty_io.network.hosts import Network
 
 HOST, OTHER = "shop.example", "hosting.example"
 DID = f"did:wba:{HOST}"

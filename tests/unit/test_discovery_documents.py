@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from treaty_client.anp.hello_profile.hello import MAX_CANDIDATES
-from treaty_client.network.discovery import parsing
-from treaty_client.network.discovery.client import candidates
-from treaty_client.network.discovery.documents import (
+from treaty_agent.discovery.client import candidates
+from treaty_agent.discovery.documents import (
     AgentFacts,
     OfferedProtocol,
     collection_page,
@@ -18,10 +16,12 @@ from treaty_client.network.discovery.documents import (
     description_url,
     service_entry,
 )
-from treaty_client.network.discovery.parsing import AgentDescription, CollectionPage, SupportedProtocol, parse, parse_service
-from treaty_client.network.egress import MAX_BODY
+from treaty_anp.discovery import parsing
+from treaty_anp.discovery.parsing import AgentDescription, CollectionPage, SupportedProtocol, parse, parse_service
+from treaty_anp.hello_profile.hello import MAX_CANDIDATES
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
+from treaty_io.network.egress import MAX_BODY
 
 DID = "did:wba:shop.example"
 HASH = "9c" * 32

@@ -13,13 +13,13 @@ import pytest
 from loopback import Loopback
 from meetings import LAPTOP, TOPIC, URI_1, URI_2, Party, Tap, buyer, shop
 
-from treaty_client.network.discovery.client import Discoverer, candidates
-from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, describe
-from treaty_client.network.discovery.parsing import AgentDescription
-from treaty_client.network.hosts import Address, Network
-from treaty_client.network.transport import listener
-from treaty_client.sessions.session import Session
+from treaty_agent.discovery.client import Discoverer, candidates
+from treaty_agent.discovery.documents import AgentFacts, OfferedProtocol, describe
+from treaty_agent.sessions.session import Session
+from treaty_agent.transport import listener
+from treaty_anp.discovery.parsing import AgentDescription
 from treaty_consensus.errors import TreatyError
+from treaty_io.network.hosts import Address, Network
 
 HOST = "shop.example"
 PUBLIC = (f"wss://{HOST}/", f"https://{HOST}")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treaty_client.anp.hello_profile import hello, messages
-from treaty_client.sessions.operation_errors import OperationError
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_anp.hello_profile import hello, messages
 from treaty_consensus.errors import MAX_TEXT, Refused, TreatyError
 from treaty_consensus.printable import escaped, printable
 

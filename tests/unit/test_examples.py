@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from treaty_client.protocols.project import load_project
-from treaty_client.sandbox import Isolation, LoadedSession, SandboxPool, run_vectors
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_handler import (
     Audit,
@@ -26,6 +25,7 @@ from treaty_handler import (
     Send,
     encode_json,
 )
+from treaty_sandbox import Isolation, LoadedSession, SandboxPool, run_vectors
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BUYER, SELLER = "did:wba:buyer.example", "did:wba:seller.example"

@@ -14,7 +14,7 @@ from simulated_log import LogBuilder
 
 from treaty_client.audit.decision import Turnout, read_transcript
 from treaty_client.audit.strength import is_few
-from treaty_client.cli.explanation import explain
+from treaty_command.explanation import explain
 from treaty_consensus.canonical import dumps
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import Malformed

@@ -21,25 +21,25 @@ from flow_peers import (
 )
 from meetings import LAPTOP, URI_1, URI_2
 
-from treaty_client import CallContext, TraceContext
-from treaty_client.anp.flow_profile.adaptation import Thresholds
-from treaty_client.anp.flow_profile.capabilities import FlowRequest
-from treaty_client.anp.flow_profile.parameters import Range
-from treaty_client.anp.flow_profile.payloads import ContextInfo
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.anp.flow_profile.states import FlowLimits, FlowTimeouts
-from treaty_client.identity import ProvedPeer
-from treaty_client.network.hosts import Network
-from treaty_client.network.transport import listener, memory, outbox, websocket
-from treaty_client.sandbox.interface import RunningHandler
-from treaty_client.sessions.flow_context import system_clock
-from treaty_client.sessions.interfaces import Located
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.sessions.operations import Functions
-from treaty_client.sessions.session import Session
-from treaty_client.testing.virtual_time import run
+from treaty_agent import CallContext, TraceContext
+from treaty_agent.sessions.flow_context import system_clock
+from treaty_agent.sessions.interfaces import Located
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.operations import Functions
+from treaty_agent.sessions.session import Session
+from treaty_agent.testing.virtual_time import run
+from treaty_agent.transport import listener, memory, outbox, websocket
+from treaty_anp.flow_profile.adaptation import Thresholds
+from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.parameters import Range
+from treaty_anp.flow_profile.payloads import ContextInfo
+from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.states import FlowLimits, FlowTimeouts
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_handler import Call, Effect, Event, Opened, Persist, Send, Value
+from treaty_io.identity import ProvedPeer
+from treaty_io.network.hosts import Network
+from treaty_sandbox.interface import RunningHandler
 
 GOAL = FlowRequest("buying", requirements={"timeConstraint": "normal"})
 

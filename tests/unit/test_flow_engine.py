@@ -27,7 +27,8 @@ from flow_peers import (
     wrap,
 )
 
-from treaty_client.anp.flow_profile.actions import (
+from treaty_agent.sessions.flow_manager import MetaProtocolManager
+from treaty_anp.flow_profile.actions import (
     Agreed,
     DeliverData,
     Evaluate,
@@ -40,13 +41,13 @@ from treaty_client.anp.flow_profile.actions import (
     SendMessage,
     Shortcut,
 )
-from treaty_client.anp.flow_profile.capabilities import CapabilityManager, FlowRequest
-from treaty_client.anp.flow_profile.commands import Loaded, Renegotiate, SendData, TellContext, Unverified
-from treaty_client.anp.flow_profile.core import PROTOCOL_HASH
-from treaty_client.anp.flow_profile.machine import MAX_MESSAGES, NegotiationEngine
-from treaty_client.anp.flow_profile.messages import FlowMessage, format_time
-from treaty_client.anp.flow_profile.parameters import Choice, Fixed, Range
-from treaty_client.anp.flow_profile.payloads import (
+from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest
+from treaty_anp.flow_profile.commands import Loaded, Renegotiate, SendData, TellContext, Unverified
+from treaty_anp.flow_profile.core import PROTOCOL_HASH
+from treaty_anp.flow_profile.machine import MAX_MESSAGES, NegotiationEngine
+from treaty_anp.flow_profile.messages import FlowMessage, format_time
+from treaty_anp.flow_profile.parameters import Choice, Fixed, Range
+from treaty_anp.flow_profile.payloads import (
     Accepted,
     CapabilitiesExchange,
     ConfirmationAcknowledgment,
@@ -62,12 +63,11 @@ from treaty_client.anp.flow_profile.payloads import (
     ProtocolProposal,
     ProtocolResponse,
 )
-from treaty_client.anp.flow_profile.processor import MessageProcessor
-from treaty_client.anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
-from treaty_client.anp.flow_profile.sessions import SessionManager
-from treaty_client.anp.flow_profile.states import FlowLimits, FlowState, FlowTimeouts
-from treaty_client.anp.flow_profile.strategy import StrategyEngine
-from treaty_client.sessions.flow_manager import MetaProtocolManager
+from treaty_anp.flow_profile.processor import MessageProcessor
+from treaty_anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
+from treaty_anp.flow_profile.sessions import SessionManager
+from treaty_anp.flow_profile.states import FlowLimits, FlowState, FlowTimeouts
+from treaty_anp.flow_profile.strategy import StrategyEngine
 from treaty_consensus.errors import NotFound, TooLarge, TreatyError, Unauthorized
 
 FULL = [
@@ -990,7 +990,7 @@ COMPONENTS: dict[str, Callable[..., object]] = {
 
 def test_001_27_28_29_30_31_and_32_each_component_is_a_module_of_its_own_under_the_manager() -> None:
     for name, component in COMPONENTS.items():
-        assert component.__module__ == f"treaty_client.anp.flow_profile.{name}"
+        assert component.__module__ == f"treaty_anp.flow_profile.{name}"
         source = Path(inspect.getfile(component)).read_text()
         assert not re.search(r"^(from|import) .*\b(manager|driver|asyncio|transport)\b", source, re.MULTILINE), name
-    assert MetaProtocolManager.__module__ == "treaty_client.sessions.flow_manager"
+    assert MetaProtocolManager.__module__ == "treaty_agent.sessions.flow_manager"

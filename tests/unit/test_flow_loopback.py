@@ -13,22 +13,22 @@ from fetching import fetcher
 from meetings import LAPTOP, PROTOCOLS
 from simulated_registry import ALICE, BOB, SimulatedRegistry, flipped, match_of, uri_of, with_echo
 
-from treaty_client.anp.flow_profile.capabilities import FlowRequest
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.identity import Identity
-from treaty_client.network.hosts import Network
-from treaty_client.network.transport import listener, websocket
+from treaty_agent.sessions.flow_context import DidKeys, FlowDependencies, PolicyNames
+from treaty_agent.sessions.flow_manager import MetaProtocolManager
+from treaty_agent.sessions.handler_hosts import HandlerHosts, HostRequest
+from treaty_agent.sessions.interfaces import SpokenProtocol
+from treaty_agent.sessions.operations import Functions, choose_role
+from treaty_agent.transport import listener, websocket
+from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_client.protocols.attestation import Binding
 from treaty_client.protocols.project import load_project
-from treaty_client.sandbox.runtime import SandboxRuntime
-from treaty_client.sessions.flow_context import DidKeys, FlowDependencies, PolicyNames
-from treaty_client.sessions.flow_manager import MetaProtocolManager
-from treaty_client.sessions.handler_hosts import HandlerHosts, HostRequest
-from treaty_client.sessions.interfaces import SpokenProtocol
-from treaty_client.sessions.operations import Functions, choose_role
 from treaty_consensus import canonical, kinds
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Role
+from treaty_io.identity import Identity
+from treaty_io.network.hosts import Network
+from treaty_sandbox.runtime import SandboxRuntime
 
 ID = "anp:protocol:product-info:1.1"
 URI = uri_of("1.1", name="product-info")

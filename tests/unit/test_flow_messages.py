@@ -14,9 +14,9 @@ from flow_peers import BUYER, SHOP, START, wrap
 from joserfc import jws
 from joserfc.jwk import OKPKey
 
-from treaty_client.anp.flow_profile import messages, payloads
-from treaty_client.anp.flow_profile.errors import ErrorCode, error_of, peers_error, report
-from treaty_client.anp.flow_profile.messages import (
+from treaty_anp.flow_profile import messages, payloads
+from treaty_anp.flow_profile.errors import ErrorCode, error_of, peers_error, report
+from treaty_anp.flow_profile.messages import (
     HEADER,
     FlowMessage,
     Foreign,
@@ -30,7 +30,7 @@ from treaty_client.anp.flow_profile.messages import (
     signing_input,
     verify,
 )
-from treaty_client.anp.flow_profile.payloads import (
+from treaty_anp.flow_profile.payloads import (
     CapabilitiesExchange,
     ConfirmationAcknowledgment,
     ErrorReport,
@@ -45,7 +45,7 @@ from treaty_client.anp.flow_profile.payloads import (
     ratio,
     share,
 )
-from treaty_client.anp.flow_profile.transfer import MAX_DATA, PayloadCodec
+from treaty_anp.flow_profile.transfer import MAX_DATA, PayloadCodec
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 
 VECTORS = sorted((Path(__file__).parents[1] / "vectors" / "flow").glob("*.json"))

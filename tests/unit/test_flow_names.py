@@ -10,11 +10,11 @@ from fetching import fetcher
 from flow_peers import BUYER, SHOP
 from simulated_registry import ALICE, BOB, SimulatedRegistry, match_of, uri_of, with_echo
 
-from treaty_client.identity import Identity
-from treaty_client.sessions.flow_context import DidKeys, PolicyNames
-from treaty_client.sessions.interfaces import Located
+from treaty_agent.sessions.flow_context import DidKeys, PolicyNames
+from treaty_agent.sessions.interfaces import Located
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.statement import Statement
+from treaty_io.identity import Identity
 
 ID = "anp:protocol:echo:2.0"
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from flow_peers import BUYER, SHOP, START, at, wrap
 
-from treaty_client.anp.flow_profile import processor as processing
-from treaty_client.anp.flow_profile.messages import MAX_MESSAGE, FlowMessage, encode
-from treaty_client.anp.flow_profile.payloads import Initialize
-from treaty_client.anp.flow_profile.processor import MessageProcessor, Now, ReplayMemory
-from treaty_client.identity import Identity
+from treaty_anp.flow_profile import processor as processing
+from treaty_anp.flow_profile.messages import MAX_MESSAGE, FlowMessage, encode
+from treaty_anp.flow_profile.payloads import Initialize
+from treaty_anp.flow_profile.processor import MessageProcessor, Now, ReplayMemory
 from treaty_consensus.errors import NotFound, TooLarge, TreatyError
+from treaty_io.identity import Identity
 
 STRANGER = Identity.create()
 

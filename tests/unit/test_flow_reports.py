@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from flow_peers import BUYER, DELEGATION, SHARING, SHOP, FlowWire, at, delegation, payloads, registry, sharing, unsent
 
-from treaty_client.anp.flow_profile.actions import Agreed, NegotiationEnded, Ready, ReportReceived, Shortcut
-from treaty_client.anp.flow_profile.commands import Renegotiate, SendReport
-from treaty_client.anp.flow_profile.machine import MAX_MESSAGES
-from treaty_client.anp.flow_profile.messages import encode, parse
-from treaty_client.anp.flow_profile.payloads import ConfirmationAcknowledgment, ErrorReport, ReportMessage, parse_payload
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.anp.flow_profile.states import FlowState
-from treaty_client.anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
-from treaty_client.anp.transcript import TranscriptRecorder, parse_transcript, replay
-from treaty_client.statements.report_rules import flow_negotiation_id
+from treaty_agent.reports.report_rules import flow_negotiation_id
+from treaty_anp.flow_profile.actions import Agreed, NegotiationEnded, Ready, ReportReceived, Shortcut
+from treaty_anp.flow_profile.commands import Renegotiate, SendReport
+from treaty_anp.flow_profile.machine import MAX_MESSAGES
+from treaty_anp.flow_profile.messages import encode, parse
+from treaty_anp.flow_profile.payloads import ConfirmationAcknowledgment, ErrorReport, ReportMessage, parse_payload
+from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.states import FlowState
+from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
+from treaty_anp.transcript import TranscriptRecorder, parse_transcript, replay
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, NotFound, Refused, Untrusted
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from flow_peers import DELEGATION, SHARING, FlowWire, at, delegation, registry, sharing, unsent
 
-from treaty_client.anp import flow_profile
-from treaty_client.anp.flow_profile.actions import NegotiationEnded, Ready, RenegotiationFailed
-from treaty_client.anp.flow_profile.commands import Renegotiate
-from treaty_client.anp.flow_profile.payloads import Initialize, Payload, Proposed, ProtocolProposal
-from treaty_client.anp.flow_profile.states import (
+from treaty_anp import flow_profile
+from treaty_anp.flow_profile.actions import NegotiationEnded, Ready, RenegotiationFailed
+from treaty_anp.flow_profile.commands import Renegotiate
+from treaty_anp.flow_profile.payloads import Initialize, Payload, Proposed, ProtocolProposal
+from treaty_anp.flow_profile.states import (
     FINAL,
     INITIATOR,
     INITIATOR_TRACK,
@@ -31,7 +31,7 @@ from treaty_client.anp.flow_profile.states import (
     TrackState,
     Transitions,
 )
-from treaty_client.anp.transitions import UndefinedTransition
+from treaty_anp.transitions import UndefinedTransition
 
 BOTH = pytest.mark.parametrize("table", [INITIATOR, RESPONDER], ids=["initiator", "responder"])
 

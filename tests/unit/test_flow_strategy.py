@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from flow_peers import DELEGATION, SHARING, delegation, keeper, registry, sharing
 
-from treaty_client.anp.flow_profile.actions import Agreed
-from treaty_client.anp.flow_profile.adaptation import Adaptation, Change, Thresholds, adjust
-from treaty_client.anp.flow_profile.capabilities import FlowRequest, PeerCapabilities, check_common
-from treaty_client.anp.flow_profile.parameters import (
+from treaty_agent.sessions import agreements
+from treaty_agent.sessions.agreements import FlowHistory
+from treaty_anp.flow_profile.actions import Agreed
+from treaty_anp.flow_profile.adaptation import Adaptation, Change, Thresholds, adjust
+from treaty_anp.flow_profile.capabilities import FlowRequest, PeerCapabilities, check_common
+from treaty_anp.flow_profile.parameters import (
     Choice,
     Fixed,
     Range,
@@ -23,11 +25,9 @@ from treaty_client.anp.flow_profile.parameters import (
     preferred,
     respond,
 )
-from treaty_client.anp.flow_profile.payloads import CapabilitiesExchange, ContextInfo, Metrics, Supported, parse_payload
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.anp.flow_profile.strategy import WEIGHTS, Evaluation, StrategyEngine, announce
-from treaty_client.sessions import agreements
-from treaty_client.sessions.agreements import FlowHistory
+from treaty_anp.flow_profile.payloads import CapabilitiesExchange, ContextInfo, Metrics, Supported, parse_payload
+from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.strategy import WEIGHTS, Evaluation, StrategyEngine, announce
 from treaty_consensus.errors import Conflict, Malformed, Refused, TooLarge, TreatyError
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "flow"

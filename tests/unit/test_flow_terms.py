@@ -16,17 +16,17 @@ from flow_peers import SHOP, agent
 from flow_peers import meeting as flow_meeting
 from meetings import LAPTOP, MAX_AGE, Tap, meeting
 
-from treaty_client import Policy
-from treaty_client.anp.flow_profile import processor
-from treaty_client.anp.flow_profile.adaptation import Adaptation, Thresholds
-from treaty_client.anp.flow_profile.capabilities import FlowRequest
-from treaty_client.anp.flow_profile.parameters import Choice, Range
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.anp.flow_profile.states import FlowLimits, FlowTimeouts
-from treaty_client.anp.flow_profile.strategy import Evaluation, StrategyEngine
-from treaty_client.sessions.flow_context import FlowSettings
-from treaty_client.sessions.session import Session
-from treaty_client.testing.virtual_time import run
+from treaty_agent import Policy
+from treaty_agent.sessions.flow_context import FlowSettings
+from treaty_agent.sessions.session import Session
+from treaty_agent.testing.virtual_time import run
+from treaty_anp.flow_profile import processor
+from treaty_anp.flow_profile.adaptation import Adaptation, Thresholds
+from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.parameters import Choice, Range
+from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.states import FlowLimits, FlowTimeouts
+from treaty_anp.flow_profile.strategy import Evaluation, StrategyEngine
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
 HASTY = Thresholds(latency=1e-9, samples=2, window=2, patience=1, pause=0.001)

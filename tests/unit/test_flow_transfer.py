@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from treaty_client.anp.flow_profile.parameters import Choice, Range, Rule, Unsupported, preferred, respond
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.anp.flow_profile.terms import kept
-from treaty_client.anp.flow_profile.transfer import MAX_DATA, PayloadCodec
+from treaty_anp.flow_profile.parameters import Choice, Range, Rule, Unsupported, preferred, respond
+from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.flow_profile.terms import kept
+from treaty_anp.flow_profile.transfer import MAX_DATA, PayloadCodec
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 

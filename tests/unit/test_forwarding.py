@@ -11,10 +11,10 @@ import httpx
 import pytest
 from registries import Web, open_registry
 
-from treaty_client.network.exchange import BoundedClient
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.sigstore_leaf import CertificateLeaf
+from treaty_io.network.exchange import BoundedClient
 from treaty_registry.log.forwarding import HEADER, Forwarding
 from treaty_registry.log.leadership import Leadership
 from treaty_registry.log.proposals import LogPosition, Proposal

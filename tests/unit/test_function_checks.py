@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from meetings import LAPTOP, TOPIC, URI_1, URI_2, buyer, meeting, party, shop
 
-from treaty_client.sessions.call_context import CallContext
-from treaty_client.sessions.function_checks import check_signatures
-from treaty_client.sessions.operations import Functions
-from treaty_client.testing.virtual_time import run
+from treaty_agent.sessions.call_context import CallContext
+from treaty_agent.sessions.function_checks import check_signatures
+from treaty_agent.sessions.operations import Functions
+from treaty_agent.testing.virtual_time import run
 from treaty_consensus.errors import Malformed
 from treaty_consensus.handler import Operation, Role
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from meetings import LAPTOP, buyer, shop
 
-from treaty_client.identity import ClaimedPeer, ProvedPeer
-from treaty_client.sessions.opening import ChangedPeer
+from treaty_agent.sessions.opening import ChangedPeer
+from treaty_io.identity import ClaimedPeer, ProvedPeer
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "calling.md").read_text(encoding="utf-8")
 

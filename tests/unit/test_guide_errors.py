@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from meetings import LAPTOP, TOPIC, buyer, shop
 
-from treaty_client import OperationError, Unavailable
-from treaty_client.testing import PeerDouble, Simulation, run
+from treaty_agent import OperationError, Unavailable
+from treaty_agent.testing import PeerDouble, Simulation, run
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "errors.md").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from simulated_registry import ALICE, NAME, SimulatedRegistry
 from simulated_sigstore import Authority, serving
 from working_agents import CUSTOMER, SELLER, agents_registry
 
-from treaty_client import Agent, AgentConfig, Identity, Policy
+from treaty_agent import Agent, AgentConfig, Identity, Policy
 from treaty_client.authoring.check import check_package
 from treaty_client.authoring.stubs import write_stubs
 from treaty_client.protocols.project import load_project
@@ -46,7 +46,7 @@ def registry() -> Iterator[SimulatedRegistry]:
 
 
 def run(folder: Path, line: str) -> None:
-    command = [sys.executable, "-c", "from treaty_client.cli import main; main()", *shlex.split(line)[1:], "--home", "home"]
+    command = [sys.executable, "-c", "from treaty_command.main import main; main()", *shlex.split(line)[1:], "--home", "home"]
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -108,6 +108,6 @@ def test_the_room_of_the_guide_sends_to_its_members() -> None:
 
 
 def test_the_guide_has_each_event_and_each_effect() -> None:
-    from treaty_client.sandbox.worker.framing import EFFECTS, EVENTS
+    from treaty_sandbox.worker.framing import EFFECTS, EVENTS
 
     assert [kind.__name__ for kind in (*EVENTS.values(), *EFFECTS.values()) if f"`{kind.__name__}(" not in GUIDE] == []

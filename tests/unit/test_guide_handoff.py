@@ -15,7 +15,7 @@ from handoffs import Inbox, until
 from ports import free_port
 from tls_servers import TestAuthority
 
-from treaty_client import Identity
+from treaty_agent import Identity
 from treaty_handoff import HandoffAgent, Journal, Kind, Outcome, Permissions, PostgresBroker, Status
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "handoff.md").read_text(encoding="utf-8")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from treaty_client import Agent, CallContext, ClaimedPeer, OperationError, Policy, ProvedPeer, Session
-from treaty_client.testing import PeerDouble, Simulation, run
+from treaty_agent import Agent, CallContext, ClaimedPeer, OperationError, Policy, ProvedPeer, Session
+from treaty_agent.testing import PeerDouble, Simulation, run
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "middleware.md").read_text(encoding="utf-8")

@@ -18,9 +18,9 @@ import httpx
 import pytest
 from ports import free_port
 
-from treaty_client.network.hosts import Network
 from treaty_client.policy import load_policy
 from treaty_client.protocols.fetch import Fetcher
+from treaty_io.network.hosts import Network
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "mirroring.md").read_text(encoding="utf-8")
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

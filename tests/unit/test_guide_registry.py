@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from registry_process import empty
 
-from treaty_client.network.admission.connections import MAX_OPEN_FILES
+from treaty_io.admission.connections import MAX_OPEN_FILES
 from treaty_registry.networks import TrustedProxies
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "serving-a-registry.md").read_text(encoding="utf-8")

@@ -17,9 +17,9 @@ from loopback import Loopback
 from meetings import LAPTOP, URI_1, buyer, shop
 from streaming import URI, feeding
 
-from treaty_client.network.hosts import Address
-from treaty_client.testing import Simulation, run
+from treaty_agent.testing import Simulation, run
 from treaty_consensus.errors import NotFound
+from treaty_io.network.hosts import Address
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "serving.md").read_text(encoding="utf-8")
 HOST = "shop.example"

@@ -6,8 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
-from treaty_client.cli.commands import app
 from treaty_client.watching.watches import parse_watches, read_watch_file
+from treaty_command.commands import app
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "watching.md").read_text(encoding="utf-8")
 

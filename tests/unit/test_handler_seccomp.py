@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from treaty_client.sandbox.worker.seccomp import assemble
+from treaty_sandbox.worker.seccomp import assemble
 
 ALLOW, KILL, DENY = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

@@ -7,7 +7,7 @@ import logging
 import pytest
 from handoffs import Inbox, World, drained, until
 
-from treaty_client import Identity
+from treaty_agent import Identity
 from treaty_consensus.errors import Malformed
 from treaty_handoff import (
     Kind,

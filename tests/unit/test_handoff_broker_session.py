@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from handoffs import DATA, FOLDER
 
-from treaty_client import Agent, OperationError, Session
-from treaty_client.testing import Simulation, run
+from treaty_agent import Agent, OperationError, Session
+from treaty_agent.testing import Simulation, run
 from treaty_handoff import Kind, Message, Priority, build
 
 TASK, NOTE, STATUS = Kind.TASK_TRANSFER, Kind.NOTIFICATION, Kind.STATUS_UPDATE

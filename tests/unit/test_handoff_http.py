@@ -13,7 +13,7 @@ import pytest
 import trustme
 from handoffs import Inbox, World
 
-from treaty_client import Identity
+from treaty_agent import Identity
 from treaty_consensus.errors import Refused, Unauthorized, Unavailable
 from treaty_handoff import (
     Handling,

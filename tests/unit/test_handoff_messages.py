@@ -16,7 +16,7 @@ from handoffs import DATA, FOLDER, changed, example, loaded_handler
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treaty_client import Identity, ProvedPeer
+from treaty_agent import Identity, ProvedPeer
 from treaty_consensus.errors import Malformed, Refused, TooLarge, Unauthorized, Untrusted
 from treaty_handoff import Kind, Permissions, Priority, Routes, Rule, Seal, SenderGrant, build, subscription
 from treaty_handoff.envelopes import envelope, open_envelope
@@ -236,7 +236,7 @@ class Documents:
     """Finds the keys of did:key, and no others."""
 
     async def resolve(self, did: Any, *, listing: str = "") -> Any:
-        from treaty_client.network.did_documents import DidResolver
+        from treaty_io.network.did_documents import DidResolver
 
         async def nothing(_: Any) -> Any:
             raise Refused("did.document", "There is no document.")

@@ -14,7 +14,7 @@ from simulated_registry import ALICE, NAME
 from simulated_sigstore import Authority, serving
 from working_agents import CUSTOMER, SELLER, agents_registry
 
-from treaty_client import Agent, AgentConfig, Identity, Policy
+from treaty_agent import Agent, AgentConfig, Identity, Policy
 from treaty_client.protocols.project import load_project
 from treaty_client.registries.api import RegistryClient
 from treaty_client.statements.publish import Publisher

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from handoffs import DATA, loaded_handler
 
-from treaty_client.sandbox.validation import MAX_SNAPSHOT
 from treaty_handler import Effect, Invoke, Opened, PeerJoined, Persist, Received, Result, Send
 from treaty_handoff import Kind, Message, build
+from treaty_sandbox.validation import MAX_SNAPSHOT
 
 NOW = datetime(2023, 10, 27, 10, 30, tzinfo=UTC)
 PEER = "did:example:peer"

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from handoffs import FOLDER
 
-from treaty_client import OperationError
+from treaty_agent import OperationError
+from treaty_agent.testing import Simulation, run
 from treaty_client.protocols.project import load_project
-from treaty_client.sandbox import Isolation, SandboxPool, run_vectors
-from treaty_client.testing import Simulation, run
 from treaty_consensus.handler import read_wheel
 from treaty_handoff import Kind, build
+from treaty_sandbox import Isolation, SandboxPool, run_vectors
 
 SYMPTOMS = {"objective": "Restore the line.", "sub_tasks": []}
 

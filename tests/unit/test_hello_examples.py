@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from meta_peers import negotiating_buyer, negotiating_shop
 
-from treaty_client.anp.frame import ProtocolType, encode
-from treaty_client.anp.hello_profile import hello, messages
-from treaty_client.anp.hello_profile.actions import Consider
-from treaty_client.anp.hello_profile.commands import Propose
-from treaty_client.anp.hello_profile.documents import parse_candidate
-from treaty_client.negotiators.test_cases import read_test_cases
+from treaty_agent.negotiators.test_cases import read_test_cases
+from treaty_anp.frame import ProtocolType, encode
+from treaty_anp.hello_profile import hello, messages
+from treaty_anp.hello_profile.actions import Consider
+from treaty_anp.hello_profile.commands import Propose
+from treaty_anp.hello_profile.documents import parse_candidate
 from treaty_consensus.errors import TreatyError
 
 ROOT = Path(__file__).parents[2]

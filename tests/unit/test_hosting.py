@@ -8,18 +8,18 @@ from pathlib import Path
 
 from meetings import URI_2, product_info
 
-from treaty_client.anp.call_metadata import CallMetadata
-from treaty_client.anp.trace_context import TraceContext
-from treaty_client.identity import ProvedPeer
-from treaty_client.sessions.call_context import CallOrigin
-from treaty_client.sessions.handler_host import HandlerHost
-from treaty_client.sessions.handler_port import HandlerContext
-from treaty_client.sessions.handler_state import SessionStore
-from treaty_client.sessions.interfaces import Step
-from treaty_client.sessions.operations import Functions
-from treaty_client.testing.virtual_time import run
+from treaty_agent.sessions.call_context import CallOrigin
+from treaty_agent.sessions.handler_host import HandlerHost
+from treaty_agent.sessions.handler_port import HandlerContext
+from treaty_agent.sessions.handler_state import SessionStore
+from treaty_agent.sessions.interfaces import Step
+from treaty_agent.sessions.operations import Functions
+from treaty_agent.testing.virtual_time import run
+from treaty_anp.call_metadata import CallMetadata
+from treaty_anp.trace_context import TraceContext
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Effect, Event, Invoke, Received, Result, Return, Send, SetTimer, Timer, Value
+from treaty_io.identity import ProvedPeer
 
 PEER = ProvedPeer("did:wba:b.example")
 ROLE = product_info(URI_2).package.manifest.roles["provider"]

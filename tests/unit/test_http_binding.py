@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treaty_client.anp.frame import MAX_FRAME
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.transport import application, http, http_server
-from treaty_client.network.transport.application import Application, StaticDocument
-from treaty_client.network.transport.connection import Backoff, Connection, ConnectionFailed, ConnectionLost
-from treaty_client.network.transport.http import CAPACITY, MAX_BODY, MAX_INBOX, MAX_MESSAGES, MEDIA_TYPE, SESSIONS, HttpConnection
-from treaty_client.network.transport.http import decode_messages as decoded
-from treaty_client.network.transport.http import encode_messages as encoded
-from treaty_client.network.transport.http_server import EXPIRY, LINGER, MAX_AT_ONCE
-from treaty_client.testing.virtual_time import run
+from treaty_agent.testing.virtual_time import run
+from treaty_agent.transport import application, http, http_server
+from treaty_agent.transport.application import Application, StaticDocument
+from treaty_agent.transport.connection import Backoff, Connection, ConnectionFailed, ConnectionLost
+from treaty_agent.transport.http import CAPACITY, MAX_BODY, MAX_INBOX, MAX_MESSAGES, MEDIA_TYPE, SESSIONS, HttpConnection
+from treaty_agent.transport.http import decode_messages as decoded
+from treaty_agent.transport.http import encode_messages as encoded
+from treaty_agent.transport.http_server import EXPIRY, LINGER, MAX_AT_ONCE
+from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
+from treaty_io.network.exchange import BoundedClient
 
 KEY = "k" * 43
 BASE = "http://shop.example"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client.sandbox import interpreter
+from treaty_sandbox import interpreter
 
 CODE = """
 import asyncio, shutil
-from treaty_client.sandbox import SandboxLimits, interpreter
-from treaty_client.sandbox.process import WorkerProcess
-from treaty_client.sandbox.template import starter
+from treaty_sandbox import SandboxLimits, interpreter
+from treaty_sandbox.process import WorkerProcess
+from treaty_sandbox.template import starter
 
 async def main():
     workers = starter("bubblewrap", SandboxLimits())

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from treaty_client.identity import Identity
-from treaty_client.identity.key_binding import bound_segment, check_binding, parse_signature
 from treaty_consensus import canonical
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, Unauthorized
+from treaty_io.identity import Identity
+from treaty_io.identity.key_binding import bound_segment, check_binding, parse_signature
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 IDENTITY = Identity.create("alice.example", bind=True)

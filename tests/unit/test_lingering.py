@@ -11,11 +11,11 @@ import pytest
 from meetings import MAX_AGE, TOPIC, Party, buyer, meeting, shop
 from report_log import SimulatedLog
 
-from treaty_client.config import AgentConfig
+from treaty_agent.config import AgentConfig
+from treaty_agent.reports.report_rules import OpenEpoch
+from treaty_agent.sessions.interfaces import Capacity, SessionTimeouts
+from treaty_agent.testing import PeerDouble, Simulation, run
 from treaty_client.policy import Policy
-from treaty_client.sessions.interfaces import Capacity, SessionTimeouts
-from treaty_client.statements.report_rules import OpenEpoch
-from treaty_client.testing import PeerDouble, Simulation, run
 from treaty_consensus.errors import Unavailable
 
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"

@@ -17,8 +17,6 @@ from signers import ORIGIN, domain_signer, key_signer
 from structlog.testing import capture_logs
 from witnesses import NOW, witness_key
 
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
@@ -29,6 +27,8 @@ from treaty_consensus.kinds import Witnesses
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
 from treaty_consensus.log.note import SignerKey, VerifierKey, sign
 from treaty_consensus.log.witness import Quorum
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 from treaty_registry.app import create_app as create_registry_app
 from treaty_registry.log import witnesses as log_witnesses
 from treaty_registry.log.checkpoints import RENEWAL, Head

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from routing import ENVIRONMENT, FOLDER, Wired, member_did, routing_package, routing_project, rules, wired
 
-from treaty_client.sandbox import Isolation, SandboxPool, run_vectors
 from treaty_handler import Call, Failure, Opened, Persist
+from treaty_sandbox import Isolation, SandboxPool, run_vectors
 
 UUID4 = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}")
 ONE = {"<idle>": ["Do"], "Do": ["<idle>"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treaty_client.anp.hello_profile.documents import Base, DocumentDescription, parse_candidate
+from treaty_anp.hello_profile.documents import Base, DocumentDescription, parse_candidate
 from treaty_consensus import protocol
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError

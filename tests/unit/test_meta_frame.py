@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from treaty_client.anp import frame
-from treaty_client.anp.frame import MAX_PAYLOAD, Frame, ProtocolType
+from treaty_anp import frame
+from treaty_anp.frame import MAX_PAYLOAD, Frame, ProtocolType
 from treaty_consensus.errors import Malformed, TooLarge
 
 TYPES = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from treaty_client.anp.hello_profile import hello
-from treaty_client.anp.hello_profile.hello import Hello, choose, common_version, parse
+from treaty_anp.hello_profile import hello
+from treaty_anp.hello_profile.hello import Hello, choose, common_version, parse
 from treaty_consensus.errors import Refused, TreatyError
 
 HASH = hashlib.sha256(b"# Agreed\n").hexdigest()

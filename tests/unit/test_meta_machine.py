@@ -29,14 +29,14 @@ from meta_peers import (
     source_hello,
 )
 
-from treaty_client.anp.call_metadata import CallMetadata
-from treaty_client.anp.frame import MAX_PAYLOAD, ProtocolType, encode
-from treaty_client.anp.hello_profile import hello, messages
-from treaty_client.anp.hello_profile.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
-from treaty_client.anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta
-from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine, Provided
-from treaty_client.anp.hello_profile.messages import ReportProposed
-from treaty_client.anp.trace_context import TraceContext
+from treaty_anp.call_metadata import CallMetadata
+from treaty_anp.frame import MAX_PAYLOAD, ProtocolType, encode
+from treaty_anp.hello_profile import hello, messages
+from treaty_anp.hello_profile.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
+from treaty_anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta
+from treaty_anp.hello_profile.machine import HelloState, Limits, Machine, Provided
+from treaty_anp.hello_profile.messages import ReportProposed
+from treaty_anp.trace_context import TraceContext
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
 REPORTS = (hello.REPORT_COSIGNATURE,)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from treaty_client.anp.call_metadata import CallMetadata
-from treaty_client.anp.hello_profile import messages
-from treaty_client.anp.hello_profile.messages import (
+from treaty_anp.call_metadata import CallMetadata
+from treaty_anp.hello_profile import messages
+from treaty_anp.hello_profile.messages import (
     CodeGeneration,
     FixErrorNegotiation,
     MetaMessage,
@@ -21,7 +21,7 @@ from treaty_client.anp.hello_profile.messages import (
     TracedMessage,
     parse,
 )
-from treaty_client.anp.trace_context import TraceContext
+from treaty_anp.trace_context import TraceContext
 from treaty_consensus import protocol
 from treaty_consensus.errors import TreatyError
 

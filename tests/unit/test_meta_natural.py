@@ -24,22 +24,13 @@ from meta_peers import (
     verdict,
 )
 
-from treaty_client.anp import frame
-from treaty_client.anp.frame import ProtocolType
-from treaty_client.anp.hello_profile import hello, messages
-from treaty_client.anp.hello_profile.actions import (
-    Agreement,
-    Answered,
-    Consider,
-    DeliverText,
-    Load,
-    Question,
-    Running,
-    SendBinary,
-)
-from treaty_client.anp.hello_profile.commands import Answer, Ask, Propose, Say, Send
-from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine
-from treaty_client.anp.hello_profile.messages import NaturalLanguageNegotiation
+from treaty_anp import frame
+from treaty_anp.frame import ProtocolType
+from treaty_anp.hello_profile import hello, messages
+from treaty_anp.hello_profile.actions import Agreement, Answered, Consider, DeliverText, Load, Question, Running, SendBinary
+from treaty_anp.hello_profile.commands import Answer, Ask, Propose, Say, Send
+from treaty_anp.hello_profile.machine import HelloState, Limits, Machine
+from treaty_anp.hello_profile.messages import NaturalLanguageNegotiation
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 
 ID, OTHER_ID = "0123456789abcdef", "fedcba9876543210"

@@ -33,13 +33,13 @@ from meta_peers import (
     verification,
 )
 
-from treaty_client.anp import frame
-from treaty_client.anp.frame import ProtocolType
-from treaty_client.anp.hello_profile import actions, messages
-from treaty_client.anp.hello_profile.actions import Action, Agreement, Consider, Deliver, Draft, Ended, Load, Running, SendBinary
-from treaty_client.anp.hello_profile.commands import Accept, CodeFailed, CodeReady, Propose, Reject, Send
-from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine, Provided
-from treaty_client.anp.hello_profile.messages import CodeGeneration, FixErrorNegotiation, ProtocolNegotiation
+from treaty_anp import frame
+from treaty_anp.frame import ProtocolType
+from treaty_anp.hello_profile import actions, messages
+from treaty_anp.hello_profile.actions import Action, Agreement, Consider, Deliver, Draft, Ended, Load, Running, SendBinary
+from treaty_anp.hello_profile.commands import Accept, CodeFailed, CodeReady, Propose, Reject, Send
+from treaty_anp.hello_profile.machine import HelloState, Limits, Machine, Provided
+from treaty_anp.hello_profile.messages import CodeGeneration, FixErrorNegotiation, ProtocolNegotiation
 from treaty_consensus import canonical, protocol
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from meta_peers import BUYER, GENERATED, HASH, SHOP, URI, buyer, destination_hello, shop, source_hello
 
-from treaty_client.anp import hello_profile
-from treaty_client.anp.hello_profile.actions import Ended, SendText, SwitchProfile
-from treaty_client.anp.hello_profile.commands import CodeReady
-from treaty_client.anp.hello_profile.hello import FLOW_PROFILE, REPORT_COSIGNATURE, TEST_CASES_NEGOTIATION
-from treaty_client.anp.hello_profile.states import (
+from treaty_anp import hello_profile
+from treaty_anp.hello_profile.actions import Ended, SendText, SwitchProfile
+from treaty_anp.hello_profile.commands import CodeReady
+from treaty_anp.hello_profile.hello import FLOW_PROFILE, REPORT_COSIGNATURE, TEST_CASES_NEGOTIATION
+from treaty_anp.hello_profile.states import (
     FINAL,
     LIVE,
     MEANING,
@@ -25,7 +25,7 @@ from treaty_client.anp.hello_profile.states import (
     Timeouts,
     Wait,
 )
-from treaty_client.anp.transitions import UndefinedTransition
+from treaty_anp.transitions import UndefinedTransition
 
 
 def test_every_name_of_the_table_is_used() -> None:

@@ -24,8 +24,8 @@ from meta_peers import (
     verification,
 )
 
-from treaty_client.anp.hello_profile import actions, hello, messages
-from treaty_client.anp.hello_profile.actions import (
+from treaty_anp.hello_profile import actions, hello, messages
+from treaty_anp.hello_profile.actions import (
     Action,
     ConsiderError,
     ConsiderTests,
@@ -38,7 +38,7 @@ from treaty_client.anp.hello_profile.actions import (
     Running,
     SendBinary,
 )
-from treaty_client.anp.hello_profile.commands import (
+from treaty_anp.hello_profile.commands import (
     AcceptError,
     AcceptTests,
     CodeFailed,
@@ -53,8 +53,8 @@ from treaty_client.anp.hello_profile.commands import (
     SkipTests,
     TestsPassed,
 )
-from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine
-from treaty_client.anp.hello_profile.messages import FixErrorNegotiation
+from treaty_anp.hello_profile.machine import HelloState, Limits, Machine
+from treaty_anp.hello_profile.messages import FixErrorNegotiation
 from treaty_consensus.errors import Malformed, Refused, TooLarge
 
 CASES = "# Test case 1\n\n# Test case 2\n"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from treaty_client import Agent, Call, Middleware, OperationError, Proceed, Session, TraceContext, current_call
-from treaty_client.testing import PeerDouble, Simulation, run
+from treaty_agent import Agent, Call, Middleware, OperationError, Proceed, Session, TraceContext, current_call
+from treaty_agent.testing import PeerDouble, Simulation, run
 from treaty_consensus.errors import Malformed, Refused
 from treaty_consensus.handler import OperationKind
 

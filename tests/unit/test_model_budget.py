@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treaty_client.negotiators.language_model import Allowance, Budget
+from treaty_agent.negotiators.language_model import Allowance, Budget
 from treaty_consensus.errors import Refused
 
 

@@ -13,9 +13,9 @@ from model_negotiators import DESTINATION, SOURCE, opened, script, written
 from sandboxes import descendants, gone
 from scripted_model import Fault, ScriptedModel, changed, code, scripted_model
 
-from treaty_client.negotiators.model_negotiator import ModelNegotiators
-from treaty_client.negotiators.negotiator import Capability, FaultAdmitted, Implementation, NegotiationContext, Requirement
-from treaty_client.negotiators.test_cases import format_test_cases, parse_test_cases
+from treaty_agent.negotiators.model_negotiator import ModelNegotiators
+from treaty_agent.negotiators.negotiator import Capability, FaultAdmitted, Implementation, NegotiationContext, Requirement
+from treaty_agent.negotiators.test_cases import format_test_cases, parse_test_cases
 from treaty_consensus.errors import TreatyError
 
 

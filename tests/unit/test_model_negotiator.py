@@ -30,15 +30,15 @@ from scripted_model import (
     truncated,
 )
 
-from treaty_client.negotiators.language_model import Allowance
-from treaty_client.negotiators.model_negotiator import ModelNegotiator, ModelNegotiators
-from treaty_client.negotiators.negotiator import Acceptance, Implementation, Proposal, Rejection
-from treaty_client.negotiators.openai import OpenAIModel
+from treaty_agent.negotiators.language_model import Allowance
+from treaty_agent.negotiators.model_negotiator import ModelNegotiator, ModelNegotiators
+from treaty_agent.negotiators.negotiator import Acceptance, Implementation, Proposal, Rejection
+from treaty_agent.negotiators.openai import OpenAIModel
 from treaty_client.protocols.project import load_project
-from treaty_client.sandbox import SandboxLimits, SandboxPool, run_vectors
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import NotFound, Refused, TreatyError
 from treaty_consensus.handler import read_wheel
+from treaty_sandbox import SandboxLimits, SandboxPool, run_vectors
 
 SOURCE, DESTINATION = "did:wba:buyer.example", "did:wba:shop.example"
 LIMITS = SandboxLimits(event=0.5, load=2.0)

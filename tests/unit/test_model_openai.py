@@ -28,10 +28,10 @@ from scripted_model import (
     truncated,
 )
 
-from treaty_client.negotiators.language_model import Allowance, Budget, Prompt
-from treaty_client.negotiators.openai import MAX_QUOTED, MAX_REQUEST, OpenAIModel
-from treaty_client.network.hosts import Network
+from treaty_agent.negotiators.language_model import Allowance, Budget, Prompt
+from treaty_agent.negotiators.openai import MAX_QUOTED, MAX_REQUEST, OpenAIModel
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
+from treaty_io.network.hosts import Network
 
 SCHEMA = {
     "type": "object",

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from scripted_model import load_scripts
 
-from treaty_client.negotiators import prompts, questions
-from treaty_client.negotiators.documents import NegotiatedDocument
-from treaty_client.negotiators.language_model import Prompt
-from treaty_client.negotiators.negotiator import Capability, NegotiationContext, Requirement
-from treaty_client.negotiators.package import read_written
-from treaty_client.negotiators.prompts import sections, system
+from treaty_agent.negotiators import prompts, questions
+from treaty_agent.negotiators.documents import NegotiatedDocument
+from treaty_agent.negotiators.language_model import Prompt
+from treaty_agent.negotiators.negotiator import Capability, NegotiationContext, Requirement
+from treaty_agent.negotiators.package import read_written
+from treaty_agent.negotiators.prompts import sections, system
 
 SCRIPT = load_scripts()[1]
 DOCUMENT = NegotiatedDocument(SCRIPT.document, "Train tickets", SCRIPT.topic, "The base.")
@@ -139,7 +139,7 @@ def test_sections_without_text_are_left_out() -> None:
 
 def test_the_reviewed_texts_are_all_that_is_said() -> None:
     """No sentence for the model is hidden in the code that fills the sections."""
-    source = ast.parse((files("treaty_client.negotiators") / "questions.py").read_text())
+    source = ast.parse((files("treaty_agent.negotiators") / "questions.py").read_text())
     calls = [node for node in ast.walk(source) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "sections"]
     said = {
         constant.value

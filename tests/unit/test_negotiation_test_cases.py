@@ -8,14 +8,7 @@ from collections.abc import Callable
 import pytest
 from scripted_model import FOLDER
 
-from treaty_client.negotiators.test_cases import (
-    MAX_CASES,
-    MAX_TEXT,
-    Success,
-    format_test_cases,
-    parse_test_cases,
-    read_test_cases,
-)
+from treaty_agent.negotiators.test_cases import MAX_CASES, MAX_TEXT, Success, format_test_cases, parse_test_cases, read_test_cases
 from treaty_consensus.errors import Malformed, TreatyError
 from treaty_handler import Failure
 

@@ -11,14 +11,14 @@ import pytest
 from sandboxes import descendants, gone
 from scripted_model import load_scripts
 
-from treaty_client.negotiators.documents import NegotiatedDocument
-from treaty_client.negotiators.handler_check import try_handler
-from treaty_client.negotiators.package import Written, build, project_files, read_written
-from treaty_client.negotiators.prompts import system
-from treaty_client.negotiators.test_cases import CaseMessage, Success, TestCase
-from treaty_client.sandbox import SandboxLimits, SandboxPool, parse_vector
+from treaty_agent.negotiators.documents import NegotiatedDocument
+from treaty_agent.negotiators.handler_check import try_handler
+from treaty_agent.negotiators.package import Written, build, project_files, read_written
+from treaty_agent.negotiators.prompts import system
+from treaty_agent.negotiators.test_cases import CaseMessage, Success, TestCase
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Failure, decode_json
+from treaty_sandbox import SandboxLimits, SandboxPool, parse_vector
 
 SCRIPTS = {script.topic.split("/")[1]: script for script in load_scripts()}
 LIMITS = SandboxLimits(event=1.0, load=2.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client.network.authentication.nonces import FUTURE, LIFETIME, NonceMemory
+from treaty_agent.authentication.nonces import FUTURE, LIFETIME, NonceMemory
 from treaty_consensus.errors import Unauthorized, Unavailable
 
 BOOT = "11111111-2222-3333-4444-555555555555"
@@ -158,8 +158,7 @@ def test_a_system_without_a_name_for_its_boot_waits_at_every_start(machine: Mach
 
 def test_a_second_process_does_not_open_it(machine: Machine) -> None:
     script = (
-        "import sys, pathlib; from treaty_client.network.authentication.nonces import NonceMemory; "
-        "NonceMemory(pathlib.Path(sys.argv[1]))"
+        "import sys, pathlib; from treaty_agent.authentication.nonces import NonceMemory; NonceMemory(pathlib.Path(sys.argv[1]))"
     )
     other = subprocess.run([sys.executable, "-c", script, machine.path], capture_output=True, text=True, check=False)
     assert "Another process remembers requests" in other.stderr

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from treaty_client import AgentEvent, OperationError, OutcomeUnknown, PeerOperationError, PeerUnavailable
-from treaty_client.errors import RegistryUnavailable
-from treaty_client.testing import Simulation, run
+from treaty_agent import AgentEvent, OperationError, OutcomeUnknown, PeerOperationError, PeerUnavailable
+from treaty_agent.testing import Simulation, run
 from treaty_consensus.errors import Malformed, Origin, Refused, TreatyError
+from treaty_io.errors import RegistryUnavailable
 
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"
 TRACE = re.compile(r"Its log has trace ([0-9a-f]{32})\.")

@@ -15,10 +15,10 @@ from postgres_server import Postgres
 from registries import Web, contents, grant, log, settings_for
 from signers import NOW, key_signer
 
-from treaty_client.network.hosts import Network
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_io.network.hosts import Network
 from treaty_registry.log.checkpoints import RENEWAL
 from treaty_registry.operator.backup import back_up_log
 from treaty_registry.operator.newest_head import SignedHeads

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from treaty_client.anp.frame import MAX_PAYLOAD
-from treaty_client.network.transport import memory
-from treaty_client.network.transport.connection import Connection
-from treaty_client.network.transport.outbox import CALL_ROOM, MAX_BACKLOG, READ_ROOM, Outbox
-from treaty_client.testing.virtual_time import run
+from treaty_agent.testing.virtual_time import run
+from treaty_agent.transport import memory
+from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.outbox import CALL_ROOM, MAX_BACKLOG, READ_ROOM, Outbox
+from treaty_anp.frame import MAX_PAYLOAD
 from treaty_consensus.errors import TreatyError, Unavailable
 
 

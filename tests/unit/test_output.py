@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from treaty_client.cli.context import Options
-from treaty_client.cli.output import Output
-from treaty_client.cli.search import search as search_command
-from treaty_client.codes import ClientStatusCode
-from treaty_client.errors import PeerUnavailable, RegistryUnavailable
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.replies import Page, Summary
+from treaty_command.context import Options
+from treaty_command.output import Output
+from treaty_command.search import search as search_command
 from treaty_consensus.errors import Refused
+from treaty_io.codes import ClientStatusCode
+from treaty_io.errors import PeerUnavailable, RegistryUnavailable
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202egnp.exe\u2028\x9b31m\U000e0001"
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from treaty_client.places import asker
-from treaty_client.sandbox.passivation import Passivation, PassiveHandler, WorkerPool
-from treaty_client.testing.virtual_time import run
+from treaty_agent.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_handler import Effect, Event, Opened, Received, Send
+from treaty_io.places import asker
+from treaty_sandbox.passivation import Passivation, PassiveHandler, WorkerPool
 
 PEER = "did:wba:peer.example"
 

@@ -13,16 +13,16 @@ import pytest
 from loopback import Loopback, response
 from meetings import LAPTOP, TOPIC, URI_2, Party, buyer, shop
 
-from treaty_client.identity import ClaimedPeer, ProvedPeer
-from treaty_client.network.discovery.cache import CachedDiscoverer
-from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, describe
-from treaty_client.network.hosts import Address
-from treaty_client.network.transport.connection import Backoff
-from treaty_client.sandbox.interface import RunningHandler
-from treaty_client.sessions.opening import ChangedPeer
-from treaty_client.sessions.peer_pins import PeerPins
+from treaty_agent.discovery.cache import CachedDiscoverer
+from treaty_agent.discovery.documents import AgentFacts, OfferedProtocol, describe
+from treaty_agent.sessions.opening import ChangedPeer
+from treaty_agent.sessions.peer_pins import PeerPins
+from treaty_agent.transport.connection import Backoff
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_handler import Effect, Event, Received
+from treaty_io.identity import ClaimedPeer, ProvedPeer
+from treaty_io.network.hosts import Address
+from treaty_sandbox.interface import RunningHandler
 
 HOST = "shop.example"
 NAME = f"https://{HOST}/ad.json"

@@ -21,15 +21,15 @@ from meta_peers import (
     verdict,
 )
 
-from treaty_client.anp.ending import ended_by_peer
-from treaty_client.anp.flow_profile.errors import peers_error
-from treaty_client.anp.flow_profile.payloads import ErrorReport
-from treaty_client.anp.hello_profile.commands import CodeReady, Propose
-from treaty_client.anp.hello_profile.machine import Machine
-from treaty_client.anp.hello_profile.messages import CodeGeneration, parse
-from treaty_client.codes import FlowCode, SessionCode
-from treaty_client.errors import MAX_PEER_CODE, PeerUnavailable
+from treaty_anp.ending import ended_by_peer
+from treaty_anp.flow_profile.errors import peers_error
+from treaty_anp.flow_profile.payloads import ErrorReport
+from treaty_anp.hello_profile.commands import CodeReady, Propose
+from treaty_anp.hello_profile.machine import Machine
+from treaty_anp.hello_profile.messages import CodeGeneration, parse
 from treaty_consensus.errors import Origin, Refused, TreatyError, Unavailable
+from treaty_io.codes import FlowCode, SessionCode
+from treaty_io.errors import MAX_PEER_CODE, PeerUnavailable
 
 HOSTILE = [
     "\x1b]0;owned\x07\x1b[2J",

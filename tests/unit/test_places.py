@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from treaty_client.places import Places, asker
-from treaty_client.testing.virtual_time import run
+from treaty_agent.testing.virtual_time import run
+from treaty_io.places import Places, asker
 
 A, B = "198.51.100.0/24", "203.0.113.0/24"
 

@@ -13,8 +13,6 @@ import pytest
 from sandboxed import sandboxed_package, sandboxed_product_info
 
 from treaty_client.protocols.project import Project, load_project
-from treaty_client.sandbox import Isolation, SandboxPool, run_vectors
-from treaty_client.sandbox.interface import LoadedSession
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_handler import (
@@ -36,6 +34,8 @@ from treaty_handler import (
     decode_json,
     encode_json,
 )
+from treaty_sandbox import Isolation, SandboxPool, run_vectors
+from treaty_sandbox.interface import LoadedSession
 
 FOLDER = Path(__file__).parents[2] / "protocols" / "product-info"
 BUYER, SHOP = "did:wba:buyer.example", "did:wba:shop.example"

@@ -15,22 +15,22 @@ from flow_peers import INFO_2, agent
 from flow_peers import meeting as flow_meeting
 from meetings import LAPTOP, MAX_AGE, TOPIC, URI_2, Party, Tap, buyer, identity, meeting, party, product_info, shop
 
-from treaty_client.anp.flow_profile.capabilities import FlowRequest
-from treaty_client.anp.flow_profile.errors import ErrorCode, report
-from treaty_client.anp.flow_profile.messages import TYPE, FlowMessage, encode
-from treaty_client.anp.flow_profile.parameters import Range
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.anp.transcript import parse_transcript, replay
-from treaty_client.identity import ProvedPeer
-from treaty_client.network.transport import listener
+from treaty_agent.sessions.escalation import Escalation
+from treaty_agent.sessions.flow_context import system_clock
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.session import Session
+from treaty_agent.transport import listener
+from treaty_anp.flow_profile.capabilities import FlowRequest
+from treaty_anp.flow_profile.errors import ErrorCode, report
+from treaty_anp.flow_profile.messages import TYPE, FlowMessage, encode
+from treaty_anp.flow_profile.parameters import Range
+from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_anp.transcript import parse_transcript, replay
 from treaty_client.policy import Encryption, Policy
-from treaty_client.sandbox.interface import RunningHandler
-from treaty_client.sessions.escalation import Escalation
-from treaty_client.sessions.flow_context import system_clock
-from treaty_client.sessions.operation_errors import OperationError
-from treaty_client.sessions.session import Session
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_handler import Effect, Event, Opened
+from treaty_io.identity import ProvedPeer
+from treaty_sandbox.interface import RunningHandler
 
 OFFER = ProtocolOffer(INFO_2, ("getProductInfo",), uri=URI_2)
 

@@ -9,9 +9,9 @@ import pytest
 from sandboxed import PROTOCOLS, write_project
 
 from treaty_client.protocols.project import load_project
-from treaty_client.sandbox import SandboxLimits, SandboxPool, run_vectors
 from treaty_consensus.errors import NotFound, Refused, TreatyError
 from treaty_consensus.handler import read_wheel
+from treaty_sandbox import SandboxLimits, SandboxPool, run_vectors
 
 URI = "https://registry.example/protocols/example.com/product-info/1.0"
 

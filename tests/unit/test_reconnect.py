@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from treaty_client.network.hosts import Network
-from treaty_client.network.transport import memory, reconnect
-from treaty_client.network.transport.connection import Backoff, Connection, ConnectionFailed, ConnectionLost
-from treaty_client.network.transport.reconnect import MAX_REPEATED, ReconnectingConnection
-from treaty_client.testing.virtual_time import run
+from treaty_agent.testing.virtual_time import run
+from treaty_agent.transport import memory, reconnect
+from treaty_agent.transport.connection import Backoff, Connection, ConnectionFailed, ConnectionLost
+from treaty_agent.transport.reconnect import MAX_REPEATED, ReconnectingConnection
 from treaty_consensus.errors import Malformed
+from treaty_io.network.hosts import Network
 
 CERTAIN = Backoff(attempts=4, first=1.0, most=3.0, chance=lambda: 1.0)
 

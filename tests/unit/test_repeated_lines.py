@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from treaty_client.network.admission.line_limit import LineLimit
-from treaty_client.network.admission.repeats import Repeats
+from treaty_io.line_limit import LineLimit
+from treaty_io.repeats import Repeats
 from treaty_registry.telemetry import redaction
 
 _LINES = """

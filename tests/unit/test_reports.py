@@ -21,18 +21,18 @@ from signers import NOW, ORIGIN
 from simulated_registry import CLOCK_KEY, LOG_KEY
 from working_agents import agents_registry
 
-from treaty_client.anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
-from treaty_client.identity import Identity
-from treaty_client.network.egress import EgressGuard
+from treaty_agent.reports.report import RegistryLog, Reporter
+from treaty_agent.reports.report_rules import OpenEpoch, SessionFacts, draft_report, negotiation_id
+from treaty_agent.sessions.interfaces import SessionTimeouts
+from treaty_agent.testing.virtual_time import run
+from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
 from treaty_client.policy import Policy
-from treaty_client.sessions.interfaces import SessionTimeouts
-from treaty_client.statements.report import RegistryLog, Reporter
-from treaty_client.statements.report_rules import OpenEpoch, SessionFacts, draft_report, negotiation_id
-from treaty_client.testing.virtual_time import run
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.facts import LogFact
 from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_io.identity import Identity
+from treaty_io.network.egress import EgressGuard
 
 DOCUMENT, NID = "d0" * 32, "e1" * 32
 WEEK = 7 * 24 * 3600

@@ -12,14 +12,14 @@ from typing import Any, Literal
 import httpx
 import pytest
 
-from treaty_client import Agent, CallContext, NotFound, OperationError, Policy, Refused, Session
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.network.discovery.client import candidates
-from treaty_client.network.discovery.parsing import AgentDescription, parse
+from treaty_agent import Agent, CallContext, NotFound, OperationError, Policy, Refused, Session
+from treaty_agent.discovery.client import candidates
+from treaty_agent.sessions.interfaces import AgentEvent
+from treaty_agent.sessions.operations import choose_role
+from treaty_agent.testing import Simulation, run
+from treaty_anp.discovery.parsing import AgentDescription, parse
+from treaty_anp.flow_profile.registry import ProtocolOffer
 from treaty_client.protocols.project import load_project
-from treaty_client.sessions.interfaces import AgentEvent
-from treaty_client.sessions.operations import choose_role
-from treaty_client.testing import Simulation, run
 from treaty_consensus.errors import Malformed
 from treaty_consensus.handler import Manifest, read_wheel
 

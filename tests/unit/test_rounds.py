@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from treaty_client.network.admission.rounds import Rounds
+from treaty_io.admission.rounds import Rounds
 
 FLOOD, HONEST = "192.0.2.0/24", "198.51.100.0/24"
 SHARE = 3

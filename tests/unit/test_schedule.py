@@ -15,7 +15,7 @@ from open_electorates import anchor, draft, write
 from registries import TOPIC, Web, ballot, contents, log, operator_in, settings_for
 from signers import NOW, Signer
 
-from treaty_client.testing.virtual_time import run
+from treaty_agent.testing.virtual_time import run
 from treaty_consensus import kinds
 from treaty_consensus.audit import Replay
 from treaty_consensus.errors import Refused, TreatyError, Unavailable

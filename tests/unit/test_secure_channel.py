@@ -27,14 +27,14 @@ from secure_peers import (
     source,
 )
 
-from treaty_client.anp.e2ee import is_secure_hello, keys
-from treaty_client.anp.e2ee.channel import LIFETIME, ChannelState, SecureChannel
-from treaty_client.anp.e2ee.hello import BOUND, FRESHNESS, UNBOUND
-from treaty_client.anp.e2ee.records import MAX_RECORD
-from treaty_client.anp.hello_profile import hello as plain
-from treaty_client.identity import Identity
-from treaty_client.statements.report_rules import negotiation_id
+from treaty_agent.reports.report_rules import negotiation_id
+from treaty_anp.e2ee import is_secure_hello, keys
+from treaty_anp.e2ee.channel import LIFETIME, ChannelState, SecureChannel
+from treaty_anp.e2ee.hello import BOUND, FRESHNESS, UNBOUND
+from treaty_anp.e2ee.records import MAX_RECORD
+from treaty_anp.hello_profile import hello as plain
 from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_io.identity import Identity
 
 BOTH = (BOUND, UNBOUND)
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from secure_peers import BUYER, MALLORY, SHOP, greet, plain_hello, resolve, secured
 
-from treaty_client.anp.frame import MAX_FRAME
-from treaty_client.network.did_documents import DidDocument, DidResolver, read_did_document
-from treaty_client.network.hosts import Network
-from treaty_client.network.transport import listener, memory, reconnect
-from treaty_client.network.transport.connection import Connection, ConnectionLost
-from treaty_client.network.transport.secure import SecureConnection
+from treaty_agent.transport import listener, memory, reconnect
+from treaty_agent.transport.connection import Connection, ConnectionLost
+from treaty_agent.transport.secure import SecureConnection
+from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.did import Did
 from treaty_consensus.errors import NotFound, TooLarge, TreatyError
+from treaty_io.network.did_documents import DidDocument, DidResolver, read_did_document
+from treaty_io.network.hosts import Network
 
 ASKED = plain_hello("sourceHello", BUYER, SHOP.did)
 ANSWERED = plain_hello("destinationHello", SHOP, BUYER.did)
@@ -272,7 +272,7 @@ async def _flood(connection: Connection) -> None:
 
 
 async def test_closing_is_bounded_when_the_peer_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treaty_client.network.transport.secure.CLOSE_TIMEOUT", 0.05)
+    monkeypatch.setattr("treaty_agent.transport.secure.CLOSE_TIMEOUT", 0.05)
     near, _ = await opened()
     flooding = asyncio.create_task(_flood(near))
     await asyncio.sleep(0.05)

@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from secure_peers import BUYER, SHOP
 
-from treaty_client.anp.e2ee import key_schedule, keys
-from treaty_client.anp.e2ee.hello import _signing_input
-from treaty_client.anp.e2ee.keys import PrivateKey
-from treaty_client.identity import Identity
+from treaty_anp.e2ee import key_schedule, keys
+from treaty_anp.e2ee.hello import _signing_input
+from treaty_anp.e2ee.keys import PrivateKey
 from treaty_consensus.errors import Malformed, Unauthorized
+from treaty_io.identity import Identity
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "e2ee"
 SPECIFICATION = Path(__file__).parents[2] / "docs" / "specification" / "e2ee-profile.md"

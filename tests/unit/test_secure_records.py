@@ -21,10 +21,10 @@ from secure_peers import (
     source,
 )
 
-from treaty_client.anp.e2ee import records
-from treaty_client.anp.e2ee.hello import BOUND, UNBOUND
-from treaty_client.anp.e2ee.records import MAX_PART, MAX_RECORD, Direction, Sealer
-from treaty_client.anp.frame import MAX_FRAME
+from treaty_anp.e2ee import records
+from treaty_anp.e2ee.hello import BOUND, UNBOUND
+from treaty_anp.e2ee.records import MAX_PART, MAX_RECORD, Direction, Sealer
+from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import TooLarge
 
 BOTH = (BOUND, UNBOUND)

@@ -16,11 +16,11 @@ import pytest
 from meetings import LAPTOP, TOPIC, URI_1, URI_2, Party, Published, SimulatedProtocols, buyer, meeting, party, product_info, shop
 from ports import free_port
 
-from treaty_client import Agent, Identity, LocalProtocols
-from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS
-from treaty_client.sessions import freshness
-from treaty_client.sessions.interfaces import AgentEvent
-from treaty_client.testing.virtual_time import run
+from treaty_agent import Agent, Identity, LocalProtocols
+from treaty_agent.sessions import freshness
+from treaty_agent.sessions.interfaces import AgentEvent
+from treaty_agent.testing.virtual_time import run
+from treaty_agent.transport.http import MEDIA_TYPE, SESSIONS
 from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Unavailable
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

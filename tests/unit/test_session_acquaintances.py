@@ -8,11 +8,11 @@ from pathlib import Path
 from loopback import Loopback, response
 from meetings import identity
 
-from treaty_client.network.egress import HOST_BURST
-from treaty_client.sessions.agreements import AgreementCache, AgreementRecord
-from treaty_client.sessions.endpoint import PeerDocuments
+from treaty_agent.sessions.agreements import AgreementCache, AgreementRecord
+from treaty_agent.sessions.endpoint import PeerDocuments
 from treaty_consensus import canonical
 from treaty_consensus.did import parse_did
+from treaty_io.network.egress import HOST_BURST
 
 HOST = "partner.example"
 PARTNER = f"did:wba:{HOST}"

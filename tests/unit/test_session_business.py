@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 import pytest
 
-from treaty_client.sessions.operations import OfferedFunctions, capability_of
+from treaty_agent.sessions.operations import OfferedFunctions, capability_of
 from treaty_consensus.errors import Malformed
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from scripted_negotiators import CHANGED, DOCUMENT, NO_PRODUCT, implementation
 
-from treaty_client.sessions import agreements
-from treaty_client.sessions.agreements import NegotiatedProtocols, accept_implementation
-from treaty_client.sessions.escalation import MAX_APPROVED, Approvals, EscalationLimiter
+from treaty_agent.sessions import agreements
+from treaty_agent.sessions.agreements import NegotiatedProtocols, accept_implementation
+from treaty_agent.sessions.escalation import MAX_APPROVED, Approvals, EscalationLimiter
 from treaty_consensus.errors import Malformed, Refused
 
 PEER = "did:wba:shop.example"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client.identity import ClaimedPeer, ProvedPeer
-from treaty_client.sandbox.validation import MAX_STORED, MAX_STORED_KEYS
-from treaty_client.sessions import handler_state
-from treaty_client.sessions.handler_state import SessionStore
+from treaty_agent.sessions import handler_state
+from treaty_agent.sessions.handler_state import SessionStore
 from treaty_consensus.errors import Refused, Unavailable
+from treaty_io.identity import ClaimedPeer, ProvedPeer
+from treaty_sandbox.validation import MAX_STORED, MAX_STORED_KEYS
 
 WHO = {"wheel": "ab" * 32, "role": "provider", "local": "did:wba:shop.example"}
 BUYER = "did:wba:buyer.example"

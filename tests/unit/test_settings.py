@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import treaty_client
-from treaty_client.home import AGENT_VARIABLES
+from treaty_io.home import AGENT_VARIABLES
 from treaty_registry.cli import main
 from treaty_registry.cli.serving import serve, witness
 from treaty_registry.cli.variables import check_variables
 
-CLIENT = Path(treaty_client.__file__).parent
+CLIENT = Path(treaty_client.__file__).parents[1]
 
 WRONG = {
     "settings.port": ("--port", "70000"),

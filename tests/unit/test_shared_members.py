@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack
 import pytest
 from assemblies import Meeting, Member, meet
 
-from treaty_client import Capacity, Policy, Refused, SessionTimeouts, TreatyError, Unavailable
-from treaty_client.network.transport import memory
-from treaty_client.network.transport.connection import Connection, ConnectionLost
-from treaty_client.sessions import provision, shared_handler
-from treaty_client.sessions.middleware import Call, Proceed
-from treaty_client.testing.memory_registry import RegistryView
+from treaty_agent import Capacity, Policy, Refused, SessionTimeouts, TreatyError, Unavailable
+from treaty_agent.sessions import provision, shared_handler
+from treaty_agent.sessions.middleware import Call, Proceed
+from treaty_agent.testing.memory_registry import RegistryView
+from treaty_agent.transport import memory
+from treaty_agent.transport.connection import Connection, ConnectionLost
 from treaty_consensus.kinds import Report
 
 PATIENT = SessionTimeouts(send=1000.0, idle=10_000.0)

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 import pytest
 from assemblies import Meeting, Member, meet
 
-from treaty_client import Capacity, OperationError, TreatyError
-from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.identity import ProvedPeer
-from treaty_client.network.transport import memory
+from treaty_agent import Capacity, OperationError, TreatyError
+from treaty_agent.transport import memory
+from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_io.identity import ProvedPeer
 
 
 def test_all_members_are_in_one_session_and_the_application_calls_it() -> None:

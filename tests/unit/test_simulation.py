@@ -1,4 +1,4 @@
-"""`treaty_client.testing`: agents, a registry in memory, and faults that behave as the real ones do."""
+"""`treaty_agent.testing`: agents, a registry in memory, and faults that behave as the real ones do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client import Agent, Conflict, Identity, LocalProtocols, NotFound, OperationError, Policy, Refused, Unavailable
+from treaty_agent import Agent, Conflict, Identity, LocalProtocols, NotFound, OperationError, Policy, Refused, Unavailable
+from treaty_agent.testing import PeerDouble, Simulation, run
 from treaty_client.protocols.project import load_project
-from treaty_client.testing import PeerDouble, Simulation, run
 
 ROOT = Path(__file__).parents[2]
 GREETING = ROOT / "examples" / "greeting"

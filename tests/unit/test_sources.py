@@ -10,14 +10,14 @@ import pytest
 from ports import free_port
 from signers import domain_signer
 
-from treaty_client.errors import RegistryUnavailable
-from treaty_client.network.hosts import Network
 from treaty_client.policy import MAX_MIRRORS, Policy
 from treaty_client.registries import sources as sources_module
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.sources import Sources
 from treaty_consensus import kinds
 from treaty_consensus.errors import Malformed, NotFound
+from treaty_io.errors import RegistryUnavailable
+from treaty_io.network.hosts import Network
 
 NOTE = b"a note"
 

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from streaming import published
 
-from treaty_client.sandbox import SandboxPool, parse_vector, run_vectors
-from treaty_client.sandbox.vectors import Vector, format_vector
 from treaty_handler import (
     Call,
     Cancelled,
@@ -28,6 +26,8 @@ from treaty_handler import (
     Send,
     decode_json,
 )
+from treaty_sandbox import SandboxPool, parse_vector, run_vectors
+from treaty_sandbox.vectors import Vector, format_vector
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "streams"
 

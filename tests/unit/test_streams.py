@@ -18,17 +18,17 @@ from data_sharing import published as sharing
 from meetings import MAX_AGE, Party, SimulatedProtocols, party
 from streaming import FEED, URI, WINDOW, feeding, offer
 
-from treaty_client import Policy, Session
-from treaty_client.anp.transcript import replay
-from treaty_client.network.transport import memory
-from treaty_client.network.transport.connection import Connection
-from treaty_client.network.transport.outbox import CALL_ROOM
-from treaty_client.sandbox.passivation import Passivation
-from treaty_client.sandbox.runtime import SandboxRuntime
-from treaty_client.sessions import calls, invocations
-from treaty_client.sessions.interfaces import Capacity
-from treaty_client.sessions.operation_errors import OperationError
+from treaty_agent import Policy, Session
+from treaty_agent.sessions import calls, invocations
+from treaty_agent.sessions.interfaces import Capacity
+from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.transport import memory
+from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.outbox import CALL_ROOM
+from treaty_anp.transcript import replay
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
+from treaty_sandbox.passivation import Passivation
+from treaty_sandbox.runtime import SandboxRuntime
 
 
 @pytest.fixture(params=["code", "forms"], autouse=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from treaty_client import TraceContext
-from treaty_client.anp.trace_context import MAX_STATE
+from treaty_agent import TraceContext
+from treaty_anp.trace_context import MAX_STATE
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from meta_peers import TIMEOUTS, source_hello
 
-from treaty_client.anp.hello_profile.machine import Machine
-from treaty_client.anp.transcript import MAX_TRANSCRIPT, TranscriptRecorder, parse_transcript, replay
-from treaty_client.cli import main
+from treaty_anp.hello_profile.machine import Machine
+from treaty_anp.transcript import MAX_TRANSCRIPT, TranscriptRecorder, parse_transcript, replay
+from treaty_command.main import main
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, Refused, TooLarge, Untrusted
 
@@ -98,7 +98,7 @@ def test_a_session_that_is_too_long_is_cut_and_still_replays() -> None:
 def test_only_talks_are_kept_where_no_more_is_wanted() -> None:
     assert replay(recorded(only_talks=True).transcript()) == 2
     recorder = TranscriptRecorder(only_talks=True)
-    from treaty_client.anp.hello_profile.actions import Running
+    from treaty_anp.hello_profile.actions import Running
 
     recorder.note("tick", {}, 1.0, [Running()])
     recorder.note("tick", {}, 2.0, [])

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from treaty_client.network import turns
-from treaty_client.network.turns import MAX_WAITING, Turns, asking_for
-from treaty_client.testing.virtual_time import run
+from treaty_agent.testing.virtual_time import run
 from treaty_consensus.errors import Unavailable
+from treaty_io.network import turns
+from treaty_io.network.turns import MAX_WAITING, Turns, asking_for
 
 MALLORY, ALICE = "198.51.100.7", "192.0.2.1"
 

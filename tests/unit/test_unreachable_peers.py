@@ -11,8 +11,8 @@ from typing import Literal
 import pytest
 from meetings import TOPIC, buyer, meeting, shop
 
-from treaty_client import Agent, OutcomeUnknown, PeerUnavailable, Policy, RegistryUnavailable, Session
-from treaty_client.testing import PeerDouble, Simulation, run
+from treaty_agent import Agent, OutcomeUnknown, PeerUnavailable, Policy, RegistryUnavailable, Session
+from treaty_agent.testing import PeerDouble, Simulation, run
 from treaty_consensus.errors import NotFound, Origin, TreatyError
 
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"

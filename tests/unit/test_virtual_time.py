@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from treaty_client.testing.virtual_time import run
+from treaty_agent.testing.virtual_time import run
 
 SLOW = 0.3
 """Seconds of a thread that is at work when the loop ends."""

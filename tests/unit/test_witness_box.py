@@ -8,13 +8,13 @@ import pytest
 from signers import NOW, ORIGIN, Signer, domain_signer, key_signer, signed
 from witnesses import WITNESSES
 
-from treaty_client import durable
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.stamped import Stamped, read_page
 from treaty_consensus.statement import Statement
+from treaty_io import durable
 from treaty_registry.witness import box as boxes
 from treaty_registry.witness.box import KEPT, Boxes
 from treaty_registry.witness.cosigner import Cosigner

@@ -12,12 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 from witnesses import LOG, NOW, ORIGIN, OTHER_LOG, History, leaves
 
-from treaty_client import durable
 from treaty_consensus.errors import Conflict, Malformed, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
 from treaty_consensus.log.witness import cosignature
+from treaty_io import durable
 from treaty_registry.witness.cosigner import Cosigner
 from treaty_registry.witness.records import Store
 

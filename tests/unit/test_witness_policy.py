@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from witnesses import LOG, NOW, OTHER_LOG, WITNESSES, History, cosigned, leaves
 
-from treaty_client.cli.commands import app
 from treaty_client.policy import load_policy
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
+from treaty_command.commands import app
 from treaty_consensus.canonical import b64decode, b64encode
 from treaty_consensus.errors import Malformed, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Witnesses

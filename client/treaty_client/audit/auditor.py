@@ -25,9 +25,9 @@ from treaty_consensus.facts import Facts, identity_key
 from treaty_consensus.kinds import MAX_ANCHORS, MAX_ROLL, Blob
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.stamped import LeftOut, Stamped
+from treaty_io.codes import AnchorsCode, ClientAuditCode
+from treaty_io.network.hosts import Network
 
-from ..codes import AnchorsCode, ClientAuditCode
-from ..network.hosts import Network
 from ..protocols.store import Store
 from ..registries.api import RegistryClient
 from ..registries.trust import RegistryName

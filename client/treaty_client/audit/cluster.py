@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from treaty_consensus.errors import Unavailable
-from treaty_consensus.extras import naming_extras
 from treaty_consensus.facts import Facts
 from treaty_consensus.statement import Verified
+from treaty_io.codes import ClientAuditCode
+from treaty_io.extras import naming_extras
 
-from ..codes import ClientAuditCode
 from .parallel_verification import Checked, check_all, keys_for
 
 _PATIENCE = 10  # seconds to reach the scheduler

@@ -13,8 +13,7 @@ import msgspec
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import MAX_TRANSCRIPT
-
-from ..codes import ClientDecisionCode
+from treaty_io.codes import ClientDecisionCode
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,255}\Z")]
 """A digest, a DID, a domain, a topic or a word of the rule: nothing that works on a terminal."""

@@ -35,9 +35,9 @@ from treaty_consensus.log.tiles import (
     truncated,
     width_at,
 )
+from treaty_io import durable
+from treaty_io.codes import MirrorCode
 
-from .. import durable
-from ..codes import MirrorCode
 from ..protocols.equivocation import document, fix_for, keep
 from ..registries.api import RegistryClient
 

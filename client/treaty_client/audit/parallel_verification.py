@@ -25,8 +25,7 @@ from treaty_consensus.did import parse_key_id
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.facts import Facts, keys_of
 from treaty_consensus.statement import Verified
-
-from ..codes import ClientAuditCode
+from treaty_io.codes import ClientAuditCode
 
 PROCESSES = 2
 """As many keep up with the one that replays."""

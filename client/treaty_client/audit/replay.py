@@ -29,8 +29,8 @@ from treaty_consensus.rotation import Rotation
 from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf
 from treaty_consensus.stamped import LeftOut, Stamped, admissible, is_stamped_in_time
 from treaty_consensus.statement import Statement, Verified
+from treaty_io.codes import ClientAuditCode, ClientCheckpointCode
 
-from ..codes import ClientAuditCode, ClientCheckpointCode
 from ..protocols import equivocation
 from ..protocols.verification.checkpoint import CLOCK_SKEW
 from ..protocols.verification.log_keys import follow

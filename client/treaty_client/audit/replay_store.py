@@ -19,8 +19,7 @@ from types import TracebackType
 
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.facts import Fact, decode, encode
-
-from ..codes import ClientAuditCode
+from treaty_io.codes import ClientAuditCode
 
 # They trade memory for reads of the disk; decisions.md, "Audit", has the measured time and memory of a replay.
 RECENT = 32_768

@@ -44,9 +44,9 @@ from treaty_consensus import canonical
 from treaty_consensus.audit import SavedReplay
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.facts import log_of
+from treaty_io import durable
+from treaty_io.codes import ClientAuditCode
 
-from .. import durable
-from ..codes import ClientAuditCode
 from ..protocols import equivocation
 from .mirror import Mirror
 from .replay import AuditedReplay, Notes

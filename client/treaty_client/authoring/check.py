@@ -18,12 +18,12 @@ from pathlib import Path
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import VECTORS, HandlerPackage, read_wheel
+from treaty_io.codes import ClientHandlerCode, VectorCode
+from treaty_sandbox import Mismatch, SandboxPool, Vector, run_vectors
+from treaty_sandbox.vectors import LOCAL, PEER, published_vectors
 
-from ..codes import ClientHandlerCode, VectorCode
 from ..protocols.project import MANIFEST, HandlerSource, Project, ProjectFiles, examine_project
 from ..protocols.project_file import TOML, ProjectProblem, package_of
-from ..sandbox import Mismatch, SandboxPool, Vector, run_vectors
-from ..sandbox.vectors import LOCAL, PEER, published_vectors
 from .coverage import Coverage, check_coverage, measure_coverage
 from .manifest import ORIGIN, manifest_problems
 

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 from treaty_consensus.errors import Refused
 from treaty_consensus.handler import Manifest, Operation, OperationKind
 from treaty_handler import Call, Item, Result
-
-from ..codes import ClientPublishCode
+from treaty_io.codes import ClientPublishCode
 
 if TYPE_CHECKING:
-    from ..sandbox.vectors import Vector
+    from treaty_sandbox.vectors import Vector
 
 SUCCESS = "success"
 ITEM = "item"

@@ -18,9 +18,9 @@ from typing import Literal, get_args
 
 from treaty_consensus.errors import Conflict, Malformed
 from treaty_consensus.protocol import is_name, is_topic
+from treaty_io import durable
+from treaty_io.codes import ProjectCode
 
-from .. import durable
-from ..codes import ProjectCode
 from ..protocols.project_file import package_of
 
 Kind = Literal["request", "stream", "event", "shared"]

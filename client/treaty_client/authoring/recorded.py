@@ -14,12 +14,12 @@ from pathlib import Path
 
 from treaty_consensus.errors import Conflict, NotFound, Refused
 from treaty_consensus.handler import VECTORS
+from treaty_io import durable
+from treaty_io.codes import ProjectCode, VectorCode
+from treaty_sandbox import SandboxPool, Vector, parse_vector, run_vectors
+from treaty_sandbox.vectors import MAX_VECTOR
 
-from .. import durable
-from ..codes import ProjectCode, VectorCode
 from ..protocols.project import load_project
-from ..sandbox import SandboxPool, Vector, parse_vector, run_vectors
-from ..sandbox.vectors import MAX_VECTOR
 from .check import build
 from .coverage import Coverage, measure_coverage
 

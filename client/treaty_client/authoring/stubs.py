@@ -30,7 +30,7 @@ from collections.abc import AsyncIterator
 from functools import wraps
 from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
-from treaty_client import Agent, ItemStream, Session, SharedSession
+from treaty_agent import Agent, ItemStream, Session, SharedSession
 
 """
 _TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Session", "SharedSession", "URI", "wraps")

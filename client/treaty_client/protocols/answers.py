@@ -28,9 +28,9 @@ from treaty_consensus.codes import CheckpointCode, RegistryCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.kinds import Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
+from treaty_io import durable
+from treaty_io.codes import ClientCheckpointCode, ClientLogCode, MemoryCode
 
-from .. import durable
-from ..codes import ClientCheckpointCode, ClientLogCode, MemoryCode
 from ..policy import Policy
 from ..registries.api import RegistryClient
 from ..registries.bundle import Bundle

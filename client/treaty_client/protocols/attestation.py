@@ -38,9 +38,9 @@ from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import MAX_BUNDLE
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.sigstore_leaf import CertificateLeaf
+from treaty_io.codes import AttestationCode
+from treaty_io.errors import clock_difference, with_clock
 
-from ..codes import AttestationCode
-from ..errors import clock_difference, with_clock
 from .trust_roots import check_in_force, make_verifier, public_good_root
 
 if TYPE_CHECKING:

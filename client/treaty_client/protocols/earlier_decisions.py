@@ -19,8 +19,8 @@ from treaty_consensus.kinds import Decision
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement
+from treaty_io.codes import MemoryCode
 
-from ..codes import MemoryCode
 from ..registries.api import RegistryClient
 from ..registries.leaves import SeenLeaf
 from .verification.completeness import Gap

@@ -16,8 +16,8 @@ from treaty_consensus.log.checkpoint import LogKeys, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
 from treaty_consensus.log.merkle import Node, consistency_nodes, consistency_proof, root, root_nodes
 from treaty_consensus.log.tiles import node_hashes, tiles_for
+from treaty_io import durable
 
-from .. import durable
 from ..registries.api import RegistryClient
 
 _MAX_KEPT = 64

@@ -16,9 +16,9 @@ from pathlib import Path
 from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.kinds import MAX_WHEEL
 from treaty_consensus.protocol import parse_protocol_uri
+from treaty_io import durable
+from treaty_io.codes import DirectoryCode
 
-from .. import durable
-from ..codes import DirectoryCode
 from ..policy import Policy
 from ..registries.bundle import MAX_BUNDLE, parse_bundle
 from ..registries.trust import TrustedRegistries, TrustedRegistry

@@ -30,11 +30,11 @@ from treaty_consensus.kinds import Blob
 from treaty_consensus.log.policy import WitnessRule
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
+from treaty_io.afterwards import Afterwards
+from treaty_io.network.did_documents import DidResolver, fetch_did_document
+from treaty_io.network.egress import EgressGuard
+from treaty_io.network.hosts import Network
 
-from ..afterwards import Afterwards
-from ..network.did_documents import DidResolver, fetch_did_document
-from ..network.egress import EgressGuard
-from ..network.hosts import Network
 from ..policy import Policy
 from ..registries.api import RegistryClient
 from ..registries.sources import Sources

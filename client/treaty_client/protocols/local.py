@@ -18,8 +18,8 @@ from typing import NoReturn
 from treaty_consensus.errors import Malformed, NotFound, Refused
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.protocol import parse_protocol_uri
+from treaty_io.codes import LocalCode, ProjectCode
 
-from ..codes import LocalCode, ProjectCode
 from .project import Project, load_project
 from .topics import Candidates
 

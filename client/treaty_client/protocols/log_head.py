@@ -17,8 +17,8 @@ from treaty_consensus.log.durability import Durability
 from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, verify_consistency
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement
+from treaty_io.codes import ClientLogCode
 
-from ..codes import ClientLogCode
 from ..registries.api import RegistryClient
 from ..registries.trust import TrustedRegistries
 from .equivocation import document, fetch_hashes, fix_for

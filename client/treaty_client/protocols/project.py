@@ -21,9 +21,9 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
 from treaty_consensus.handler import DECLARATIVE, MAX_ARCHIVE, VECTORS, HandlerMetadata, build_wheel
 from treaty_consensus.protocol import MAX_DOCUMENT, Card, check_document, parse_protocol_uri
+from treaty_io.codes import ProjectCode
+from treaty_sandbox.vectors import MAX_VECTOR, Vector, parse_vector
 
-from ..codes import ProjectCode
-from ..sandbox.vectors import MAX_VECTOR, Vector, parse_vector
 from .project_file import (
     MAX_TOML,
     SOURCE,

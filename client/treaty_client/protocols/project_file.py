@@ -29,8 +29,7 @@ import msgspec
 from treaty_consensus.errors import Malformed, TreatyError
 from treaty_consensus.kinds import MAX_ALIASES
 from treaty_consensus.protocol import Card, check_aliases, is_name, is_topic, parse_version
-
-from ..codes import ProjectCode
+from treaty_io.codes import ProjectCode
 
 TOML = "protocol.toml"
 MAX_TOML = 64 * 1024

@@ -13,8 +13,8 @@ from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, TreatyError
 from treaty_consensus.protocol import ProtocolUri, is_verified_alias, parse_protocol_uri
+from treaty_io.codes import ResolveCode
 
-from ..codes import ResolveCode
 from ..policy import Policy
 from ..registries.api import RegistryClient
 from ..registries.trust import TrustedRegistries

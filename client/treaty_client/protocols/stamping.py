@@ -21,12 +21,12 @@ from treaty_consensus.log.note import KeyType, VerifierKey
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.stamped import MARGIN, MAX_PAGE, SUFFIX, Stamped, read_page
 from treaty_consensus.statement import Statement
+from treaty_io import durable
+from treaty_io.base_url import parse_base_url
+from treaty_io.codes import StampingCode
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 
-from .. import durable
-from ..base_url import parse_base_url
-from ..codes import StampingCode
-from ..network.exchange import BoundedClient
-from ..network.hosts import Network
 from ..registries.api import parse_problem, refusal_of
 from .log_head import LogHead
 

@@ -26,9 +26,8 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import Count, Digest
 from treaty_consensus.protocol import ProtocolUri
-
-from .. import durable
-from ..codes import LockCode
+from treaty_io import durable
+from treaty_io.codes import LockCode
 
 MAX_LOCK = 16 * 1024 * 1024
 

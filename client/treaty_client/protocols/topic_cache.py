@@ -17,8 +17,8 @@ import msgspec
 from treaty_consensus import canonical
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.kinds import Digest
+from treaty_io import durable
 
-from .. import durable
 from ..policy import Policy
 from ..registries.trust import TrustedRegistries
 from .store import Store

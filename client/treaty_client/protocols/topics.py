@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable
+from treaty_io.codes import ClientRegistryCode
 
-from ..codes import ClientRegistryCode
 from ..policy import Policy
 from ..registries.trust import TrustedRegistries
 from .answers import Answers

@@ -14,8 +14,7 @@ from sigstore.verify import Verifier
 from sigstore_models.trustroot.v1 import TrustedRoot as TrustedRootMessage
 
 from treaty_consensus.errors import Untrusted
-
-from ..codes import AttestationCode
+from treaty_io.codes import AttestationCode
 
 # The address only names the root inside the installed package; nothing is fetched from it.
 _PUBLIC_GOOD = "https://tuf-repo-cdn.sigstore.dev"

@@ -26,12 +26,12 @@ from treaty_consensus.log.proof import MAX_RECEIPT_BYTES
 from treaty_consensus.log.tiles import MAX_ENTRY_BYTES, TILE_WIDTH, Bundle, Tile, truncated
 from treaty_consensus.protocol import ProtocolUri
 from treaty_consensus.statement import MAX_LEAF, Statement
+from treaty_io import tracing
+from treaty_io.codes import ClientRegistryCode, NetworkCode
+from treaty_io.errors import RegistryUnavailable, clock_difference, with_clock
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 
-from .. import tracing
-from ..codes import ClientRegistryCode, NetworkCode
-from ..errors import RegistryUnavailable, clock_difference, with_clock
-from ..network.exchange import BoundedClient
-from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
 from .replies import (
     Grants,

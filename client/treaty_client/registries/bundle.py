@@ -28,8 +28,7 @@ from treaty_consensus.log.merkle import HASH_SIZE
 from treaty_consensus.log.note import MAX_NOTE_BYTES
 from treaty_consensus.log.proof import MAX_PROOF_HASHES
 from treaty_consensus.statement import MAX_LEAF
-
-from ..codes import BundleCode
+from treaty_io.codes import BundleCode
 
 MEDIA_TYPE = "application/vnd.treaty.bundle.v1+json"
 # The caps bound the memory and the time of a reader before a signature is checked. A registry keeps below them by its full lists.

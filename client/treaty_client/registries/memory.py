@@ -24,9 +24,9 @@ from pathlib import Path
 from treaty_consensus import statement
 from treaty_consensus.errors import Malformed, Refused, Unavailable
 from treaty_consensus.log.merkle import HASH_SIZE
+from treaty_io import durable
+from treaty_io.codes import MemoryCode
 
-from .. import durable
-from ..codes import MemoryCode
 from .leaves import PARAMETERS, SeenLeaf, place_of, subjects_of, takes_back
 
 # Without bounds a registry could fill the disk with leaves of its own.

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from .. import durable
+from treaty_io import durable
 
 SIGNED = "signed.txt"
 """The file below a home."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from ..base_url import parse_base_url
+from treaty_io.base_url import parse_base_url
 
 REST = 30.0
 """Seconds for which an address that did not answer is asked last."""

@@ -30,10 +30,10 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, Untrusted
 from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
+from treaty_io import durable
+from treaty_io.base_url import parse_base_url
+from treaty_io.codes import ClientRegistryCode, MemoryCode
 
-from .. import durable
-from ..base_url import parse_base_url
-from ..codes import ClientRegistryCode, MemoryCode
 from .signed import SIGNED, SignedIds
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from treaty_consensus.errors import NotFound, TreatyError
-
-from ..codes import ClientRegistryCode, NetworkCode
-from ..errors import RegistryUnavailable
+from treaty_io.codes import ClientRegistryCode, NetworkCode
+from treaty_io.errors import RegistryUnavailable
 
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.ReadTimeout, httpx.WriteTimeout, httpx.RemoteProtocolError)
 # A status without a reason may be of a proxy that did not wait.

@@ -9,9 +9,9 @@ from treaty_consensus.errors import NotFound
 from treaty_consensus.kinds import Grant
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement
+from treaty_io.codes import ClientGrantCode
+from treaty_io.identity import Identity
 
-from ..codes import ClientGrantCode
-from ..identity import Identity
 from ..protocols.log_head import LogHead
 from ..registries.api import RegistryClient
 

@@ -14,9 +14,9 @@ from treaty_consensus.kinds import Identity as IdentityBody
 from treaty_consensus.kinds import Key
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import MAX_PAYLOAD, Draft
+from treaty_io.codes import ClientIdentityCode, ClientRegistryCode
+from treaty_io.identity import Identity, KeyPair
 
-from ..codes import ClientIdentityCode, ClientRegistryCode
-from ..identity import Identity, KeyPair
 from ..protocols.log_head import LogHead
 from ..registries.api import RegistryClient
 from ..registries.replies import Testimony

@@ -25,12 +25,12 @@ from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
 from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
+from treaty_io.codes import ClientPublishCode
+from treaty_io.identity import Identity
+from treaty_io.network.hosts import Network
+from treaty_io.network.requests_adapter import session_setup
 
 from ..authoring.check import check_package
-from ..codes import ClientPublishCode
-from ..identity import Identity
-from ..network.hosts import Network
-from ..network.requests_adapter import session_setup
 from ..policy import DEFAULT_MAX_AGE
 from ..protocols.answers import hold
 from ..protocols.attestation import Binding, Trust, attest, identity_token, logged_leaves, verify_attestation

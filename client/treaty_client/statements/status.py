@@ -19,9 +19,9 @@ from treaty_consensus.kinds import Status
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.protocol import parse_protocol_uri
 from treaty_consensus.statement import Statement
+from treaty_io.codes import ClientStatusCode
+from treaty_io.identity import Identity
 
-from ..codes import ClientStatusCode
-from ..identity import Identity
 from ..protocols.log_head import LogHead
 from ..registries.api import RegistryClient
 

@@ -17,9 +17,9 @@ from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, NotFound
 from treaty_consensus.kinds import NONE, Ballot, Vouch
 from treaty_consensus.statement import Statement
+from treaty_io.codes import ClientVouchCode, VoteCode
+from treaty_io.identity import Identity
 
-from ..codes import ClientVouchCode, VoteCode
-from ..identity import Identity
 from ..protocols.log_head import LogHead
 from ..protocols.stamping import Delivery, Stamping, deliver
 from ..protocols.verification.topic import TopicView

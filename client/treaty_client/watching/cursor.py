@@ -22,9 +22,9 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, Malformed, TreatyError, Untrusted
 from treaty_consensus.kinds import Count
 from treaty_consensus.log.checkpoint import LogKeys
+from treaty_io import durable
+from treaty_io.codes import WatchCode
 
-from .. import durable
-from ..codes import WatchCode
 from .watches import Watch
 
 _MAX_FILE = 4 * 1024 * 1024

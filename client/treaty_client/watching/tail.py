@@ -30,8 +30,8 @@ from treaty_consensus.log.merkle import (
 from treaty_consensus.log.note import signers_of
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle, width_at
 from treaty_consensus.log_keys import MAX_ROTATIONS
+from treaty_io.codes import ClientCheckpointCode, MirrorCode, WatchCode
 
-from ..codes import ClientCheckpointCode, MirrorCode, WatchCode
 from ..policy import Policy
 from ..protocols.equivocation import fetch_hashes
 from ..protocols.log_head import LogHead

@@ -20,8 +20,8 @@ from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.events import CONSTITUTION, LogEvent, event_of
 from treaty_consensus.kinds import Decision
 from treaty_consensus.kinds import Identity as IdentityBody
+from treaty_io.codes import ClientCheckpointCode, ClientLogCode
 
-from ..codes import ClientCheckpointCode, ClientLogCode
 from ..protocols.equivocation import document
 from ..protocols.verification.steps import VerificationFailed
 from ..registries.api import RegistryClient

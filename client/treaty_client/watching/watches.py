@@ -30,8 +30,7 @@ from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
 from treaty_consensus.events import CONSTITUTION, LogEvent, Subject
 from treaty_consensus.protocol import check_topic, parse_namespace, parse_protocol_uri
-
-from ..codes import WatchCode
+from treaty_io.codes import WatchCode
 
 WatchKind: TypeAlias = Literal["did", "namespace", "topic", "handler", "constitution"]
 

@@ -25,10 +25,10 @@ import httpx
 from standardwebhooks import Webhook as Signer
 
 from treaty_consensus.errors import Malformed, NotFound, Refused, Unavailable
+from treaty_io.codes import WatchCode
+from treaty_io.network.egress import strangers_network
+from treaty_io.network.hosts import Network
 
-from ..codes import WatchCode
-from ..network.egress import strangers_network
-from ..network.hosts import Network
 from .findings import WatchFinding
 from .watches import WebhookAddress
 

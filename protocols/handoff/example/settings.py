@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from treaty_client import Identity
+from treaty_agent import Identity
 from treaty_handoff import HandoffAgent, Journal, Permissions, PostgresBroker, Seal, SenderGrant
 
 DESK, SUPPORT, EXPERT, PERSON = (

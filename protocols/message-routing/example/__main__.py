@@ -19,7 +19,7 @@ from members import MEMBERS, PROTOCOLS, ROUTING, take_part
 from rich.console import Console
 from rich.table import Table
 
-from treaty_client import Agent, Identity, Session
+from treaty_agent import Agent, Identity, Session
 
 
 class Member:

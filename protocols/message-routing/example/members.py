@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from treaty_client import Agent, Identity, LocalProtocols
+from treaty_agent import Agent, Identity, LocalProtocols
 
 PROTOCOLS = LocalProtocols([Path(__file__).parents[1] / "1.0"])
 ROUTING = PROTOCOLS.uri("message-routing")

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from treaty_client.network.addresses import site_network
 from treaty_consensus.errors import Unavailable
+from treaty_io.network.addresses import site_network
 
 from ..codes import QuotaCode
 

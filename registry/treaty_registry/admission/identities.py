@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 
-from treaty_client.network.did_documents import DidDocument
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import IdentityCode, StatementCode
 from treaty_consensus.did import Did, encode_multikey
@@ -24,6 +23,7 @@ from treaty_consensus.facts import Fact, IdentityFact, identity_key, keys_of
 from treaty_consensus.kinds import Blob, Identity, Key
 from treaty_consensus.statement import Verified
 from treaty_consensus.tenure import tenure_after
+from treaty_io.network.did_documents import DidDocument
 
 from ..codes import RegistryIdentityCode
 from ..keys import Operator, Testimony

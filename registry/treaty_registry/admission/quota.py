@@ -18,10 +18,10 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from treaty_client.network.addresses import site_network
 from treaty_consensus.did import Did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.errors import Unavailable
+from treaty_io.network.addresses import site_network
 
 from ..codes import QuotaCode
 from ..settings import Quotas, Rate

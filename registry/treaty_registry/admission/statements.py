@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from treaty_client.network.addresses import site_network
-from treaty_client.network.turns import asking_for
 from treaty_consensus import canonical, statement
 from treaty_consensus.admit import check_operator
 from treaty_consensus.codes import ParametersCode, StatementCode
@@ -30,6 +28,8 @@ from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorized
 from treaty_consensus.kinds import Body, Handler, Parameters, Publish, Reputation, blobs_of
 from treaty_consensus.statement import Statement, Verified
+from treaty_io.network.addresses import site_network
+from treaty_io.network.turns import asking_for
 
 from ..catalogue.handler_facts import HandlerFacts
 from ..codes import RegistryBlobCode

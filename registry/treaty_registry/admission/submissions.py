@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treaty_client import tracing
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.proof import ReceiptWriter
 from treaty_consensus.statement import Statement, Verified
+from treaty_io import tracing
 
 from ..log.entry import Logged
 from ..log.proposals import LogPosition, Proposal

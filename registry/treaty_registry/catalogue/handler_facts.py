@@ -81,7 +81,7 @@ def _coverage(package: HandlerPackage) -> str:
     """Return how many pairs of role and operation the vectors of a package reach: none, some or all of them."""
     # Here, because the registry's process never parses vectors, and starts sooner without these.
     from treaty_client.authoring.coverage import cells_of, is_outcome
-    from treaty_client.sandbox.vectors import parse_vector
+    from treaty_sandbox.vectors import parse_vector
 
     left, reached = MAX_VECTORS, set[tuple[str, str]]()
     pairs = _pairs(package.manifest)

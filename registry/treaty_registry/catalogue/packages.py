@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from treaty_client.authoring.coverage import Coverage, measure_coverage
-from treaty_client.sandbox.vectors import Vector, parse_vector
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage, Manifest, Operation, read_wheel
 from treaty_handler import Call, Item, Result
+from treaty_sandbox.vectors import Vector, parse_vector
 
 # Cut rather than refused: a page shows the beginning, and the package holds the rest. Together with the caps of a manifest they
 # keep a result below `content_worker.MAX_READING`.

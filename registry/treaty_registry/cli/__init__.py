@@ -13,12 +13,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from treaty_client.closed_output import ending_quietly
-from treaty_client.platforms import require_linux
 from treaty_consensus import __version__
 from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import TreatyError, Unavailable
-from treaty_consensus.extras import naming_extras
+from treaty_io.closed_output import ending_quietly
+from treaty_io.extras import naming_extras
+from treaty_io.platforms import require_linux
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,8 +12,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.markup import escape
 
-from treaty_client.network.hosts import Network
 from treaty_consensus.errors import TreatyError
+from treaty_io.network.hosts import Network
 
 from ..codes import BackupCode, ControlCode
 from ..data_directory import check_log, running_database

@@ -12,7 +12,7 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from treaty_client.network.hosts import Network
+from treaty_io.network.hosts import Network
 
 from ..data_directory import check_log, open_operator, read_record, running_database
 from ..mirroring.promotion import promote as promote_mirror

@@ -11,11 +11,11 @@ import msgspec
 import uvloop
 from cyclopts import Parameter
 
-from treaty_client import tracing
-from treaty_client.network.hosts import Network
 from treaty_client.policy import read_policy
 from treaty_consensus.errors import NotFound
 from treaty_consensus.log.durability import Durability
+from treaty_io import tracing
+from treaty_io.network.hosts import Network
 
 from ..networks import TrustedProxies
 from ..operator.control import NOT_RUNNING, ask

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, MutableMapping
 
 from cyclopts import App, Parameter
 
-from treaty_client.home import AGENT_VARIABLES
 from treaty_consensus.errors import Malformed
+from treaty_io.home import AGENT_VARIABLES
 
 from ..codes import SettingsCode
 

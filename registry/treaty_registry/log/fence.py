@@ -30,11 +30,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from treaty_client import durable
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT
+from treaty_io import durable
 
 from ..codes import FenceCode
 from .clock import SignedTime

@@ -23,12 +23,12 @@ from typing import Any
 import httpx
 import msgspec
 
-from treaty_client import tracing
-from treaty_client.network.exchange import BoundedClient, HttpReply
 from treaty_consensus import errors, statement
 from treaty_consensus.errors import Conflict, Malformed, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.statement import Verified
+from treaty_io import tracing
+from treaty_io.network.exchange import BoundedClient, HttpReply
 
 from ..catalogue.handler_facts import HandlerFacts
 from ..codes import NodeCode, RegistryLogCode

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from treaty_client import tracing
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.facts import KEYS, Fact, KeysFact
 from treaty_consensus.log.checkpoint import LogKeys
@@ -25,6 +24,7 @@ from treaty_consensus.log.durability import Durability
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import Tile, TreeEdge
 from treaty_consensus.log_keys import keys_of_log
+from treaty_io import tracing
 
 from ..codes import DatabaseCode, FenceCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, deadline, is_outage, synchronous_standbys

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Sequence
 import httpx
 import structlog
 
-from treaty_client.network.hosts import Network
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.tiles import TILE_WIDTH
 from treaty_consensus.log.upload import Upload, decode_info, encode_package
+from treaty_io.network.hosts import Network
 
 from ..codes import RegistryWitnessCode
 from .checkpoints import Head

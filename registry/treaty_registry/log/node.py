@@ -19,12 +19,12 @@ from dataclasses import replace
 
 import structlog
 
-from treaty_client.network.admission.repeats import Repeats
 from treaty_consensus import statement
 from treaty_consensus.errors import Conflict, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import TreeEdge
+from treaty_io.repeats import Repeats
 
 from ..codes import NodeCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, Pool, connect_node, deadline

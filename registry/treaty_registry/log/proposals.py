@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from treaty_client import tracing
 from treaty_consensus.admit import admit
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.facts import Fact
 from treaty_consensus.log.checkpoint import SignedCheckpoint
 from treaty_consensus.statement import Verified
+from treaty_io import tracing
 
 from ..catalogue.handler_facts import HandlerFacts
 from .entry import BlobReader, Entry

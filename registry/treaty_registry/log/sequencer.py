@@ -26,13 +26,13 @@ from typing import TypeAlias
 
 import structlog
 
-from treaty_client import tracing
-from treaty_client.network.admission.repeats import Repeats
 from treaty_consensus.admit import reads
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.facts import Fact
 from treaty_consensus.log.merkle import inclusion_proof
 from treaty_consensus.statement import Verified
+from treaty_io import tracing
+from treaty_io.repeats import Repeats
 
 from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import httpx
 import structlog
 
-from treaty_client.network.hosts import Network
 from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.codes import WitnessCode
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
@@ -27,6 +26,7 @@ from treaty_consensus.kinds import Witnesses
 from treaty_consensus.log.merkle import MAX_SIZE
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.witness import SIZE_TYPE, AddCheckpoint, cosignature
+from treaty_io.network.hosts import Network
 
 from ..codes import RegistryWitnessCode
 from ..settings import WitnessName

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import msgspec
 
-from treaty_client import durable
 from treaty_client.audit.mirror import Mirror
 from treaty_client.audit.snapshot import Snapshots
 from treaty_client.registries.trust import RegistryName, parse_registry_name
@@ -29,6 +28,7 @@ from treaty_consensus.errors import Conflict, TreatyError
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX
 from treaty_consensus.log.note import VerifierKey
+from treaty_io import durable
 
 from ..codes import RegistryMirrorCode
 from ..settings import MIRROR_MARK as MARK

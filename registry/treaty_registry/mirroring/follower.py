@@ -27,7 +27,6 @@ from treaty_client.audit.parallel_verification import ParallelVerifier
 from treaty_client.audit.replay import WORTH_PROCESSES, AuditedReplay, Taken, replayed
 from treaty_client.audit.replay_store import ReplayStore
 from treaty_client.audit.snapshot import Snapshot, Snapshots
-from treaty_client.codes import ClientAuditCode, MirrorCode
 from treaty_client.registries.api import RegistryClient
 from treaty_consensus import statement
 from treaty_consensus.audit import Replay
@@ -36,6 +35,7 @@ from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Handler, Withdrawal, blobs_of
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.statement import Statement
+from treaty_io.codes import ClientAuditCode, MirrorCode
 
 from ..admission.content_checker import ContentChecker
 from ..admission.uploads import Uploads

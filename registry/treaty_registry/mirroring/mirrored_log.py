@@ -18,8 +18,6 @@ import structlog
 
 from treaty_client.audit.replay_store import ReplayStore
 from treaty_client.audit.snapshot import Snapshot, Snapshots
-from treaty_client.base_url import parse_base_url
-from treaty_client.network.hosts import Address, Network
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName
 from treaty_consensus import canonical, statement
@@ -28,6 +26,8 @@ from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.trusted_root import without_rotations
+from treaty_io.base_url import parse_base_url
+from treaty_io.network.hosts import Address, Network
 
 from ..admission.content_checker import ContentChecker
 from ..admission.uploads import Uploads

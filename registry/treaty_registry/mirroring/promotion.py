@@ -20,11 +20,11 @@ from pathlib import Path
 
 import httpx
 
-from treaty_client.network.hosts import Network
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, LogKeys, SignedCheckpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES
 from treaty_consensus.log.tiles import TreeEdge
+from treaty_io.network.hosts import Network
 
 from ..codes import RegistryMirrorCode
 from ..data_directory import restore_record, running_database

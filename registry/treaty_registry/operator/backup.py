@@ -26,7 +26,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from treaty_client import durable
 from treaty_client.audit.mirror import Mirror
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, Refused, Untrusted
@@ -34,6 +33,7 @@ from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import sign
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, TreeEdge, encode_bundle
+from treaty_io import durable
 
 from ..admission.senders import export_senders
 from ..codes import BackupCode, RegistryLogCode

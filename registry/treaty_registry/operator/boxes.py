@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import httpx
 import structlog
 
-from treaty_client.network.exchange import BoundedClient
-from treaty_client.network.hosts import Network
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import StampCode
 from treaty_consensus.errors import TooLarge, TreatyError, Unavailable
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.stamped import MAX_PAGE, Stamped, read_page
 from treaty_consensus.statement import Statement
+from treaty_io.network.exchange import BoundedClient
+from treaty_io.network.hosts import Network
 
 from ..admission.submissions import Submissions
 from ..codes import RegistryWitnessCode

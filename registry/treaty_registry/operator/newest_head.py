@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import httpx
 
 from treaty_client.audit.mirror import Mirror
-from treaty_client.network.hosts import Network
 from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.errors import NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
 from treaty_consensus.log.merkle import MAX_SIZE
 from treaty_consensus.log.witness import AddCheckpoint, cosignature
+from treaty_io.network.hosts import Network
 
 from ..codes import CopyCode
 from ..data_directory import read_record, record_at

@@ -20,11 +20,11 @@ import asyncio
 import httpx
 import structlog
 
-from treaty_client.network.exchange import BoundedClient
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES
+from treaty_io.network.exchange import BoundedClient
 
 from ..codes import RegistryLogCode
 from ..data_directory import read_record

@@ -17,9 +17,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from treaty_client import durable
 from treaty_client.audit.mirror import Mirror
-from treaty_client.network.hosts import Network
 from treaty_client.registries.api import RegistryClient
 from treaty_consensus import statement
 from treaty_consensus.canonical import hex_digest
@@ -29,6 +27,8 @@ from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.note import VerifierKey, sign, signers_of
 from treaty_consensus.log.tiles import TreeEdge
+from treaty_io import durable
+from treaty_io.network.hosts import Network
 
 from ..admission.senders import import_senders
 from ..codes import BackupCode

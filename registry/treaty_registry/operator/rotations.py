@@ -21,12 +21,12 @@ from pathlib import Path
 
 import structlog
 
-from treaty_client import durable
 from treaty_consensus.errors import Conflict, NotFound, Refused, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign
 from treaty_consensus.rotation import Rotation, rotation_text, signers_of_rotation
 from treaty_consensus.statement import Verified
+from treaty_io import durable
 
 from ..codes import KeysCode, SigstoreCode
 from ..keys import NEXT, PINNED_ROOT, Operator, load_key, load_operator

@@ -16,9 +16,9 @@ from datetime import datetime
 
 import structlog
 
-from treaty_client import tracing
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.facts import LOG, LogFact, ParametersFact
+from treaty_io import tracing
 
 from ..log.tables import read_fact
 from ..storage.postgres import Pool

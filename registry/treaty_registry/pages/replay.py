@@ -12,12 +12,12 @@ from itertools import islice
 from typing import Literal
 from urllib.parse import parse_qsl
 
-from treaty_client.anp import transcript
-from treaty_client.anp.hello_profile import hello as hellos
-from treaty_client.anp.hello_profile.hello import Hello, Provided, choose
-from treaty_client.anp.transcript import Note, parse_transcript
-from treaty_client.network.discovery.parsing import AgentDescription, SupportedProtocol
-from treaty_client.network.discovery.parsing import parse as parse_description
+from treaty_anp import transcript
+from treaty_anp.discovery.parsing import AgentDescription, SupportedProtocol
+from treaty_anp.discovery.parsing import parse as parse_description
+from treaty_anp.hello_profile import hello as hellos
+from treaty_anp.hello_profile.hello import Hello, Provided, choose
+from treaty_anp.transcript import Note, parse_transcript
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 
 from ..codes import HttpCode

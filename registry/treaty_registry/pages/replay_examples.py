@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 
-from treaty_client.anp.hello_profile.hello import Hello, Provided
-from treaty_client.anp.hello_profile.machine import Machine
-from treaty_client.anp.hello_profile.states import Timeouts
-from treaty_client.anp.transcript import TranscriptRecorder
+from treaty_anp.hello_profile.hello import Hello, Provided
+from treaty_anp.hello_profile.machine import Machine
+from treaty_anp.hello_profile.states import Timeouts
+from treaty_anp.transcript import TranscriptRecorder
 
 _BASE = "https://registry.example/protocols/example.com"
 _ORDER, _INFO, _OLD = f"{_BASE}/orders/2.0", f"{_BASE}/product-info/1.1", f"{_BASE}/product-info/1.0"

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from treaty_client.anp import frame
-from treaty_client.anp.frame import ProtocolType
-from treaty_client.anp.hello_profile import hello as hellos
-from treaty_client.anp.hello_profile.hello import MAX_HELLO
-from treaty_client.anp.hello_profile.messages import CARRIES
-from treaty_client.anp.transcript import Note
-from treaty_client.anp.transcript_lines import shown
+from treaty_anp import frame
+from treaty_anp.frame import ProtocolType
+from treaty_anp.hello_profile import hello as hellos
+from treaty_anp.hello_profile.hello import MAX_HELLO
+from treaty_anp.hello_profile.messages import CARRIES
+from treaty_anp.transcript import Note
+from treaty_anp.transcript_lines import shown
 from treaty_consensus.canonical import b64decode, parse_json
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.printable import printable

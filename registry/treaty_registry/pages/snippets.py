@@ -62,7 +62,7 @@ def _caller(uri: str, role: PackageRole, operation: PackageOperation) -> str:
 import asyncio
 import sys
 
-from treaty_client import Agent
+from treaty_agent import Agent
 
 URI = {uri!r}
 
@@ -84,7 +84,7 @@ def _provider(uri: str, role: PackageRole, operations: Sequence[PackageOperation
     return f"""\
 import asyncio
 
-from treaty_client import Agent
+from treaty_agent import Agent
 
 URI = {uri!r}
 

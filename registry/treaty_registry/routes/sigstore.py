@@ -11,7 +11,7 @@ from litestar import Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from treaty_client.network.turns import asking_for
+from treaty_io.network.turns import asking_for
 
 from ..cache_control import NO_STORE
 from ..problems import http_problem

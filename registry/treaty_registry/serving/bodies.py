@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from treaty_client.network.addresses import site_network
-from treaty_client.network.admission.byte_room import ByteRoom
 from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import Unavailable
+from treaty_io.admission.byte_room import ByteRoom
+from treaty_io.network.addresses import site_network
 
 MAX_BODY = 4 * 1024 * 1024 + 1
 """Bytes of one body, larger than the cap of every route."""

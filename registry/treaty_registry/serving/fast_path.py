@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
 
 from litestar.enums import HttpMethod
 
-from treaty_client.network.addresses import site_network
-from treaty_client.network.admission.rounds import Rounds
 from treaty_consensus.errors import Unavailable
+from treaty_io.admission.rounds import Rounds
+from treaty_io.network.addresses import site_network
 
 from ..cache_control import NO_STORE
 from ..networks import sender

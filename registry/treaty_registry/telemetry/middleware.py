@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from treaty_client import tracing
-from treaty_client.anp.trace_context import TraceContext
-from treaty_client.network.admission.repeats import Repeats
+from treaty_anp.trace_context import TraceContext
+from treaty_io import tracing
+from treaty_io.repeats import Repeats
 
 from .groups import method_label, route_group
 from .measures import ANSWERED

@@ -22,8 +22,6 @@ from pathlib import Path
 
 import structlog
 
-from treaty_client import durable
-from treaty_client.network.turns import asker_at
 from treaty_consensus import canonical, statement
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import WitnessCode
@@ -31,6 +29,8 @@ from treaty_consensus.errors import NotFound, TreatyError, Unavailable, Untruste
 from treaty_consensus.facts import keys_of
 from treaty_consensus.log.note import SignerKey
 from treaty_consensus.stamped import LASTS, SUFFIX, Stamped, stamp, stampable
+from treaty_io import durable
+from treaty_io.network.turns import asker_at
 
 from ..codes import RegistryWitnessCode
 from ..storage.space import FreeSpace

@@ -23,13 +23,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from treaty_client import durable
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, NotFound, TooLarge, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, signers_of
 from treaty_consensus.log.witness import Quorum
+from treaty_io import durable
 
 from ..codes import RegistryWitnessCode
 

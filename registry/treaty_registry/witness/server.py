@@ -20,12 +20,12 @@ from litestar import Litestar, Response, get, post
 from litestar.di import NamedDependency, Provide
 from litestar.params import FromPath
 
-from treaty_client.network.admission.in_turns import InTurns
 from treaty_consensus.errors import Unauthorized
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.upload import INFO_TYPE, encode_info
 from treaty_consensus.log.witness import MAX_REQUEST, SIZE_TYPE, AddCheckpoint, SizeConflict
 from treaty_consensus.stamped import MAX_ENVELOPE
+from treaty_io.admission.in_turns import InTurns
 
 from ..cache_control import IMMUTABLE, NO_STORE, REVALIDATE
 from ..listening import Listening

@@ -6,8 +6,8 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Gone, Untrusted
 from treaty_consensus.kinds import Blob
 from treaty_consensus.trusted_root import with_rotations
+from treaty_io.codes import BundleCode, ClientCardCode, ClientDocumentCode, SigstoreBundleCode, TrustedRootCode, WheelCode
 
-from ...codes import BundleCode, ClientCardCode, ClientDocumentCode, SigstoreBundleCode, TrustedRootCode, WheelCode
 from ...registries.bundle import Bundle
 from .records import Evidence
 

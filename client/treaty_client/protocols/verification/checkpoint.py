@@ -10,8 +10,8 @@ from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_inclusion
 from treaty_consensus.rotation import Rotation
+from treaty_io.codes import ClientCheckpointCode
 
-from ...codes import ClientCheckpointCode
 from ...registries.bundle import Bundle, BundledLeaf
 from ...registries.trust import TrustedRegistry
 from .log_keys import follow, no_genesis, proven_keys

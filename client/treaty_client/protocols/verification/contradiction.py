@@ -35,8 +35,8 @@ from treaty_consensus.log.note import MAX_NOTE_BYTES, VerifierKey, signers_of
 from treaty_consensus.log.proof import MAX_PROOF_HASHES
 from treaty_consensus.log_keys import MAX_ROTATIONS
 from treaty_consensus.statement import MAX_LEAF, Statement
+from treaty_io.codes import ContradictionCode, MemoryCode
 
-from ...codes import ContradictionCode, MemoryCode
 from ...registries.leaves import SeenLeaf, subjects_of
 from .completeness import RegistryAnswer, excludes, passes_over
 from .steps import Step, VerificationFailed

@@ -11,8 +11,8 @@ from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import TAG, parse_filename
 from treaty_consensus.kinds import Handler, Status
 from treaty_consensus.protocol import ProtocolUri
+from treaty_io.codes import PolicyCode
 
-from ...codes import PolicyCode
 from ...policy import Policy
 from .records import Evidence, Logged, OfferedHandler
 

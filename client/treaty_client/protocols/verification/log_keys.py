@@ -12,8 +12,7 @@ from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log_keys import keys_in
 from treaty_consensus.rotation import Rotation
-
-from ...codes import ClientLogCode
+from treaty_io.codes import ClientLogCode
 
 
 def proven_keys(leaves: Iterable[tuple[int, bytes]]) -> LogKeys:

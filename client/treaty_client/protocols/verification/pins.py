@@ -9,8 +9,8 @@ import msgspec
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
 from treaty_consensus.kinds import Handler, Identity, Publish, Status
 from treaty_consensus.protocol import ProtocolUri
+from treaty_io.codes import LockCode
 
-from ...codes import LockCode
 from ...registries.leaves import SeenLeaf
 from ..store import LockedIdentity, LockedProtocol, LockedSigner, LockedStatus, LockedVersion, line_of
 from .records import NEGATIVE_STATES, Evidence, VerifiedProtocol

@@ -13,8 +13,8 @@ from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.protocol import Card, ProtocolUri
 from treaty_consensus.rotation import Rotation
 from treaty_consensus.statement import Statement
+from treaty_io.codes import BundleCode
 
-from ...codes import BundleCode
 from ...registries.bundle import Bundle
 from .log_keys import proven_keys
 

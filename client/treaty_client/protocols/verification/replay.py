@@ -20,8 +20,8 @@ from treaty_consensus.facts import LOG, Fact, IdentityFact, LogFact, TopicFact, 
 from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, Newer, Parameters, Publish, Status, Withdrawal
 from treaty_consensus.rotation import Rotation
 from treaty_consensus.statement import TYPE_OF, Statement, Verified
+from treaty_io.codes import BundleCode
 
-from ...codes import BundleCode
 from ...registries.bundle import Bundle
 from .records import Logged
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.did import decode_multikey
 from treaty_consensus.errors import Refused, Untrusted
-from treaty_consensus.extras import naming_extras
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Newer, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
@@ -24,9 +23,10 @@ from treaty_consensus.log.merkle import leaf_hash, verify_inclusion
 from treaty_consensus.log.policy import WitnessRule
 from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card
 from treaty_consensus.statement import Statement
+from treaty_io.codes import BundleCode, ClientDocumentCode, ClientStatusCode, PolicyCode, PublisherCode
+from treaty_io.extras import naming_extras
+from treaty_io.network.did_documents import DidDocument
 
-from ...codes import BundleCode, ClientDocumentCode, ClientStatusCode, PolicyCode, PublisherCode
-from ...network.did_documents import DidDocument
 from ...policy import Policy
 from ...registries.bundle import Bundle, parse_bundle
 from ...registries.leaves import SeenLeaf

@@ -8,8 +8,8 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import Refused, Untrusted
 from treaty_consensus.kinds import Decision, Newer, Publish, Status
+from treaty_io.codes import ClientDecisionCode
 
-from ...codes import ClientDecisionCode
 from ...registries.bundle import Bundle
 from .checkpoint import CLOCK_SKEW
 from .completeness import RegistryAnswer

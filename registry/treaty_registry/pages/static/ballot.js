@@ -132,7 +132,7 @@ const BallotStatement = (() => {
     return { key, file: `${canonical({ did: key.did, key: key.keyId, seed: toBase64(seed) })}\n` };
   }
 
-  // As treaty_client.identity writes it: one key, for authentication and assertion.
+  // As treaty_io.identity writes it: one key, for authentication and assertion.
   function didDocument({ did, keyId, multikey }) {
     return {
       "@context": ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/multikey/v1"],

@@ -1,7 +1,7 @@
 // A peer of AIP in Go, generated from the same .proto: `aip GATEWAY` registers an agent and a tool at a gateway, calls the tool
 // "upper" and the agent "python" there, and prints what came back. It serves until its standard input ends.
 //
-// aip.pb.go and aip_grpc.pb.go are what protoc-gen-go and protoc-gen-go-grpc make of client/treaty_aip/stubs/aip.proto.
+// aip.pb.go and aip_grpc.pb.go are what protoc-gen-go and protoc-gen-go-grpc make of protocols/aip/python/treaty_aip/stubs/aip.proto.
 package main
 
 import (

@@ -1,0 +1,132 @@
+"""The calling side of an agent: sessions that it opens, and handles for the agents that it calls for long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..config import AgentConfig
+    from ..negotiators.negotiator import Requirement
+    from ..sessions.context import AgentContext
+    from ..sessions.endpoint import AgentEndpoint
+    from ..sessions.opening import SessionOpener
+    from ..sessions.operations import Function
+    from ..sessions.peer import Peer, SessionPool
+    from ..sessions.session import Session
+    from ..transport.connection import Connection
+
+
+class ConnectingAgent:
+    """The methods of `Agent` that call other agents. `config`: the effective configuration."""
+
+    config: AgentConfig
+    _context: AgentContext
+    _endpoint: AgentEndpoint
+    _opener: SessionOpener
+    _pools: set[SessionPool]
+
+    @asynccontextmanager
+    async def connect(
+        self,
+        url: str = "",
+        *,
+        discover: str = "",
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        requirement: Requirement | None = None,
+        natural: bool = False,
+        peer: str = "",
+        role: str = "",
+        serving: Sequence[Function] = (),
+        timeout: float | None = None,  # noqa: ASYNC109  # the time of opening, and not of the block
+    ) -> AsyncIterator[Session]:
+        """Open a session with the agent at a `ws`, `wss`, `http` or `https` URL, or with an agent to `discover`: a domain, a DID,
+        or the URL of an agent description.
+
+        Choose by a `topic`, by `protocols` (URIs, or ids `anp:protocol:…`, best first), by a `requirement` to negotiate, or only
+        by `natural` language. A requirement beside a topic or protocols is negotiated when those lead nowhere. Without any, the
+        protocols that a discovered agent lists are offered. Of a topic the consensus is offered first, then the protocols that
+        a discovered agent lists, then the others. `sessions.profiles` says how the profile is chosen.
+
+        `peer`: the DID that the peer has to claim; by default the one that answered there first. `role`: the role of this side,
+        where the protocol leaves it open. `serving`: functions for the operations that the peer calls back in this session, by
+        their names as in `provides`; without any, those that this agent provides. `timeout`: seconds for opening the session; by
+        default `timeouts.connect`, and no limit for a requirement. With a remembered agreement the session begins at once, and
+        the first call raises its errors; otherwise both sides are ready when it begins. The application leaves the block at once:
+        the report and the publication, by the policies, and the end of the connection follow in the background, and `aclose`
+        waits for them. At an error in the block the session ends without a report.
+
+        Raises `Malformed`, `Unavailable` (`connection.failed`, `connection.timeout`), `Refused` (`session.no-common-protocol`,
+        `session.role`, `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
+        """
+        from ..sessions import opening
+        from ..sessions.operations import Functions
+        from ..sessions.session_request import SessionRequest
+
+        name = opening.PeerName.of(url, discover)
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
+        with closing(request):
+            async with await self._opener.open(name, request, within=timeout) as session:
+                yield session
+
+    def peer(
+        self,
+        address: str,
+        *,
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        requirement: Requirement | None = None,
+        peer: str = "",
+        role: str = "",
+        serving: Sequence[Function] = (),
+        timeout: float | None = None,
+    ) -> Peer:
+        """Return a long-lived handle for calls to one agent. It opens sessions, replaces broken ones, and repeats calls that may
+        be repeated (`sessions.peer`). Nothing is sent yet. Close it, or use `async with`.
+
+        `address`: a URL, a domain, a DID, or the URL of a description. The others as in `connect`. Raises `Malformed`
+        (`agent.offer`) and `Refused` (`agent.no-negotiator`).
+        """
+        from ..sessions import opening
+        from ..sessions.operations import Functions
+        from ..sessions.peer import Peer, SessionPool
+        from ..sessions.session_request import SessionRequest
+        from ..transport.connection import Backoff
+
+        name = opening.PeerName.parse(address)
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, False, role, Functions.of(serving))
+        if name.is_url:
+            request.check(self._context)
+        pool = SessionPool(self._context, self._opener, name, request, self.config.peers, timeout)
+        self._pools.add(pool)
+        return Peer(pool, backoff=Backoff(attempts=self.config.peers.attempts), on_close=self._pools.discard)
+
+    def connect_over(
+        self,
+        connection: Connection,
+        *,
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        requirement: Requirement | None = None,
+        natural: bool = False,
+        peer: str = "",
+        role: str = "",
+        serving: Sequence[Function] = (),
+    ) -> AbstractAsyncContextManager[Session]:
+        """Open a session as `connect` does, over an open connection of any transport. The agreement is remembered by the address
+        of the connection. After a failed negotiation the next session proposes the document that a person chose."""
+        from ..sessions import lifecycle
+        from ..sessions.operations import Functions
+        from ..sessions.session_request import SessionRequest
+
+        async def dial(for_hello: bool) -> Connection:
+            return self._endpoint.sealed(connection) if for_hello else connection
+
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
+        return lifecycle.run_initiator(self._context, self._endpoint.flow, dial, connection.address, request, again=False)
+
+    async def dial(self, url: str) -> Connection:
+        """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""
+        return await self._endpoint.dial(url, repeat=False)

@@ -1,0 +1,124 @@
+"""Send JSON-RPC 2.0 requests over HTTP to the hosts of strangers, with bounds and signatures.
+
+- `https` only, to a named host with a public address, which is the one used; no redirects.
+- An answer has at most 1 MiB and arrives within the time of `network.exchange`. It is JSON, or a stream of events that ends.
+- Each request is signed as the caller's DID, if a signer is given. Nothing is repeated: a method may have effects.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import msgspec
+
+from treaty_consensus.errors import Malformed, Refused, TooLarge, Unauthorized, Unavailable
+from treaty_consensus.printable import printable
+from treaty_io.codes import RpcCode
+from treaty_io.network.egress import MAX_BODY, EgressGuard, Lookup, strangers_network
+from treaty_io.network.exchange import HttpReply
+from treaty_io.network.hosts import Network
+
+from ..transport.http import Sign
+
+# As one message of a session.
+MAX_ANSWER = 1024 * 1024
+_ACCEPT = "application/json, text/event-stream"
+
+
+class RpcExchange:
+    """Requests to any host. For one event loop. It keeps no connection open."""
+
+    def __init__(self, network: Network, *, sign: Sign | None = None, lookup: Lookup | None = None) -> None:
+        """Send nothing yet. `sign`: returns the headers that prove the caller; None for anonymous requests."""
+        self._network, self._sign, self._lookup = network, sign, lookup
+        self._guard = EgressGuard(network, other_ports=True)
+        self._ids = itertools.count(1)
+
+    async def document(self, url: str) -> object:
+        """Return the JSON document at a URL. Unlike other documents it may need a signature: servers of the ANP SDK ask for one.
+
+        Raises the errors of `send`, and `Malformed` (`rpc.answer`).
+        """
+        reply = await self.send("GET", url, b"", {"Accept": "application/json"}, limit=MAX_BODY)
+        return decoded(reply.body, url)
+
+    async def call(self, url: str, method: str, params: object, headers: Mapping[str, str]) -> tuple[Any, httpx.Headers]:
+        """Call a method; return the result, and the header fields of the answer.
+
+        Raises `Refused` (`rpc.error`) for an error that the agent answered, `Malformed` (`rpc.answer`), and the errors of `send`.
+        """
+        number = next(self._ids)
+        body = msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        reply = await self.send("POST", url, body, {"Content-Type": "application/json", "Accept": _ACCEPT, **headers})
+        for answer in _answers(reply, url):
+            if isinstance(answer, dict) and answer.get("id") == number and ("result" in answer) != ("error" in answer):
+                if "error" in answer:
+                    raise _error(answer["error"], method)
+                return answer["result"], reply.headers
+        raise Malformed(RpcCode.ANSWER, f"{url} did not answer the request for {printable(method, 80)}.")
+
+    async def notify(self, url: str, method: str, headers: Mapping[str, str]) -> None:
+        """Send a notification. Raises the errors of `send`."""
+        body = msgspec.json.encode({"jsonrpc": "2.0", "method": method})
+        await self.send("POST", url, body, {"Content-Type": "application/json", "Accept": _ACCEPT, **headers})
+
+    async def send(self, method: str, url: str, body: bytes, headers: Mapping[str, str], *, limit: int = MAX_ANSWER) -> HttpReply:
+        """Send one request, and return an answer with a status of success.
+
+        Raises `Unauthorized` (`rpc.unauthorized`), `TooLarge` (`rpc.too-large`), `Unavailable` (`rpc.status`, `rpc.unreachable`,
+        `network.deadline`), `Malformed` (`network.pieces`), and the errors of `EgressGuard.check_url` and `strangers_network`.
+        """
+        url = str(self._guard.check_url(url))
+        # A description may name any host, so its address is looked up once, must be public, and is the one that is used.
+        network = await strangers_network(self._network, url, lookup=self._lookup)
+        proof = self._sign(method, url, body) if self._sign else {}
+        try:
+            # A client for each request: its pool must not outlive the check of the address.
+            async with network.client() as client:
+                request = client.build_request(method, url, content=body, headers={**headers, **proof})
+                reply = await client.exchange(request, limit=limit)
+        except (httpx.HTTPError, OSError) as error:
+            raise Unavailable(RpcCode.UNREACHABLE, f"{url} does not answer: {type(error).__name__}.") from error
+        if reply.status in (401, 403):
+            raise Unauthorized(
+                RpcCode.UNAUTHORIZED,
+                f"{url} refuses the caller with status {reply.status}.",
+                fix="Use an identity whose DID has a document (did:wba); a did:key cannot be resolved by every server.",
+            )
+        if not 200 <= reply.status <= 299:
+            raise Unavailable(RpcCode.STATUS, f"{url} answered with status {reply.status}.")
+        if not reply.whole:
+            raise TooLarge(RpcCode.TOO_LARGE, f"{url} answered with more than {limit} bytes.")
+        return reply
+
+
+def decoded(body: bytes, url: str) -> Any:
+    """Return the value of JSON bytes. Raises `Malformed` (`rpc.answer`)."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Malformed(RpcCode.ANSWER, f"The answer of {url} is not JSON.") from error
+
+
+def _answers(reply: HttpReply, url: str) -> list[Any]:
+    """Return the messages of an answer: one JSON value, or the data of the events of a stream."""
+    if reply.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
+        return [decoded(reply.body, url)]
+    found, lines = [], list[bytes]()
+    for line in (*reply.body.splitlines(), b""):
+        if line.startswith(b"data:"):
+            lines.append(line.removeprefix(b"data:").removeprefix(b" "))
+        elif not line and lines:  # an empty line ends an event
+            found.append(decoded(b"\n".join(lines), url))
+            lines = []
+    return found
+
+
+def _error(error: object, method: str) -> Refused:
+    code, message = "?", "no message"
+    if isinstance(error, dict):
+        code, message = printable(str(error.get("code")), 20), printable(str(error.get("message")), 300)
+    return Refused(RpcCode.ERROR, f"{printable(method, 80)} failed at the agent, with code {code}: {message}")

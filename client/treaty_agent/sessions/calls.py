@@ -1,0 +1,359 @@
+"""Track the application's calls of a session, from `Session.call` or `Session.stream` to the answer, under either profile.
+
+A session may replace its handler: after a repair of the code, or after a change to another protocol. Each handler receives an
+open call once, when the session runs, or earlier if the call may be early data. The open calls are then given to the new handler.
+A call that the former handler already had, and that is not idempotent, fails with 503: it is unknown whether it was done.
+
+A stream that has given items is not given to a new handler either, because its items would come twice.
+
+When the session ends, a call that the handler has fails with `OutcomeUnknown`: the peer may have got it. The other open calls
+fail with the error of the session, and were not done.
+
+A handler that fails a call with 502 reports that the peer broke the protocol. The session may then report the error to the peer
+(`on_fault`), once for each call; the call waits for the outcome.
+
+The application asks a stream for `Operation.window` items at first. When it has taken half of them it asks for as many again. So
+at most `window` items wait here, and all that wait in a session hold at most `MAX_HELD` bytes.
+
+A call whose caller leaves (by cancellation, a timeout or the end of an `async for`) is cancelled at the handler, when the session
+can take that event; until then it stays in the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+from treaty_anp.call_metadata import CallMetadata
+from treaty_anp.trace_context import TraceContext
+from treaty_consensus.errors import TooLarge, TreatyError
+from treaty_consensus.handler import OperationKind
+from treaty_handler import Return, Value
+from treaty_io.codes import OperationCode, SessionCode
+from treaty_sandbox.schemas import measure
+
+from .call_context import next_trace
+from .call_port import CallPort, Phase
+from .middleware import Call, described_call
+from .open_call import OpenCall, OpenStream
+from .operation_errors import OperationError, PeerOperationError, wrong_kind
+
+NONCONFORMING = 502
+MAX_HELD = 32 * 1024 * 1024
+"""Bytes of the items of one session that wait for the application."""
+VALUE_BYTES = 64
+"""Bytes of one value beside its text, as a bound for Python's objects."""
+
+
+class CallTable:
+    """The calls of one session. `replies`: the number of calls that the peer answered. `replied`: set at the first one."""
+
+    def __init__(self, port: CallPort) -> None:
+        self.replies = 0
+        self.replied = asyncio.Event()
+        self._port = port
+        self._open: dict[str, OpenCall] = {}
+        self._held = 0
+        self._error: TreatyError | None = None
+        # Weakly: an error is of interest only while its caller has it.
+        self._failures = WeakSet[TreatyError]()
+        # Serializes the wait for room in the outbox.
+        self._turn = asyncio.Lock()
+        self._numbers = itertools.count(1)
+
+    async def make(
+        self, operation: str, arguments: dict[str, Any], *, within: float | None = None, trace: TraceContext | None = None
+    ) -> Any:
+        """Call an operation and wait for its answer; see `Session.call`. Report the time and the outcome to `on_outcome`.
+
+        `within`: fewer seconds than the operation's own time. Their end raises `OutcomeUnknown`, or `Unavailable`
+        (`session.late`) for a call that was not issued. `trace`: its span.
+        """
+        call = self._enter(OpenCall(str(next(self._numbers)), operation, arguments))
+        began, limit = asyncio.get_running_loop().time(), self._port.time_limit(operation)
+        # The limit includes the wait for room, and the middleware: neither may hold the caller for ever.
+        call.due = began + (limit if within is None else min(limit, within))
+        described = self._described(call, trace)
+        try:
+            with self._port.pipeline.recorded(described):
+                value = await self._within(call, described, within if within is not None and within < limit else None)
+        except OperationError as error:
+            self._note(began, error.status < 500)
+            raise
+        finally:
+            self._leave(call)
+        self._note(began, True)
+        return value
+
+    async def stream(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        """Call a stream and yield its items; see `Session.stream`. Report the time and outcome of its first answer."""
+        call = OpenCall(str(next(self._numbers)), operation, arguments, OpenStream(), kind=OperationKind.STREAM)
+        described = self._described(call, None)
+        with self._port.pipeline.recorded(described):
+            async with aclosing(self._port.pipeline.stream(described, partial(self._items, call))) as items:
+                async for item in items:
+                    yield item
+
+    async def issue(self) -> None:
+        """Give the handler all open calls that it does not have yet, as far as the phase allows."""
+        for call in list(self._open.values()):
+            await self._issue(call)
+
+    def answered(self, number: str, outcome: Return | TreatyError) -> None:
+        """Set the result of a call: the handler's answer, or the error of a call that was wrong."""
+        call = self._open.get(number)
+        if call is None:
+            return
+        if isinstance(outcome, Return) and self._is_reportable(call, outcome):
+            call.reported = True
+            self._port.spawn(self._report(call, outcome))
+            return
+        call.closed = True
+        if call.left:
+            del self._open[number]
+        # The return of an event says only that it was sent.
+        elif isinstance(outcome, Return) and call.kind is not OperationKind.EVENT and not call.has_begun:
+            self._replied()
+        call.settle(outcome)
+
+    def item(self, number: str, value: Value) -> None:
+        """Take an item of a stream from the handler."""
+        call = self._open.get(number)
+        if call is None or call.stream is None or call.answer.done():
+            return  # the caller stopped waiting
+        if not call.stream.has_begun:
+            call.stream.has_begun = True
+            self._replied()
+        size = measure(value, OperationCode.RESULT, f"The items of {call.operation}")
+        held = size.text + size.names + VALUE_BYTES * size.values
+        # The caller takes the items too slowly for their size. The credit was given by number, so it cannot be less now.
+        if self._held + held > MAX_HELD:
+            self._drop_items(call.stream)
+            call.settle(_too_much(call.operation))
+            return
+        self._held += held
+        call.stream.items.append((value, held))
+        call.stream.changed.set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call has no answer yet."""
+        return any(not call.answer.done() for call in self._open.values())
+
+    def has_failed_with(self, error: TreatyError) -> bool:
+        """Return whether a call of this session ended with this error. The errors of middleware, and of the calls that middleware
+        makes to others, say nothing about that."""
+        return error in self._failures
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether further calls are refused."""
+        return self._error is not None
+
+    def refuse(self, error: TreatyError) -> None:
+        """Take no further calls. Open ones go on."""
+        self._error = self._error or error
+
+    def end(self, error: TreatyError) -> None:
+        """Fail all open calls because of the error that ended the session. A stream gives the items that wait before."""
+        self._error = error
+        for call in self._open.values():
+            call.closed = True
+            # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
+            sent = call.given_to is not None and self._port.is_reissued() and not call.has_begun and not call.is_unread(error)
+            why = f"The session ended ({error.code}): {error.message}"
+            call.settle(call.unknown(why, error.peer_code) if sent else error)
+
+    # The caller's side
+
+    def _described(self, call: OpenCall, trace: TraceContext | None) -> Call:
+        """Return a call as middleware sees it."""
+        origin, handler, clock = self._port.origin(), self._port.handler(), asyncio.get_running_loop().time
+        operation = handler.role.calls.get(call.operation) if handler is not None else None
+        context = origin.context(call.number, call.operation, trace or next_trace(), call.due, clock)
+        return described_call("out", context, operation.kind if operation else call.kind, call.arguments, origin.is_initiator)
+
+    async def _within(self, call: OpenCall, described: Call, shorter: float | None) -> Any:
+        """Make a call inside of the middleware. `shorter`: the seconds that its caller gave, if they are its time."""
+        try:
+            async with asyncio.timeout_at(call.due):
+                return await self._port.pipeline.call(described, partial(self._exchange, call))
+        except TimeoutError as error:
+            if shorter is not None:
+                self._note(call.due - shorter, False)
+                raise self._noted(call.late(shorter)) from error
+            raise call.timed_out(f"The handler gave no answer to {call.operation}.") from error
+
+    async def _exchange(self, call: OpenCall, described: Call) -> Any:
+        """Send a call and wait for its answer."""
+        call.trace = described.context.trace
+        try:
+            await self._submit(call)
+            return await call.answer
+        except TreatyError as error:
+            self._noted(error)
+            raise
+
+    async def _items(self, call: OpenCall, described: Call) -> AsyncGenerator[Any, None]:
+        """Send the call of a stream and yield its items."""
+        items, operation, began = call.stream, call.operation, asyncio.get_running_loop().time()
+        assert items is not None
+        self._enter(call).trace = described.context.trace
+        try:
+            async with asyncio.timeout(self._port.time_limit(operation)):
+                await self._submit(call)
+                more = await call.is_ready(items)
+            self._note(began, True)
+            while more:
+                yield self._take(call, items)
+                # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
+                # owes one.
+                async with asyncio.timeout(self._port.time_limit(operation)):
+                    more = await call.is_ready(items)
+        except TimeoutError as error:
+            self._note(began, False)
+            raise call.timed_out(f"{operation} was silent for too long.") from error
+        except TreatyError as error:
+            if isinstance(error, OperationError):
+                self._note(began, error.status < 500)
+            self._noted(error)
+            raise
+        finally:
+            self._leave(call)
+
+    def _enter(self, call: OpenCall) -> OpenCall:
+        # A stream begins later than `Session.stream`, perhaps after the session's end.
+        if self._error is not None:
+            raise self._noted(self._error)
+        self._open[call.number] = call
+        return call
+
+    def _noted(self, error: TreatyError) -> TreatyError:
+        self._failures.add(error)
+        return error
+
+    async def _submit(self, call: OpenCall) -> None:
+        # One call at a time waits for room: else all waiting callers would use the same free room.
+        async with self._turn:
+            await self._port.wait_writable()
+            call.had_room = True
+            self._port.post(partial(self._issue, call))
+            await call.issued.wait()
+
+    def _take(self, call: OpenCall, stream: OpenStream) -> Value:
+        value, held = stream.items.popleft()
+        self._held -= held
+        stream.taken += 1
+        # By halves: an event for each item would cost the handler as much as the item.
+        if 2 * stream.taken >= stream.window and not call.answer.done():
+            self._port.post(partial(self._request, call, stream, stream.taken))
+            stream.taken = 0
+        return value
+
+    def _leave(self, call: OpenCall) -> None:
+        """Forget a call whose caller has its answer, or does not wait any more."""
+        call.left = True
+        call.answer.cancel()
+        if call.stream is not None:
+            self._drop_items(call.stream)
+        if call.given_to is None or call.closed:
+            del self._open[call.number]
+        else:
+            self._port.post(partial(self._cancel, call))
+
+    def _drop_items(self, stream: OpenStream) -> None:
+        self._held -= sum(held for _, held in stream.items)
+        stream.items.clear()
+
+    def _replied(self) -> None:
+        self.replies += 1
+        if self.replies == 1:
+            self.replied.set()
+            self._port.on_first_reply()
+
+    def _note(self, began: float, succeeded: bool) -> None:
+        self._port.on_outcome(asyncio.get_running_loop().time() - began, succeeded)
+
+    # Steps
+
+    async def _issue(self, call: OpenCall) -> None:
+        handler, phase = self._port.handler(), self._port.phase()
+        if call.left:
+            await self._cancel(call)
+            return
+        if not call.had_room or call.answer.done() or handler is None or not handler.is_open or call.given_to is handler:
+            return
+        if call.given_to is None and call.due <= asyncio.get_running_loop().time():
+            return  # its time is over: so its caller learns that it was not sent
+        if phase is Phase.WAITING:
+            return  # `issue` is called again when the session runs
+        operation = handler.role.calls.get(call.operation)
+        if operation is not None and (operation.kind is OperationKind.STREAM) != (call.stream is not None):
+            call.settle(wrong_kind(operation))
+            return
+        idempotent = operation is not None and operation.idempotent
+        # A second run could repeat an order or a payment, so only idempotent calls are issued again.
+        if call.given_to is not None and self._port.is_reissued() and (not idempotent or call.has_begun):
+            call.settle(
+                PeerOperationError(
+                    503, "The protocol's code changed during the call. It is unknown whether the operation was done.", operation
+                ),
+            )
+            return
+        if call.sent_before is None:
+            call.sent_before = self._port.sent()
+        # Set before the call: an error in the call must not lead to a second one.
+        call.given_to, call.early = handler, phase is Phase.EARLY and idempotent
+        if operation is not None:
+            call.kind = operation.kind
+        try:
+            left = max(call.due - asyncio.get_running_loop().time(), 0)
+            # An event has no answer, and the time of a stream is that of each item.
+            metadata = CallMetadata(call.trace, round(1000 * left) if call.kind is OperationKind.REQUEST else None)
+            await handler.call(call.number, call.operation, call.arguments, early=call.early, metadata=metadata)
+            if call.stream is not None and operation is not None:
+                call.stream.window = operation.window
+                await self._request(call, call.stream, operation.window)
+        finally:
+            call.issued.set()
+
+    async def _request(self, call: OpenCall, stream: OpenStream, count: int) -> None:
+        handler = call.given_to
+        # A new handler is asked for the whole window when it gets the call.
+        if handler is not None and handler is self._port.handler() and not call.answer.done():
+            await handler.requested(call.number, call.operation, count, early=call.early)
+
+    async def _cancel(self, call: OpenCall) -> None:
+        handler = self._port.handler()
+        if call.closed or call.given_to is not handler or handler is None or not handler.is_open:
+            self._open.pop(call.number, None)  # a former handler is closed, with all its calls
+        # While the session waits, the call stays, and `issue` calls this again. The step that `_leave` posted may come later.
+        elif self._port.phase() is not Phase.WAITING and self._open.pop(call.number, None) is not None:
+            await handler.cancelled(call.number, call.operation, early=call.early)
+
+    def _is_reportable(self, call: OpenCall, outcome: Return) -> bool:
+        failed = outcome.error is not None and outcome.error.code == NONCONFORMING
+        # The call is issued again after the repair, which a stream that has begun cannot be.
+        again = not (call.left or call.reported or call.has_begun)
+        return failed and again and self._port.on_fault is not None and self._port.may_report_fault()
+
+    async def _report(self, call: OpenCall, outcome: Return) -> None:
+        assert outcome.error is not None
+        assert self._port.on_fault is not None
+        try:
+            await self._port.on_fault(f"{call.operation}: {outcome.error.message}")
+        except TreatyError:
+            call.settle(outcome)  # the code was not repaired: the caller gets the failure
+
+
+def _too_much(operation: str) -> TooLarge:
+    return TooLarge(
+        SessionCode.ITEMS,
+        f"The items of {operation} that wait for the application hold more than {MAX_HELD} bytes, with those of other streams.",
+        fix="Take the items faster, or several streams one after the other.",
+    )

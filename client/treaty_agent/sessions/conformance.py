@@ -1,0 +1,295 @@
+"""Run the agreed test cases of a Hello session before the session runs.
+
+    1 the negotiator runs the cases against this side's code in the sandbox, and repairs the code where it fails
+    2 if both Hellos list verificationProtocol, each side opens a handler under test; its messages travel as PT=11: the
+      initiator makes the call of each case and compares the outcome; at the responder the cases answer it
+    3 a side whose own code fails ends the session; an initiator that finds a fault of the peer reports it
+
+Cases that have not the form of docs/specification/hello-profile.md, section 6, are passed over: the text is natural language, and
+tests are optional. The event `tests passed over` and a log line say so.
+
+A responder has passed after step 1. Its handler under test answers until the first application message. A handler under test
+calls no business function, stores nothing and sends no application message. Values are compared as JSON. Failures are compared by
+their code, because their message is for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from treaty_anp.call_metadata import CallMetadata
+from treaty_anp.hello_profile import commands
+from treaty_consensus.errors import Refused, TooLarge, TreatyError
+from treaty_consensus.handler import Operation
+from treaty_consensus.printable import printable
+from treaty_handler import Failure, Return, Value, encode_json
+from treaty_io.abandonable import abandonable
+from treaty_io.codes import NegotiationCode, SessionCode
+from treaty_io.line_limit import limited_logger
+
+from ..negotiators.negotiator import Implementation
+from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
+from .call_context import CallContext, CallOrigin
+from .handler_port import HandlerPort, HostedHandler
+from .interfaces import Step
+from .operation_errors import OperationError
+from .operations import OperationHandlers
+
+# The peer may be ready much earlier than this side's handler under test.
+MAX_WAITING = 64
+"""Verification messages that wait for the handler under test."""
+MAX_SHOWN = 300
+"""Characters of a value in a description of a failure, which the peer and a log may read."""
+
+_log = limited_logger(__name__)
+
+HostUnderTest = Callable[[HandlerPort, OperationHandlers], Awaitable[HostedHandler]]
+"""Start a handler of the agreed code. Raises `TreatyError`, TimeoutError."""
+
+
+@dataclass(frozen=True)
+class ConformancePort:
+    """The functions that a run of test cases uses from its session.
+
+    `command`: give the machine a command and perform the actions.
+    `test`: let this side's code pass the cases.
+    `adopt`: continue with code that passed.
+    `on_wire`: whether both sides exchange verification messages.
+    `report_fault`: report that the peer's code fails the cases.
+    `record_event`: add an event to the timeline.
+    """
+
+    is_initiator: bool
+    command: Callable[[commands.Command], Awaitable[None]]
+    post: Callable[[Step], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], None]
+    test: Callable[[str], Awaitable[Implementation | str]]
+    adopt: Callable[[Implementation], Awaitable[None]]
+    host: HostUnderTest
+    on_wire: Callable[[], bool]
+    report_fault: Callable[[str], Awaitable[None]]
+    record_event: Callable[[str], None]
+
+
+class ConformanceRun:
+    """The test cases of one session."""
+
+    def __init__(self, port: ConformancePort) -> None:
+        self._port = port
+        self._tested: TestedHandler | None = None
+        self._round = 0
+        self._begun = False
+        self._waiting: list[bytes] = []
+
+    async def begin(self, test_cases: str) -> None:
+        """Run the cases in a task, and report the outcome to the machine."""
+        await self.end()
+        self._begun = True
+        self._port.spawn(self._run(test_cases, self._round))
+
+    async def received(self, payload: bytes) -> None:
+        """Handle a verification message. Raises `TreatyError`."""
+        if self._tested is not None:
+            await self._tested.received(payload)
+            return
+        # After the run no handler under test is left, and the peer's may still speak.
+        if not self._begun:
+            return
+        # The cap bounds the memory that a peer can use before the handler is ready.
+        if len(self._waiting) >= MAX_WAITING:
+            raise TooLarge(SessionCode.VERIFICATION_FULL, "Too many verification messages came before the handler was ready.")
+        self._waiting.append(payload)
+
+    async def end(self) -> None:
+        """Close the handler under test. Ignore an outcome that arrives later."""
+        # The round number marks results of earlier tasks as stale.
+        self._round += 1
+        self._begun = False
+        self._waiting.clear()
+        if self._tested is not None:
+            tested, self._tested = self._tested, None
+            await tested.close()
+
+    async def _run(self, test_cases: str, number: int) -> None:
+        cases, whole = read_test_cases(test_cases)
+        if not whole:
+            _log.warning("Agreed test cases are passed over where they cannot be read; %d cases are run", len(cases))
+            self._port.record_event("tests passed over")
+        try:
+            # The negotiator gets the cases that can be run, so that it need not read free text either.
+            passed = await self._port.test(format_test_cases(cases)) if cases else None
+            if isinstance(passed, str):
+                raise Refused(
+                    NegotiationCode.TESTS_FAILED,
+                    f"This side's code does not pass the agreed test cases: {printable(passed, 500)}",
+                )
+        except TreatyError as error:
+            self._port.post(partial(self._port.command, commands.CodeFailed(error)))
+        else:
+            self._port.post(partial(self._go_on, passed, cases, number))
+
+    async def _go_on(self, passed: Implementation | None, cases: Sequence[TestCase], number: int) -> None:
+        # A new round or the end of the run made this result stale.
+        if number != self._round:
+            return
+        if passed is not None:
+            await self._port.adopt(passed)
+        # A responder opens a handler under test even without cases: the peer may send what it reads in the text.
+        if not self._port.on_wire() or (self._port.is_initiator and not cases):
+            await self._port.command(commands.TestsPassed())
+            return
+        self._tested = TestedHandler(self._port, cases)
+        await self._tested.open()
+        # In the order of arrival: the handler's conversation depends on it.
+        waiting, self._waiting = self._waiting, []
+        for payload in waiting:
+            await self._tested.received(payload)
+        if self._port.is_initiator:
+            self._port.spawn(self._check(self._tested, number))
+        else:
+            await self._port.command(commands.TestsPassed())
+
+    async def _check(self, tested: TestedHandler, number: int) -> None:
+        problem = await tested.first_problem()
+        self._port.post(partial(self._conclude, problem, number))
+
+    async def _conclude(self, problem: str, number: int) -> None:
+        if number != self._round:
+            return
+        await self.end()
+        if problem:
+            await self._port.report_fault(problem)
+        else:
+            await self._port.command(commands.TestsPassed())
+
+
+class TestedHandler:
+    """A handler under test; the `HandlerPort` of its host."""
+
+    __test__ = False  # else pytest collects the class because of its name
+
+    def __init__(self, port: ConformancePort, cases: Sequence[TestCase]) -> None:
+        self._port, self._cases = port, cases
+        self._host: HostedHandler | None = None
+        self._outcomes: dict[str, asyncio.Future[Return]] = {}
+
+    async def open(self) -> None:
+        """Start the handler. Raises `TreatyError`, TimeoutError."""
+        self._host = await self._port.host(self, CaseAnswers(self._cases))
+        await self._host.open()
+
+    async def received(self, payload: bytes) -> None:
+        """Give a message to the handler. Raises `TreatyError`."""
+        assert self._host is not None
+        await self._host.received(payload)
+
+    async def first_problem(self) -> str:
+        """Make the call of each case. Return a description of the first unexpected outcome, "" without one."""
+        for number, case in enumerate(self._cases, 1):
+            try:
+                outcome = await self._outcome(str(number), case)
+            except TreatyError as error:
+                return f"Test case {number}, {case.title}: {error.message}"
+            if not _agree(outcome, case.outcome):
+                wanted, found = _shown(describe(case.outcome)), _shown(describe(outcome))
+                return (
+                    f"Test case {number}, {case.title}: {case.operation} with {_shown(dict(case.arguments))} "
+                    f"should give {wanted} and gives {found}."
+                )
+        return ""
+
+    async def close(self) -> None:
+        """End the handler."""
+        await self.end(None)
+        if self._host is not None:
+            await self._host.close()
+
+    # Called by its host
+
+    @property
+    def backlog(self) -> int:
+        return 0  # a test has one message at a time
+
+    def post(self, step: Step) -> None:
+        self._port.post(step)
+
+    def origin(self) -> CallOrigin:
+        return CallOrigin(is_initiator=self._port.is_initiator)
+
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        await self._port.command(commands.SendVerification(payload))
+
+    async def wait_writable(self) -> None:
+        pass  # no streams are tested
+
+    def item(self, call: str, value: Value) -> None:
+        pass  # as above
+
+    def answer(self, call: str, outcome: Return | TreatyError) -> None:
+        waiting = self._outcomes.get(call)
+        if waiting is None or waiting.done():
+            return
+        if isinstance(outcome, TreatyError):
+            waiting.set_exception(outcome)
+        else:
+            waiting.set_result(outcome)
+
+    async def end(self, error: TreatyError | None) -> None:
+        for waiting in self._outcomes.values():
+            if not waiting.done():
+                waiting.set_exception(error or Refused(SessionCode.CLOSED, "The handler under test ended the session."))
+
+    async def _outcome(self, number: str, case: TestCase) -> Outcome:
+        self._outcomes[number] = abandonable()
+        self.post(partial(self._call, number, case))
+        outcome = await self._outcomes[number]
+        return outcome.error if outcome.error is not None else Success(outcome.value)
+
+    async def _call(self, number: str, case: TestCase) -> None:
+        if self._host is not None and not self._outcomes[number].done():
+            await self._host.call(number, case.operation, dict(case.arguments), early=False)
+
+
+class CaseAnswers:
+    """Answer operations from the test cases, in the place of business functions: the first case with the same arguments
+    counts."""
+
+    def __init__(self, cases: Sequence[TestCase]) -> None:
+        self._cases = cases
+
+    async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
+        for case in self._cases:
+            if case.operation == operation.name and _is_same_value(dict(case.arguments), dict(arguments)):
+                if isinstance(case.outcome, Success):
+                    return case.outcome.value
+                raise OperationError(case.outcome.code, case.outcome.message)
+        raise OperationError(500, "No test case has these arguments.")
+
+    def items(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
+        raise OperationError(500, "Test cases have no streams.")
+
+
+def _agree(found: Outcome, wanted: Outcome) -> bool:
+    if isinstance(found, Failure) or isinstance(wanted, Failure):
+        return isinstance(found, Failure) and isinstance(wanted, Failure) and found.code == wanted.code
+    return _is_same_value(found.value, wanted.value)
+
+
+def _is_same_value(one: Value, other: Value) -> bool:
+    return one == other and _shape(one) == _shape(other)
+
+
+def _shape(value: Value) -> object:
+    """Return where a value has booleans: `==` treats true and 1 as equal."""
+    if isinstance(value, dict):
+        return {name: _shape(item) for name, item in value.items()}
+    return [_shape(item) for item in value] if isinstance(value, list) else isinstance(value, bool)
+
+
+def _shown(value: Value) -> str:
+    text = encode_json(value).decode()
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

@@ -1,0 +1,307 @@
+"""Drive a state machine over one connection, with backpressure.
+
+`ConnectionLoop.run` is one task that runs one step at a time: a message, a call, a timer, an answer, a verdict. Longer work
+(code, negotiators, functions, tests) runs in other tasks, which end with the connection. Every wait is bounded: by the deadlines
+of the machine, and by `SessionTimeouts` for the rest. Each profile subclasses the loop.
+
+One task reads and one task writes. The reader hands over one message at a time. It reads the next message when that step is done
+and the outbox has room for the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_io.codes import SessionCode
+from treaty_io.line_limit import limited_logger
+
+from ..transport.connection import Connection
+from ..transport.parting import SessionParting
+from .calls import CallTable
+from .handler_port import HostedHandler
+from .interfaces import CANCELLING_TIME, SessionTimeouts, Step
+from .wire import INTERNAL, Wire
+
+STREAM_TIME = 2.0
+"""Seconds that streams under way get to end, when a connection parts. Some never end, and must not hold up an agent."""
+_A = TypeVar("_A")
+_T = TypeVar("_T")
+_T_contra = TypeVar("_T_contra", contravariant=True)
+_log = limited_logger(__name__)
+
+
+class StateMachine(Protocol[_A, _T_contra]):
+    """The interface of a state machine of either profile, generic in its actions and its time."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the machine has ended."""
+
+    @property
+    def error(self) -> TreatyError | None:
+        """The error that ended the machine; None for a normal end."""
+
+    @property
+    def deadline(self) -> float:
+        """The time when `tick` is due, in seconds of the loop's clock."""
+
+    @property
+    def accepts_input(self) -> bool:
+        """Whether the next message may be read."""
+
+    def tick(self, now: _T_contra) -> list[_A]:
+        """Handle the passing of time."""
+
+    def lost(self, reason: str = "") -> list[_A]:
+        """Handle the loss of the connection. `reason`: as the peer gave it."""
+
+    def close(self) -> list[_A]:
+        """End the session normally."""
+
+    def fail(self, error: TreatyError) -> list[_A]:
+        """End the session with an error of this side."""
+
+
+class ConnectionLoop(ABC, Generic[_A, _T]):
+    """Drive a machine over a connection. Call `run` in a task of its own.
+
+    `closed`: set when all parts are closed.
+    `parting`: the peer's, if it ended the session in good order.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        machine: StateMachine[_A, _T],
+        timeouts: SessionTimeouts,
+        clock: Callable[[], _T],
+        *,
+        first: str | bytes | None = None,
+    ) -> None:
+        """Send nothing yet. `clock`: the machine's clock. `first`: a message that was received already."""
+        self.wire = Wire(
+            connection, timeouts, first=first, post=self.post, received=self._received, lost=self._lost, failed=self._fail
+        )
+        self._machine, self._timeouts, self._clock = machine, timeouts, clock
+        # Unbounded, because its producers are bounded: one message at a time, capped functions, waiting calls.
+        self._steps: asyncio.Queue[Step] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._released = False
+        self._parts_with: SessionCode | None = None
+        self._streams_until = math.inf
+        self.parting: SessionParting | None = None
+        self.closed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Drive the connection to its end. Raises only CancelledError, which also ends the connection."""
+        self.wire.start()
+        try:
+            await self._guarded(self._begin)
+            while not (self._machine.is_final or self._released):
+                await self._guarded(await self._next())
+        finally:
+            await self._wind_up()
+
+    # Called by the parts of a connection
+
+    def now(self) -> _T:
+        """Return the machine's time."""
+        return self._clock()
+
+    def messages_sent(self) -> int:
+        """Return the number of messages that were sent on the connection."""
+        return self.wire.sent
+
+    def post(self, step: Step) -> None:
+        """Run a step in the connection's task, after all earlier steps."""
+        self._steps.put_nowait(step)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task beside the steps. It is cancelled at the end of the connection."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def release(self) -> None:
+        """End the loop after this step, and leave the connection open for another loop."""
+        self._released = True
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the connection is left open for another loop."""
+        return self._released
+
+    def leave(self) -> None:
+        """Request the end: the handlers say goodbye, the connection is closed, and `run` returns."""
+        self.post(self._leave)
+
+    def part(self, code: SessionCode, *, at_once: bool = False) -> None:
+        """Request the end when the calls under way are answered, or `at_once`. No further message is read, unless this side waits
+        for an answer of the peer. Streams delay the end for at most
+        `STREAM_TIME` seconds."""
+        self.post(partial(self._part, code, at_once))
+
+    @abstractmethod
+    async def perform(self, actions: Sequence[_A]) -> None:
+        """Perform the machine's actions in order."""
+
+    # Implemented by each profile
+
+    @abstractmethod
+    async def _begin(self) -> None:
+        """Run the first step."""
+
+    @abstractmethod
+    async def _received(self, message: str | bytes) -> None:
+        """Handle a message of the peer."""
+
+    @abstractmethod
+    async def _leave(self) -> None:
+        """Say goodbye, and close the machine."""
+
+    @abstractmethod
+    def _encoded(self, actions: Sequence[_A]) -> Iterable[str | bytes]:
+        """Return the messages among the actions, encoded."""
+
+    @abstractmethod
+    def _seconds(self) -> float:
+        """Return the time on the clock of `StateMachine.deadline`."""
+
+    @abstractmethod
+    def _speaking(self) -> Iterable[HostedHandler]:
+        """Return the handlers that are open in a running session."""
+
+    @abstractmethod
+    def _call_tables(self) -> Iterable[CallTable]:
+        """Return the tables of this side's calls."""
+
+    def _on_lost(self) -> None:
+        """Handle the loss of the connection, before the handlers are informed."""
+
+    def _may_read(self) -> bool:
+        """Return whether the profile can take another message."""
+        return True
+
+    def _after_step(self) -> None:
+        """Run after each step."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Fail everything that waits for the session. Called once, after the machine has ended."""
+
+    @abstractmethod
+    async def _close_parts(self) -> None:
+        """Close handlers and negotiators, in bounded time."""
+
+    # Steps
+
+    async def _next(self) -> Step:
+        """Wait for the next step. A deadline that has passed goes first."""
+        # The deadline goes first: a busy peer must not be able to delay it with messages.
+        remaining = self._machine.deadline - self._seconds()
+        if remaining <= 0:
+            return self._tick
+        try:
+            async with asyncio.timeout(None if math.isinf(remaining) else remaining):
+                return await self._steps.get()
+        except TimeoutError:
+            return self._tick
+
+    async def _tick(self) -> None:
+        await asyncio.sleep(0)  # if the clock lags behind the deadline, other tasks must still run
+        await self.perform(self._machine.tick(self.now()))
+
+    async def _guarded(self, step: Step) -> None:
+        """Run a step. An exception ends the connection."""
+        try:
+            await step()
+        except TreatyError as error:
+            await self._fail(error)
+        except TimeoutError:
+            await self._fail(Unavailable(SessionCode.CODE_TIMEOUT, "The handler was not ready in time."))
+        except Exception:
+            _log.exception("A session failed")
+            await self._fail(Unavailable(SessionCode.INTERNAL, INTERNAL))
+        self._after_step()
+        waits = any(table.is_waiting for table in self._call_tables())
+        if self._parts_with is not None and not (waits or self._is_working()):
+            await self._fail(SessionParting(self._parts_with, self.wire.received))
+        has_room = all(handler.is_readable for handler in self._speaking())
+        if self.wire.is_lost and not has_room:
+            # Its functions are at their bound, and may run for hours. What it sent and nothing has read is lost with it.
+            await self._lost("")
+        allowed = self._machine.accepts_input and self.wire.is_readable and self._may_read() and has_room and not self._released
+        # While the session parts, unread messages are calls that the peer may repeat elsewhere.
+        self.wire.allow_reading(allowed and (waits or self._parts_with is None))
+
+    def _is_working(self) -> bool:
+        streams = asyncio.get_running_loop().time() < self._streams_until
+        return any(handler.is_working(streams=streams) for handler in self._speaking())
+
+    async def _part(self, code: SessionCode, at_once: bool) -> None:
+        # `_guarded` ends the session after this step if nothing is under way.
+        if self._parts_with is None:
+            self._parts_with, self._streams_until = code, asyncio.get_running_loop().time() + STREAM_TIME
+            self.spawn(self._step_at(self._streams_until))
+        for table in self._call_tables():
+            table.refuse(SessionParting(code, 0))
+        if at_once:
+            await self._fail(SessionParting(self._parts_with, self.wire.received))
+
+    async def _step_at(self, due: float) -> None:
+        """Run an empty step at a time, after which `_guarded` looks again."""
+        await asyncio.sleep(due - asyncio.get_running_loop().time())
+        self.post(_nothing)
+
+    async def _fail(self, error: TreatyError) -> None:
+        # The error is final, so a failure to send it is ignored.
+        for message in self._encoded(self._machine.fail(error)):
+            with suppress(TreatyError):
+                self.wire.enqueue(message)
+
+    async def _lost(self, reason: str) -> None:
+        if self._machine.is_final:
+            return
+        # Collected before the machine changes its state, which ends `_speaking`.
+        handlers = list(self._speaking())
+        self.parting = SessionParting.parse(reason)
+        self._machine.lost(reason)
+        self._on_lost()
+        for handler in handlers:
+            with suppress(TreatyError):
+                await handler.peer_lost()
+
+    # The end
+
+    async def _wind_up(self) -> None:
+        if not self._released:
+            self._machine.close()
+        self._after_step()
+        self._end()
+        ended = self.wire.release() if self._released else self.wire.close(self._machine.error)
+        try:
+            await asyncio.gather(ended, self._end_tasks())
+        finally:
+            self.closed.set()
+
+    async def _end_tasks(self) -> None:
+        """Cancel the tasks beside the steps and wait a bounded time for them: a business function may ignore cancellation. Then
+        close the parts, which the tasks may have opened."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            # `wait` with a timeout: a business function may ignore cancellation.
+            await asyncio.wait(tasks, timeout=CANCELLING_TIME)
+        await self._close_parts()
+
+
+async def _nothing() -> None:
+    pass

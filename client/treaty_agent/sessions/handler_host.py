@@ -1,0 +1,295 @@
+"""Give events to the handler of one session, and perform its effects.
+
+    Send      to the peer of the session, as an application message; in a shared role to one of its peers
+    Multicast likewise to several of them
+    Invoke    the business function of that name (`invocations`)
+    Request   more items of a function that streams
+    Cancel    stops a function
+    Emit      gives an item to the local caller of a stream
+    Return    answers the local caller
+    SetTimer  on the host's clock
+    Persist   in the session store
+    End       ends the session
+    Audit     in the log of this module, already escaped
+
+All methods that give events are called from one task, the task of the connection, one at a time. A timer and a function's answer
+are posted to that task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from treaty_anp.call_metadata import CallMetadata
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_handler import (
+    Audit,
+    Call,
+    Cancel,
+    Cancelled,
+    Close,
+    Effect,
+    Emit,
+    End,
+    Event,
+    Invoke,
+    Multicast,
+    Opened,
+    PeerJoined,
+    PeerLost,
+    Persist,
+    Received,
+    Request,
+    Requested,
+    Return,
+    Send,
+    SetTimer,
+    Timer,
+)
+from treaty_io.codes import SessionCode
+from treaty_io.identity import PeerIdentity, ProvedPeer
+from treaty_io.line_limit import limited_logger
+from treaty_sandbox.interface import RunningHandler
+
+from .handler_port import HandlerContext, HandlerPort
+from .handler_state import HandlerState
+from .invocations import LOCAL_FAULTS, InvocationPort, Invocations
+from .operation_errors import FunctionFailures
+from .operations import OperationHandlers
+
+ATTEMPTS = 2
+"""Times that an event which cannot be refused waits for a worker. Then the session ends."""
+_log = limited_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """The call of the local application, or the message of the peer, that led to an event.
+
+    `early`, `operation`: of the call. `sent`: the metadata of the call, for the messages that follow from it. `received`: the
+    metadata of the message, for the functions that follow from it.
+    """
+
+    early: bool = False
+    operation: str = ""
+    sent: CallMetadata | None = None
+    received: CallMetadata | None = None
+
+
+_NO_CAUSE = _Cause()
+
+
+class HandlerHost:
+    """The host of one handler. Implements `HostedHandler`. Always call `close`."""
+
+    def __init__(
+        self,
+        handler: RunningHandler,
+        context: HandlerContext,
+        functions: OperationHandlers,
+        store: HandlerState,
+        port: HandlerPort,
+    ) -> None:
+        self.role = context.role
+        self.is_open = False
+        self._handler, self._context, self._store = handler, context, store
+        self._port = port
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._invocations = Invocations(
+            functions,
+            InvocationPort(
+                port.post,
+                port.wait_writable,
+                self._give,
+                _now,
+                context.on_served,
+                context.capacity,
+                context.activity.functions,
+                context.pipeline,
+                FunctionFailures(context.peer.did, context.on_fault),
+            ),
+        )
+        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+        # The messages of a handler that has retired; None before.
+        self._last: list[tuple[Send, _Cause]] | None = None
+        context.activity.sessions[context.is_initiator] += 1
+
+    @property
+    def is_readable(self) -> bool:
+        return True  # the functions of further messages wait for their turn
+
+    def is_working(self, *, streams: bool) -> bool:
+        return self.working(streams=streams) > 0
+
+    def working(self, *, streams: bool, peer: PeerIdentity | None = None) -> int:
+        """Return the number of functions that run, or wait to run. `streams`: those of streams count, as far as they need no
+        message of the peer. `peer`: only those that messages of this peer led to."""
+        return self._invocations.working(streams=streams, peer=peer)
+
+    async def open(self) -> None:
+        """Give the first event. Raises `TreatyError`."""
+        stored, is_proved = await self._store.load(), isinstance(self._context.peer, ProvedPeer)
+        await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), is_proved=is_proved, at=_now()))
+        self.is_open = True
+
+    async def joined(self, peer: PeerIdentity, role: str) -> None:
+        """Report a new peer of a shared role. Raises `TreatyError`."""
+        await self._give(PeerJoined(peer=peer.did, role=role, is_proved=isinstance(peer, ProvedPeer), at=_now()))
+
+    async def received(self, payload: bytes, *, stream: str = "", metadata: CallMetadata | None = None, peer: str = "") -> None:
+        """Give a message of the peer. `stream`: its action, where messages have one. `metadata`: of the call that the message
+        belongs to. `peer`: in a shared role, the one that sent it. Raises `TreatyError`."""
+        event = Received(peer=peer or self._context.peer.did, data=payload, stream=stream, at=_now())
+        await self._give(event, _Cause(received=metadata))
+
+    async def call(
+        self, call: str, operation: str, arguments: dict[str, Any], *, early: bool, metadata: CallMetadata | None = None
+    ) -> None:
+        """Give a call of the local application. `early`: resulting messages may be sent before the hash is confirmed.
+        `metadata`: sent with them. A fault of the caller answers the call. Raises `TreatyError` for other errors."""
+        try:
+            event = Call(call=call, operation=operation, arguments=arguments, at=_now())
+            await self._give(event, _Cause(early, operation, sent=metadata))
+        except TreatyError as error:
+            # Not delivered for want of room: the call was not begun either.
+            if error.code not in LOCAL_FAULTS and error.code != SessionCode.BUSY:
+                raise
+            self._port.answer(call, error)
+
+    async def requested(self, call: str, operation: str, count: int, *, early: bool) -> None:
+        """Report that the local application takes more items of a stream. `early`: as in `call`. Raises `TreatyError`."""
+        await self._give(Requested(call=call, count=count, at=_now()), _Cause(early, operation))
+
+    async def cancelled(self, call: str, operation: str, *, early: bool) -> None:
+        """Report that the local application gave a call up. `early`: as in `call`. Raises `TreatyError`."""
+        # The rules would not deliver it, but the session might get a worker for it.
+        if self._context.interface >= 2:
+            await self._give(Cancelled(call=call, at=_now()), _Cause(early, operation))
+
+    async def peer_lost(self, peer: str = "") -> None:
+        """Report the loss of the connection. `peer`: in a shared role, the one that left. Raises `TreatyError`."""
+        await self._give(PeerLost(peer=peer or self._context.peer.did, at=_now()))
+
+    async def say_goodbye(self) -> None:
+        """Report that this side ends the session, or send the last messages of a retired handler. Raises `TreatyError`."""
+        await self._give(Close(at=_now()))
+        for effect, cause in self._last or ():
+            await self._send(effect, replace(cause, early=False))
+
+    async def retire(self) -> None:
+        """Report the end of the session, which stays open without the handler. Later events have no effect. The handler's last
+        messages wait for `say_goodbye`: the peer might end the session at them."""
+        self._last = []
+        # The application has left, so an error of the handler changes nothing.
+        with suppress(TreatyError):
+            await self._give(Close(at=_now()))
+        self._closed = True
+
+    async def close(self) -> None:
+        """Cancel timers and functions, and close the handler, in bounded time. Steps that they posted before have no effect. Safe
+        to repeat: every caller waits for the end of the first."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        # Shielded: a retired handler is closed beside the session, whose end cancels that task.
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._closed = True
+        self._context.activity.sessions[self._context.is_initiator] -= 1
+        for timer in self._timers.values():
+            timer.cancel()
+        await asyncio.gather(self._invocations.close(), self._handler.close())
+
+    async def _give(self, event: Event, cause: _Cause | None = None) -> None:
+        if self._closed:
+            return
+        for last in (False,) * (ATTEMPTS - 1) + (True,):
+            try:
+                effects = await self._handle(event)
+                break
+            except Unavailable as error:
+                # The event was not delivered. The application's call is refused, which a message of the peer cannot be.
+                if error.code != SessionCode.BUSY or isinstance(event, Call) or last:
+                    raise
+        # In order: `Persist` is durable before a later `Send` leaves.
+        for effect in effects:
+            await self._do(effect, cause or _NO_CAUSE)
+
+    async def _handle(self, event: Event) -> Sequence[Effect]:
+        try:
+            # A handler that hangs ends its own session, not the agent.
+            async with asyncio.timeout(self._context.handler_time):
+                return await self._handler.handle(event)
+        except TimeoutError as error:
+            raise Unavailable(SessionCode.HANDLER_TIMEOUT, "The protocol's handler did not answer in time.") from error
+
+    async def _do(self, effect: Effect, cause: _Cause) -> None:
+        match effect:
+            case Send() if self._last is not None:
+                self._last.append((effect, cause))
+            case Send():
+                await self._send(effect, cause)
+            case Multicast(peers=peers, data=data, stream=stream):
+                for peer in peers:
+                    await self._do(Send(peer=peer, data=data, stream=stream), cause)
+            case Invoke():
+                # A handler does no I/O, so the functions that it invokes at a message belong to that message.
+                self._invocations.begin(effect, self.role.invokes[effect.operation], self._port.origin(), cause.received)
+            case Request():
+                self._invocations.request(effect)
+            case Cancel():
+                self._invocations.cancel(effect)
+            case Emit():
+                self._port.item(effect.call, effect.value)
+            case Return():
+                self._port.answer(effect.call, effect)
+            case SetTimer():
+                self._set_timer(effect)
+            case Persist(key=key, value=value):
+                await self._store.put(key, value)
+            case End() if self._last is not None:
+                pass  # the session ends at the next `say_goodbye`
+            case End(status=status):
+                failed = Refused(SessionCode.FAILED, "The protocol's handler ended the session as failed.")
+                await self._port.end(failed if status == "failed" else None)
+            case Audit(text=text):
+                _log.info("%s with %s: %s", self.role.name, self._context.peer, text)
+
+    async def _send(self, effect: Send, cause: _Cause) -> None:
+        if self._context.send_to is not None:
+            await self._context.send_to(effect, cause.operation, cause.sent)
+        elif self._context.send_named is not None:
+            await self._context.send_named(effect.data, effect.stream or cause.operation, cause.sent)
+        elif effect.stream:
+            raise Refused(SessionCode.STREAM, "This handler uses several streams, but a connection has only one.")
+        else:
+            await self._port.send(effect.data, early=cause.early, metadata=cause.sent)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        before = self._timers.pop(effect.name, None)
+        if before is not None:
+            before.cancel()
+        if effect.seconds is None:
+            return
+        loop = asyncio.get_running_loop()
+        handle: asyncio.TimerHandle = loop.call_later(
+            effect.seconds, lambda: self._port.post(partial(self._ring, effect.name, handle))
+        )
+        self._timers[effect.name] = handle
+
+    async def _ring(self, name: str, handle: asyncio.TimerHandle) -> None:
+        if self._timers.get(name) is handle:  # else it was replaced or cancelled after it expired
+            del self._timers[name]
+            await self._give(Timer(name=name, at=_now()))
+
+
+def _now() -> int:
+    """Return the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,341 @@
+"""Handle all talk about a protocol in a Hello session: the negotiator, questions, error reports and natural language.
+
+`Negotiation` asks the negotiator in tasks, one question at a time in the order of the wire; the session continues meanwhile. A
+question has no deadline of its own: the deadlines of the machine end the session and its tasks. An error of a negotiator is
+reported to this side's owner. The peer learns only that there is no agreement.
+
+`TextChannel` holds the peer's texts in natural language (PT=10). An `@agent.converses` function answers each text, one after the
+other. Without such a function the texts wait for `Session.heard`. At most 16 texts wait; then nothing more is read from the peer
+until one is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from treaty_anp.hello_profile import commands
+from treaty_anp.hello_profile.actions import Action, Consider, ConsiderError, ConsiderTests, Draft, DraftTests, Question
+from treaty_anp.hello_profile.documents import parse_candidate
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.printable import printable
+from treaty_io.abandonable import abandonable
+from treaty_io.codes import NegotiationCode, SessionCode
+from treaty_io.line_limit import limited_logger
+
+from ..negotiators.documents import Fetch, resolve
+from ..negotiators.negotiator import Acceptance, FaultAdmitted, Implementation, Negotiator, Proposal, Rejection, Verdict
+from .interfaces import Step
+
+# Texts of the peer that no one has read yet; then reading stops, and the transport slows the peer down.
+MAX_TEXTS = 16
+# Characters for the peer. Both are well below the caps of the wire, in every alphabet.
+MAX_DESCRIPTION = 2000
+MAX_REASON = 500
+BUSY = "This side is negotiating with other agents. Try again later."
+NO_WORD = "This side's negotiator failed."
+NO_ANSWER = "I cannot answer that."
+"""The texts for the peer: no time, a failure on this side, a question without an answer. They reveal no details."""
+
+Asked = Draft | Consider | DraftTests | ConsiderTests | ConsiderError | Question
+Answerer: TypeAlias = Callable[[str, str], Awaitable[str]]
+"""Return the answer to a text. Arguments: the text, the DID of its author. "" for no answer."""
+Apply: TypeAlias = Callable[[commands.Command], list[Action]]
+"""Give a command to the machine, and return its actions. Raises the errors of the command's class."""
+_T = TypeVar("_T")
+_log = limited_logger(__name__)
+
+
+@dataclass(frozen=True)
+class NegotiationPort:
+    """The functions that a negotiation uses from its session.
+
+    `document`: return the agreed text so far.
+    `is_approved`: return whether a person approved a text.
+    `may_negotiate`: return whether this agent can negotiate now.
+    `documents`: fetch the base of a text that consists of changes.
+    """
+
+    apply: Apply
+    perform: Callable[[list[Action]], Awaitable[None]]
+    post: Callable[[Step], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], None]
+    record_event: Callable[[str], None]
+    document: Callable[[], str]
+    is_approved: Callable[[str], bool]
+    may_negotiate: Callable[[], bool]
+    documents: Fetch
+
+
+class Negotiation:
+    """The negotiator's part of one session. `opening`: a text to propose first instead of a draft, or ""."""
+
+    def __init__(self, port: NegotiationPort, negotiator: Negotiator | None, *, opening: str = "") -> None:
+        self.own_proposal = self.peer_proposal = ""
+        self.failure: TreatyError | None = None
+        self._port, self._negotiator, self._opening = port, negotiator, opening
+        self._began = False
+        # The contract of `Negotiator`: its methods are called one at a time, in the order of the wire.
+        self._turn = asyncio.Lock()
+
+    def take(self, action: Asked) -> None:
+        """Answer an action of the machine, in a task."""
+        if isinstance(action, Draft | Consider) and not self._began:
+            self._began = True
+            self._port.record_event("negotiating")
+        match action:
+            case Draft():
+                self._decide(self._draft, self._propose, commands.Reject(NO_WORD))
+            case Consider(document, summary, last=last):
+                self.peer_proposal = document
+                self._decide(partial(self._consider, document, summary, last), self._propose, commands.Reject(NO_WORD))
+            case DraftTests():
+                self._decide(self._draft_tests, _tests_command, commands.RejectTests(NO_WORD))
+            case ConsiderTests(cases, summary, last):
+                work = partial(self._consider_tests, cases, summary, last)
+                self._decide(work, _tests_command, commands.RejectTests(NO_WORD))
+            case ConsiderError(description):
+                self._decide(partial(self._judge, description), _fault_command, commands.RejectError(NO_WORD))
+            case Question(message_id, text):
+                reply = partial(commands.Answer, message_id)
+                self._decide(partial(self._answer, text), reply, reply(NO_ANSWER))
+
+    async def implement(self, document: str, error: str) -> Implementation:
+        """Return the code for an agreed document. Raises `TreatyError`."""
+        return await self._ask(lambda: self._get().implement(document, error=error))
+
+    async def test(self, test_cases: str) -> Implementation | str:
+        """Let this side's code pass the agreed test cases. Raises `TreatyError`."""
+        return await self._ask(lambda: self._get().test(test_cases))
+
+    async def close(self) -> None:
+        """Close the negotiator at the end of the session."""
+        if self._negotiator is not None:
+            await self._negotiator.aclose()
+
+    # Questions
+
+    async def _draft(self) -> Verdict:
+        return Proposal(self._opening) if self._opening else await self._get().draft()
+
+    async def _consider(self, document: str, summary: str, last: bool) -> Verdict:
+        approved = self._port.is_approved(document)
+        # Before the base is fetched: a stranger's proposals must not cost more than there is room for.
+        if not approved and not self._port.may_negotiate():
+            return Rejection(BUSY)
+        # Here and not in the negotiator: the meaning of a text must not change with a URI.
+        try:
+            await resolve(document, self._port.documents)
+        except TreatyError as error:
+            return Rejection(printable(error.message, MAX_REASON))  # the fault is in the peer's own text, so it may be read
+        if approved:
+            return Acceptance()
+        return await self._get().consider(document, summary, last=last)
+
+    async def _draft_tests(self) -> Verdict | None:
+        return await self._get().draft_tests(self._port.document())
+
+    async def _consider_tests(self, cases: str, summary: str, last: bool) -> Verdict:
+        return await self._get().consider_tests(cases, summary, last=last)
+
+    async def _judge(self, description: str) -> FaultAdmitted | Rejection:
+        if not self._port.document():
+            return Rejection("This side's code was published and verified; it is not written in sessions.")
+        return await self._get().judge(description)
+
+    async def _answer(self, question: str) -> str:
+        try:
+            return await self._get().answer(question)
+        except TreatyError as error:  # an unanswered question does not end the session
+            _log.warning("A negotiator could not answer: %s (%s)", error, error.code)
+            return NO_ANSWER
+
+    def _propose(self, verdict: Verdict) -> commands.Command:
+        match verdict:
+            case Acceptance():
+                return commands.Accept()
+            case Rejection(reason):
+                return commands.Reject(reason)
+            case Proposal(text, summary):
+                parse_candidate(text)  # an unpinned base of this side's own is its owner's fault; the peer would reject it
+                self.own_proposal = text
+                return commands.Propose(text, summary)
+
+    # Asking
+
+    def _decide(
+        self, work: Callable[[], Awaitable[_T]], command: Callable[[_T], commands.Command], failed: commands.Command
+    ) -> None:
+        """Ask in a task, and give the machine the `command` for the verdict, or `failed` if the negotiator fails."""
+
+        async def ask() -> None:
+            try:
+                chosen = command(await self._ask(work))
+            except TreatyError as error:
+                # The first failure is the cause; later ones follow from it.
+                self.failure = self.failure or error
+                chosen = failed
+            self._port.post(lambda: self._port.perform(self._port.apply(chosen)))
+
+        self._port.spawn(ask())
+
+    async def _ask(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        # The lock keeps the order of the wire; its tasks start in that order.
+        async with self._turn:
+            try:
+                return await work()
+            except TreatyError as error:
+                _log.warning("A negotiator failed: %s (%s)", error, error.code)
+                raise
+            except Exception as error:
+                _log.exception("A negotiator raised")
+                raise Unavailable(NegotiationCode.FAILED, "This side's negotiator failed; its log says why.") from error
+
+    def _get(self) -> Negotiator:
+        if self._negotiator is None:
+            raise Refused(SessionCode.NO_MODEL, "This agent has no negotiator.", fix="Agent(…, negotiators=…)")
+        return self._negotiator
+
+
+def _tests_command(verdict: Verdict | None) -> commands.Command:
+    match verdict:
+        case None:
+            return commands.SkipTests()
+        case Acceptance():
+            return commands.AcceptTests()
+        case Rejection(reason):
+            return commands.RejectTests(reason)
+        case Proposal(text, summary):
+            return commands.ProposeTests(text, summary)
+
+
+def _fault_command(verdict: FaultAdmitted | Rejection) -> commands.Command:
+    return commands.RejectError(verdict.reason) if isinstance(verdict, Rejection) else commands.AcceptError()
+
+
+class PeerRequests:
+    """This side's questions and error reports to the peer, of one session. `reported`: the number of errors reported so far."""
+
+    def __init__(self, apply: Apply, tell: Callable[[list[Action]], Awaitable[None]], check_open: Callable[[], None]) -> None:
+        """Set the callbacks. `tell`: perform a command's actions from any task; raises the error that ended the session.
+        `check_open`: raises the same error."""
+        self.reported = 0
+        self._apply, self._tell, self._check_open = apply, tell, check_open
+        self._questions: dict[str, asyncio.Future[str]] = {}
+        self._report: asyncio.Future[None] | None = None
+
+    @property
+    def awaits_repair(self) -> bool:
+        """Whether a reported error is still open: neither accepted nor denied."""
+        return self._report is not None
+
+    async def ask(self, text: str) -> str:
+        """See `session.Session.ask`."""
+        self._check_open()
+        message_id = secrets.token_urlsafe(12)  # 16 characters
+        answer = self._questions[message_id] = abandonable()
+        try:
+            await self._tell(self._apply(commands.Ask(message_id, text)))
+            return str(await answer)
+        finally:
+            del self._questions[message_id]
+
+    def answered(self, message_id: str, text: str) -> None:
+        """Set the answer to a question. An answer to no open question is ignored."""
+        answer = self._questions.get(message_id)
+        if answer is not None and not answer.done():
+            answer.set_result(text)
+
+    async def report_error(self, description: str) -> None:
+        """See `session.Session.report_error`. Concurrent reports become one."""
+        self._check_open()
+        if self._report is None:
+            await self.begin_report(description)
+        if self._report is not None:
+            await asyncio.shield(self._report)
+
+    async def begin_report(self, description: str) -> None:
+        """Report an error; `accept_fault` or `deny_fault` follows. Raises `Refused` (`meta.not-agreed`; `session.no-code` where
+        there is no code yet), `Malformed`, `TooLarge`."""
+        actions = self._apply(commands.ReportError(description[:MAX_DESCRIPTION]))
+        if not actions:
+            raise Refused(SessionCode.NO_CODE, "The other side has no code to repair yet.")
+        self.reported += 1
+        self._report = abandonable()
+        await self._tell(actions)
+
+    def accept_fault(self) -> None:
+        """Note that the peer repaired its code."""
+        if self._report is not None:
+            report, self._report = self._report, None
+            report.set_result(None)
+
+    def deny_fault(self, reason: str) -> Refused:
+        """Note that the peer denies the fault, and return the error."""
+        error = Refused(NegotiationCode.FAULT_DENIED, f"The other side denies the fault: {printable(reason, 500)}")
+        self._end_report(error)
+        return error
+
+    def end(self, error: TreatyError) -> None:
+        """Fail all open questions and reports with the error that ended the session."""
+        self._end_report(error)
+        for answer in self._questions.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+    def _end_report(self, error: TreatyError) -> None:
+        if self._report is not None:
+            report, self._report = self._report, None
+            report.set_exception(error)
+
+
+class TextChannel:
+    """Natural language in one session. For one event loop."""
+
+    def __init__(self, answerer: Answerer | None, *, say: Callable[[str], Awaitable[None]], drained: Callable[[], None]) -> None:
+        """Set the callbacks. `say`: send a text to the peer. `drained`: called when a text was taken."""
+        self._answerer, self._say, self._drained = answerer, say, drained
+        # Not bounded itself: `is_readable` stops the reader at `MAX_TEXTS`.
+        self._texts: asyncio.Queue[str | None] = asyncio.Queue()
+        self._over = False
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether more may be read from the peer."""
+        return self._over or self._texts.qsize() < MAX_TEXTS
+
+    def take(self, text: str) -> None:
+        """Add a text of the peer. After the end it is dropped."""
+        if not self._over:
+            self._texts.put_nowait(text)
+
+    def end(self) -> None:
+        """End the channel. Listeners receive the remaining texts, then the iteration stops. Safe to repeat."""
+        self._over = True
+        self._texts.put_nowait(None)
+
+    async def heard(self) -> AsyncIterator[str]:
+        """Yield the texts of the peer, until the session ends."""
+        while not (self._over and self._texts.empty()):
+            text = await self._texts.get()
+            self._drained()
+            if text is not None:
+                yield text
+        self._texts.put_nowait(None)  # for another listener
+
+    async def answer(self, peer: str) -> None:
+        """Answer the texts of `peer` until the session ends. Without an answerer, return at once. If the function raises, the
+        text stays unanswered and the exception is logged."""
+        if self._answerer is None:
+            return
+        async for text in self.heard():
+            try:
+                said = await self._answerer(text, peer)
+                if said:
+                    await self._say(said)
+            except Exception:  # the application's function may raise anything; its text may be confidential
+                _log.exception("Answering a text of %s raised", peer)

@@ -1,0 +1,288 @@
+"""Run business logic: the functions behind a protocol's operations, and the functions that an agent offers for negotiation.
+
+    @agent.provides("https://registry.example/protocols/example.com/product-info/1.0")
+    async def getProductInfo(productId: str = "", productName: str = "") -> dict:
+        if productId not in catalogue:
+            raise OperationError(404, "There is no such product.")
+        return catalogue[productId]
+
+The name of a function is the name of its operation; its keyword arguments are those of the operation (`function_checks`). It may
+be `async` or not; functions that are not `async` run in threads. It returns a JSON value that satisfies the operation's schema,
+or raises `OperationError` with a code that the protocol lists. At the other end `Session.call` returns that value, or raises an
+`OperationError` with the same status and message. The value that the function of an event returns is dropped.
+
+    @agent.provides("https://registry.example/protocols/example.com/log-stream/1.0")
+    async def follow(name: str) -> AsyncIterator[dict]:
+        async with open_log(name) as lines:
+            async for line in lines:
+                yield line
+
+A parameter annotated `CallContext` is no argument: it gets the context of the call (`call_context`).
+
+The function of a stream is an async generator function. It runs only as far as the other side takes its items, and is closed when
+the other side leaves; then its `finally` blocks run.
+
+    @agent.offers
+    async def getProductInfo(productId: str) -> Product:
+        "Return all facts about one product."
+
+An offered function is described to a negotiator by its name, its docstring and its type hints. A hint is any type that msgspec
+describes: JSON's own types, dataclasses, TypedDicts, Structs, `Literal`, `Annotated`. An argument without a hint may be any JSON
+value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Protocol, get_type_hints
+
+import msgspec
+
+from treaty_anp.hello_profile.hello import ROLE_FIX
+from treaty_consensus.errors import Malformed, Refused
+from treaty_consensus.handler import Manifest, Operation, OperationKind, Role
+from treaty_handler import Value
+from treaty_io.codes import AgentCode, SessionCode
+from treaty_io.places import Places, asker
+
+from ..negotiators.negotiator import Capability
+from .call_context import CallContext, context_parameter
+from .interfaces import Capacity
+from .operation_errors import busy
+
+_REFERENCE = "#/$defs/{name}"
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+Function = Callable[..., Any]
+
+
+class OperationHandlers(Protocol):
+    """Answer the operations that a handler invokes; `Functions` implements it."""
+
+    async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
+        """Return the value of an operation. Raises anything; `FunctionFailures` describes it to the peer."""
+
+    def items(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
+        """Return the items of a stream. This call and the generator may raise anything, as `call`."""
+
+
+def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None, peer_role: str = "") -> Role:
+    """Return the role of one side: the `wanted` one, else the only role that has calls (initiator) or invokes business logic
+    (responder). `peer_role`: the role that the peer says it has, or "". It decides where the side leaves its role open.
+
+    Raises `Refused` (`session.role`) unless there is exactly one, and it fits the peer's.
+    """
+    roles, peer = manifest.roles.values(), manifest.roles.get(peer_role)
+    found = [role for role in roles if (role.calls if is_initiator else role.invokes)]
+    if wanted:
+        found = [role for role in roles if role.name == wanted]
+    elif peer is not None:
+        # Also a role without calls: the responder may be the one that calls.
+        found = [role for role in found if role.fits(peer)] or [role for role in roles if role.fits(peer)]
+    if len(found) != 1:
+        raise Refused(
+            SessionCode.ROLE,
+            f"{manifest.protocol_uri} has no role {wanted!r}." if wanted else f"{manifest.protocol_uri} leaves the role open.",
+            fix=f"Name one of its roles, as role=…: {', '.join(manifest.roles)}.",
+        )
+    check_peer_role(manifest, found[0], peer_role)
+    return found[0]
+
+
+def check_peer_role(manifest: Manifest, role: Role, peer_role: str) -> None:
+    """Check that a peer in `peer_role` can speak with this side's role. "" is a peer that says none. Raises `Refused`
+    (`session.role`)."""
+    peer = manifest.roles.get(peer_role)
+    if peer_role and (peer is None or not role.fits(peer)):
+        fits = [other.name for other in manifest.roles.values() if role.fits(other)]
+        raise Refused(
+            SessionCode.ROLE,
+            f"In {manifest.protocol_uri} this side is {role.name}, which speaks with {' or '.join(fits) or 'no role'}. "
+            f"The other side is {peer_role!a:.80}.",
+            fix=ROLE_FIX,
+        )
+
+
+class Functions:
+    """The functions behind the operations of one protocol. For one event loop."""
+
+    def __init__(self, capacity: Capacity | None = None) -> None:
+        """`capacity`: of threads."""
+        self._capacity = capacity or Capacity()
+        self._functions: dict[str, Function] = {}
+        self._context_parameters: dict[str, str] = {}
+        self._threads: _Threads | None = None
+        # The pool's own queue keeps the arguments of calls that were given up, so calls wait here. A function may hang for ever,
+        # so no peer may have all threads.
+        self.threads = Places(self._capacity.threads, keeps_some=True)
+
+    @classmethod
+    def of(cls, functions: Iterable[Function]) -> Functions | None:
+        """Return some functions, each under its own name, or None if there are none. Raises `Malformed` (`agent.function`)."""
+        made = cls()
+        for function in functions:
+            made.add(function)
+        return made if made.names else None
+
+    def add(self, function: Function, *, name: str = "") -> None:
+        """Register a function under the operation's `name`, by default its own. Raises `Malformed` (`agent.function`) if the
+        name is taken or missing, or the context has no parameter of its own."""
+        name = name or getattr(function, "__name__", "")
+        if not name.isidentifier() or name in self._functions:
+            raise Malformed(
+                AgentCode.FUNCTION,
+                f"{name or function!r} cannot be registered: an operation is served by one function that bears its name.",
+            )
+        self._context_parameters[name] = context_parameter(function)
+        self._functions[name] = function
+
+    def remove(self, name: str) -> None:
+        """Stop serving an operation. Running calls continue."""
+        self._functions.pop(name, None)
+
+    def context_parameter(self, name: str) -> str:
+        """Return the parameter of an operation's function that takes the context, or ""."""
+        return self._context_parameters.get(name, "")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operations that are served."""
+        return tuple(self._functions)
+
+    def get(self, name: str) -> Function:
+        """Return the function of an operation that is served."""
+        return self._functions[name]
+
+    def missing(self, operations: Iterable[str]) -> list[str]:
+        """Return the operations that no function serves."""
+        return [name for name in operations if name not in self._functions]
+
+    def misfits(self, operations: Iterable[Operation]) -> list[str]:
+        """Return the streams that no async generator function serves, and the other operations that a generator serves."""
+        return [
+            operation.name
+            for operation in operations
+            if operation.name in self._functions and not _is_of_kind(self._functions[operation.name], operation.kind)
+        ]
+
+    async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
+        """Run the function of an operation. Raises anything that it raises."""
+        function, given = self._bound(context, operation, arguments)
+        if inspect.iscoroutinefunction(function):
+            return await function(**given)
+        if self._threads is None:
+            # A pool of its own: slow functions must not block the threads of the event loop.
+            self._threads = _Threads(self._capacity.threads, partial(self._release, asyncio.get_running_loop()))
+        try:
+            # Less than the time of the call: what waits in vain is refused before it is begun.
+            await self.threads.take(self._capacity.wait)
+        except TimeoutError as error:
+            raise busy() from error
+        # The copied variables contain the current call.
+        work = partial(copy_context().run, partial(function, **given))
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def items(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
+        """Run the function of a stream, as far as the caller takes items. Raises anything that the function raises."""
+        function, given = self._bound(context, operation, arguments)
+        items: AsyncGenerator[Value, None] = function(**given)
+        return items
+
+    def close(self) -> None:
+        """Release the threads without waiting for running functions."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _bound(
+        self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]
+    ) -> tuple[Function, dict[str, Any]]:
+        """Return a function and its arguments. Raises TypeError if the peer sent an argument of the context's name."""
+        parameter = self._context_parameters[operation.name]
+        if parameter and parameter in arguments:
+            raise TypeError(f"{parameter} is the parameter of the context, and no argument of {operation.name}")
+        return self._functions[operation.name], {**arguments, parameter: context} if parameter else dict(arguments)
+
+    def _release(self, loop: asyncio.AbstractEventLoop, who: str) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the agent has ended, and the function only now
+            loop.call_soon_threadsafe(self.threads.give_back, who)
+
+
+def _is_of_kind(function: Function, kind: OperationKind) -> bool:
+    if kind is OperationKind.STREAM:
+        return inspect.isasyncgenfunction(function)
+    # A generator of either sort would give its object as the value.
+    return not (inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function))
+
+
+class _Threads(ThreadPoolExecutor):
+    """Threads that report the end of each function. A thread cannot be stopped, so its function may outlive the call."""
+
+    def __init__(self, size: int, ended: Callable[[str], None]) -> None:
+        """`ended`: called in any thread, once for each function, with the asker that submitted it."""
+        super().__init__(size, thread_name_prefix="treaty-operation")
+        self._ended = ended
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = super().submit(fn, *args, **kwargs)
+        who = asker.get()
+        future.add_done_callback(lambda _: self._ended(who))
+        return future
+
+
+class OfferedFunctions:
+    """The functions of `@agent.offers`, for all protocols that are negotiated for them."""
+
+    def __init__(self, capacity: Capacity | None = None) -> None:
+        """`capacity`: as in `Functions`."""
+        self.functions = Functions(capacity)
+        self._capabilities: list[Capability] = []
+
+    @property
+    def capabilities(self) -> tuple[Capability, ...]:
+        """The descriptions of the functions, in the order of registration."""
+        return tuple(self._capabilities)
+
+    def add(self, function: Function) -> None:
+        """Register a function under its name. Raises `Malformed` (`agent.function`)."""
+        described = capability_of(function)
+        self.functions.add(function)
+        self._capabilities.append(described)
+
+
+def capability_of(function: Callable[..., Any]) -> Capability:
+    """Describe a function by its name, docstring and signature. Raises `Malformed` (`agent.function`) if an argument has no
+    name, or a hint cannot be described in JSON Schema."""
+    name = getattr(function, "__name__", repr(function))
+    try:
+        hints = get_type_hints(function, include_extras=True)
+        signature = inspect.signature(function).parameters
+        # The context is given by this side, so it is no part of what a peer may send.
+        context = context_parameter(function)
+        parameters = [parameter for name, parameter in signature.items() if name != context]
+        types = [hints.get(parameter.name, Any) for parameter in parameters]
+        schemas, definitions = msgspec.json.schema_components([*types, hints.get("return", Any)], ref_template=_REFERENCE)
+    except (TypeError, NameError, ValueError) as error:
+        raise _malformed(name, f"its signature cannot be described: {error}") from error
+    if any(parameter.kind not in _NAMED for parameter in parameters):
+        raise _malformed(name, "each of its arguments needs a name")
+    if inspect.isasyncgenfunction(function):
+        raise _malformed(name, "it yields items, and an operation that is negotiated returns one value")
+    arguments: dict[str, object] = {
+        "type": "object",
+        "properties": {parameter.name: schema for parameter, schema in zip(parameters, schemas, strict=False)},
+        "required": [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty],
+        "additionalProperties": False,
+    }
+    described = {"$defs": definitions} if definitions else {}
+    description = inspect.getdoc(function) or ""
+    return Capability(name, description, arguments | described, {**schemas[-1], **described})
+
+
+def _malformed(name: str, what: str) -> Malformed:
+    return Malformed(AgentCode.FUNCTION, f"{name} cannot be offered: {what}.")

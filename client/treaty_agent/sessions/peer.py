@@ -1,0 +1,318 @@
+"""Call another agent for as long as the application runs, over sessions that come and go.
+
+    async with agent.peer("shop.example", topic="commerce/product-info") as shop:
+        info = await shop.call("getProductInfo", productId="P12345")
+
+A `Peer` opens a session at the first call, and another one when that is over: idle, lost, or too old. Calls at the same time
+share it. A failed call is repeated only if that is safe:
+
+    it was not sent                         again, on another session
+    sent, not answered, idempotent          again
+    sent, not answered, not idempotent      `OutcomeUnknown`: the application decides
+    answered, also with an error            the answer
+    an error of this side's middleware      the error
+
+There are no parallel attempts. The first repetition is at once, later ones follow after a random pause, as in `Backoff`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_io.codes import FlowCode, PeerCode, SessionCode
+from treaty_io.errors import PeerUnavailable
+
+from ..transport.connection import Backoff, ConnectionFailed
+from .call_context import next_trace
+from .context import AgentContext
+from .interfaces import PeerSettings
+from .lifecycle import OpenSession
+from .opening import PeerName, SessionOpener
+from .operation_errors import OperationError, OutcomeUnknown
+from .session import ItemStream
+from .session_request import SessionRequest
+
+_IDLE = 0.9
+"""The part of the idle time after which a session is not used any more: the peer may be ending it at this moment."""
+_FINAL = frozenset((SessionCode.LATE, SessionCode.PEER_REFUSED, FlowCode.PEER_REFUSED))
+"""The codes of calls that were not sent and are not repeated: the time is over, or the peer would refuse them again."""
+_PAUSE = 2.0
+"""The longest pause in seconds between two attempts to open a session for calls that wait."""
+_log = logging.getLogger(__name__)
+
+
+class Peer:
+    """Another agent, over sessions that come and go. For one event loop; `aclose` it, or use `async with`."""
+
+    def __init__(
+        self, pool: SessionPool, *, backoff: Backoff, on_close: Callable[[SessionPool], None], within: float | None = None
+    ) -> None:
+        """Open nothing yet. `on_close`: called with the pool by `aclose`. `within`: seconds for each call, connecting and
+        repetitions included; None for the default."""
+        self._pool, self._backoff, self._on_close, self._within = pool, backoff, on_close, within
+
+    async def __aenter__(self) -> Peer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    @property
+    def did(self) -> str:
+        """The DID of the agent of the newest session, "" before the first one."""
+        return self._pool.did
+
+    def within(self, seconds: float) -> Peer:
+        """Return this peer with a time for each call, connecting and repetitions included. It shares the sessions."""
+        return Peer(self._pool, backoff=self._backoff, on_close=self._on_close, within=seconds)
+
+    async def call(self, operation: str, /, **arguments: Any) -> Any:
+        """Call an operation of the other agent and return its value, as `Session.call` does.
+
+        It takes at most the operation's own time and the time for connecting, or the seconds of `within`.
+
+        Raises `OutcomeUnknown` (`session.outcome-unknown`) if the call was sent, not answered, and may not be repeated;
+        `PeerUnavailable` if it was not sent; `OperationError` for an answer that is an error; `Refused` (`peer.changed`) for
+        another DID, (`peer.closed`) after `aclose`; and the other errors of `Agent.connect` and `Session.call`.
+        """
+        attempts, trace = _Attempts(self._backoff, self._within), next_trace()
+        while True:
+            pooled = await self._pool.get(attempts.deadline, self._backoff)
+            attempts.begin()
+            try:
+                return await pooled.session.call_within(attempts.left, operation, arguments, trace=trace)
+            except TreatyError as error:
+                failure = error
+            finally:
+                self._pool.put(pooled)
+            await attempts.next(failure, pooled)
+            trace = trace.child()
+
+    def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
+        """Call a stream of the other agent and return its items, as `Session.stream` does.
+
+        It is repeated as `call` is, but only before its first item. The seconds of `within` hold for its repetitions, and not for
+        its items. Raises the errors of `call` and of `Session.stream`.
+        """
+        return ItemStream(self._items(operation, arguments))
+
+    async def aclose(self) -> None:
+        """End the sessions, also for the views of `within`. Calls under way fail. Their reports and the ends of the connections
+        follow in the background. Safe to repeat."""
+        self._on_close(self._pool)
+        await self._pool.aclose()
+
+    async def _items(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        attempts, has_begun = _Attempts(self._backoff, self._within), False
+        while True:
+            pooled = await self._pool.get(attempts.deadline, self._backoff)
+            attempts.begin()
+            try:
+                async with pooled.session.stream(operation, **arguments) as items:
+                    async for item in items:
+                        has_begun = True
+                        yield item
+                return
+            except TreatyError as error:
+                # The items that were given would come twice.
+                if has_begun:
+                    raise
+                failure = error
+            finally:
+                self._pool.put(pooled)
+            await attempts.next(failure, pooled)
+
+
+class _Attempts:
+    """The attempts of one call. `deadline`: the time when they must be over, or None."""
+
+    def __init__(self, backoff: Backoff, within: float | None) -> None:
+        self.deadline = None if within is None else self._now() + within
+        self._backoff, self._failures, self._began = backoff, 0, 0.0
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left, or None."""
+        return None if self.deadline is None else self.deadline - self._now()
+
+    def begin(self) -> None:
+        """Note the beginning of an attempt."""
+        self._began = self._now()
+
+    async def next(self, error: TreatyError, pooled: _PooledSession) -> None:
+        """Wait before the next attempt. Raises the error of the last one if the call may not be repeated, or not any more."""
+        if not pooled.session.has_failed_with(error):
+            raise error  # of middleware, perhaps after the answer: the call may be done
+        if isinstance(error, OutcomeUnknown):
+            if error.operation is None or not error.operation.idempotent:
+                raise error
+            # All attempts together have the time of one.
+            self.deadline = self.deadline or self._began + error.operation.timeout
+        elif error.code == SessionCode.BUSY:
+            pooled.is_busy = pooled.calls > 0  # the handler refused it before it sent anything
+        elif isinstance(error, OperationError) or error.code in _FINAL or not pooled.session.is_over:
+            raise error
+        self._failures += 1
+        if self.left is not None and self.left <= 0:
+            raise error
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                # The first repetition is at once: a peer that goes away in good order is usually there again.
+                if self._failures == 1 < self._backoff.attempts or await self._backoff.pause(self._failures):
+                    return
+        except TimeoutError:
+            pass
+        raise error
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+class _PooledSession:
+    """A session of a pool. `calls`: those under way. `is_busy`: it refused a call, and gets none until one is over."""
+
+    def __init__(self, opened: OpenSession, now: float) -> None:
+        self.opened, self.session = opened, opened.session
+        self.calls, self.is_busy = 0, False
+        self.opened_at = self.used_at = now
+
+
+class SessionPool:
+    """The sessions with one agent for one request. `did`: the DID of the agent of the newest one. For one event loop."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        opener: SessionOpener,
+        name: PeerName,
+        request: SessionRequest,
+        settings: PeerSettings,
+        timeout: float | None,
+    ) -> None:
+        """Open nothing yet. `timeout`: seconds for opening a session; None for the default."""
+        self.did = ""
+        self._context, self._opener, self._name, self._request = context, opener, name, request
+        self._settings, self._timeout = settings, timeout
+        self._sessions: list[_PooledSession] = []
+        self._opening: asyncio.Task[_PooledSession] | None = None
+        # The error of the last attempt to open one; None after a success.
+        self._failure: TreatyError | None = None
+        # Set when a call is over: a busy session may take another one.
+        self._room = asyncio.Event()
+        self._closed = False
+
+    async def get(self, deadline: float | None, backoff: Backoff) -> _PooledSession:
+        """Return a session for one call, and open one if there is none. `put` it back. Raises the errors of
+        `SessionOpener.open`."""
+        while True:
+            if self._closed:
+                raise Refused(PeerCode.CLOSED, "This peer was closed.", fix="Make another one: agent.peer(…).")
+            self._sort_out()
+            free = [pooled for pooled in self._sessions if not pooled.is_busy]
+            if free:
+                pooled = min(free, key=lambda pooled: pooled.calls)
+                pooled.calls += 1
+                return pooled
+            try:
+                async with asyncio.timeout_at(deadline):
+                    if len(self._sessions) < self._settings.sessions or self._opening is not None:
+                        opening = self._begin_opening(backoff)
+                        # `wait`, because a caller that gives up must not end it for the others, nor be ended by `aclose`.
+                        await asyncio.wait({opening})
+                        if not opening.cancelled():
+                            opening.result()
+                    else:
+                        self._room.clear()
+                        await self._room.wait()
+            except TimeoutError:
+                raise self._late() from self._failure
+
+    def _late(self) -> PeerUnavailable:
+        said = f"No session with {self._name.text[:120]} took the call in time. It was not sent."
+        if self._failure is None:
+            return PeerUnavailable(SessionCode.LATE, said)
+        late = PeerUnavailable(SessionCode.LATE, f"{said} The last attempt failed: {self._failure.message}")
+        late.peer_code = self._failure.peer_code
+        return late
+
+    def put(self, pooled: _PooledSession) -> None:
+        """Take a session back after a call."""
+        pooled.calls -= 1
+        pooled.is_busy = pooled.is_busy and pooled.calls > 0
+        pooled.used_at = asyncio.get_running_loop().time()
+        self.did = pooled.session.peer.did or self.did
+        if pooled not in self._sessions and not pooled.calls:
+            pooled.opened.leave()
+        self._room.set()
+
+    async def aclose(self) -> None:
+        """End all sessions, in the background."""
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        for pooled in self._sessions:
+            pooled.opened.leave()
+        self._sessions.clear()
+        self._room.set()
+        self._request.close()
+
+    def _sort_out(self) -> None:
+        """Give no more calls to sessions that are over, too old or idle for long. `put` ends one with calls after the last."""
+        now, idle = asyncio.get_running_loop().time(), _IDLE * self._context.timeouts.idle
+        for pooled in list(self._sessions):
+            is_old = now - pooled.opened_at > self._settings.lifetime
+            is_idle = not pooled.calls and now - pooled.used_at > idle
+            if pooled.session.is_over or is_old or is_idle:
+                self._sessions.remove(pooled)
+                if not pooled.calls:
+                    pooled.opened.leave()
+
+    def _begin_opening(self, backoff: Backoff) -> asyncio.Task[_PooledSession]:
+        # One attempt for all callers: a burst of calls must not become a burst of connections.
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(backoff))
+            self._opening.add_done_callback(self._opened)
+        return self._opening
+
+    def _opened(self, opening: asyncio.Task[_PooledSession]) -> None:
+        self._opening = None
+        if opening.cancelled() or opening.exception() is not None:
+            return  # its callers get the error; reading it here marks it as retrieved, for they may be gone
+        if self._closed:
+            opening.result().opened.leave()
+        else:
+            self._sessions.append(opening.result())
+
+    async def _open(self, backoff: Backoff) -> _PooledSession:
+        """Open a session, again after failures that may pass, for as long as connecting may take."""
+        now = asyncio.get_running_loop().time
+        limit = self._timeout if self._timeout is not None else self._opener.time_limit(self._request)
+        until, failures = None if limit is None else now() + limit, 0
+        if until is not None:
+            # The time bounds the attempts. Pauses are short, so that the waiting calls go on soon after the peer is back.
+            backoff = replace(backoff, attempts=sys.maxsize, most=_PAUSE)
+        while True:
+            left = None if until is None else max(until - now(), 0.0)
+            try:
+                opened = await self._opener.open(self._name, self._request, within=left)
+                self._failure = None
+                return _PooledSession(opened, now())
+            except Unavailable as error:
+                failures, self._failure = failures + 1, error
+                if (isinstance(error, ConnectionFailed) and not error.again) or (until is not None and now() >= until):
+                    raise
+                _log.info("No session with %s yet: %s", self._name.text, error)
+                try:
+                    async with asyncio.timeout_at(until):
+                        if not await backoff.pause(failures):
+                            raise
+                except TimeoutError:
+                    raise error from None

@@ -1,0 +1,295 @@
+"""Load the protocols that an agent provides: each is fetched, verified and loaded once before a peer can choose it.
+
+A protocol that fails is not served; the others are. Its publisher, its registry or its handler may be at fault, and the agent
+controls none of them. The failure is logged as an error with a fix, and reported to the observer as the event `unserved`. The
+agent tries again: soon if the registry did not answer, else after a minute, then after twice as long each time.
+The same happens to a served protocol that is refused later, or contradicted by a newer fact.
+
+A protocol that its publisher took back (yanked or revoked) is reported as `revoked` too. Its sessions end when their calls
+are answered. Sessions of other protocols go on.
+
+Protocols may be provided and withdrawn while the agent serves. `AgentContext.note_change` is called after each change, so that
+the documents of discovery are renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from treaty_anp.flow_profile.payloads import PREFIX
+from treaty_anp.flow_profile.registry import ProtocolOffer
+from treaty_consensus.errors import NotFound, Refused, TreatyError, Unavailable
+from treaty_consensus.handler import Role
+from treaty_io.codes import AgentCode, ClientStatusCode, SessionCode
+
+from .context import AgentContext
+from .function_checks import check_signatures
+from .handler_hosts import RESPONDER
+from .interfaces import AgentEvent, SpokenProtocol
+from .open_connections import part
+from .services import Service
+
+SOON, MAX_SOON = 2.0, 60.0
+"""Seconds before a protocol is retried whose registry did not answer. The pause doubles."""
+RETRY, MAX_RETRY = 60.0, 3600.0
+"""The same after other failures: its handler may be corrected."""
+
+_TAKEN_BACK = (ClientStatusCode.REVOKED, ClientStatusCode.YANKED)
+_log = logging.getLogger(__name__)
+
+
+async def provide(context: AgentContext) -> None:
+    """Load every provided protocol that is not served. Return when all were tried, or `timeouts.provide` after one is ready.
+
+    Failed and late protocols are then in `context.unserved`. They are retried until they are served or the agent is closed. If
+    all failed for good, raise the error of the first one and retry none.
+    """
+    for uri, service in context.services.items():
+        if service.protocol is None:
+            _begin(context, uri, service)
+    await _first_and_prompt(context)
+    failures, services = list(context.unserved.values()), context.services.values()
+    # A registry may be back in a moment. An agent that did not start would have to be started again by a person.
+    if failures and not any(service.protocol is not None or service.is_away for service in services):
+        for service in services:
+            if service.attempts is not None:
+                service.attempts.cancel()
+            service.attempts = None
+        context.unserved.clear()
+        raise failures[0]
+    context.is_providing = True
+
+
+def provide_later(context: AgentContext, uri: str) -> None:
+    """Load a protocol, or try it again now, because a function was registered while the agent serves."""
+    # In the next turn of the loop: the functions of one protocol are registered one after the other.
+    asyncio.get_running_loop().call_soon(_begin_registered, context, uri)
+
+
+async def stop_providing(context: AgentContext, uri: str) -> None:
+    """Forget a provided protocol and its functions. Its sessions end when their calls are answered. Raises `NotFound`
+    (`agent.not-provided`); then nothing changed."""
+    service = context.services.pop(uri, None)
+    if service is None:
+        raise NotFound(AgentCode.NOT_PROVIDED, f"This agent does not provide {uri}.")
+    if service.attempts is not None:
+        service.attempts.cancel()
+    _take_down(context, service)
+    context.unserved.pop(uri, None)
+    context.note_change()
+    _log.info("%s is withdrawn.", uri)
+    await part(context.connections.speaking(uri), SessionCode.WITHDRAWN, context.timeouts.drain)
+    await context.hosts.close(uri)
+    # Last: the calls above may run in its threads.
+    service.functions.close()
+
+
+def withdraw(context: AgentContext, uri: str, error: TreatyError) -> None:
+    """Stop serving a provided protocol because of `error`, until a retry succeeds. The first retry is at once: there may be
+    another handler. Running sessions continue, unless the protocol was taken back."""
+    service = context.services[uri]
+    if service.protocol is not None:
+        _take_down(context, service)
+        service.is_away = isinstance(error, Unavailable)
+        _note(context, uri, error)
+        context.note_change()
+        _begin(context, uri, service)
+
+
+def withdraw_contradicted(context: AgentContext) -> None:
+    """Withdraw the protocols that a known fact now refuses: a revocation, a yank, or another publisher."""
+    for uri, service in context.services.items():
+        if service.protocol is not None and not context.ports.protocols.holds(service.protocol.uri):
+            withdraw(
+                context,
+                uri,
+                Refused(
+                    AgentCode.CONTRADICTED,
+                    f"A newer fact from the registry contradicts the verified {uri}.",
+                    fix=f"See why with: treaty fetch {uri}",
+                ),
+            )
+
+
+async def replace_protocol(context: AgentContext, uri: str, protocol: SpokenProtocol) -> None:
+    """Serve a protocol as it was verified anew, perhaps with another handler. Raises the errors of the handler; then the former
+    one is served."""
+    service = context.services.get(uri)
+    if service is None or service.protocol is None:
+        return
+    if protocol.package.digest != service.protocol.package.digest:
+        await _check(context, service, protocol)
+    # It may have been withdrawn or taken back during the check.
+    if context.is_served(service, uri):
+        service.protocol = protocol
+
+
+def end_taken_back(context: AgentContext, uri: str, error: TreatyError) -> None:
+    """If the error says that the publisher took a protocol back, report it, and end its sessions when their calls are
+    answered."""
+    if error.code not in _TAKEN_BACK:
+        return
+    context.record_event(AgentEvent("responder" if uri in context.services else "initiator", "", uri, "revoked", 0.0))
+    # Without members too: its code must not run on.
+    context.hosts.outdate(uri)
+    context.spawn(part(context.connections.speaking(uri), SessionCode.REVOKED, context.timeouts.drain))
+
+
+def _begin_registered(context: AgentContext, uri: str) -> None:
+    service = context.services.get(uri)
+    if service is None or service.protocol is not None:
+        return
+    if service.attempts is None or service.attempts.done():
+        _begin(context, uri, service)
+    else:
+        service.again.set()
+
+
+def _begin(context: AgentContext, uri: str, service: Service) -> None:
+    """Start the task that loads a protocol, unless it runs already."""
+    if service.attempts is None or service.attempts.done():
+        service.tried = asyncio.get_running_loop().create_future()
+        service.attempts = context.spawn(_attempt(context, uri, service, service.tried))
+
+
+async def _attempt(context: AgentContext, uri: str, service: Service, tried: asyncio.Future[None]) -> None:
+    failures = 0
+    try:
+        while not await _get_ready(context, uri, service):
+            if not tried.done():
+                tried.set_result(None)
+            first, most = (SOON, MAX_SOON) if service.is_away else (RETRY, MAX_RETRY)
+            # Doubled, so that a registry that is down is not flooded.
+            pause = min(first * 2 ** min(failures, 16), most)
+            failures += 1
+            if await service.is_changed_within(pause):
+                failures = 0
+    # Also after cancellation: `provide` waits for this future.
+    finally:
+        if not tried.done():
+            tried.set_result(None)
+
+
+async def _first_and_prompt(context: AgentContext) -> None:
+    """Wait until one protocol is ready, and `timeouts.provide` for the others; if none becomes ready, until all were tried. Note
+    late ones as unserved."""
+    pending = {
+        service.tried: uri
+        for uri, service in context.services.items()
+        if service.tried is not None and not service.tried.done() and uri not in context.unserved
+    }
+    now, until = asyncio.get_running_loop().time, None
+    while pending:
+        if until is None and _is_any_served(context):
+            until = now() + context.timeouts.provide
+        done, _ = await asyncio.wait(
+            pending, timeout=None if until is None else max(until - now(), 0.0), return_when=asyncio.FIRST_COMPLETED
+        )
+        if not done:
+            break
+        for tried in done:
+            del pending[tried]
+    for uri in pending.values():
+        # Its peers are asked to try again.
+        context.services[uri].is_away = True
+        _note(
+            context,
+            uri,
+            Unavailable(
+                AgentCode.LATE,
+                f"It was not ready {context.timeouts.provide:g} seconds after another protocol was.",
+                fix="It is served as soon as it is ready. If that takes long, check its registry.",
+            ),
+        )
+
+
+async def _get_ready(context: AgentContext, uri: str, service: Service) -> bool:
+    """Load a protocol once. Return whether it is served now; else note the error."""
+    try:
+        try:
+            protocol = await context.ports.protocols.fetch(uri)
+        except Unavailable:
+            service.is_away = True
+            raise
+        service.is_away = False
+        await _check(context, service, protocol)
+    except TreatyError as error:
+        _note(context, uri, error)
+        return False
+    except Exception:
+        _log.exception("Getting %s ready failed", uri)
+        _note(context, uri, Unavailable(AgentCode.INTERNAL, "This side failed; its log says why."))
+        return False
+    service.protocol = protocol
+    _offer_aliases(context, service, protocol)
+    was_unserved = context.unserved.pop(uri, None) is not None
+    if was_unserved or context.is_providing:
+        # The end of an error is at the level where an operator saw the error.
+        _log.log(logging.WARNING if was_unserved else logging.INFO, "%s is served from now on.", uri)
+        context.record_event(AgentEvent("responder", "", uri, "served", 0.0))
+    context.note_change()
+    return True
+
+
+async def _check(context: AgentContext, service: Service, protocol: SpokenProtocol) -> None:
+    """Check the functions of a protocol, and load its handler once. Raises `TreatyError`."""
+    role, _ = context.served(protocol, RESPONDER)
+    _check_answers(protocol.uri, service, role, protocol)
+    check_signatures(service.functions, role, protocol.uri)
+    # Bounds the handlers that load at the same time: each uses a worker.
+    async with context.preloads:
+        await context.ports.runtime.preload(protocol.package, local=context.identity.did)
+
+
+def _check_answers(uri: str, service: Service, role: Role, protocol: SpokenProtocol) -> None:
+    """Check that an agent that connects finds something in a session with this role: operations, or the function of
+    `on_session`. Raises `Refused` (`session.role`)."""
+    others = [other for other in protocol.package.manifest.roles.values() if other.fits(role)]
+    if service.on_session is None and not any(role.invokes and other.calls for other in others):
+        raise Refused(
+            SessionCode.ROLE,
+            f"As {role.name} of {uri} an agent answers no calls, so it is not offered to others.",
+            fix="For operations that a peer calls back, use connect(…, serving=[…]) or peer(…, serving=[…]). To call the agents "
+            "that connect, use @agent.on_session(URI, role=…).",
+        )
+
+
+def _offer_aliases(context: AgentContext, service: Service, protocol: SpokenProtocol) -> None:
+    """Offer a provided protocol in the flow profile, by each `anp:` id that its publish statement claims. An id that the owner
+    registered does not change."""
+    for alias in protocol.aliases:
+        if not alias.startswith(PREFIX) or context.flow_offers.get(alias) is not None:
+            continue
+        try:
+            context.flow_offers.add(ProtocolOffer(alias, service.functions.names, uri=protocol.uri))
+            service.flow_ids.append(alias)
+        except TreatyError as error:  # an invalid id, or too many ids: the Hello profile still serves it
+            _log.warning("%s is not offered as %s: %s", protocol.uri, alias, error)
+
+
+def _take_down(context: AgentContext, service: Service) -> None:
+    service.protocol = None
+    for id in service.flow_ids:
+        context.flow_offers.remove(id)
+    service.flow_ids.clear()
+
+
+def _note(context: AgentContext, uri: str, error: TreatyError) -> None:
+    former = context.unserved.get(uri)
+    context.unserved[uri] = error
+    level = logging.WARNING if error.code == AgentCode.LATE else logging.ERROR
+    _log.log(level, "%s is not served: %s (%s)", uri, error, error.code)
+    context.record_event(AgentEvent("responder", "", uri, "unserved", 0.0))
+    if former is None or former.code != error.code:
+        end_taken_back(context, uri, error)
+
+
+def needs_sandbox(context: AgentContext) -> bool:
+    """Tell whether a provided protocol has a handler with code, as far as it is known."""
+    served = (service.protocol for service in context.services.values())
+    return any(protocol is None or not protocol.package.is_declarative for protocol in served)
+
+
+def _is_any_served(context: AgentContext) -> bool:
+    return any(service.protocol is not None for service in context.services.values())

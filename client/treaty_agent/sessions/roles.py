@@ -1,0 +1,332 @@
+"""Implement the two roles of a Hello session for the agent: first message, protocol, handler, memory and reports.
+
+An initiator offers three things in its Hello, in this order of preference. First the hash of the former agreement with this
+address, if its code is here and was negotiated or verified recently enough. Then candidate URIs: the topic's consensus, then the
+protocols that a discovered agent lists. Last, with a requirement, the willingness to negotiate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from treaty_anp.flow_profile.payloads import PREFIX
+from treaty_anp.hello_profile.actions import Action, Agreement
+from treaty_anp.hello_profile.core import no_room
+from treaty_anp.hello_profile.hello import (
+    CALL_CONTEXT,
+    FIX_ERROR_NEGOTIATION,
+    FLOW_PROFILE,
+    MAX_CANDIDATES,
+    NATURAL_LANGUAGE_NEGOTIATION,
+    NATURAL_LANGUAGE_PROTOCOL,
+    REPORT_COSIGNATURE,
+    TEST_CASES_NEGOTIATION,
+    VERIFICATION_PROTOCOL,
+    Hello,
+    HelloType,
+)
+from treaty_anp.hello_profile.machine import Machine
+from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed
+from treaty_anp.recording import Recorder
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_io.codes import SessionCode
+from treaty_io.identity import PeerIdentity
+from treaty_io.line_limit import limited_logger
+
+from ..negotiators.documents import BaseCache
+from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
+from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
+from .context import AgentContext
+from .handler_hosts import HostRequest
+from .handler_port import HandlerPort, HostedHandler
+from .hello_session import SessionRole
+from .interfaces import AgentEvent, SessionEvent, SpokenProtocol
+from .operations import OperationHandlers
+from .provision import withdraw, withdraw_contradicted
+from .session import ReportParties
+from .session_request import SessionRequest, candidate_uris
+
+NEGOTIATING = (VERIFICATION_PROTOCOL, NATURAL_LANGUAGE_NEGOTIATION, TEST_CASES_NEGOTIATION, FIX_ERROR_NEGOTIATION)
+"""The capabilities that need a negotiator."""
+
+_log = limited_logger(__name__)
+
+
+@dataclass(frozen=True)
+class HelloOffer:
+    """The content of an initiator's Hello. `peer`: the DID that must answer, or "" for any. `roles`: this side's role by URI,
+    where it is known. `remembered` and `known` are both set or both None."""
+
+    candidates: tuple[str, ...] = ()
+    peer: str = ""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    remembered: AgreementRecord | None = None
+    known: SpokenProtocol | None = None
+
+
+async def make_offer(context: AgentContext, address: str, request: SessionRequest) -> HelloOffer:
+    """Return the offer for an address. Use the network only if nothing is remembered. Raises `TreatyError`."""
+    request.check(context)
+    if request.natural:
+        return HelloOffer(peer=request.peer)
+    remembered = context.agreements.get(address, request.key)
+    if remembered and remembered.profile == "hello" and _still_wanted(remembered, request):
+        known = context.ports.protocols.cached(remembered.hash) or await asyncio.to_thread(
+            context.negotiated.get, remembered.hash
+        )
+        if known is not None:
+            uris = request.protocols or remembered.candidates
+            roles = _roles(uris, request.role)
+            if remembered.role and not is_negotiated(known):
+                roles[remembered.uri] = remembered.role
+            return HelloOffer(uris, remembered.did, roles, remembered, known)
+    named = [name for name in await candidate_uris(context, request) if not name.startswith(PREFIX)]
+    uris = tuple(named[:MAX_CANDIDATES])
+    return HelloOffer(uris, request.peer, _roles(uris, request.role))
+
+
+def _roles(uris: tuple[str, ...], role: str) -> dict[str, str]:
+    """Return the wanted role by URI. Without one it follows from the manifest, which is read after the Hellos."""
+    return dict.fromkeys(uris, role) if role else {}
+
+
+def _still_wanted(remembered: AgreementRecord, request: SessionRequest) -> bool:
+    named = not request.protocols or remembered.uri in request.protocols
+    return request.peer in ("", remembered.did) and request.role in ("", remembered.role) and named
+
+
+def initiator_machine(
+    context: AgentContext, request: SessionRequest, offer: HelloOffer, recorder: Recorder | None, *, switches: bool, now: float
+) -> tuple[Machine, list[Action]]:
+    """Return the machine of a session that this agent begins, and its first actions. `switches`: this side would continue in the
+    flow profile."""
+    negotiates = request.requirement is not None and context.negotiators is not None
+    return Machine.initiator(
+        _hello(context, "sourceHello", offer, negotiates=negotiates, converses=request.natural, switches=switches),
+        now=now,
+        timeouts=context.timeouts,
+        limits=context.limits,
+        known_uri=offer.remembered.uri if offer.remembered else "",
+        known_reader=offer.remembered is not None and offer.remembered.is_reader,
+        negotiates=negotiates,
+        wants_tests=negotiates,
+        natural=request.natural,
+        recorder=recorder,
+    )
+
+
+def responder_machine(context: AgentContext, recorder: Recorder | None, *, now: float) -> Machine:
+    """Return the machine of a session that another agent begins."""
+    # Checked at each Hello: a revocation must not wait for a restart.
+    withdraw_contradicted(context)
+    negotiates = context.negotiators is not None
+    return Machine.responder(
+        _hello(
+            context,
+            "destinationHello",
+            HelloOffer(),
+            negotiates=negotiates,
+            converses=False,
+            switches=len(context.flow_offers) > 0,
+        ),
+        now=now,
+        timeouts=context.timeouts,
+        limits=context.limits,
+        provides=context.provided(),
+        negotiates=negotiates,
+        recorder=recorder,
+    )
+
+
+def _hello(
+    context: AgentContext, type: HelloType, offer: HelloOffer, *, negotiates: bool, converses: bool, switches: bool
+) -> Hello:
+    """Return this agent's Hello. The machine completes the Hello of a responder."""
+    capabilities = [
+        *([REPORT_COSIGNATURE] if context.policy.report else []),
+        *([NATURAL_LANGUAGE_PROTOCOL] if converses or context.answerer else []),
+        *(NEGOTIATING if negotiates else []),
+        *([FLOW_PROFILE] if switches else []),
+        CALL_CONTEXT,
+    ]
+    return Hello(
+        type=type,
+        message_id=secrets.token_urlsafe(12),
+        session_id=secrets.token_urlsafe(12),
+        source_did=context.identity.did,
+        destination_did=offer.peer,
+        capabilities=tuple(capabilities),
+        random=secrets.token_urlsafe(24),
+        key_id=context.identity.key_id,
+        used_protocol_hash=offer.remembered.hash if offer.remembered else None,
+        candidate_protocols=offer.candidates,
+        candidate_roles=offer.roles,
+    )
+
+
+class _Role(SessionRole):
+    """The common part of both roles."""
+
+    def __init__(self, context: AgentContext, name: RoleName, *, opening: str = "") -> None:
+        self.timeouts, self.answerer, self.opening = context.timeouts, context.answerer, opening
+        self.negotiator: Negotiator | None = None
+        self.pipeline = context.pipeline
+        self.documents = BaseCache(context.ports.protocols.document).fetch
+        self._context, self._name = context, name
+        self._is_initiator = name == "initiator"
+        self._spoken_as = ""
+
+    async def admit(self) -> None:
+        pass
+
+    def end_opening(self) -> None:
+        pass
+
+    def is_approved(self, document: str) -> bool:
+        return document in self._context.approvals
+
+    def may_negotiate(self) -> bool:
+        return True
+
+    def end_negotiation(self) -> None:
+        pass
+
+    def document(self, protocol: SpokenProtocol) -> str:
+        return self._context.negotiated.document(protocol.hash)
+
+    async def host(
+        self,
+        port: HandlerPort,
+        protocol: SpokenProtocol,
+        peer: PeerIdentity,
+        peer_role: str,
+        answers: OperationHandlers | None = None,
+    ) -> HostedHandler:
+        wanted = HostRequest(peer, self._is_initiator, peer_role=peer_role, answers=answers)
+        host = await self._context.hosts.host(port, protocol, self._completed(wanted, protocol))
+        self._spoken_as = host.role.name
+        return host
+
+    def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
+        """Return the request for a handler with the role and the functions that this side wants in a protocol."""
+        return wanted
+
+    async def cosign(
+        self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
+    ) -> ReportCosignature:
+        return await self._context.cosign(protocol, parties, proposal, spoke=spoke)
+
+    def observe(self, peer: str, protocol: str, event: SessionEvent) -> None:
+        self._context.record_event(AgentEvent(self._name, peer, protocol, *event))
+
+    def _open_negotiator(self, negotiators: Negotiators, peer: str, requirement: Requirement | None) -> Negotiator:
+        own, offers = self._context.identity.did, self._context.offers
+        return negotiators.open(NegotiationContext(self._name, own, peer, requirement, offers.capabilities, self.documents))
+
+    async def _keep(self, record: AgreementRecord | None, protocol: SpokenProtocol, written: Implementation | None) -> None:
+        """Write an agreement, if there is a peer to remember, and the code. A failure only makes the next handshake longer."""
+        try:
+            # Code first: a crash then leaves code without an agreement, which is harmless.
+            if isinstance(protocol, NegotiatedProtocol) and written is not None:
+                await asyncio.to_thread(self._context.negotiated.keep, protocol, written)
+            if record is not None:
+                self._context.agreements.remember(record)
+        except (OSError, TreatyError) as error:
+            _log.warning("An agreement cannot be written: %s", error)
+
+
+class InitiatorRole(_Role):
+    """The role of the agent that connected to `address`. `opening`: a person's proposal, or ""."""
+
+    def __init__(
+        self, context: AgentContext, *, address: str, request: SessionRequest, offer: HelloOffer, opening: str = ""
+    ) -> None:
+        super().__init__(context, "initiator", opening=opening)
+        self._address, self._request, self._offer = address, request, offer
+        if context.negotiators is not None and request.requirement is not None:
+            self.negotiator = self._open_negotiator(context.negotiators, offer.peer, request.requirement)
+
+    async def resolve(self, agreement: Agreement) -> SpokenProtocol:
+        return await self._context.ports.protocols.fetch(agreement.uri)
+
+    async def keep_agreement(
+        self, peer: PeerIdentity, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+    ) -> None:
+        named = (self._address, self._request.key, peer.did, protocol.hash, protocol.uri, self._offer.candidates)
+        await self._keep(AgreementRecord(*named, is_reader=is_reader, role=self._spoken_as), protocol, written)
+
+    def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
+        role, remembered = self._request.role, self._offer.remembered
+        if remembered is not None and remembered.hash == protocol.hash:
+            role = role or remembered.role
+        return replace(wanted, role=role, serving=self._request.serving)
+
+
+class ResponderRole(_Role):
+    """The role of the agent that accepted the connection."""
+
+    def __init__(self, context: AgentContext, peer: str) -> None:
+        """Open the negotiator. `peer`: the DID that the transport proved, or ""."""
+        super().__init__(context, "responder")
+        self._negotiates = False
+        self._asker: str | None = None
+        if context.negotiators is not None:
+            self.negotiator = self._open_negotiator(context.negotiators, peer, None)
+
+    async def admit(self) -> None:
+        try:
+            self._asker = await self._context.admissions.take(self._context.capacity.wait)
+        except TimeoutError as error:
+            raise no_room() from error
+
+    def end_opening(self) -> None:
+        if self._asker is not None:
+            self._context.admissions.give_back(self._asker)
+            self._asker = None
+
+    def may_negotiate(self) -> bool:
+        # Counted once for each session, however many proposals it has.
+        if not self._negotiates and self._context.negotiations < self._context.capacity.negotiations:
+            self._context.negotiations += 1
+            self._negotiates = True
+        return self._negotiates
+
+    def end_negotiation(self) -> None:
+        if self._negotiates:
+            self._context.negotiations -= 1
+            self._negotiates = False
+
+    async def resolve(self, agreement: Agreement) -> SpokenProtocol:
+        """Return the protocol in its present state. The source asks the registry again if the last verification is too old or a
+        later fact contradicts it. A refused protocol is withdrawn."""
+        service = self._context.services.get(agreement.uri)
+        if service is None:
+            negotiated = self._context.negotiated.get(agreement.protocol_hash or "")
+            if negotiated is None:
+                raise Refused(SessionCode.PROTOCOL, f"{agreement.uri} is no longer provided here.")
+            return negotiated
+        if service.protocol is None:
+            raise Refused(SessionCode.PROTOCOL, f"{agreement.uri} is not provided here at present.")
+        try:
+            protocol = await self._context.ports.protocols.fetch(agreement.uri)
+        except Unavailable:  # no fact against the protocol: the next session asks again
+            raise
+        except TreatyError as error:
+            if self._context.is_served(service, agreement.uri):
+                withdraw(self._context, agreement.uri, error)
+            raise
+        # It may have been withdrawn or taken back during the request. This answer is older than that.
+        if not self._context.is_served(service, agreement.uri):
+            raise Refused(SessionCode.PROTOCOL, f"{agreement.uri} is not provided here any more.")
+        service.protocol = protocol
+        return protocol
+
+    async def keep_agreement(
+        self, peer: PeerIdentity, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+    ) -> None:
+        # A peer that does not name itself may offer the hash again; it needs no record.
+        record = AgreementRecord(peer.did, protocol.topic, peer.did, protocol.hash, protocol.uri, ()) if peer.did else None
+        await self._keep(record, protocol, written)

@@ -1,0 +1,360 @@
+"""Run one handler session for all connections of a shared role.
+
+    connection A ── MemberHandler ─┐
+    connection B ── MemberHandler ─┼── SharedHandler ── HandlerHost
+    local application (CallTable) ─┘
+
+A connection has a `MemberHandler` in the place of its own handler. It joins when its session begins, and leaves when its session
+ends in any way. `SharedHandler` gives the events of all members to the handler, one at a time, in a task of its own. Messages to
+a member go to the outbox of its connection. A member whose outbox is full, or whose connection refuses a message, is dropped, and
+the others go on. An error of the handler ends the sessions of all members.
+
+A member is known by its DID. A later connection that proves the same DID replaces the earlier one, as in a chat server: after a
+loss that this side did not notice, a member can come back. A connection that only claims the DID of a member is refused, so that
+a stranger cannot take a place that is held.
+
+A message of a member is read only when fewer than `Capacity.functions` of its functions run, and all functions together are fewer
+than `MAX_SHARED`. So one member cannot use up the calls that a handler may have open, which would end the session of all. The
+steps of its connection go on meanwhile. When more than `MAX_WAITING` bytes wait for all members, the slowest one is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from treaty_anp.call_metadata import CallMetadata
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.handler import Role
+from treaty_handler import Return, Send, Value
+from treaty_io.codes import SessionCode
+from treaty_io.errors import PeerUnavailable, session_over
+from treaty_io.identity import ProvedPeer
+from treaty_io.line_limit import limited_logger
+from treaty_io.places import Places, asker
+
+from ..transport.outbox import MAX_BACKLOG
+from .call_context import CallOrigin
+from .call_port import CallPort, Phase
+from .calls import CallTable
+from .handler_host import HandlerHost
+from .handler_port import HandlerPort, SendTo
+from .interfaces import CANCELLING_TIME, Capacity, SessionTimeouts, Step
+from .invocations import MAX_SHARED
+from .middleware import CallPipeline
+from .shared_member import MemberHandler, SharedMember
+
+MEMBER_FAULTS: Final = frozenset((SessionCode.MESSAGE, SessionCode.PEER, SessionCode.BUSY))
+"""The codes of an event that the handler did not get. They end the member's session, and no other."""
+MAX_WAITING: Final = 8 * MAX_BACKLOG
+"""Bytes that wait for all members together. Without it each of many members that read nothing could hold `MAX_BACKLOG`."""
+_INTERNAL = "This side failed; its log says why."
+_log = limited_logger(__name__)
+
+
+class SharedSettings(NamedTuple):
+    """The surroundings of a shared session. `protocol`: its URI. `digest`: of the handler. `start`: load it; may raise."""
+
+    protocol: str
+    role: Role
+    digest: str
+    capacity: Capacity
+    pipeline: CallPipeline
+    start: Callable[[HandlerPort, SendTo], Awaitable[HandlerHost]]
+
+
+class SharedHandler:
+    """A shared session. Implements `HandlerPort` and `Membership`. For one event loop. It begins at once; always call `close`."""
+
+    def __init__(self, settings: SharedSettings, ended: Callable[[SharedHandler], None]) -> None:
+        """Start the handler in the background. `ended`: called once, when no further member can join."""
+        self.settings, self.role = settings, settings.role
+        self.is_over = False
+        self._ended = ended
+        self._members: dict[str, MemberHandler] = {}
+        # The members of which the handler knows. One that has left stays here until the handler was told.
+        self._told: dict[str, MemberHandler] = {}
+        self._places = Places(settings.capacity.members, keeps_some=True)
+        # Unbounded, because its producers are bounded: one message of each member, capped functions, calls that wait.
+        self._steps: asyncio.Queue[Step] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._host: HandlerHost | None = None
+        self._cause: MemberHandler | None = None
+        self._error: TreatyError | None = None
+        self._is_outdated = False
+        self.calls = CallTable(
+            CallPort(
+                post=self.post,
+                spawn=self.spawn,
+                wait_writable=self.wait_writable,
+                origin=self._own_origin,
+                pipeline=settings.pipeline,
+                handler=lambda: self._host,
+                phase=lambda: Phase.RUNNING if self._host is not None and self._host.is_open else Phase.WAITING,
+                time_limit=self._time_limit,
+                is_reissued=lambda: True,
+                on_first_reply=lambda: None,
+            )
+        )
+        # A context of its own: the session outlives the connection that began it, and works for all networks.
+        self._task = asyncio.create_task(self._run(), context=Context())
+
+    @property
+    def members(self) -> list[SharedMember]:
+        """The members now, in the order in which they joined."""
+        return [member.described for member in self._members.values()]
+
+    # Called by members
+
+    async def join(self, member: MemberHandler) -> None:
+        """Add a member, and return when the handler knows it. Raises `TreatyError`; then it is no member."""
+        if self.is_over:
+            raise self._error or session_over()
+        peer = member.described.peer
+        if isinstance(peer, ProvedPeer):
+            self._make_way(peer)
+        elif not peer.did or peer.did in self._members:
+            raise Refused(
+                SessionCode.MEMBER,
+                "This DID is in the shared session already." if peer.did else "A shared session has no members without a DID.",
+                fix="Prove the DID, by end-to-end encryption or a signed request.",
+            )
+        try:
+            # It waits for nothing, so no other connection of this DID joins in between, and the session does not end.
+            member.place = await self._places.take(0)
+        except TimeoutError as error:
+            most = self.settings.capacity.members
+            raise Unavailable(SessionCode.BUSY, f"The shared session has room for {most} members.", fix="Try later.") from error
+        self._members[peer.did] = member
+        await self._wait_for(member, self._tell_joined)
+
+    async def received(self, member: MemberHandler, payload: bytes, stream: str, metadata: CallMetadata | None) -> None:
+        """Give a message of a member to the handler. Raises `TreatyError` for a message that it did not get."""
+        if self.is_member(member):
+            await self._wait_for(member, partial(self._give, payload, stream, metadata))
+
+    def is_member(self, member: MemberHandler) -> bool:
+        """Return whether a connection is in the session."""
+        return self._members.get(member.did) is member
+
+    def is_readable_for(self, member: MemberHandler) -> bool:
+        if self._host is None or not self.is_member(member):
+            return True
+        most = self.settings.capacity.functions
+        return self.working_for(member, streams=False) < most and self._host.working(streams=False) < MAX_SHARED
+
+    def working_for(self, member: MemberHandler, *, streams: bool) -> int:
+        if self._host is None or not self.is_member(member):
+            return 0
+        return self._host.working(streams=streams, peer=member.described.peer)
+
+    def leave(self, member: MemberHandler) -> None:
+        """Remove a member; safe to repeat. The handler is told after all earlier events."""
+        if self.is_member(member):
+            del self._members[member.did]
+            self._places.give_back(member.place)
+            member.settle(None)
+            self.post(partial(self._tell_lost, member))
+            self._end_if_outdated()
+
+    def expel(self, member: MemberHandler, error: TreatyError) -> None:
+        """Remove a member, and end its session by an error."""
+        if self.is_member(member):
+            self.leave(member)
+            member.fail(error)
+
+    # Called by the agent
+
+    def outdate(self) -> None:
+        """End the session when its last member has left: further members join another one."""
+        self._is_outdated = True
+        self._end_if_outdated()
+
+    async def close(self) -> None:
+        """Tell the handler that the session ends, perform its last effects and end the sessions of all members. Never raises."""
+        self.post(self._say_goodbye)
+        # Bounded: a step before this one may hang in a handler. After the last step functions are stopped, which has a time too.
+        _, late = await asyncio.wait({self._task}, timeout=CANCELLING_TIME)
+        if late and self.is_over:
+            _, late = await asyncio.wait({self._task}, timeout=2 * CANCELLING_TIME)
+        for task in late:
+            task.cancel()
+        await asyncio.wait({self._task})
+
+    # The interface of a session to the handler's host
+
+    @property
+    def backlog(self) -> int:
+        return sum(member.backlog for member in self._members.values())
+
+    def post(self, step: Step) -> None:
+        self._steps.put_nowait(step)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task beside the steps."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def origin(self) -> CallOrigin:
+        """Return the origin of calls of the member whose message is handled now; without one, of calls without a peer."""
+        return self._cause.port.origin() if self._cause is not None else self._own_origin()
+
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        raise AssertionError("a shared session sends by send_to")
+
+    async def send_to(self, effect: Send, operation: str, metadata: CallMetadata | None) -> None:
+        """Send a message to a member. One that leaves meanwhile misses it, and one that cannot take it is dropped."""
+        member = self._told.get(effect.peer)
+        if member is None or not self.is_member(member):
+            return  # it has left, and the handler is told next
+        try:
+            await member.send(effect, operation, metadata)
+        except TreatyError as error:
+            self.expel(member, error)
+        except Exception:
+            # A fault of one connection costs that member alone, of whatever kind it is.
+            _log.exception("A message to %s failed", effect.peer)
+            self.expel(member, Unavailable(SessionCode.INTERNAL, _INTERNAL))
+
+    async def wait_writable(self) -> None:
+        """Return at once: no member holds up the others. One that reads too slowly is dropped."""
+
+    def item(self, call: str, value: Value) -> None:
+        self.calls.item(call, value)
+
+    def answer(self, call: str, outcome: Return | TreatyError) -> None:
+        self.calls.answered(call, outcome)
+
+    async def end(self, error: TreatyError | None) -> None:
+        self.is_over, self._error = True, error
+
+    # Steps
+
+    async def _run(self) -> None:
+        try:
+            self._host = await self.settings.start(self, self.send_to)
+            await self._host.open()
+            await self.calls.issue()
+            while not self.is_over:
+                step = await self._steps.get()
+                await step()
+                self._after_step()
+        except TreatyError as error:
+            self._error = error
+            _log.warning(
+                "The shared session of %s as %s ended: %s (%s)", self.settings.protocol, self.role.name, error, error.code
+            )
+        except Exception:
+            _log.exception("The shared session of %s failed", self.settings.protocol)
+            self._error = Unavailable(SessionCode.INTERNAL, _INTERNAL)
+        finally:
+            await self._wind_up()
+
+    async def _tell_joined(self, member: MemberHandler) -> None:
+        assert self._host is not None
+        # Before the event: its effects may send to the member.
+        self._told[member.did] = member
+        try:
+            await self._host.joined(*member.described)
+        except TreatyError:
+            del self._told[member.did]
+            raise
+
+    async def _tell_lost(self, member: MemberHandler) -> None:
+        if self._told.get(member.did) is member:
+            assert self._host is not None
+            del self._told[member.did]
+            await self._host.peer_lost(member.did)
+
+    async def _give(self, payload: bytes, stream: str, metadata: CallMetadata | None, member: MemberHandler) -> None:
+        assert self._host is not None
+        # The functions that the message leads to count for the network of its sender.
+        turn = asker.set(member.place)
+        self._cause = member
+        try:
+            await self._host.received(payload, stream=stream, metadata=metadata, peer=member.did)
+        finally:
+            self._cause = None
+            asker.reset(turn)
+
+    async def _say_goodbye(self) -> None:
+        assert self._host is not None
+        await self._host.say_goodbye()
+        await self.end(None)
+
+    async def _wait_for(self, member: MemberHandler, give: Callable[[MemberHandler], Awaitable[None]]) -> None:
+        """Give the handler an event of a member as a step, and wait for it. Raise its error if it is the member's alone."""
+        done = member.begin()
+
+        async def step() -> None:
+            if done.done():
+                return  # the member has left, or its connection has ended
+            try:
+                await give(member)
+            except TreatyError as error:
+                if error.code not in MEMBER_FAULTS:
+                    raise
+                self.leave(member)
+                if not done.done():
+                    done.set_exception(error)
+            else:
+                if not done.done():
+                    done.set_result(None)
+
+        self.post(step)
+        await done
+
+    # Helpers
+
+    def _make_way(self, peer: ProvedPeer) -> None:
+        """Remove the member in the place of a DID for the agent that proved it. Only a proof can: whoever claims the DID would
+        cut its owner off."""
+        former = self._members.get(peer.did)
+        if former is not None:
+            self.expel(former, Refused(SessionCode.REPLACED, "A later connection of the same DID took this one's place."))
+
+    def _after_step(self) -> None:
+        waiting = 0
+        for member in self._members.values():
+            member.note_step()
+            waiting += member.backlog
+        # After the step and not at each message: one event has at most half of it.
+        while waiting > MAX_WAITING:
+            slowest = max(self._members.values(), key=lambda member: member.backlog)
+            waiting -= slowest.backlog
+            self.expel(slowest, PeerUnavailable(SessionCode.SLOW_PEER, "The other side reads its messages too slowly."))
+
+    def _end_if_outdated(self) -> None:
+        if self._is_outdated and not self._members and not self.is_over:
+            self.post(self._say_goodbye)
+
+    def _own_origin(self) -> CallOrigin:
+        return CallOrigin(protocol=self.settings.protocol, role=self.role.name)
+
+    def _time_limit(self, operation: str) -> float:
+        known, defaults = self.role.calls.get(operation), SessionTimeouts()
+        return (known.timeout if known else defaults.operation) + defaults.answer
+
+    async def _wind_up(self) -> None:
+        self.is_over = True
+        self._ended(self)
+        error = self._error
+        self.calls.end(error or session_over())
+        members, self._members = list(self._members.values()), {}
+        for member in members:
+            self._places.give_back(member.place)
+            member.settle(error or session_over())
+            member.port.post(partial(member.port.end, error))
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCELLING_TIME)
+        if self._host is not None:
+            with suppress(TreatyError):
+                await self._host.close()

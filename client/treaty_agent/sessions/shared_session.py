@@ -1,0 +1,88 @@
+"""Define the session of a shared role, as the agent's own application uses it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from treaty_anp.trace_context import TraceContext
+from treaty_consensus.errors import NotFound, Refused
+from treaty_io.codes import AgentCode, SessionCode
+
+from .activity import CallCounts
+from .context import AgentContext
+from .handler_hosts import RESPONDER
+from .session import ItemStream
+from .shared_handler import SharedHandler
+from .shared_member import SharedMember
+
+
+class SharedSession:
+    """The one session of a shared role, with all agents that chose it. Made by `Agent.shared`.
+
+    When the handler has ended the session, the next use begins another one.
+    """
+
+    def __init__(self, find: Callable[[], SharedHandler], counts: CallCounts) -> None:
+        """`find`: return the session of now; it begins if there is none. `counts`: of the calls."""
+        self._find, self._counts = find, counts
+
+    @property
+    def protocol(self) -> str:
+        """The URI of the protocol."""
+        return self._find().settings.protocol
+
+    @property
+    def role(self) -> str:
+        """This side's role, such as `room`."""
+        return self._find().role.name
+
+    @property
+    def members(self) -> list[SharedMember]:
+        """The members now, in the order in which they joined."""
+        return self._find().members
+
+    async def call(self, operation: str, /, **arguments: Any) -> Any:
+        """Call an operation of this role. The handler decides to which members it speaks. Return its value.
+
+        Raises as `Session.call`.
+        """
+        return await self.call_within(None, operation, arguments)
+
+    async def call_within(
+        self, seconds: float | None, operation: str, arguments: Mapping[str, Any], *, trace: TraceContext | None = None
+    ) -> Any:
+        """Call an operation as `call` does, in less than its own time. `trace`: its span, by default a new one."""
+        with self._counts.counted():
+            return await self._find().calls.make(operation, dict(arguments), within=seconds, trace=trace)
+
+    def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
+        """Call an operation of this role that is a stream, and return its items; see `Session.stream`."""
+        return ItemStream(self._items(operation, arguments))
+
+    async def _items(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        with self._counts.counted():
+            async with aclosing(self._find().calls.stream(operation, arguments)) as items:
+                async for item in items:
+                    yield item
+
+
+def shared_session(context: AgentContext, uri: str) -> SharedSession:
+    """Return the session of a shared role that an agent provides. Raises the errors of `Agent.shared`."""
+
+    def find() -> SharedHandler:
+        service = context.services.get(uri)
+        if service is None:
+            raise NotFound(AgentCode.NOT_PROVIDED, f"This agent does not provide {uri}.")
+        if service.protocol is None:
+            raise context.unserved.get(uri) or Refused(SessionCode.PROTOCOL, f"{uri} is not served here at present.")
+        role, _ = context.served(service.protocol, RESPONDER)
+        if not role.is_shared:
+            raise Refused(
+                SessionCode.ROLE, f"As {role.name} of {uri} this agent has a session for each connection, not a shared one."
+            )
+        return context.hosts.shared(service.protocol, role)
+
+    find()
+    return SharedSession(find, context.activity.calls)

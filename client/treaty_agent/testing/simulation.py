@@ -1,0 +1,233 @@
+"""Agents that meet in one process: a simulated network between them, a registry in memory, and faults on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from treaty_client.policy import Policy
+from treaty_consensus import canonical
+from treaty_consensus.did import Did
+from treaty_consensus.errors import Malformed
+from treaty_io.codes import AgentCode
+from treaty_io.identity import Identity
+from treaty_io.network.did_documents import DidDocument, DidResolver, read_did_document
+from treaty_io.network.hosts import Address, Network
+
+from ..agent import Agent
+from ..config import AgentConfig
+from ..sessions.flow_context import LocalNames
+from ..sessions.interfaces import Ports
+from ..transport import memory
+from ..transport.application import Application
+from ..transport.connection import Connection, ConnectionFailed
+from .inline_runtime import InlineRuntime
+from .memory_registry import MemoryRegistry, RegistryView
+
+# An address of RFC 5737 §3, which no host has. Nothing connects to it.
+_NOWHERE = Address("192.0.2.1", 443)
+
+
+@dataclass
+class Link:
+    """The faults on the way to one agent. Change them at any time.
+
+    `refuses`: new connections fail, as those to a host without a server.
+    `delay`: seconds that each message takes, in both directions.
+    `silent`: messages are accepted and never arrive; the connections stay open, as those to a suspended process.
+    """
+
+    refuses: bool = False
+    delay: float = 0.0
+    silent: bool = False
+    _open: list[Connection] = field(default_factory=list)
+
+    async def cut(self) -> None:
+        """End all connections at once, as a crash of the host does. The agent itself goes on and can be reached again."""
+        cut, self._open = self._open, []
+        for connection in cut:
+            await connection.close()
+
+
+class Simulation:
+    """Some agents, their registry and the network between them. Use it with `async with`, which ends all agents.
+
+    async with Simulation(["protocols/greeting"]) as simulation:
+        host, guest = simulation.agent("host.example"), simulation.agent("guest.example")
+        host.provides(simulation.uri("greeting"))(greet)
+        async with simulation.serving(host), guest.connect("wss://host.example", topic="social/greeting") as session:
+            assert await session.call("greet", name="Ada") == "Hello, Ada!"
+    """
+
+    def __init__(self, folders: Iterable[str | Path]) -> None:
+        """Read the protocols of some folders. Raises the errors of `LocalProtocols`."""
+        self.registry = MemoryRegistry(folders)
+        self.links: dict[str, Link] = {}
+        """By domain: the faults on the way to an agent."""
+        self._identities: dict[str, Identity] = {}
+        self._serving: dict[str, Agent] = {}
+        self._documents: dict[str, Application] = {}
+        self._network = _SimulatedNetwork(documents=self._documents)
+        self._home = Path(tempfile.mkdtemp(prefix="treaty-testing-"))
+        self._agents, self._made = AsyncExitStack(), list[Agent]()
+        self._sessions: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Simulation:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # A registry that never answers must not hold the end of the test.
+        self.registry.state = "down"
+        for link in self.links.values():
+            await link.cut()
+        await self._agents.aclose()
+        await asyncio.gather(*self._sessions, return_exceptions=True)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def uri(self, name: str) -> str:
+        """Return the URI of a protocol by its name. Raises `NotFound` (`local.unknown`)."""
+        return self.registry.protocols.uri(name)
+
+    def agent(self, domain: str, config: AgentConfig | Policy | None = None, **options: Any) -> Agent:
+        """Make the agent of a domain, such as `hotel.example`; the simulation ends it. The same domain a second time is the same
+        identity and home, as after a restart.
+
+        `config`: as for `Agent`, without a home. `options`: other arguments of `Agent`. Raises their errors.
+        """
+        identity = self._identities.setdefault(domain, Identity.create(domain))
+        self.links.setdefault(domain, Link())
+        self._network.add(domain)
+        chosen = config if isinstance(config, AgentConfig) else AgentConfig(config or Policy())
+        view = RegistryView(self.registry, identity, DidResolver(self._document))
+        agent = Agent(
+            identity,
+            self.registry.name,
+            replace(chosen, home=self._home / domain),
+            network=self._network,
+            ports=Ports(
+                protocols=view,
+                runtime=InlineRuntime(),
+                log_of=lambda origin: view,
+                publisher=view,
+                resolver=view.resolver,
+                names=partial(_names, self.registry),
+                dial=self._dial,
+            ),
+            **options,
+        )
+        self._made.append(agent)
+        self._agents.push_async_callback(agent.aclose)
+        return agent
+
+    @asynccontextmanager
+    async def serving(self, *agents: Agent) -> AsyncIterator[None]:
+        """Let agents be reached at `wss://DOMAIN`, and be discovered at their domains. Their sessions end with the block."""
+        domains = [str(agent.context.identity.parsed.host) for agent in agents]
+        for agent, domain in zip(agents, domains, strict=True):
+            await agent.prepare()
+            self._serving[domain] = agent
+            self._documents[domain] = agent.asgi([f"wss://{domain}"], name=domain)
+        try:
+            yield
+        finally:
+            # The sessions that the block left may wait for their reports.
+            await asyncio.gather(*(agent.context.finish() for agent in self._made))
+            for domain in domains:
+                del self._serving[domain], self._documents[domain]
+                await self.links[domain].cut()
+
+    async def _dial(self, url: str) -> Connection:
+        domain = urlsplit(url).hostname or ""
+        link = self.links.get(domain)
+        if link is None:
+            raise Malformed(AgentCode.ADDRESS, f"{url} is no agent of this simulation.", fix=f"It has: {', '.join(self.links)}.")
+        if link.refuses or domain not in self._serving:
+            raise ConnectionFailed(url, again=True)
+        near, far = memory.pair()
+        connection = _FaultyConnection(near, link, url)
+        link._open.append(near)
+        session = asyncio.create_task(self._serving[domain].accept(far))
+        self._sessions.add(session)
+        session.add_done_callback(self._sessions.discard)
+        return connection
+
+    async def _document(self, did: Did) -> DidDocument:
+        identity = self._identities.get(str(did.host))
+        if identity is None:
+            raise Malformed(AgentCode.ADDRESS, f"{did.text} is no agent of this simulation.")
+        return read_did_document(did, canonical.dumps(identity.did_document()))
+
+
+class _FaultyConnection:
+    """One end of a connection, with the faults of a link."""
+
+    def __init__(self, inner: Connection, link: Link, address: str) -> None:
+        self._inner, self._link, self._address = inner, link, address
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @property
+    def peer(self) -> str:
+        return self._inner.peer
+
+    async def send(self, message: str | bytes) -> None:
+        await self._travel()
+        if not self._link.silent:
+            await self._inner.send(message)
+
+    async def receive(self) -> str | bytes:
+        message = await self._inner.receive()
+        await self._travel()
+        while self._link.silent:
+            message = await self._inner.receive()
+        return message
+
+    async def close(self, reason: str = "") -> None:
+        await self._inner.close(reason)
+
+    async def _travel(self) -> None:
+        if self._link.delay:
+            await asyncio.sleep(self._link.delay)
+
+
+@dataclass(frozen=True)
+class _SimulatedNetwork(Network):
+    """HTTPS to the documents of the agents that serve now, by domain."""
+
+    documents: Mapping[str, Application] = field(default_factory=dict)
+
+    def add(self, domain: str) -> None:
+        """Make a domain known."""
+        assert isinstance(self.resolve, dict)
+        self.resolve[domain] = _NOWHERE
+
+    def transport(self, address: Address) -> httpx.AsyncBaseTransport:
+        return _DocumentTransport(self.documents)
+
+
+class _DocumentTransport(httpx.AsyncBaseTransport):
+    def __init__(self, documents: Mapping[str, Application]) -> None:
+        self._documents = documents
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        application = self._documents.get(request.url.host)
+        if application is None:
+            raise httpx.ConnectError("No agent serves this domain in the simulation.")
+        return await httpx.ASGITransport(application).handle_async_request(request)
+
+
+def _names(registry: MemoryRegistry, pins: Any) -> LocalNames:
+    return LocalNames(registry.protocols, pins)

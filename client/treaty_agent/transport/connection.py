@@ -1,0 +1,103 @@
+"""Define the interface `Connection` of all transports, its errors, and the backoff between attempts.
+
+A transport carries whole messages, text or binary, in order, between two agents. See docs/specification/transports.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from treaty_io.codes import ConnectionCode
+from treaty_io.errors import PeerUnavailable
+
+
+class ConnectionLost(PeerUnavailable):
+    """The connection is closed (`connection.lost`). `reason`: the peer's machine code (foreign text), or ""."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(ConnectionCode.LOST, "The connection to the other agent is closed.")
+        self.reason = reason
+
+
+class ConnectionFailed(PeerUnavailable):
+    """The connection could not be opened (`connection.failed`).
+
+    `again`: whether a retry may succeed. It may after a refused connection, a network failure or a busy agent. It cannot after a
+    wrong certificate or an answer that is not an agent's.
+    """
+
+    def __init__(self, url: str, *, again: bool) -> None:
+        fix = "Check that the agent runs there, and try again later."
+        super().__init__(ConnectionCode.FAILED, f"No agent answers at {url[:120]}.", fix=fix)
+        self.again = again
+
+
+class Connection(Protocol):
+    """An open connection to one peer.
+
+    One task sends and one task receives. Any task may call `close`, repeatedly. A message that was sent may be lost. Each message
+    has at most `frame.MAX_FRAME` bytes; a peer that sends a larger one loses the connection.
+    """
+
+    @property
+    def address(self) -> str:
+        """Return the peer's address, for logs."""
+
+    @property
+    def peer(self) -> str:
+        """Return the DID that the transport proved, by an HTTP signature or the E2EE handshake; "" without a proof.
+
+        A Hello that claims another DID is refused.
+        """
+
+    async def send(self, message: str | bytes) -> None:
+        """Send one message. Wait while the peer reads slowly.
+
+        Raises `ConnectionLost`, and `ConnectionFailed` if the first message opens the connection.
+        """
+
+    async def receive(self) -> str | bytes:
+        """Return the next message. Cancelling a call loses no message.
+
+        At most a few messages are read ahead from the network. Raises `ConnectionLost` after all messages that arrived before.
+        """
+
+    async def close(self, reason: str = "") -> None:
+        """Close the connection, and send the peer a `reason` (ASCII, at most 120 characters; "" for a normal end).
+
+        Takes bounded time and does not wait until the peer has read all messages. Never raises.
+        """
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Exponential backoff with full jitter and a bounded number of attempts.
+
+    `attempts`: their number, the first included. Before the n-th retry there is a random pause between 0 and `first` × 2ⁿ⁻¹
+    seconds, at most `most`, so that the clients of a restarted server do not all return at once. `within`: seconds for all
+    retries together, pauses included, because an attempt at a silent host takes much longer than a refused one. `chance` and
+    `sleep`: replaceable for tests.
+    """
+
+    attempts: int = 5
+    first: float = 0.2
+    most: float = 8.0
+    within: float = 20.0
+    chance: Callable[[], float] = random.random
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def until(self) -> float:
+        """Return the time when all retries must be over, by the event loop's clock, if the first attempt failed just now."""
+        return asyncio.get_running_loop().time() + self.within
+
+    async def pause(self, failures: int) -> bool:
+        """Wait after this many failures in a row. Return False at once if no attempt is left."""
+        if failures >= self.attempts:
+            return False
+        # 2 ** 64 is beyond every `most`; more would overflow.
+        await self.sleep(self.chance() * min(self.most, self.first * 2 ** min(failures - 1, 64)))
+        return True

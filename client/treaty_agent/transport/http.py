@@ -1,0 +1,386 @@
+"""Carry messages over HTTP: the form of the HTTP binding, and the source's end of a session.
+
+docs/specification/transports.md, section 2, specifies the requests and their bodies. For example, a body with the text `{}` and
+the frame 40 01 is  80 00 00 02 7b 7d 00 00 00 02 40 01.
+
+The source repeats a request after a failure for as long as `resume` allows (about 20 seconds), each time with a new signature.
+Sequence numbers keep repeated messages from arriving twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import ssl
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+from urllib.parse import urlencode, urljoin
+
+import httpx
+
+from treaty_anp.ending import is_about_clock
+from treaty_anp.frame import MAX_FRAME
+from treaty_consensus.canonical import parse_decimal, parse_json
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
+from treaty_io.codes import ConnectionCode, FrameCode
+from treaty_io.errors import clock_difference, clock_error
+from treaty_io.network.exchange import BoundedClient, HttpReply
+from treaty_io.network.hosts import Network
+
+from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost
+
+SESSIONS = "/anp/v1/sessions"
+MEDIA_TYPE = "application/vnd.treaty.messages.v1"
+SEQUENCE, ACKNOWLEDGE = "Anp-Sequence", "Anp-Acknowledge"
+MAX_BODY = 2 * 1024 * 1024
+MAX_MESSAGES = 256
+MAX_PROBLEM = 16 * 1024
+MAX_NUMBER = 2**53 - 1
+HOLD = 20
+"""Seconds for which the destination holds an answer."""
+CAPACITY = 8
+"""Unsent messages in one direction before `send` waits."""
+MAX_INBOX = 4
+# An answer may be held for HOLD seconds, so its timeout is longer. Closing only tells the peer, so it
+# waits for little: a lost DELETE costs the destination 60 seconds of an idle session.
+CONNECT_TIMEOUT, ANSWER_TIMEOUT, CLOSE_TIMEOUT = 10, HOLD + 10, 3
+PAUSE = 0.05
+"""Seconds between an answer without progress and the next request. It bounds the requests to an agent that holds no answers."""
+# About 20 seconds: the restart of a proxy takes less, and the destination keeps an idle session for 60.
+RESUME = Backoff(attempts=9)
+
+# Statuses of proxies and of a busy agent. Others say that the same request will fail again.
+_AGAIN = frozenset({408, 429, 502, 503, 504})
+_TEXT = 1 << 31
+_REASON = re.compile(r"[ -~]{1,120}")
+_CODE = re.compile(r"[a-z0-9.-]{1,80}")
+
+Sign = Callable[[str, str, bytes], Mapping[str, str]]
+"""A function of method, URL and body that returns headers with a signature. It is called anew for each attempt."""
+
+
+class MessageBatch(NamedTuple):
+    """An answer. `sequence`: the number of its first message. `taken`: the number of messages that arrived from the source."""
+
+    location: str
+    sequence: int
+    taken: int
+    messages: list[str | bytes]
+
+
+def encode_messages(messages: Sequence[str | bytes]) -> bytes:
+    """Encode messages as a body. The caller observes the caps."""
+    body = bytearray()
+    for message in messages:
+        data = message.encode() if isinstance(message, str) else message
+        body += (len(data) | (_TEXT if isinstance(message, str) else 0)).to_bytes(4, "big") + data
+    return bytes(body)
+
+
+def decode_messages(body: bytes) -> list[str | bytes]:
+    """Decode the messages of a body. Raises `TooLarge` (`connection.too-large`) or `Malformed` (`connection.messages`)."""
+    if len(body) > MAX_BODY:
+        raise TooLarge(ConnectionCode.TOO_LARGE, f"A body has at most {MAX_BODY} bytes.")
+    messages: list[str | bytes] = []
+    at = 0
+    while at < len(body):
+        head = int.from_bytes(body[at : at + 4], "big")
+        length = head & ~_TEXT
+        if length > MAX_FRAME or len(messages) == MAX_MESSAGES:
+            raise TooLarge(ConnectionCode.TOO_LARGE, f"A message has at most {MAX_FRAME} bytes, a body {MAX_MESSAGES} messages.")
+        data = body[at + 4 : at + 4 + length]
+        at += 4 + length
+        if at > len(body):
+            raise Malformed(ConnectionCode.MESSAGES, "The body ends within a message.")
+        try:
+            messages.append(data.decode() if head & _TEXT else data)
+        except UnicodeDecodeError as error:
+            raise Malformed(ConnectionCode.MESSAGES, "A text in the body is not UTF-8.") from error
+    return messages
+
+
+def check_size(message: str | bytes) -> None:
+    """Check the size of a message. Raises `TooLarge` (`frame.too-large`)."""
+    if _size(message) > MAX_FRAME:
+        raise TooLarge(FrameCode.TOO_LARGE, f"A message has at most {MAX_FRAME} bytes.")
+
+
+def _size(message: str | bytes) -> int:
+    return len(message.encode()) if isinstance(message, str) else len(message)
+
+
+def fitting(messages: Sequence[str | bytes]) -> list[str | bytes]:
+    """Return the first of these messages, as many as fit into one body; at least one if there are any."""
+    chosen: list[str | bytes] = []
+    room = MAX_BODY
+    for message in messages:
+        room -= 4 + _size(message)
+        if room < 0 or len(chosen) == MAX_MESSAGES:
+            break
+        chosen.append(message)
+    return chosen
+
+
+def connect(
+    url: str,
+    network: Network,
+    *,
+    sign: Sign | None = None,
+    unproved: str = "",
+    backoff: Backoff | None = None,
+    resume: Backoff = RESUME,
+) -> Connection:
+    """Return the source's end of a session with the agent at `http://…` or `https://…`. The first `send` opens it.
+
+    `sign`: signs each request. `unproved`: the fix in the error if the agent does not accept the signatures (401). `backoff`: the
+    retries of the opening; `resume`: those of later requests. This call sends nothing.
+    Raises `Malformed` (`connection.url`, `network.url`).
+    """
+    if not url.startswith(("http://", "https://")) or "?" in url or "#" in url:
+        raise Malformed(
+            ConnectionCode.URL, f"An agent's address begins with http:// or https:// and ends in a path, not {url[:80]!r}."
+        )
+    network.endpoint(url)
+    client = network.client(timeout=ANSWER_TIMEOUT)
+    return HttpConnection(url.rstrip("/"), client, sign, backoff or Backoff(), resume, unproved=unproved)
+
+
+class HttpConnection:
+    """The source's end of a session over HTTP; see `Connection` for the contract."""
+
+    def __init__(
+        self, base: str, client: BoundedClient, sign: Sign | None, opening: Backoff, resume: Backoff, *, unproved: str = ""
+    ) -> None:
+        """Open nothing yet. `client`: closed with the connection."""
+        self._unproved = unproved
+        self._base, self._client, self._sign, self._opening, self._resume = base, client, sign, opening, resume
+        self._location = ""
+        self._outgoing: deque[str | bytes] = deque()
+        self._incoming: deque[str | bytes] = deque()
+        self._taken = self._received = 0
+        self._over: str | None = None
+        # `send`, `receive` and the two tasks change the same state; each waits for its own condition on it.
+        self._changed = asyncio.Condition()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        return self._base
+
+    @property
+    def peer(self) -> str:
+        return ""
+
+    async def send(self, message: str | bytes) -> None:
+        check_size(message)
+        if self._closing is not None:
+            raise ConnectionLost
+        if not self._location and self._over is None:
+            await self._open(message)
+            return
+        async with self._changed:
+            # A destination that takes nothing must slow its sender down, not fill the sender's memory.
+            await self._changed.wait_for(lambda: self._over is not None or len(self._outgoing) < CAPACITY)
+            if self._over is not None:
+                raise ConnectionLost(self._over)
+            self._outgoing.append(message)
+            self._changed.notify_all()
+
+    async def receive(self) -> str | bytes:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._over is not None or bool(self._incoming))
+            if not self._incoming:
+                raise ConnectionLost(self._over or "")
+            self._changed.notify_all()
+            return self._incoming.popleft()
+
+    async def close(self, reason: str = "") -> None:
+        # A task of its own: a cancelled caller must not leave the connection half closed.
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(reason))
+        await asyncio.shield(self._closing)
+
+    async def _open(self, hello: str | bytes) -> None:
+        """Open the session with the first message. Raises `ConnectionFailed`, `ConnectionLost` with the destination's reason, or
+        `Refused` (`connection.refused`)."""
+        # The key is the same for all attempts, so a repeated opening finds the session of the first.
+        url = f"{self._base}{SESSIONS}?{urlencode({'key': secrets.token_urlsafe(32)})}"
+        try:
+            answer = await self._ask("POST", url, encode_messages([hello]), self._opening)
+            location = urljoin(url, answer.location)
+            # A destination that sends the session to another host would get signatures made for that host.
+            if not location.startswith(f"{self._base}{SESSIONS}/") or answer.taken != 1:
+                raise ConnectionFailed(self._base, again=False)
+        except BaseException as error:
+            reason = error.reason if isinstance(error, ConnectionLost) else ""
+            await self._end(reason)
+            if isinstance(error, ConnectionLost) and not reason:
+                raise ConnectionFailed(self._base, again=False) from error
+            raise
+        self._location, self._taken = location, 1
+        await self._deliver(answer)
+        # Two tasks, because a held request must not delay a message that is to be sent.
+        self._tasks = [asyncio.create_task(self._until_over(work)) for work in (self._send_all, self._ask_on)]
+
+    async def _until_over(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except ConnectionLost as lost:
+            await self._end(lost.reason)
+        except TreatyError:
+            await self._end("")
+
+    async def _send_all(self) -> None:
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._over is not None or bool(self._outgoing))
+            if self._over is not None:
+                return
+            messages = fitting(self._outgoing)
+            answer = await self._ask("POST", self._next_url(), encode_messages(messages), self._resume)
+            arrived = answer.taken - self._taken
+            # The destination counts wrong, so it is unknown which messages it has: repeating could do things twice.
+            if not 0 <= arrived <= len(messages):
+                raise ConnectionLost
+            async with self._changed:
+                for _ in range(arrived):
+                    self._outgoing.popleft()
+                self._taken = answer.taken
+                self._changed.notify_all()
+            if len(self._incoming) < MAX_INBOX:  # otherwise drop them: unacknowledged messages come again
+                await self._deliver(answer)
+            if not arrived:
+                await asyncio.sleep(PAUSE)
+
+    async def _ask_on(self) -> None:
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._over is not None or len(self._incoming) < MAX_INBOX)
+            if self._over is not None:
+                return
+            answer = await self._ask("POST", self._next_url(), b"", self._resume)
+            await self._deliver(answer)
+            if not answer.messages:
+                await asyncio.sleep(PAUSE)
+
+    async def _deliver(self, answer: MessageBatch) -> None:
+        """Store the new messages of an answer. A repeated answer contains messages that arrived before."""
+        # Fewer than zero: messages are missing between the last answer and this one.
+        known = self._received - answer.sequence
+        if known < 0:
+            raise ConnectionLost
+        async with self._changed:
+            new = answer.messages[known:]
+            self._incoming.extend(new)
+            self._received += len(new)
+            self._changed.notify_all()
+
+    def _next_url(self) -> str:
+        return f"{self._location}?{urlencode({'sequence': self._taken, 'acknowledge': self._received})}"
+
+    async def _ask(self, method: str, url: str, body: bytes, backoff: Backoff) -> MessageBatch:
+        """Send a request until it is answered or `backoff` ends. Raises the errors of `_attempt`."""
+        failures, until = 0, None
+        while True:
+            try:
+                # No deadline for the first attempt: the exchange has one. Retries share one, counted from the first failure.
+                async with asyncio.timeout_at(until):
+                    return await self._attempt(method, url, body)
+            except TimeoutError as error:
+                raise ConnectionFailed(self._base, again=False) from error
+            except ConnectionFailed as error:
+                failures += 1
+                until = until or backoff.until()
+                if not error.again or not await backoff.pause(failures):
+                    raise
+
+    async def _attempt(self, method: str, url: str, body: bytes) -> MessageBatch:
+        """Send one request. Raises `ConnectionLost` (the session ended), `ConnectionFailed`, `Refused` (`connection.refused`)."""
+        request = self._client.build_request(method, url, content=body, headers={"Content-Type": MEDIA_TYPE}, timeout=_TIMEOUT)
+        if self._sign is not None:
+            # Anew for each attempt: the destination accepts a signature once.
+            request.headers.update(self._sign(method, str(request.url), body))
+        try:
+            try:
+                reply = await self._client.exchange(request, limit=MAX_BODY)
+            except (httpx.HTTPError, Unavailable) as error:
+                # A wrong certificate stays wrong, and an attacker in between must not get further attempts.
+                raise ConnectionFailed(self._base, again=not _is_untrusted(error)) from error
+            return self._read(reply)
+        except (Malformed, TooLarge) as error:
+            raise ConnectionFailed(self._base, again=False) from error
+
+    def _read(self, reply: HttpReply) -> MessageBatch:
+        status, body = reply.status, reply.body
+        if status in _AGAIN:
+            raise ConnectionFailed(self._base, again=True)
+        if status == 410:
+            raise ConnectionLost(_problem(body, "reason", _REASON))
+        if status == 204:
+            return MessageBatch("", 0, 0, [])
+        if status not in (200, 201):
+            raise self._refused(reply)
+        if not reply.whole:
+            raise TooLarge(ConnectionCode.TOO_LARGE, f"A body has at most {MAX_BODY} bytes.")
+        if reply.headers.get("Content-Type") != MEDIA_TYPE:
+            raise Malformed(ConnectionCode.MESSAGES, "The answer is not a sequence of messages.")
+        sequence, taken = (parse_decimal(reply.headers.get(name, ""), limit=MAX_NUMBER) for name in (SEQUENCE, ACKNOWLEDGE))
+        return MessageBatch(reply.headers.get("Location", ""), sequence, taken, decode_messages(body))
+
+    def _refused(self, reply: HttpReply) -> Refused:
+        code = _problem(reply.body, "code", _CODE)
+        message = f"The agent at {self._base[:120]} refuses the session: {code or f'HTTP status {reply.status}'}."
+        if is_about_clock(code):
+            error = clock_error(Refused, ConnectionCode.REFUSED, message, clock_difference(reply.headers, time.time()))
+        else:
+            error = Refused(ConnectionCode.REFUSED, message, fix=self._unproved if reply.status == 401 else "")
+        error.peer_code = code
+        return error
+
+    async def _end(self, reason: str) -> None:
+        async with self._changed:
+            self._over = reason if self._over is None else self._over
+            self._changed.notify_all()
+
+    async def _close(self, reason: str) -> None:
+        with suppress(TimeoutError, TreatyError):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                if self._location:
+                    async with self._changed:
+                        await self._changed.wait_for(lambda: self._over is not None or not self._outgoing)
+                if self._location and self._over is None:
+                    told = reason.encode("ascii", "replace")[:120].decode()
+                    await self._attempt("DELETE", f"{self._location}?{urlencode({'reason': told})}", b"")
+        await self._end("")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.aclose()
+
+
+_TIMEOUT = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
+"""The timeouts of httpx: only connecting has one, because the whole exchange has `ANSWER_TIMEOUT`."""
+
+
+def _problem(body: bytes, name: str, form: re.Pattern[str]) -> str:
+    """Return a member of a problem (RFC 9457) if it is a text of this form; else ""."""
+    with suppress(TreatyError):
+        problem = parse_json(body, limit=MAX_PROBLEM)
+        value = problem.get(name) if isinstance(problem, dict) else None
+        if isinstance(value, str) and form.fullmatch(value):
+            return value
+    return ""
+
+
+def _is_untrusted(error: BaseException | None) -> bool:
+    """Return whether TLS caused a failure, such as a wrong certificate."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,324 @@
+"""Run the state machine of the flow profile for one connection, without I/O or a clock.
+
+    receive(message, now)    a message of the peer that the processor has verified
+    apply(command, now)      a command of this side, see `commands`
+    tick(now)                the time; due at `deadline`
+    close(), fail(error)     this side ends the connection
+    lost(reason)             the connection ended
+
+Each returns the actions to perform, in their order. The states and all transitions are in the tables of `states`. `initiator` and
+`responder` are the two sides. A wrong message of the peer raises no error: it ends the machine. After the end every call returns
+no actions. Until the next session is ready, the peer may send 100 messages of negotiation, so that no negotiation is endless.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_io.codes import FlowCode, SessionCode
+from treaty_io.errors import PeerUnavailable
+
+from ..ending import ended_by_peer
+from ..hello_profile.hello import ROLE_FIX
+from ..recording import recorded
+from .actions import Action, DeliverData, Ready, RenegotiationFailed, ReportReceived, Track
+from .commands import (
+    Command,
+    EndSession,
+    Evaluated,
+    Hosted,
+    HostFailed,
+    Loaded,
+    LoadFailed,
+    Renegotiate,
+    SendData,
+    SendReport,
+    TellContext,
+    Unverified,
+)
+from .core import EngineCore
+from .errors import ABORT, ErrorCode, error_of, peers_error, refusal, report
+from .messages import TYPE, FlowMessage
+from .payloads import ContextInfo, ErrorReport, Payload, ReportMessage
+from .processor import Now
+from .sessions import NegotiationSession, expired
+from .states import FlowEvent, FlowState
+from .strategy import Evaluation
+
+MAX_MESSAGES = 100
+"""The cap of negotiation messages of the peer until the next session is ready."""
+
+_ENDS: Mapping[str, FlowEvent] = {
+    ErrorCode.NEGOTIATION_TIMEOUT: FlowEvent.DEADLINE_PASSED,
+    ErrorCode.NO_COMMON_PROTOCOL: FlowEvent.NOT_AGREED,
+    ErrorCode.VERSION_CONFLICT: FlowEvent.NOT_AGREED,
+}
+
+
+_TOLD = frozenset((FlowCode.ROUNDS, FlowCode.LIFETIME, FlowCode.READY, FlowCode.RENEGOTIATIONS, FlowCode.BATCH))
+"""Refusals of a proposal or of parameters. They are told by an error message before the connection ends."""
+
+
+@dataclass
+class NegotiationEngine(EngineCore, ABC):
+    """The verbs that both sides have in common. Not for concurrent use."""
+
+    def start(self, now: Now) -> list[Action]:
+        """Begin, and return the first actions."""
+        self.drawn.clear()
+        self._noted = self._capabilities()
+        self._offset = now.seconds - now.unix / 1000
+        actions = self._start(now)
+        if self.recorder is not None:
+            self.recorder.note(type(self).__name__.lower(), {**self._making(), **self._noted}, now, actions, tuple(self.drawn))
+        return actions
+
+    @property
+    def deadline(self) -> float:
+        """Return the time of the next `tick`, by the clock of `Now.seconds`; infinity after the end."""
+        if self.is_final:
+            return math.inf
+        times = [self._phase_deadline] if self.state is FlowState.RUNNING or not self.tracks else []
+        times += [track.deadline for track in self.tracks.values()]
+        moments = [track.ready_at for track in self.tracks.values() if track.ready_at is not None and track.hosted]
+        moments += [at for at in (self.sessions.next_expiry(), self.sessions.next_renewal()) if at is not None]
+        return min([*times, *((moment + 1) / 1000 + self._offset for moment in moments)])
+
+    # What arrives
+
+    @recorded
+    def receive(self, message: FlowMessage, now: Now) -> list[Action]:
+        """Take a verified message of the peer."""
+        if self.is_final:
+            return []
+        self._observe(now)
+        try:
+            if message.type != TYPE:
+                return self._deliver(message, now)
+            self._received += 1
+            # Counted over all tracks: a peer that negotiates and never agrees costs work without end.
+            if self._received > MAX_MESSAGES:
+                raise Refused(FlowCode.ENDLESS, f"{MAX_MESSAGES} messages of negotiation led to no session.")
+            self.peer, self._last_heard = self.peer or message.sender, message.message_id
+            assert isinstance(message.payload, Payload)
+            if isinstance(message.payload, ErrorReport):
+                return self._take_error(message.payload, message, now)
+            if isinstance(message.payload, ReportMessage):
+                return self._take_report(message.payload, message)
+            return self._take(message.payload, message, now)
+        except TreatyError as error:
+            told = [self._tell(error, message)] if error.code in _TOLD else []
+            return [*told, *self._end(FlowEvent.FAILED, error)]
+
+    def _tell(self, error: TreatyError, message: FlowMessage) -> Action:
+        details = {"reason": error.code}
+        said = report(ErrorCode.PARAM_NEGOTIATION_FAILED, error.message, details=details, suggested=ABORT)
+        return self._say(said, reply_to=message.message_id, session_id=message.session_id or "")
+
+    def _unverified(self, refused: Unverified) -> list[Action]:
+        """Tell why a message is not accepted, also a claimed sender: the answer goes back on its own connection only."""
+        recipient = self.peer or refused.sender
+        if not recipient:
+            return self._end(FlowEvent.FAILED, refused.error)
+        said = self._say(refusal(refused.error), reply_to=refused.message_id or None, recipient=recipient)
+        return [said, *self._end(FlowEvent.FAILED, refused.error)]
+
+    @recorded
+    def lost(self, reason: str = "") -> list[Action]:
+        """End, as the connection ended. `reason`: the peer's, or ""."""
+        if self.is_final:
+            return []
+        running = self.state is FlowState.RUNNING
+        if running and reason == expired().code:  # the peer's clock reached the expiry first
+            return self._end(FlowEvent.LOST, expired())
+        if reason == SessionCode.ROLE:
+            refused = Refused(SessionCode.ROLE, "The other side refused this side's role in the protocol.", fix=ROLE_FIX)
+            return self._end(FlowEvent.LOST, refused)
+        error = ended_by_peer(reason, "The other side ended the connection", FlowCode.PEER_LOST, FlowCode.PEER_REFUSED)
+        return self._end(FlowEvent.LOST, error if reason or not running else None)
+
+    @recorded
+    def tick(self, now: Now) -> list[Action]:
+        """Let time pass. Does nothing before `deadline`."""
+        if self.is_final:
+            return []
+        self._observe(now)
+        ended = self.sessions.expire(now.unix)
+        for one in ended:
+            self._drop_changes(one.session_id)
+        actions: list[Action] = list(ended)
+        if actions and not len(self.sessions) and not self.tracks:
+            return [*actions, *self._end(FlowEvent.CLOSED, expired())]
+        for session in self.sessions.to_renew(now.unix):
+            actions += self._renew(session, now)
+        for track in list(self.tracks.values()):
+            if track.ready_at is not None and track.hosted and now.unix >= track.ready_at:
+                actions += self._finish(track, now)
+            elif now.seconds >= track.deadline:
+                actions += self._late(track, now)
+            if self.is_final:
+                return actions
+        if not self.tracks and self.state is not FlowState.RUNNING and now.seconds >= self._phase_deadline:
+            return [*actions, *self._time_out(f"no answer came in phase {self.state}.")]
+        if self.state is FlowState.RUNNING and now.seconds >= self._phase_deadline:
+            idle = PeerUnavailable(FlowCode.IDLE, f"Nothing was said for {self.timeouts.idle:g} seconds.")
+            return [*actions, *self._end(FlowEvent.DEADLINE_PASSED, idle)]
+        return actions
+
+    # What this side does
+
+    @recorded
+    def apply(self, command: Command, now: Now) -> list[Action]:
+        """Apply a command of this side. Raises the errors of the command's class; then nothing has changed."""
+        if self.is_final:
+            return []
+        self._observe(now)
+        match command:
+            case Evaluated(evaluations):
+                return self._evaluated(evaluations, now)
+            case Loaded(protocol, uri, digest):
+                return self._loaded(protocol, uri, digest, now)
+            case LoadFailed(protocol, error):
+                return self._load_failed(protocol, error, now)
+            case Hosted(session_id):
+                return self._hosted(session_id, now)
+            case HostFailed(session_id, error):
+                return self._end(FlowEvent.FAILED, error) if self._of(session_id) else []
+            case SendData():
+                return self._send(command, now)
+            case EndSession(session_id):
+                return self._end_session(session_id)
+            case Renegotiate():
+                return self._renegotiate(command, now)
+            case TellContext(context):
+                return self._tell_context(context)
+            case SendReport(session_id, report):
+                if not self.sessions.get(session_id).reports:
+                    raise Refused(FlowCode.REPORTS, "The two sides did not agree to co-sign reports on this session.")
+                return [self._say(ReportMessage.of(report), session_id=session_id)]
+            case Unverified():
+                return self._unverified(command)
+
+    def _send(self, wanted: SendData, now: Now) -> list[Action]:
+        session, message = self.sessions.check_send(wanted.session_id), (wanted.data, wanted.action, wanted.metadata)
+        if session.changing:
+            # The peer would read it by the new terms, or by the old ones: it waits until both sides have the same.
+            session.waiting.append(message)
+            return []
+        packed = self._pack(session.id, *message)
+        self._fire(FlowEvent.ACTIVITY, now)
+        return packed
+
+    def _end_session(self, session_id: str) -> list[Action]:
+        if session_id not in self.sessions:
+            return []
+        self.sessions.end(session_id)
+        self._drop_changes(session_id)
+        return [] if len(self.sessions) or self.tracks else self._end(FlowEvent.CLOSED, None)
+
+    @recorded
+    def close(self) -> list[Action]:
+        """End the connection in order."""
+        return [] if self.is_final else self._end(FlowEvent.CLOSED, None)
+
+    @recorded
+    def fail(self, error: TreatyError) -> list[Action]:
+        """End the connection, as this side cannot go on."""
+        return [] if self.is_final else self._end(FlowEvent.FAILED, error)
+
+    # For the two sides
+
+    @abstractmethod
+    def _start(self, now: Now) -> list[Action]:
+        """Send the first messages."""
+
+    def _evaluated(self, evaluations: Sequence[Evaluation], now: Now) -> list[Action]:
+        """Apply `Evaluated`. A responder asks for no evaluation."""
+        return []
+
+    @abstractmethod
+    def _loaded(self, protocol: str, uri: str, digest: str, now: Now) -> list[Action]:
+        """Apply `Loaded`."""
+
+    @abstractmethod
+    def _load_failed(self, protocol: str, error: TreatyError, now: Now) -> list[Action]:
+        """Apply `LoadFailed`."""
+
+    @abstractmethod
+    def _hosted(self, session_id: str, now: Now) -> list[Action]:
+        """Apply `Hosted`."""
+
+    def _renegotiate(self, wanted: Renegotiate, now: Now) -> list[Action]:
+        """Apply `Renegotiate`. A responder may not change sessions."""
+        raise Refused(FlowCode.ROLE, "Only the side that began a negotiation changes its sessions.")
+
+    def _tell_context(self, context: ContextInfo | None) -> list[Action]:
+        """Apply `TellContext`. An initiator changes its sessions instead."""
+        return []
+
+    def _renew(self, session: NegotiationSession, now: Now) -> list[Action]:
+        """Renew a session whose end is near. A responder leaves that to the initiator."""
+        session.renew_at = None
+        return []
+
+    def _renewal(self, expires_at: int, now: Now) -> int | None:
+        """Return when to renew a session, in milliseconds since 1970."""
+        return None
+
+    def _take(self, payload: Payload, message: FlowMessage, now: Now) -> list[Action]:
+        """Take a payload other than an error."""
+        raise Malformed(FlowCode.UNEXPECTED, f"{payload.ACTION} is not expected in phase {self.state}.")
+
+    def _take_error(self, payload: ErrorReport, message: FlowMessage, now: Now) -> list[Action]:
+        """Take the peer's error message. One about a running session leaves it as it was."""
+        session_id = message.session_id or ""
+        about = [track for track in self.tracks.values() if track.renegotiates == session_id]
+        # After the confirmation the two sides may differ about the terms, so only an earlier change can be taken back.
+        if session_id in self.sessions and not any(track.agreed for track in about):
+            self._drop_changes(session_id)
+            return [RenegotiationFailed(session_id, peers_error(payload))] if about else []
+        return self._end(_ENDS.get(payload.error_code, FlowEvent.FAILED), peers_error(payload))
+
+    def _take_report(self, payload: ReportMessage, message: FlowMessage) -> list[Action]:
+        """Take a message about a report, in a session that was agreed to have one."""
+        session = self.sessions.get(message.session_id or "")
+        if not session.reports:
+            raise Malformed(FlowCode.UNEXPECTED, "A report came in a session without reports.")
+        return [ReportReceived(session.id, payload.message())]
+
+    def _late(self, track: Track, now: Now) -> list[Action]:
+        """Handle a track's timeout. Before the confirmation its session continues; after it the sides may differ, so it ends."""
+        if track.renegotiates and not track.agreed:
+            del self.tracks[track.protocol]
+            error = error_of(ErrorCode.NEGOTIATION_TIMEOUT, f"No answer came within {self.timeouts.reply:g} seconds.")
+            return [RenegotiationFailed(track.renegotiates, error)]
+        return self._time_out(f"{track.protocol} was not agreed on.")
+
+    def _finish(self, track: Track, now: Now) -> list[Action]:
+        """Finish a track: its session is ready on this side."""
+        del self.tracks[track.protocol]
+        replaces = self.sessions.open(track.session_id, track.result, track.expires_at, track.acknowledgment)
+        session = self.sessions.get(track.session_id)
+        self._fire(FlowEvent.SESSION_READY, now)
+        # A ready session shows that the negotiation made progress.
+        self._received = 0
+        waiting, session.waiting = session.waiting, []
+        session.renew_at = self._renewal(session.expires_at, now)
+        actions: list[Action] = [Ready(session.id, session.agreed, session.expires_at, replaces)]
+        try:
+            for message in waiting:
+                actions += self._pack(session.id, *message)
+        except TreatyError as error:  # the new terms admit only smaller messages
+            return [*actions, *self._end(FlowEvent.FAILED, error)]
+        return actions
+
+    def _deliver(self, message: FlowMessage, now: Now) -> list[Action]:
+        if self.state is not FlowState.RUNNING:
+            raise Malformed(FlowCode.UNEXPECTED, "A message of a protocol came before a session was ready.")
+        session, received = self.sessions.receive(message, now.unix)
+        self._fire(FlowEvent.ACTIVITY, now)
+        return [DeliverData(session.id, *received, message.call_context)] if received is not None else []

@@ -1,0 +1,194 @@
+"""Agree on parameters by rules: one rule for each name, the same kinds on both sides.
+
+    Fixed(v)             only v
+    Choice(a, b, …)      one of these; the first is preferred
+    Range(low, high)     a number between; another number is moved to the nearer end
+
+docs/specification/flow-profile.md, section 4, has the procedure. For example, a responder with Range(1, 10) answers 20 with 10. A
+parameter that the responder leaves out is dropped, unless its rule is `required`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from treaty_consensus.errors import Malformed, Refused
+from treaty_io.codes import FlowCode
+
+Json: TypeAlias = Any
+
+
+class Unsupported(Refused):
+    """No value for a parameter satisfies its rule. `details`: of the error message (`parameter`, `requested`, `supported`)."""
+
+    def __init__(self, name: str, requested: Json, supported: Json) -> None:
+        super().__init__(FlowCode.PARAMETERS, f"The value that was asked for {name} is not supported.")
+        self.details = {"parameter": name, "requested": requested, "supported": supported}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of `values`, the first preferred."""
+
+    values: Sequence[Json]
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise Malformed(FlowCode.OFFER, "A choice has at least one value.")
+
+    @property
+    def preferred(self) -> Json:
+        """The value to ask for first."""
+        return self.values[0]
+
+    @property
+    def supported(self) -> Json:
+        """The values to name to a peer whose value was refused."""
+        return list(self.values)
+
+    def clamp(self, name: str, value: Json) -> Json:
+        """`value` if it is one of them. Raises `Unsupported`."""
+        if not any(json_equal(value, own) for own in self.values):
+            raise Unsupported(name, value, self.supported)
+        return value
+
+
+def Fixed(value: Json, *, required: bool = False) -> Choice:  # noqa: N802 - reads as a rule beside the others
+    """A choice of one."""
+    return Choice((value,), required)
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number from `low` to `high`; `wanted` is asked for first, by default `high`."""
+
+    low: float
+    high: float
+    wanted: float | None = None
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.preferred <= self.high:
+            raise Malformed(FlowCode.OFFER, "A range goes from a lower to a higher number, and what is wanted is within.")
+
+    @property
+    def preferred(self) -> Json:
+        """The value to ask for first."""
+        return self.high if self.wanted is None else self.wanted
+
+    @property
+    def supported(self) -> Json:
+        """The values to name to a peer whose value was refused."""
+        return {"minimum": self.low, "maximum": self.high}
+
+    def clamp(self, name: str, value: Json) -> Json:
+        """`value`, moved into the range. Raises `Unsupported` for a value that is no number."""
+        if not _is_number(value):
+            raise Unsupported(name, value, self.supported)
+        return min(max(value, self.low), self.high)
+
+
+class ParameterRule(Protocol):
+    """The interface of a rule: `Choice` and `Range`, and `terms.Unkept` where a connection can keep no value."""
+
+    @property
+    def required(self) -> bool:
+        """Whether the parameter may not be left out."""
+
+    @property
+    def preferred(self) -> Json:
+        """The value to ask for first."""
+
+    @property
+    def supported(self) -> Json:
+        """The values to name to a peer whose value was refused."""
+
+    def clamp(self, name: str, value: Json) -> Json:
+        """Return the value that satisfies the rule and is nearest to `value`. Raises `Unsupported`."""
+
+
+Rule: TypeAlias = ParameterRule
+Rules: TypeAlias = Mapping[str, Rule]
+
+
+def preferred(rules: Rules) -> dict[str, Json]:
+    """The initiator's first offer."""
+    return {name: rule.preferred for name, rule in rules.items()}
+
+
+def respond(rules: Rules, asked: Mapping[str, Json]) -> dict[str, Json]:
+    """The responder's answer to an offer. Raises `Unsupported`."""
+    for name, rule in rules.items():
+        if rule.required and name not in asked:
+            raise Unsupported(name, None, rule.supported)
+    # A parameter without a rule has no meaning here, so agreeing to it would promise nothing.
+    return {name: rules[name].clamp(name, value) for name, value in asked.items() if name in rules}
+
+
+def counter(rules: Rules, asked: Mapping[str, Json], answered: Mapping[str, Json]) -> dict[str, Json]:
+    """The initiator's reaction to an answer: the same values where its rules admit them, else its next offer. Raises
+    `Unsupported`."""
+    for name, rule in rules.items():
+        if rule.required and name not in answered:
+            raise Unsupported(name, None, rule.supported)
+    # A responder may leave parameters out, and add none.
+    return {
+        name: _fitted(rules[name], name, asked[name], value)
+        for name, value in answered.items()
+        if name in asked and name in rules
+    }
+
+
+def _fitted(rule: Rule, name: str, asked: Json, answered: Json) -> Json:
+    """Return the answer, moved into the rule. A responder with a range answers with its end nearer to the value asked for. So the
+    nearest choice beyond that end is in the range, if any choice is. Raises `Unsupported`."""
+    if isinstance(rule, Choice) and _is_number(asked) and _is_number(answered):
+        beyond = [own for own in rule.values if _is_number(own) and (own <= answered < asked or own >= answered > asked)]
+        if beyond:
+            return min(beyond, key=lambda own: abs(own - answered))
+    return rule.clamp(name, answered)
+
+
+def next_offer(rules: Rules, asked: Mapping[str, Json], details: Mapping[str, Json]) -> dict[str, Json] | None:
+    """The offer after a refusal with these `details`: the refused parameter at the first value that both support. None when
+    there is none, or the refusal does not say enough."""
+    name, supported = details.get("parameter"), details.get("supported")
+    rule = rules.get(name) if isinstance(name, str) else None
+    if not isinstance(name, str) or rule is None or name not in asked:
+        return None
+    for value in _values(supported, asked[name]):
+        try:
+            fitted = rule.clamp(name, value)
+        except Unsupported:
+            continue
+        # A value that must be moved is not the one that the responder named, and the refused one is refused again.
+        if json_equal(fitted, value) and not json_equal(value, asked[name]):
+            return {**asked, name: value}
+    # The last way to agree is to do without the parameter, unless the owner needs it.
+    return None if rule.required else {key: value for key, value in asked.items() if key != name}
+
+
+def json_equal(one: Json, other: Json) -> bool:
+    """Whether two JSON values are one: as Python compares them, but true is not 1."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(json_equal(value, other[name]) for name, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(json_equal, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _values(supported: Json, asked: Json) -> list[Json]:
+    match supported:
+        case list():
+            # A stranger wrote the list, and each value is tried.
+            return supported[:64]
+        case {"minimum": int() | float() as low, "maximum": int() | float() as high} if isinstance(asked, int | float):
+            return [min(max(asked, low), high)]
+    return []

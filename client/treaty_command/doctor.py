@@ -1,0 +1,196 @@
+"""`treaty doctor`: check this home, its registries and the sandbox, and say how to mend them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from rich.markup import escape
+
+from treaty_agent.config import AgentConfig
+from treaty_client.policy import Policy
+from treaty_client.protocols.verification.checkpoint import CLOCK_SKEW
+from treaty_client.registries.api import RegistryClient
+from treaty_client.registries.trust import RegistryName
+from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
+from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.note import VerifierKey
+from treaty_io.codes import ClientCheckpointCode, ClientRegistryCode, ConfigCode, PolicyCode
+from treaty_sandbox import SandboxPool
+
+from .context import Options, run
+from .failures import REFUSED, failure_of
+
+Outcome = Literal["ok", "warning", "fault"]
+GIB = 1024**3
+_SIGNS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "fault": "[bold red]✗[/]"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check. `code`, `fix`: of the error, else empty."""
+
+    check: str
+    outcome: Outcome
+    said: str
+    code: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A registry's newest checkpoint: its size, the time that the log's clock signed, and the time here. Unix seconds."""
+
+    size: int
+    signed: int | None
+    asked: float
+
+
+def doctor(*, options: Options = Options()) -> None:
+    """Check this home, its registries and the sandbox, and say how to mend them. Nothing is changed.
+
+    The exit status is 1 if a check found a fault. A warning is no fault.
+    """
+    findings = list(_findings(options))
+    lines = []
+    for found in findings:
+        code = f"  [dim]{escape(found.code)}[/]" if found.code else ""
+        lines.append(f"{_SIGNS[found.outcome]} [bold]{escape(found.check)}[/]: {escape(found.said)}{code}")
+        lines += [f"  → {escape(found.fix)}"] if found.fix else []
+    healthy = all(found.outcome != "fault" for found in findings)
+    options.output.result({"healthy": healthy, "checks": [dataclasses.asdict(found) for found in findings]}, *lines)
+    if not healthy:
+        sys.exit(REFUSED)
+
+
+def _findings(options: Options) -> Iterator[Finding]:
+    # An agent that only fetches needs no identity, and one that runs no handlers needs no publishers.
+    yield _check("identity", lambda: options.identity().did, otherwise="warning")
+    configs: list[AgentConfig] = []
+    yield _check("configuration", lambda: _configuration(options, configs))
+    config = configs[0] if configs else AgentConfig()
+    policy = config.policy
+    yield _check("policy", lambda: _publishers(policy), otherwise="warning")
+    yield _check("sandbox", lambda: run(_start_worker(policy)), otherwise="fault" if policy.isolation != "none" else "warning")
+    names: list[RegistryName] = []
+    yield _check("memory of workers", lambda: _fit(config, _machine_memory()), otherwise="warning")
+    yield _check("trust", lambda: _trusted(options, names))
+    for name in names:
+        lost: Outcome = "fault" if policy.lost_memory == "refuse" else "warning"
+        yield _check(f"memory of {name.origin}", partial(_remember, name, options), otherwise=lost)
+        seen: list[Seen] = []
+        yield _check(f"registry {name.origin}", partial(_reach, name, options, seen))
+        # Without an answer there is nothing to compare.
+        if seen:
+            yield _check(f"clock, beside that of {name.origin}", partial(_compare_clocks, seen[0], policy))
+
+
+def _check(check: str, work: Callable[[], str], *, otherwise: Outcome = "fault") -> Finding:
+    """Return the finding of a check, which returns a sentence or raises. `otherwise`: the outcome of an error."""
+    try:
+        return Finding(check, "ok", work())
+    # One fault must not hide the others.
+    except (TreatyError, OSError) as error:
+        failure = failure_of(error)
+        assert failure is not None
+        return Finding(check, otherwise, failure.message, failure.code, failure.fix)
+
+
+def _configuration(options: Options, found: list[AgentConfig]) -> str:
+    found.append(AgentConfig.load(options.home))
+    return f"policy.toml and agent.toml of {options.home} are valid, or absent."
+
+
+def _publishers(policy: Policy) -> str:
+    if not policy.publishers:
+        raise Refused(PolicyCode.PUBLISHER, "No publisher is allowed, so no handler runs.", fix="treaty policy allow DID")
+    return f"Handlers of {len(policy.publishers)} publishers may run."
+
+
+async def _start_worker(policy: Policy) -> str:
+    async with SandboxPool(size=1, isolation=policy.isolation) as pool:
+        await pool.warm()
+    if policy.isolation == "none":
+        raise Refused(
+            PolicyCode.UNCONFINED,
+            'The policy says isolation = "none": handlers run as you, with your files and your network.',
+            fix='Remove that line from policy.toml, or say "bubblewrap".',
+        )
+    return "A worker starts, in bubblewrap."
+
+
+def _fit(config: AgentConfig, here: int) -> str:
+    """Say how much memory all workers together may take. `here`: the bytes of this machine, 0 if that is not known."""
+    number, each = config.workers.max_workers, config.sandbox.memory
+    said = f"Handlers take at most {number * each / GIB:.3g} GiB: {number} workers of {each / GIB:.3g} GiB."
+    if here and number * each > here:
+        raise Refused(
+            ConfigCode.MEMORY,
+            f"{said} This machine has {here / GIB:.3g} GiB, so hostile handlers could use all of it.",
+            fix="Lower max_workers of [workers] or memory of [sandbox] in agent.toml, or run the agent in a cgroup with a limit.",
+        )
+    return said
+
+
+def _machine_memory() -> int:
+    if not hasattr(os, "sysconf"):
+        return 0
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    # A container has a limit of its own, "max" for none.
+    with suppress(OSError, ValueError):
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(limits)
+
+
+def _trusted(options: Options, names: list[RegistryName]) -> str:
+    chosen = [options.trusted()] if options.registry else list(options.registries.all().values())
+    if not chosen:
+        raise NotFound(ClientRegistryCode.NONE, "No registry is trusted.", fix="treaty trust add URL#KEY")
+    names += [registry.name for registry in chosen]
+    return ", ".join(str(name) for name in names)
+
+
+def _remember(name: RegistryName, options: Options) -> str:
+    options.registries.check_memory(name.origin)
+    return f"All {options.registries.memory.learned(name.origin)} proved facts are counted; none was lost."
+
+
+def _reach(name: RegistryName, options: Options, seen: list[Seen]) -> str:
+    found = run(_ask(name, options))
+    seen.append(found)
+    return f"{name.base_url} answers with the trusted key, a log of {found.size} leaves."
+
+
+async def _ask(name: RegistryName, options: Options) -> Seen:
+    async with RegistryClient(name.base_url, options.network) as client:
+        log, note = await client.log(), await client.checkpoint()
+    # The clock's key is the registry's word: for a check of clocks it is enough, and only the log's key was trusted.
+    signed = open_checkpoint(note, name.key, VerifierKey.parse(log.clock_key))
+    return Seen(signed.checkpoint.size, signed.time, time.time())
+
+
+def _compare_clocks(seen: Seen, policy: Policy) -> str:
+    if seen.signed is None:
+        raise Untrusted(ClientCheckpointCode.NO_CLOCK, "The clock of the log has not signed its checkpoint.")
+    age = round(seen.asked - seen.signed)
+    if age < -CLOCK_SKEW:
+        raise Untrusted(
+            ClientCheckpointCode.FUTURE,
+            f"The registry's newest checkpoint is from {-age} seconds ahead of this machine.",
+            fix="Set the clock of this machine, for example with NTP.",
+        )
+    if age > policy.max_age:
+        raise Untrusted(
+            ClientCheckpointCode.STALE,
+            f"The registry's newest checkpoint is {age} seconds old; the policy allows {policy.max_age}.",
+            fix="Set the clock of this machine, for example with NTP. If it is right, the registry's clock has stopped.",
+        )
+    return f"The newest checkpoint is {max(age, 0)} seconds old; the policy allows {policy.max_age}."

@@ -1,0 +1,242 @@
+"""`treaty vote`, `treaty topic`: take part in an election and show its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from treaty_client.audit.decision import Transcript, read_transcript
+from treaty_client.audit.reasons import Names, ReportedPairs, choice_name, reported
+from treaty_client.audit.strength import FEW_DECIDE, is_few, numbers, strength, turnout_numbers, warning
+from treaty_client.protocols.fetch import Fetcher
+from treaty_client.protocols.verification.topic import TopicProtocol, TopicView
+from treaty_client.statements.vote import Vote, parse_tiers
+from treaty_client.statements.vote import vote as cast_vote
+from treaty_consensus.codes import TopicCode
+from treaty_consensus.errors import NotFound, Refused
+from treaty_consensus.printable import short
+from treaty_consensus.protocol import is_topic
+from treaty_io.codes import VoteCode
+
+from .context import Options, run
+from .delivery import shown
+from .explanation import explain as explain_transcript
+from .renewals import check_votes, keeping
+from .reporters import read_pairs
+from .standing import own_weightless
+
+
+def vote(topic: str = "", /, *tiers: str, check: bool = False, via: tuple[str, ...] = (), options: Options = Options()) -> None:
+    """Vote on the consensus protocol of a topic. Your ballot replaces your former one; `treaty withdraw vote` takes it back.
+
+    In an open electorate a vote fades: half of it is gone after `horizon_epochs` epochs, all after eight times as many. Using
+    what you voted for renews it: the reports that your agent signs. A changed vote counts half at first.
+
+    Parameters
+    ----------
+    topic
+        Such as commerce/product-info.
+    tiers
+        Best first; each argument is one tier, commas tie. A choice is a protocol's URI, a document's hash, or none.
+    check
+        Send nothing. Say of your newest 32 ballots, or in the topic, whether your use renews the vote or contradicts it, and what
+        to do; by the registry's account.
+    via
+        URL#KEY of a witness that stamps the ballot before the registry gets it. A registry that leaves out a ballot stamped an
+        hour before an epoch closes is caught by `treaty audit`. May be repeated: name all witnesses of the log's parameters.
+    """
+    if check:
+        check_votes(topic, options)
+        return
+    if not topic or not tiers:
+        raise Refused(VoteCode.TIERS, "A vote needs your choices, best first.", fix="treaty vote TOPIC URI none")
+    cast(topic, tiers, options, via)
+
+
+def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str]) -> None:
+    """Cast a ballot; without tiers withdraw it. `via`: the witnesses that stamp it, in place of the policy's."""
+
+    async def work() -> tuple[Vote, list[str]]:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            origin = options.trusted().name.origin
+            # The topic with its proofs: the registry's list could give a URI another document's hash, and the vote would count
+            # for that.
+            view = await _view(fetcher, topic, origin)
+            client, head = fetcher.client(origin), fetcher.head(origin)
+            now = int(time.time())
+            identity = options.identity()
+            stamping, ranked = fetcher.stamping(origin, via), parse_tiers(tiers, view)
+            cast = await cast_vote(client, head, identity, topic, ranked, origin=origin, now=now, stamping=stamping)
+            kept = await keeping(client, topic) if tiers else []
+            return cast, [*kept, *await own_weightless(client, identity.did)]
+
+    done, notes = run(work())
+    sent, lines = shown(done.delivery, done.epoch)
+    value = {
+        "topic": topic,
+        "statement": done.statement.id,
+        "seq": done.ballot.seq,
+        "tiers": [list(tier) for tier in done.ballot.tiers],
+        **sent,
+        "weightless": bool(notes),
+    }
+    order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers)
+    said = (
+        f"Voted in [bold]{escape(topic)}[/]: {escape(order)}" if order else f"Took back the ballot in [bold]{escape(topic)}[/]."
+    )
+    voted = f"[green]✓[/] {said}"
+    options.output.result(value, voted, *lines, *notes)
+
+
+def topic(topic: str, /, *, explain: bool = False, options: Options = Options()) -> None:
+    """Show a topic: its candidates, the newest decision, and the comparison of each pair by the voters. The decision's proof is
+    checked.
+
+    Parameters
+    ----------
+    topic
+        Such as commerce/product-info.
+    explain
+        Explain the place of each protocol and its missing conditions: votes, quorum, epochs. The operator signed these numbers;
+        `treaty audit` recomputes them. Of protocols that are no candidates, show the pairs that reported them so far, by the
+        registry's account.
+    """
+
+    async def work() -> tuple[TopicView, dict[str, Any], ReportedPairs | None, list[str]]:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            origin = options.trusted().name.origin
+            client = fetcher.client(origin)
+            # The view is proved; the other answers are for display, and no conclusion rests on them.
+            view, shown = await _view(fetcher, topic, origin), await client.topic(topic)
+            # A home without an identity only reads.
+            own = explain and options.identity_file.exists()
+            pairs = await read_pairs(client, topic) if explain else None
+            return view, shown, pairs, await own_weightless(client, options.identity().did) if own else []
+
+    view, shown, pairs, notes = run(work())
+    transcript = read_transcript(view.transcript) if view.transcript is not None else None
+    decided = "no decision yet" if view.epoch is None else f"decided at the end of epoch {view.epoch}"
+    head = f"[bold]{escape(topic)}[/]  [dim]{escape(str(shown.get('electorate', '')))} electorate, {decided}[/]"
+    value = {**shown, **_decided(view, transcript)}
+    if pairs is not None:
+        value["pairs"] = {document: sorted(found) for document, found in pairs.by_document.items()}
+        value["needed_pairs"] = pairs.needed
+    told = [*_reasons(view, transcript), *_reported(view, pairs)] if explain else _strength(view, transcript)
+    options.output.result(value, head, *_rows(view, transcript), *told, *notes)
+
+
+def _rows(view: TopicView, transcript: Transcript | None) -> Iterable[str]:
+    """Yield a line for each protocol."""
+    names = _names(view)
+    for p in view.protocols:
+        yield f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{_marks(p.hash, transcript, names)}{_status(p)}"
+    for p in view.taken_back:
+        yield f"{'–':<12} {short(p.hash)}  {escape(p.uri)}{_status(p)}"
+
+
+def _decided(view: TopicView, transcript: Transcript | None) -> dict[str, Any]:
+    """Return the proved part of a topic and the numbers of its decision, for `--json`."""
+    candidates = {candidate.hash: candidate for candidate in transcript.candidates} if transcript else {}
+    spoken = transcript.spoken if transcript else {}
+    return {
+        "protocols": [
+            {
+                **_value(p),
+                "suspect": p.hash in candidates and bool(candidates[p.hash].suspect),
+                "speaks": spoken[p.hash].hash if p.hash in spoken else p.hash,
+                "strength": numbers(candidates[p.hash], transcript) if transcript and p.hash in candidates else None,
+            }
+            for p in view.protocols
+        ],
+        "taken_back": [_value(p) for p in view.taken_back],
+        "consensus": view.consensus,
+        "decided_epoch": view.epoch,
+        "turnout": turnout_numbers(transcript) if transcript else None,
+    }
+
+
+def _strength(view: TopicView, transcript: Transcript | None) -> Iterable[str]:
+    """Yield how strong the consensus is."""
+    elected = transcript.spoken.get(view.consensus or "") if transcript else None
+    if transcript is None or elected is None:
+        return
+    told = [*strength(elected, transcript), *warning(elected), *([FEW_DECIDE] if is_few(transcript) else [])]
+    yield from map(escape, told)
+
+
+def _value(protocol: TopicProtocol) -> dict[str, Any]:
+    status = protocol.status
+    return {
+        "uri": protocol.uri,
+        "hash": protocol.hash,
+        "publisher": protocol.publisher,
+        "state": protocol.state,
+        "status": status.state if status else "active",
+        "successor": status.successor if status else None,
+    }
+
+
+def _status(protocol: TopicProtocol) -> str:
+    """Return the status that the publisher gave a protocol, for the end of a line."""
+    status = protocol.status
+    if status is None or status.state == "active":
+        return ""
+    successor = f", successor {escape(status.successor)}" if status.successor else ""
+    return f"  [yellow]{status.state}{successor}[/]"
+
+
+def _marks(document: str, transcript: Transcript | None, names: Names) -> str:
+    """Return the marks of a protocol: a warning of it, or the version that its line speaks instead of it."""
+    counted = transcript.spoken.get(document) if transcript else None
+    if counted is None:
+        return ""
+    if counted.hash != document:
+        return f"  [dim]its line speaks {escape(choice_name(counted.hash, names))}[/]"
+    return "  [red]suspect[/]" if counted.suspect else ""
+
+
+def _reasons(view: TopicView, transcript: Transcript | None) -> Iterable[RenderableType]:
+    if view.epoch is None:
+        return (
+            "Nothing is decided here yet. A topic is decided when a published document was reported by enough pairs of agents "
+            "(3, unless the parameters differ) and the epoch closes. Only agents with weight count, and a did:key has none.",
+        )
+    if transcript is None:
+        return ("The registry no longer has the transcript of the decision. Recompute it with: treaty audit",)
+    return explain_transcript(transcript, _names(view))
+
+
+def _names(view: TopicView) -> dict[str, str]:
+    """Return document hash → name for people."""
+    names: dict[str, str] = {}
+    for protocol in (*view.protocols, *view.taken_back):
+        name = "/".join(protocol.uri.split("/")[-2:])
+        names[protocol.hash] = f"{names[protocol.hash]}, {name}" if protocol.hash in names else name
+    return names
+
+
+def _reported(view: TopicView, pairs: ReportedPairs | None) -> Iterable[RenderableType]:
+    """Explain the reports so far of the documents that are no candidates."""
+    waiting = {p.hash: name for p in view.protocols if p.state == "published" and (name := _names(view)[p.hash])}
+    if pairs is None or not waiting:
+        return
+    for document, name in waiting.items():
+        yield f"[yellow]•[/] {escape(reported(document, name, pairs))}"
+    yield (
+        "A pair counts once an epoch. Both agents need `report = true` in policy.toml, and a report is sent up to "
+        "`report_delay` seconds after it was signed."
+    )
+
+
+async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:
+    if not is_topic(topic):
+        raise Refused(TopicCode.NAME, f"{topic[:120]!r} is not a topic.", fix="A topic is lower-case names joined by '/'.")
+    # A ballot counts at one registry, so the views of the others do not matter.
+    views = [view for view in await fetcher.topic(topic) if view.evidence.genesis.origin == origin]
+    if not views:
+        raise NotFound(TopicCode.UNKNOWN, f"{origin} knows no protocol in {topic}.", fix="List the topics: treaty topics")
+    return views[0]

@@ -1,0 +1,72 @@
+"""Add a publisher to a policy.toml, and keep the rest of the file as its owner wrote it.
+
+The text is changed in one place, and the result is read again. If it does not say exactly the former policy with the new
+publisher, the file stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from treaty_client.policy import load_policy
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import Refused
+from treaty_io import durable
+from treaty_io.codes import PolicyCode
+
+_LIST = re.compile(r"^publishers\s*=\s*\[", re.MULTILINE)
+
+
+def allow_publisher(path: Path, did: str) -> bool:
+    """Let handlers of `did` run, as the last choice. Return whether the file changed: False if it named the DID before.
+
+    Raises `Malformed` for a text that is no DID and for a file that is no policy, and `Refused` (`policy.edit`) for a file whose
+    list of publishers this function cannot find.
+    """
+    parse_did(did)
+    # The file may be a link to one that its owner keeps elsewhere. It stays a link.
+    path = path.resolve()
+    # Two commands at once must not lose a publisher.
+    with durable.exclusive(path.with_name(f"{path.name}.lock")):
+        return _allow(path, did)
+
+
+def _allow(path: Path, did: str) -> bool:
+    # Read first: a file with a fault is for its owner to mend.
+    if did in load_policy(path).publishers:
+        return False
+    former = path.read_text(encoding="utf-8") if path.exists() else ""
+    before = tomllib.loads(former)
+    changed = _with(former, did)
+    if _parsed(changed) != {**before, "publishers": [*before.get("publishers", []), did]}:
+        raise Refused(
+            PolicyCode.EDIT, f"The list `publishers` of {path} has an unusual form.", fix=f"Add {json.dumps(did)} to it by hand."
+        )
+    durable.write(path, changed.encode(), mode=stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644)
+    return True
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _with(text: str, did: str) -> str:
+    """Return the text with a DID at the beginning or the end of its list; the caller checks the result."""
+    found = _LIST.search(text)
+    if found is None:
+        # Before all tables, or the key would belong to the last of them.
+        return f"publishers = [{json.dumps(did)}]\n{text}"
+    end = text.find("]", found.end())
+    inside = text[found.end() : end].rstrip()
+    # A comma in a comment would separate nothing.
+    separator = "" if not inside.strip() or inside.endswith(",") or "#" in inside.rpartition("\n")[2] else ","
+    space = "\n    " if "\n" in inside else " " if inside.strip() else ""
+    return f"{text[: found.end()]}{inside}{separator}{space}{json.dumps(did)}{text[found.end() + len(inside) :]}"

@@ -1,0 +1,195 @@
+"""`treaty publish`, `fetch`, `verify`: publish protocols, and get them from a registry, with all proofs."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from rich.markup import escape
+
+from treaty_client.policy import Policy
+from treaty_client.protocols.export import export, verify_directory
+from treaty_client.protocols.fetch import Fetcher
+from treaty_client.protocols.verification.records import VerifiedProtocol
+from treaty_client.protocols.verification.steps import Step
+from treaty_client.registries.api import RegistryClient
+from treaty_consensus.errors import TreatyError
+from treaty_io.home import default_home
+
+from .context import Options, run
+from .output import Output
+
+if TYPE_CHECKING:
+    from treaty_client.statements.publish import Published
+
+
+def publish(
+    folder: Path,
+    /,
+    *,
+    namespace: str | None = None,
+    dry_run: Annotated[bool, Parameter()] = False,
+    allow_uncovered: Annotated[bool, Parameter()] = False,
+    options: Options = Options(),
+) -> None:
+    """Publish a folder: its document, and its handler if it has one. Safe to repeat.
+
+    Parameters
+    ----------
+    folder
+        A folder with protocol.toml and document.md.
+    namespace
+        A namespace whose owner allows you to publish in it. Default: your own.
+    dry_run
+        Do everything but the submission: build, replay the vectors, ask the registry whether the version is free.
+    allow_uncovered
+        Publish although no vector reaches an operation.
+    """
+    from treaty_client.protocols.project import load_project  # here, because Sigstore and the sandbox are slow to import
+    from treaty_client.statements.publish import Publisher
+
+    project = load_project(folder)
+    registry = options.trusted()
+
+    async def work() -> list[Published]:
+        done = []
+        async with RegistryClient(registry.name.base_url, options.network) as client:
+            origin, copies = registry.name.origin, options.policy().copies
+            publisher = Publisher(options.identity(), client, options.registries, origin, options.network, copies=copies)
+            steps = publisher.publish(project, namespace=namespace, allow_uncovered=allow_uncovered, dry_run=dry_run)
+            async for step in steps:
+                options.output.say(f"  [green]✓[/] {step.what.replace('-', ' ')}  [dim]{escape(step.said)}[/]")
+                done.append(step)
+        return done
+
+    steps = run(work())
+    uri = steps[-1].uri
+    value = {"uri": uri, "hash": project.protocol_hash, "dry_run": dry_run, "steps": [dataclasses.asdict(step) for step in steps]}
+    options.output.result(value, f"[bold]{escape(uri)}[/]", f"hash {project.protocol_hash}")
+
+
+def fetch(
+    uri: str,
+    /,
+    *,
+    output: Path | None = None,
+    publisher: tuple[str, ...] = (),
+    accept_change: bool = False,
+    options: Options = Options(),
+) -> None:
+    """Download a protocol and its handler, after all ten checks.
+
+    Parameters
+    ----------
+    uri
+        The protocol's URI, or another name that resolves to exactly one: sha256:HEX, a standard's own URI.
+    output
+        Also write document, wheel, attestation and proofs as files into this folder.
+    publisher
+        A DID whose handlers to accept, besides those of the policy. May be repeated.
+    accept_change
+        Accept that publisher, tenure or signer changed since the last fetch.
+    """
+
+    async def work() -> VerifiedProtocol:
+        async with Fetcher(options.home, _policy(options, publisher), options.network) as fetcher:
+            return await fetcher.fetch(uri, accept_change=accept_change, progress=_narrator(options.output))
+
+    verified = run(work())
+    value = _value(verified)
+    lines = [f"[bold]{escape(verified.uri)}[/]", f"hash {verified.hash}"]
+    if output is not None:
+        files = export(verified, output)
+        value["files"] = [str(path) for path in files]
+        lines.append("\n".join(f"  {escape(str(path))}" for path in files))
+    options.output.result(value, *lines, *_coverage_lines(verified, publisher, options), *_warnings(verified))
+
+
+def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
+    """Check a protocol: a folder offline, by the proofs in it; a URI at its registry, without the local cache.
+
+    Parameters
+    ----------
+    subject
+        A folder that `treaty fetch --output` wrote, or a protocol's URI.
+    publisher
+        A DID whose handlers to accept, besides those of the policy. May be repeated.
+    """
+    policy = _policy(options, publisher)
+    folder = Path(subject)
+    if folder.is_dir():
+        verified = verify_directory(folder, options.registries, policy)
+        age = f"offline, by proofs that are {verified.age(int(time.time()))} s old; a folder cannot show later events"
+    else:
+        verified = run(_verify_online(subject, policy, options))
+        age = "at its registry, just now"
+    lines = (f"[green]✓[/] [bold]{escape(verified.uri)}[/] holds, {age}.", f"hash {verified.hash}")
+    options.output.result(_value(verified), *lines, *_coverage_lines(verified, publisher, options), *_warnings(verified))
+
+
+async def _verify_online(uri: str, policy: Policy, options: Options) -> VerifiedProtocol:
+    async with Fetcher(options.home, policy, options.network) as fetcher:
+        return await fetcher.fetch(uri, fresh=True, progress=_narrator(options.output))
+
+
+def _policy(options: Options, publishers: tuple[str, ...]) -> Policy:
+    policy = options.policy()
+    # After the policy's own: publishers of the command line are the second choice, for this command only.
+    return dataclasses.replace(policy, publishers=(*policy.publishers, *publishers))
+
+
+def _narrator(output: Output) -> Any:
+    def narrate(step: Step, said: str) -> None:
+        output.say(f"  [green]✓[/] {step.value:>2} {step.title:<12} [dim]{escape(said)}[/]")
+
+    return narrate
+
+
+def _value(verified: VerifiedProtocol) -> dict[str, Any]:
+    return {
+        "uri": verified.uri,
+        "hash": verified.hash,
+        "topic": verified.topic,
+        "author": verified.author,
+        "publisher": verified.publisher,
+        "tenure": verified.tenure,
+        "signer": dataclasses.asdict(verified.signer),
+        "handler": {"filename": verified.package.filename, "wheel": verified.package.digest},
+        "election": verified.election,
+        "coverage": _coverage(verified),
+        "checkpoint": {"size": verified.checkpoint.checkpoint.size, "time": verified.checkpoint.time},
+        "warnings": list(verified.warnings),
+    }
+
+
+def _coverage(verified: VerifiedProtocol) -> dict[str, int] | None:
+    """Return the coverage that the vectors in the package state; None if they cannot be read. They are not replayed here."""
+    # Here: they load the schemas' library, and a fetch that fails does not need it.
+    from treaty_client.authoring.coverage import measure_coverage
+    from treaty_sandbox.vectors import published_vectors
+
+    try:
+        vectors = published_vectors(verified.package)
+    except TreatyError:
+        return None
+    covered = measure_coverage(verified.package.manifest, vectors)
+    return {"vectors": len(vectors), "outcomes": covered.cells, "reached": covered.cells - len(covered.missed)}
+
+
+def _coverage_lines(verified: VerifiedProtocol, publishers: tuple[str, ...], options: Options) -> list[str]:
+    found = _coverage(verified)
+    if found is None:
+        return ["[yellow]![/] Its vectors cannot be read."]
+    said = f"{found['vectors']} vectors, for {found['reached']} of {found['outcomes']} outcomes"
+    # The command needs what this one was given, or it would refuse the handler that this one accepted.
+    given = [word for publisher in publishers for word in ("--publisher", publisher)]
+    given += ["--home", str(options.home)] if options.home != default_home() else []
+    return [f"{said}; replay them: {escape(shlex.join(['treaty', 'test', verified.uri, *given]))}"]
+
+
+def _warnings(verified: VerifiedProtocol) -> list[str]:
+    return [f"[yellow]![/] {escape(warning)}" for warning in verified.warnings]

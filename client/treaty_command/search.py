@@ -1,0 +1,101 @@
+"""`treaty search`: find protocols in a registry's list. Nothing in the list is verified."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from treaty_consensus.codes import ProtocolCode
+from treaty_consensus.errors import NotFound
+from treaty_consensus.printable import printable
+
+from .context import Options, run
+from .output import escape
+
+if TYPE_CHECKING:
+    from treaty_client.registries.replies import Summary
+
+_MAX_SHOWN = 512
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SearchFilters:
+    """The filters of a search.
+
+    Parameters
+    ----------
+    topic
+        Only this topic, such as commerce/product-info, and those below it.
+    state
+        The publisher's state: active, deprecated, yanked or revoked. Or the network's: consensus, provisional, candidate or
+        former.
+    origin
+        How the protocol came about: negotiated or standard.
+    namespace
+        Only this namespace, such as example.com.
+    signed
+        The signer that the handler's bundle names: did, sigstore, github-actions, gitlab, google, github, microsoft or other.
+    coverage
+        How many operations the handler's vectors reach: none, some or all.
+    code_free
+        Only protocols whose handler needs no code.
+    """
+
+    topic: str = ""
+    state: str = ""
+    origin: str = ""
+    namespace: str = ""
+    signed: str = ""
+    coverage: str = ""
+    code_free: Annotated[bool, Parameter()] = False
+
+
+def search(
+    *words: str,
+    filters: SearchFilters = SearchFilters(),
+    limit: int = 20,
+    uri: bool = False,
+    options: Options = Options(),
+) -> None:
+    """Find protocols by words in any language and by filters. All that is given must match.
+
+    Parameters
+    ----------
+    words
+        The words to find; all protocols when empty.
+    limit
+        The maximum number of results.
+    uri
+        Print only the URIs, one a line. The exit status is 5 if nothing is found.
+    """
+    from treaty_client.registries.api import RegistryClient  # an HTTP client, which `--help` does not need
+
+    given = {name: value for name, value in dataclasses.asdict(filters).items() if name != "code_free"}
+    given["handler"] = "code-free" if filters.code_free else ""
+
+    async def work() -> tuple[Summary, ...]:
+        async with RegistryClient(options.sources(), options.network) as client:
+            return (await client.search(" ".join(words), **given, limit=limit)).protocols
+
+    found = run(work())
+    if uri and not found:
+        raise NotFound(ProtocolCode.UNKNOWN, "Nothing is found.")
+    lines = [f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(_states(p))}[/]" for p in found]
+    lines = [_line(p.uri) for p in found] if uri else lines
+    value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in found]}
+    options.output.result(value, *(lines or ["Nothing found."]))
+
+
+def _states(found: Summary) -> str:
+    """Return the state in the election and the status that the publisher gave, as far as they say something."""
+    said = [found.election, found.status if found.status != "active" else None]
+    return ", ".join(filter(None, said)) or found.status
+
+
+def _line(text: str) -> str:
+    """Escape text of a registry's list; nothing in the list is verified."""
+    return escape(printable(text, _MAX_SHOWN))

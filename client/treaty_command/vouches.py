@@ -1,0 +1,85 @@
+"""`treaty vouch`, `treaty vouches`: vouch for other agents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from treaty_client.protocols.fetch import Fetcher
+from treaty_client.registries.replies import Vouches
+from treaty_client.statements.vote import Vouched
+from treaty_client.statements.vote import vouch as vouch_for
+
+from .context import Options, run
+from .delivery import shown
+from .standing import own_weightless
+
+
+def vouch(did: str, /, *, via: tuple[str, ...] = (), options: Options = Options()) -> None:
+    """Vouch for another agent. Trust flows only along vouches. A vouch is public for ever.
+
+    It counts after both agents agreed in a few different epochs. It fades: vouch again to renew it. `treaty withdraw vouch` takes
+    it back.
+
+    Parameters
+    ----------
+    did
+        The agent to vouch for.
+    via
+        URL#KEY of a witness that stamps the vouch before the registry gets it, as of `treaty vote`. May be repeated.
+    """
+    make_vouch(did, withdrawn=False, via=via, options=options)
+
+
+def make_vouch(did: str, *, withdrawn: bool, via: Sequence[str], options: Options) -> None:
+    """Vouch for an agent, or withdraw the vouch."""
+
+    async def work() -> tuple[Vouched, list[str]]:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            origin = options.trusted().name.origin
+            client, head = fetcher.client(origin), fetcher.head(origin)
+            now = int(time.time())
+            identity = options.identity()
+            stamping = fetcher.stamping(origin, via)
+            made = await vouch_for(client, head, identity, did, withdrawn=withdrawn, origin=origin, now=now, stamping=stamping)
+            return made, await own_weightless(client, identity.did)
+
+    done, notes = run(work())
+    sent, lines = shown(done.delivery, done.epoch)
+    value = {
+        "to": did,
+        "withdrawn": withdrawn,
+        "statement": done.statement.id,
+        "seq": done.vouch.seq,
+        **sent,
+        "weightless": bool(notes),
+    }
+    said = "You no longer vouch for" if withdrawn else "You vouch for"
+    head = f"[green]✓[/] {said} [bold]{escape(did)}[/]"
+    options.output.result(value, head, *lines, *notes)
+
+
+def vouches(did: str | None = None, /, *, options: Options = Options()) -> None:
+    """List the agents that an agent vouches for, newest first, by its registry's account.
+
+    Parameters
+    ----------
+    did
+        The agent. Default: this one.
+    """
+    author = did or options.identity().did
+
+    async def work() -> Vouches:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            return await fetcher.client(options.trusted().name.origin).vouches(author)
+
+    found = run(work())
+    table = Table("for", "since epoch", "leaf", box=None)
+    for made in found.vouches:
+        table.add_row(escape(made.to), str(made.epoch), str(made.index))
+    rows = [{"to": made.to, "epoch": made.epoch, "statement": made.statement, "index": made.index} for made in found.vouches]
+    none = f"{escape(author)} vouches for no agent."
+    options.output.result({"did": author, "epoch": found.epoch, "vouches": rows}, table if rows else none)

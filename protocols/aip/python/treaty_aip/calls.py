@@ -1,0 +1,326 @@
+"""The gRPC side of one session: frames of the handler become calls, and calls become frames."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from treaty_agent import OperationError
+from treaty_consensus.errors import TreatyError
+from treaty_io.admission.message_turns import MessageTurns
+from treaty_io.admission.rounds import Rounds
+from treaty_io.line_limit import limited_logger
+from treaty_io.network.turns import asker_at
+from treaty_io.places import Places, asker
+
+from .addresses import NodeAddresses, caller_ip, resolved_at_call
+from .channels import Channels
+from .flow import FULL, Ended, Flow, Waiting
+from .handler.codec import decode
+from .handler.fields import CONVERSATIONS, METHODS, STREAMS
+from .handler.frames import Frame
+from .handler.registry import info_of
+from .security import ANONYMOUS, CallerProofs, Security
+
+MAX_MESSAGE = 4 * 1024 * 1024
+"""Bytes of one message: gRPC's own default."""
+_DESCRIBING = ("RegisterAgent", "RegisterTool", "UpdateNodeInfo")
+"""The requests in which a node names its address."""
+FIRST_MESSAGE_SECONDS = 10.0
+"""For the first message of a stream. Until it comes, no timer of the session ends the call."""
+KEEPALIVE = [("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 20_000), ("grpc.max_connection_idle_ms", 600_000)]
+"""A connection whose other end is gone holds its calls until an answer to a ping is missing."""
+_HELD = STREAMS | {"RouteToolCalling", "CallTool"}
+"""The methods whose calls last as long as an application wants. The others are answered at once."""
+_log = limited_logger(__name__)
+_STATUS = {code.name: code for code in grpc.StatusCode}
+
+Deliver = Callable[[str, Frame], list[Flow]]
+"""Gives the session a frame of a peer; returns the flows that it wrote to."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of a gateway or node.
+
+    `message`: bytes. `calls`: open streams and calls of tools; one network has at most as many as are free. As many again are
+    for registrations, heartbeats and other calls that are answered at once. `inbox`: messages that wait for the application.
+    """
+
+    message: int = MAX_MESSAGE
+    calls: int = 512
+    inbox: int = 256
+
+    def options(self) -> list[tuple[str, int]]:
+        """Return the options of channels and servers."""
+        return [("grpc.max_receive_message_length", self.message), ("grpc.max_send_message_length", self.message)]
+
+
+def path_of(method: str) -> str:
+    """Return the path of a method."""
+    return f"/grpc_service.{METHODS[method][0]}/{method}"
+
+
+async def _room(flows: list[Flow]) -> None:
+    for flow in flows:
+        await flow.room()
+
+
+class IncomingCalls:
+    """The calls of others at one server. `addresses`: of the nodes, where it is a gateway's."""
+
+    def __init__(self, deliver: Deliver, bounds: Bounds, addresses: NodeAddresses | None, waiting: Waiting) -> None:
+        self._deliver, self._addresses, self._waiting = deliver, addresses, waiting
+        self._places = Places(bounds.calls, keeps_some=True)
+        # A message is read in one iteration of the loop, and its calls to others begin in the next ones.
+        self._rounds = Rounds(iterations=3)
+        self._flows: dict[str, Flow] = {}
+        self._checked: dict[str, tuple[str, str]] = {}
+        self._numbers = itertools.count(1)
+        self.proofs: CallerProofs | None = None
+
+    def handlers(self, methods: list[str]) -> list[Any]:
+        """Return gRPC's handlers for these methods. Messages stay bytes: the session's codec reads them."""
+        services: dict[str, dict[str, Any]] = {}
+        for method in methods:
+            make = grpc.unary_unary_rpc_method_handler
+            if method in STREAMS:
+                make = grpc.stream_stream_rpc_method_handler if method in CONVERSATIONS else grpc.unary_stream_rpc_method_handler
+            serve = self._streaming(method) if method in STREAMS else self._single(method)
+            services.setdefault(METHODS[method][0], {})[method] = make(serve)
+        return [grpc.method_handlers_generic_handler(f"grpc_service.{name}", found) for name, found in services.items()]
+
+    def send(self, frame: Frame) -> Flow | None:
+        """Send a response, or the end of a call."""
+        flow = self._flows.get(frame.call)
+        if flow is not None:
+            _put(flow, frame, self._waiting)
+        checked = self._checked.pop(frame.call, None)
+        # Kept before any other event: a call to the new node may be the next one. A refused registration keeps nothing.
+        if checked is not None and frame.kind == "RESPONSE" and decode(METHODS[frame.method][2], frame.message)["success"]:
+            assert self._addresses is not None
+            self._addresses.keep(*checked)
+        return flow
+
+    def _single(self, method: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def serve(request: bytes, context: Any) -> bytes:
+            responses: list[bytes] = []
+
+            async def keep(data: bytes) -> None:
+                responses[:] = [data]
+
+            await self._serve(method, context, request, keep)
+            return responses[0]
+
+        return serve
+
+    def _streaming(self, method: str) -> Callable[[Any, Any], Awaitable[None]]:
+        async def serve(request: Any, context: Any) -> None:
+            await self._serve(method, context, request if isinstance(request, bytes) else None, context.write)
+
+        return serve
+
+    async def _serve(self, method: str, context: Any, request: bytes | None, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Serve one call. `request`: the only one, or None for a stream of requests."""
+        ip = caller_ip(context.peer())
+        network = asker_at(None if ip is None else str(ip))
+        asker.set(network)
+        turns = MessageTurns(self._rounds, network)
+        if method not in _HELD:
+            await self._serve_call(method, context, request, write, turns)
+            return
+        try:
+            held = await self._places.take(0)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Too many calls are open.")
+        try:
+            await self._serve_call(method, context, request, write, turns)
+        finally:
+            self._places.give_back(held)
+
+    async def _serve_call(
+        self,
+        method: str,
+        context: Any,
+        request: bytes | None,
+        write: Callable[[bytes], Awaitable[None]],
+        turns: MessageTurns,
+    ) -> None:
+        # Before the proof, whose signature costs more than the call costs its sender.
+        await turns.take(len(request or b""))
+        peer = await self._peer(method, context)
+        call, flow = f"in-{next(self._numbers)}", Flow()
+        self._flows[call] = flow
+        self._waiting.add(flow)
+        reading = asyncio.create_task(self._read(peer, method, call, request, context, turns))
+        reading.add_done_callback(lambda done: self._read_failed(done, method, call))
+        try:
+            while isinstance(item := await flow.get(), bytes):
+                await write(item)
+            if item.code != "OK":
+                await context.abort(_STATUS.get(item.code, grpc.StatusCode.UNKNOWN), item.text)
+        finally:
+            reading.cancel()
+            del self._flows[call]
+            self._waiting.discard(flow)
+            self._checked.pop(call, None)
+            # An end that the session did not ask for: the caller cancelled, or its connection is lost.
+            if not flow.over:
+                self._deliver(peer, Frame("CANCEL", method, call))
+            flow.close()
+
+    async def _read(self, peer: str, method: str, call: str, request: bytes | None, context: Any, turns: MessageTurns) -> None:
+        if request is not None:
+            try:
+                await self._check_address(method, call, request, context.peer())
+            except OperationError as error:
+                code = {400: "INVALID_ARGUMENT", 409: "ALREADY_EXISTS"}.get(error.status, "PERMISSION_DENIED")
+                self.send(Frame("STATUS", method, call, code=code, text=error.message))
+                return
+            self._deliver(peer, Frame("REQUEST", method, call, request))
+            return
+        try:
+            async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
+                data = await context.read()
+        except TimeoutError:
+            self.send(Frame("STATUS", method, call, code="DEADLINE_EXCEEDED", text="The first message did not come in time."))
+            return
+        while data is not grpc.aio.EOF:
+            await turns.take(len(data))
+            await _room(self._deliver(peer, Frame("REQUEST", method, call, data)))
+            data = await context.read()
+        self._deliver(peer, Frame("END", method, call))
+
+    def _read_failed(self, reading: asyncio.Task[None], method: str, call: str) -> None:
+        """End a call whose requests cannot be read. Without this its caller waits until its own deadline."""
+        if not reading.cancelled() and (error := reading.exception()) is not None:
+            _log.error("The requests of a call of %s cannot be read", method, exc_info=error)
+            self.send(Frame("STATUS", method, call, code="INTERNAL", text="The requests of this call cannot be read."))
+
+    async def _check_address(self, method: str, call: str, request: bytes, connection: str) -> None:
+        """Check the address that a node names for itself. Raises `OperationError` (400, 403)."""
+        if self._addresses is None or method not in _DESCRIBING:
+            return
+        try:
+            message = decode(METHODS[method][1], request)
+        except ValueError:
+            return  # the session refuses it
+        described = info_of(message.get("peer", {})) if method == "UpdateNodeInfo" else message
+        if "address" in described:
+            address = described["address"]
+            self._checked[call] = (address, await self._addresses.check(address, caller_ip(connection)))
+
+    async def _peer(self, method: str, context: Any) -> str:
+        """Return the caller as the session names it: its proved DID, or `ANONYMOUS`. It knows no claims."""
+        assert self.proofs is not None
+        try:
+            proof = await self.proofs.peer(path_of(method), tuple(context.invocation_metadata() or ()))
+            return proof.did if proof is not None else ANONYMOUS
+        except TreatyError as error:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}"[:500])
+            raise
+
+
+class OutgoingCalls:
+    """The calls that a session makes. A gateway makes them to `addresses` alone; the application of a node chooses its own."""
+
+    def __init__(
+        self, deliver: Deliver, security: Security, bounds: Bounds, addresses: NodeAddresses | None, waiting: Waiting
+    ) -> None:
+        self._deliver, self._security, self._waiting = deliver, security, waiting
+        self._flows: dict[str, Flow] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.channels = Channels(security, bounds.options(), resolved_at_call if addresses is None else addresses.target)
+        self.paths: dict[str, str] = {}
+        """The paths of methods that the application's stubs name in another way."""
+
+    def send(self, peer: str, frame: Frame) -> Flow | None:
+        """Send a request; the first one of a call begins it at the frame's address."""
+        flow = self._flows.get(frame.call)
+        if flow is None:
+            if frame.kind != "REQUEST" or not frame.address:
+                return None
+            flow = self._flows[frame.call] = Flow()
+            self._waiting.add(flow)
+            self._tasks[frame.call] = asyncio.create_task(self._run(peer, frame, flow))
+        if frame.kind == "CANCEL":
+            self._tasks[frame.call].cancel()
+            flow.close()
+            return None
+        _put(flow, frame, self._waiting)
+        return flow
+
+    async def close(self) -> None:
+        """End all calls and channels."""
+        tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.channels.close()
+
+    async def _run(self, peer: str, first: Frame, flow: Flow) -> None:
+        call, method = first.call, first.method
+        ending = Frame("STATUS", method, call)
+        try:
+            async with self.channels.use(first.address) as channel:
+                await self._call(peer, first, flow, channel)
+        except grpc.aio.AioRpcError as error:
+            ending = ending._replace(code=error.code().name, text=(error.details() or "")[:500])
+        except (OSError, ValueError, TreatyError, grpc.aio.UsageError) as error:
+            ending = ending._replace(code="UNAVAILABLE", text=str(error)[:500])
+        finally:
+            del self._flows[call], self._tasks[call]
+            self._waiting.discard(flow)
+            flow.close()
+        self._deliver(peer, ending)
+
+    async def _call(self, peer: str, first: Frame, flow: Flow, channel: grpc.aio.Channel) -> None:
+        call, method = first.call, first.method
+        path = self.paths.get(method) or path_of(method)
+        proof = self._security.proof(first.address, path)
+        if method not in STREAMS:
+            data = await flow.get()
+            response = await channel.unary_unary(path)(data, metadata=proof)
+            self._deliver(peer, Frame("RESPONSE", method, call, response))
+            return
+        if method in CONVERSATIONS:
+            stream = channel.stream_stream(path)(metadata=proof)
+        else:
+            stream = channel.unary_stream(path)(await flow.get(), metadata=proof)
+        writing = asyncio.create_task(_write(stream, flow)) if method in CONVERSATIONS else None
+        try:
+            while (data := await stream.read()) is not grpc.aio.EOF:
+                await _room(self._deliver(peer, Frame("RESPONSE", method, call, data)))
+            code = await stream.code()
+            if code is not grpc.StatusCode.OK:
+                raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=await stream.details())
+        finally:
+            stream.cancel()
+            if writing is not None:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+
+
+async def _write(stream: Any, flow: Flow) -> None:
+    while isinstance(item := await flow.get(), bytes):
+        await stream.write(item)
+    await stream.done_writing()
+
+
+def _put(flow: Flow, frame: Frame, waiting: Waiting) -> None:
+    item: bytes | Ended = Ended(frame.code if frame.kind == "STATUS" else "", frame.text)
+    if frame.kind in ("REQUEST", "RESPONSE"):
+        item = frame.message
+    if not flow.put(item):
+        flow.replace(FULL)
+    waiting.enforce()
+
+
+def served_methods(services: Mapping[str, bool]) -> list[str]:
+    """Return the methods of these services."""
+    return [method for method, (service, _, _) in METHODS.items() if services.get(service)]
