@@ -118,8 +118,10 @@ LOCK := $(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --
 IMAGE_LOCK := $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_36 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --constraint requirements.lock --custom-compile-command "make lock"
 
+AIP := protocols/aip/python
+
 stubs: $(VENV)/development ## Generate the stubs of AIP from its .proto anew
-	$(BIN)/python -m grpc_tools.protoc -I client --python_out=client --pyi_out=client --grpc_python_out=client treaty_aip/stubs/aip.proto
+	$(BIN)/python -m grpc_tools.protoc -I $(AIP) --python_out=$(AIP) --pyi_out=$(AIP) --grpc_python_out=$(AIP) treaty_aip/stubs/aip.proto
 
 lock: $(VENV)/development ## Renew the lock files, those of the image too
 	$(LOCK) --group dev -o requirements-dev.lock

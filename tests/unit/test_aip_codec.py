@@ -20,7 +20,8 @@ from treaty_aip.handler.frames import Frame, pack, read, unpack, write
 from treaty_aip.stubs import aip_pb2
 
 ROOT = Path(__file__).parents[2]
-STUBS = ROOT / "client" / "treaty_aip" / "stubs"
+PYTHON = "protocols/aip/python"
+STUBS = ROOT / PYTHON / "treaty_aip" / "stubs"
 
 # Each is written down from the field table: tag = number * 8 + wire type (0 number, 2 length), then the content.
 BY_HAND: list[tuple[str, dict[str, Any], str]] = [
@@ -117,14 +118,14 @@ def test_protoc_reads_them(message: str, value: dict[str, Any], written: str) ->
     assert {int(line.split(":")[0].split(" ")[0]) for line in raw.splitlines() if line[0].isdigit()} == {
         fields[name] for name in value
     }
-    named = protoc("-I", "client", f"--decode=grpc_service.{message}", "treaty_aip/stubs/aip.proto", stdin=data).decode()
-    back = protoc("-I", "client", f"--encode=grpc_service.{message}", "treaty_aip/stubs/aip.proto", stdin=named.encode())
+    named = protoc("-I", PYTHON, f"--decode=grpc_service.{message}", "treaty_aip/stubs/aip.proto", stdin=data).decode()
+    back = protoc("-I", PYTHON, f"--encode=grpc_service.{message}", "treaty_aip/stubs/aip.proto", stdin=named.encode())
     assert decode(message, back) == decode(message, data)
 
 
 def test_the_stubs_are_those_that_the_proto_generates(tmp_path: Path) -> None:
     out = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
-    protoc("-I", "client", *out, "treaty_aip/stubs/aip.proto")
+    protoc("-I", PYTHON, *out, "treaty_aip/stubs/aip.proto")
     made = {path.name: path.read_text() for path in (tmp_path / "treaty_aip" / "stubs").iterdir()}
     assert sorted(made) == ["aip_pb2.py", "aip_pb2.pyi", "aip_pb2_grpc.py"]
     assert [name for name, text in made.items() if (STUBS / name).read_text() != text] == []
