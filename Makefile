@@ -82,8 +82,9 @@ check: $(VENV)/development ## Lint, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(VENV)/development ## Write the generated parts of the documentation anew
+docs: $(VENV)/development ## Write the generated parts of the documentation anew, and build the site with those that only it has
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.site
 
 vectors: $(VENV)/development ## Write the test vectors that the code makes anew, and their list in the specification
 	PYTHONPATH=tests/support $(BIN)/python tests/support/made_vectors.py
@@ -98,7 +99,7 @@ screens: site ## Take the pictures of the command line and of the pages anew, in
 wheel: site ## A wheel that carries the site, in dist/
 	$(BIN)/python -m hatchling build -t wheel
 
-bench: $(VENV)/development ## The table of ratios that the docs quote
+bench: $(VENV)/development ## The ratios that the docs quote, into bench/results
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench agreeing
 	$(BIN)/python -m bench speaking

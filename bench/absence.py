@@ -1,9 +1,9 @@
 """What a map of the newest statement of each place would cost: the size of a proof, and what a commit takes more.
 
-    .venv/bin/python -m bench absence                 # two minutes; rewrites absence.json and absence.md
+    .venv/bin/python -m bench absence                 # two minutes
 
 The map is a compressed binary prefix tree over SHA-256 of a place (`publish/URI`, `status/URI/DID`, `identity/DID`,
-`decision/TOPIC`); its root would stand in each checkpoint. Nothing of it is built; `docs/decisions.md`, "Proof of absence", says
+`decision/TOPIC`); its root would stand in each checkpoint. Nothing of it is built; `docs/decisions/proof-of-absence.md` says
 why. Proofs are of a real tree. For a commit the product's own registry runs with an embedded database, and in the transaction of
 each commit the rows of the tree that it changes are written too: of each place three chunks of eight levels.
 """
@@ -32,6 +32,7 @@ from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings
 from treaty_registry.storage.postgres import Connection
 
+from . import RESULTS
 from .nodes import ORIGIN, Writer
 from .servers import workspace
 
@@ -40,7 +41,7 @@ PROOFS = 2_000
 COMMITS = 150
 BATCH = 64
 ROUNDS = 4
-_HERE = Path(__file__).parent
+RESULT, TABLE = RESULTS / "absence.json", RESULTS / "absence.md"
 _ENTRY = 32 + 1
 """Bytes of a sibling in a proof: its hash, and the bit at which the two part."""
 _END = 32 + 32 + 8 + 8
@@ -155,13 +156,13 @@ async def commits(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, and write the results beside this file."""
+    """Measure, and write the results."""
     argparse.ArgumentParser(prog="python -m bench absence", description=__doc__).parse_args(arguments)
     found: dict[str, Any] = {"processors": os.cpu_count(), "proofs": proofs()}
     with workspace() as folder:
         found["commits"] = asyncio.run(commits(folder))
-    (_HERE / "absence.json").write_text(json.dumps(found, indent=2) + "\n")
-    (_HERE / "absence.md").write_text(_table(found))
+    RESULT.write_text(json.dumps(found, indent=2) + "\n")
+    TABLE.write_text(_table(found))
     print(json.dumps(found))
     return 0
 

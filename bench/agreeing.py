@@ -37,7 +37,7 @@ from treaty_agent.transport.connection import Connection
 from treaty_client.policy import Policy
 from treaty_io.identity import Identity
 
-from . import report
+from . import RESULTS, report
 from .counterpart import PRODUCT
 from .publishing import author
 from .servers import Registry, SceneFailed, registry, workspace
@@ -48,7 +48,7 @@ from scripted_model import KEY, ScriptedModel, scripted_model
 REST = 0.4
 """Seconds after a session in which both sides start the next sandboxes."""
 TOPIC = "commerce/product-info"
-RESULT = Path(__file__).parent / "agreeing.md"
+RESULT = RESULTS / "agreeing.md"
 COLUMNS = ("round trips", "messages", "bytes sent", "bytes received", "model asked", "ms")
 
 

@@ -35,13 +35,13 @@ from treaty_consensus.did import Did, decode_multikey
 from treaty_consensus.kinds import Identity
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
 
-from . import long_log, report
+from . import RESULTS, long_log, report
 from .servers import SceneFailed, free_port, listens, ready, running, workspace
 from .sessions import Memory
 
 LEAVES = 1_000_000
 BAR_SECONDS, BAR_MIB = 600, 1536
-RESULT = Path(__file__).parent / "audit.json"
+RESULT = RESULTS / "audit.json"
 _PROGRAM = Path(sys.executable).with_name("treaty")
 
 

@@ -26,7 +26,7 @@ from treaty_agent import Agent, AgentConfig, Identity, Policy, SessionTimeouts
 from treaty_client.protocols.local import LocalProtocols
 from treaty_consensus.errors import TreatyError
 
-from . import report
+from . import RESULTS, report
 from .counterpart import PRODUCT
 from .publishing import PRODUCT_INFO
 from .servers import REPOSITORY, free_port, listens, ready, running, workspace
@@ -38,7 +38,7 @@ from sandboxed import write_project
 BURSTS = (("code", 200), ("declarative", 200), ("code", 500), ("declarative", 500))
 PATIENCE = 300.0
 """Seconds for connecting. The bench shows how long it takes; the default of an agent is shorter."""
-RESULT = Path(__file__).parent / "burst.json"
+RESULT = RESULTS / "burst.json"
 
 
 class Figure(msgspec.Struct, frozen=True):

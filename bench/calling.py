@@ -34,7 +34,7 @@ from rich.console import Console
 from treaty_agent import Identity
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 
-from . import report
+from . import RESULTS, report
 from .publishing import PRODUCT_INFO, Author, author
 from .servers import REPOSITORY, Registry, SceneFailed, free_port, listens, ready, registry, running, workspace
 
@@ -43,8 +43,7 @@ from sandboxed import sandboxed_product_info
 
 FOLDER = Path(__file__).parent / "calls"
 LOCK = FOLDER / "rivals.lock"
-RESULT = Path(__file__).parent / "calling.json"
-TABLE = Path(__file__).parent / "calling.md"
+RESULT, TABLE = RESULTS / "calling.json", RESULTS / "calling.md"
 REST = 0.5
 """Seconds after openings, in which both sides of a form finish what they do in the background."""
 

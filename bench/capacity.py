@@ -3,8 +3,8 @@
     PYTHONPATH=tests/support python -m bench.capacity [VERSIONS]
 
 The rates are rows of `make bench`, measured here in the same run. For the rest it publishes versions of protocols, each of two
-blobs, over HTTP to a registry with its embedded PostgreSQL. `capacity.json` is the last run, with its machine; the guide's table
-follows from it. Sizes do not depend on the load of the machine; times do.
+blobs, over HTTP to a registry with its embedded PostgreSQL. `capacity.json` is the last run, with its machine; the guide to
+deploying has its table. Sizes do not depend on the load of the machine; times do.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from signers import ORIGIN, key_signer
 from treaty_registry.storage.embedded import embedded_postgres
 from treaty_registry.storage.postgres import connect
 
-from . import report
+from . import RESULTS, report
 from .contest import hold
 from .reading import GROUP as READING
 from .voting import GROUP as VOTING
 
-RESULT = Path(__file__).with_name("capacity.json")
+RESULT = RESULTS / "capacity.json"
 _AT_ONCE = 8
 _ROUNDS = 5
 _RATES = ("document", "search", "record", "vote", "batch")

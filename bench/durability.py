@@ -1,6 +1,6 @@
 """What a receipt costs that promises more than one disk: writes with copies and with a standby, against writes without.
 
-    .venv/bin/python -m bench durability              # five minutes; rewrites durability.json and durability.md
+    .venv/bin/python -m bench durability              # five minutes
 
 One registry a level, each on an empty database, with its blobs and head record in an object store (VersityGW, built from source
 by Go). The level without any promise has all of them too, so the ratio is that of the promise. Every process is on loopback: add
@@ -24,6 +24,7 @@ from typing import Any
 
 import httpx
 
+from . import RESULTS
 from .nodes import ORIGIN, Writer
 from .servers import free_port, ready, running, workspace
 
@@ -48,7 +49,7 @@ BATCH = 16
 BATCHES = 288
 WRITERS = 24
 ROUNDS = 4
-_HERE = Path(__file__).parent
+RESULT, TABLE = RESULTS / "durability.json", RESULTS / "durability.md"
 _PROGRAM = Path(sys.executable).with_name("treaty-registry")
 
 
@@ -121,7 +122,7 @@ async def measured(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, and write the results beside this file."""
+    """Measure, and write the results."""
     argparse.ArgumentParser(prog="python -m bench durability", description=__doc__).parse_args(arguments)
     with workspace() as folder:
         cache = REPOSITORY / ".pytest_cache" / "d" / "go"
@@ -129,8 +130,8 @@ def main(arguments: Sequence[str]) -> int:
         (folder / "store").mkdir()
         with object_server(folder / "store", go_programs.build("s3", cache) / "versitygw"):
             found: dict[str, Any] = {"processors": os.cpu_count(), "levels": asyncio.run(measured(folder))}
-    (_HERE / "durability.json").write_text(json.dumps(found, indent=2) + "\n")
-    (_HERE / "durability.md").write_text(_table(found))
+    RESULT.write_text(json.dumps(found, indent=2) + "\n")
+    TABLE.write_text(_table(found))
     return 0
 
 

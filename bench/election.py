@@ -22,7 +22,6 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -39,7 +38,7 @@ from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
 from treaty_consensus.election.schulze import margins, path_strengths, undefeated
 from treaty_consensus.election.trust import Graph, seed, trust
 
-from . import large_epoch, report
+from . import RESULTS, large_epoch, report
 
 ROUNDS = 33
 LEAST = 4
@@ -54,8 +53,7 @@ BAR = 30
 """How many times as fast as pref_voting the count should be."""
 CLOSING_SECONDS, CLOSING_MEGABYTES = 8, 2_147
 """What a closing of that epoch may take; 2 GiB."""
-RESULT = Path(__file__).parent / "election.json"
-TABLE = Path(__file__).parent / "election.md"
+RESULT, TABLE = RESULTS / "election.json", RESULTS / "election.md"
 
 
 class Figure(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ from treaty_consensus.statement import Statement
 from treaty_io.network.hosts import Network
 from treaty_registry.storage.postgres import connect
 
-from . import report
+from . import RESULTS, report
 from .bulk import CROWDED, VOCABULARY, Bulk, word
 from .searching import spellings
 from .servers import Registry, SceneFailed, free_port, registry, workspace
@@ -46,7 +46,7 @@ from .sessions import family
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
-RESULT, TABLE, PICTURE = (Path(__file__).with_suffix(suffix) for suffix in (".json", ".md", ".svg"))
+RESULT, TABLE, PICTURE = (RESULTS / f"growth.{kind}" for kind in ("json", "md", "svg"))
 TOO_FAST = 2.0
 """How much dearer a request may be at ten times the size. What grows as the logarithm of the size stays far below."""
 READS, WRITES, BATCHED = 300, 48, 256
@@ -258,7 +258,7 @@ def table(figure: Figure) -> str:
     return (
         "# Growth\n\n"
         "Milliseconds of processor time of the server and PostgreSQL for one request whose answer is not in memory, in a\n"
-        "registry of so many protocols. [README.md](README.md#growth) says how it is measured. Growing too fast: "
+        "registry of so many protocols. bench/README.md says how it is measured. Growing too fast: "
         f"{fast}.\n\n![Curves](growth.svg)\n\n" + "\n".join(lines) + "\n\n"
         f"{figure.machine}; load average at the start {figure.load}; {figure.measured}.\n"
     )

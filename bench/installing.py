@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+from . import RESULTS
+
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "bench" / "installing.json"
+RESULT = RESULTS / "installing.json"
 _COMBINED = "agent,audit,embedded"
 """The extras of one machine that does everything."""
 
@@ -38,12 +40,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench installing", description=__doc__)
     parser.add_argument("--only", action="append", metavar="EXTRAS", help="these extras; the other results stay as they were")
     chosen = parser.parse_args(arguments).only or choices()
-    found = {item.extras: item for item in load()} if RESULTS.is_file() else {}
+    found = {item.extras: item for item in load()} if RESULT.is_file() else {}
     for extras in chosen:
         found[extras] = measure(extras)
         print(found[extras])
     kept = [asdict(found[extras]) for extras in choices() if extras in found]
-    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    RESULT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
@@ -55,7 +57,7 @@ def choices() -> list[str]:
 
 def load() -> list[Installation]:
     """Return the last results."""
-    return [Installation(**item) for item in json.loads(RESULTS.read_text(encoding="utf-8"))]
+    return [Installation(**item) for item in json.loads(RESULT.read_text(encoding="utf-8"))]
 
 
 def measure(extras: str) -> Installation:

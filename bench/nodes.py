@@ -1,6 +1,6 @@
 """Several nodes of one registry: their throughput against one node's, and the time and the work that the loss of a leader costs.
 
-    .venv/bin/python -m bench nodes                   # five minutes; rewrites nodes.json and nodes.md
+    .venv/bin/python -m bench nodes                   # five minutes
 
 One PostgreSQL, blobs and head record in a shared folder, every process on loopback and on all processors. The load is made by
 this process and takes a processor's time from the nodes. So the ratios are a lower bound for nodes with machines of their own.
@@ -33,6 +33,7 @@ from treaty_consensus.kinds import Grant
 from treaty_io.identity import Identity
 from treaty_registry.storage.embedded import embedded_postgres
 
+from . import RESULTS
 from .servers import free_port, ready, running, workspace
 
 ORIGIN = "bench.localhost"
@@ -41,7 +42,7 @@ ROUNDS = 3
 BATCH = 16
 WRITERS = 24
 KILLS = 12
-_HERE = Path(__file__).parent
+RESULT, TABLE = RESULTS / "nodes.json", RESULTS / "nodes.md"
 _PROGRAM = Path(sys.executable).with_name("treaty-registry")
 
 
@@ -276,11 +277,11 @@ async def freshness(folder: Path) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, and write the results beside this file."""
+    """Measure, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m bench nodes", description=__doc__)
     parser.add_argument("--only", choices=["throughput", "freshness", "failover"], help="the others stay as they were")
     only = parser.parse_args(arguments).only
-    known = json.loads((_HERE / "nodes.json").read_text()) if only else {}
+    known = json.loads(RESULT.read_text()) if only and RESULT.exists() else {}
     found: dict[str, Any] = {**known, "processors": os.cpu_count()}
     with workspace() as folder:
         for part in (throughput, freshness, failover):
@@ -288,8 +289,8 @@ def main(arguments: Sequence[str]) -> int:
                 continue
             found[part.__name__] = asyncio.run(part(folder))
             print(part.__name__, json.dumps(found[part.__name__]), flush=True)
-    (_HERE / "nodes.json").write_text(json.dumps(found, indent=2) + "\n")
-    (_HERE / "nodes.md").write_text(_table(found))
+    RESULT.write_text(json.dumps(found, indent=2) + "\n")
+    TABLE.write_text(_table(found))
     return 0
 
 

@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 import msgspec
@@ -26,12 +25,12 @@ from rich.console import Console
 from treaty_consensus.kinds import Grant
 from treaty_io.identity import Identity
 
-from . import report
+from . import RESULTS, report
 from .oracle import Oracle
 from .servers import Registry, registry, workspace
 
 AUTHORS, CONNECTIONS, BATCH, SECONDS = 400, 96, 64, 6
-RESULT = Path(__file__).parent / "overload.json"
+RESULT = RESULTS / "overload.json"
 
 
 class Figure(msgspec.Struct, frozen=True):

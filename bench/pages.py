@@ -54,7 +54,7 @@ from treaty_registry.serving.negotiation import page_of
 from treaty_registry.serving.representation import Representation
 from treaty_registry.storage.embedded import embedded_postgres
 
-from . import report
+from . import RESULTS, report
 from .servers import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "tests" / "support"))  # the catalogue and its agents are the tests' own
@@ -64,7 +64,7 @@ from registries import Web, open_registry
 from registries import grant as granted
 from signers import domain_signer
 
-RESULTS, TABLE = Path(__file__).with_name("pages.json"), Path(__file__).with_name("pages.md")
+RESULT, TABLE = RESULTS / "pages.json", RESULTS / "pages.md"
 BAR = 2.0
 LEAVES_A_SECOND = 10
 
@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     lines = asyncio.run(_measure(chosen.samples))
     where = report.machine()
-    RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode({"machine": where, "pages": lines}), indent=2) + b"\n")
+    RESULT.write_bytes(msgspec.json.format(msgspec.json.encode({"machine": where, "pages": lines}), indent=2) + b"\n")
     TABLE.write_text(_markdown(lines, where))
     _print(lines)
     return int(any(line.ratio > BAR for line in lines if line.state in ("uncached", "growing")))

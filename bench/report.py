@@ -1,4 +1,4 @@
-"""What a run leaves: a table on the terminal, `results.json`, and `results.md`, which the docs quote.
+"""What a run leaves: a table on the terminal, `results.json`, and `results.md`, both in `RESULTS`.
 
 A run replaces the rows that it measured and leaves the others as they were; each row says when and on what machine it was made.
 """
@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
+from . import RESULTS
 from .contest import Result, Unit
 
-RESULTS = Path(__file__).parent / "results.json"
-TABLE = Path(__file__).parent / "results.md"
+RESULT, TABLE = RESULTS / "results.json", RESULTS / "results.md"
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,10 +77,10 @@ def line_of(result: Result, machine: str) -> Line:
 
 def keep(lines: Sequence[Line], order: Sequence[str]) -> None:
     """Put lines among the kept ones, in this order of names, and write both files."""
-    kept = msgspec.json.decode(RESULTS.read_bytes(), type=list[Line]) if RESULTS.exists() else []
+    kept = msgspec.json.decode(RESULT.read_bytes(), type=list[Line]) if RESULT.exists() else []
     merged = {line.name: line for line in (*kept, *lines)}
     ordered = [merged[name] for name in order if name in merged]
-    RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=2) + b"\n")
+    RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=2) + b"\n")
     TABLE.write_text("<!-- Made by `make bench`; see README.md for what each row is. -->\n\n" + markdown(ordered))
 
 

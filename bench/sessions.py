@@ -31,7 +31,7 @@ from treaty_anp.frame import ProtocolType
 from treaty_anp.hello_profile import hello, messages
 from treaty_handler import decode_json, encode_json
 
-from . import report
+from . import RESULTS, report
 from .counterpart import PRODUCT
 from .publishing import author
 from .servers import REPOSITORY, SceneFailed, free_port, listens, ready, registry, running, workspace
@@ -49,7 +49,7 @@ AT_ONCE = 4
 AGAIN = 200
 """Sessions that call a second time."""
 PATIENCE = 120
-RESULT = Path(__file__).parent / "sessions.json"
+RESULT = RESULTS / "sessions.json"
 
 _UPGRADE = (
     "GET / HTTP/1.1\r\nHost: shop\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"

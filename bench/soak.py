@@ -4,7 +4,7 @@ Authors log statements and readers ask for checkpoints, tiles, pages, searches a
 the registry's memory (proportional set size, with its workers and without PostgreSQL), its descriptors and the time of a read and
 of a write are kept. A figure is flat when the median of the last fifth is at most 1.2 times that of the second fifth; the first
 one warms up. Latencies are divided by a control: the time of fixed work of the bench at the same moment, since other work on the
-machine delays both. `soak.json` has the samples, `docs/pictures/soak.png` the curves.
+machine delays both. `soak.json` has the samples, `soak.png` the curves.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from treaty_consensus.kinds import Grant
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle
 from treaty_io.identity import Identity
 
-from . import report
-from .servers import REPOSITORY, Registry, registry, workspace
+from . import RESULTS, report
+from .servers import Registry, registry, workspace
 from .sessions import family
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 FLAT = 1.2
-RESULT = Path(__file__).parent / "soak.json"
-PICTURE = REPOSITORY / "docs" / "pictures" / "soak.png"
+RESULT = RESULTS / "soak.json"
+PICTURE = RESULTS / "soak.png"
 _WRITERS, _READERS = 4, 4
 _EVERY = 2.0
 

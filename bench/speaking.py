@@ -25,13 +25,13 @@ from typing import NamedTuple
 import msgspec
 from rich.console import Console
 
-from . import report
+from . import RESULTS, report
 from .aip_calls import CALLS, calls
 from .contest import Group, Meter, Row, Sample, hold
 from .dialogues import SIZES, WAYS, dialogue
 from .sessions import family
 
-RESULT, TABLE = (Path(__file__).parent / f"speaking.{kind}" for kind in ("json", "md"))
+RESULT, TABLE = RESULTS / "speaking.json", RESULTS / "speaking.md"
 SECONDS = 0.15
 """Of a sample. A worker may use a minute of processor time in its life, so a run has at most some hundred rounds."""
 TITLES = {"aip": "AIP", "handoff": "handoff", "routing": "message routing"}

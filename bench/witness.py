@@ -27,14 +27,14 @@ from treaty_consensus.log.witness import AddCheckpoint
 from treaty_registry.listening import Listening
 from treaty_registry.witness.server import serve
 
-from . import report
+from . import RESULTS, report
 from .servers import SceneFailed, free_port, listens, ready, running, workspace
 from .sessions import Memory
 
 LOGS, RATE, SECONDS = 40_000, 100, 60
 GROWTH = 1.05
 """The bar for memory: at the end, of that when all logs are known."""
-RESULT = Path(__file__).parent / "witness.json"
+RESULT = RESULTS / "witness.json"
 _AT_ONCE = 64
 
 

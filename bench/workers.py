@@ -22,7 +22,7 @@ from rich.console import Console
 from treaty_handler import Opened
 from treaty_sandbox import CodeCache, SandboxPool
 
-from . import report
+from . import RESULTS, report
 from .servers import REPOSITORY
 from .sessions import family
 
@@ -32,7 +32,7 @@ from sandboxed import sandboxed_package
 WORKERS = 100
 BAR = 5.0
 """Milliseconds of a worker with its template."""
-RESULT = Path(__file__).parent / "workers.json"
+RESULT = RESULTS / "workers.json"
 
 
 class Figure(msgspec.Struct, frozen=True):

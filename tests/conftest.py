@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
 from build_cache import trust_no_authority
 from depth import FULL, OF_TESTS, examples
-from handoffs import World, world
 from hypothesis import settings
 from postgres_server import Postgres
 from rabbitmq_server import RabbitServer, rabbitmq
 from registries import Web, open_registry
 from signers import Signer, domain_signer
 
-from treaty_handoff import Seal
 from treaty_registry.registry import Registry
 from treaty_registry.storage.embedded import embedded_postgres
 from treaty_registry.telemetry.logs import LogLines
+
+if TYPE_CHECKING:
+    from handoffs import World
 
 settings.register_profile("treaty", deadline=None, max_examples=examples(100))  # a busy machine is no failure
 settings.load_profile("treaty")
@@ -31,6 +34,15 @@ trust_no_authority()
 # To standard error, as a server does: a test reads the answers of commands on standard output. The default draws tracebacks,
 # which takes a second.
 structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=lambda *_: LogLines())
+# Until the tests are collected: their modules stay, and looking for garbage among them takes a tenth of a run.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on, and not among what was imported."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -144,7 +156,7 @@ def rabbit() -> Iterator[RabbitServer]:
 @pytest.fixture
 async def here(database: str) -> AsyncIterator[World]:
     """Agents with the queues of PostgreSQL."""
-    async with world(database, None, seal=Seal(b"k" * 32)) as made:
+    async with _world(database, None) as made:
         yield made
 
 
@@ -152,5 +164,14 @@ async def here(database: str) -> AsyncIterator[World]:
 async def anywhere(request: pytest.FixtureRequest, database: str) -> AsyncIterator[World]:
     """Agents with the queues of each broker."""
     url = request.getfixturevalue("rabbit").url if request.param == "rabbitmq" else None
-    async with world(database, url, seal=Seal(b"k" * 32)) as made:
+    async with _world(database, url) as made:
         yield made
+
+
+def _world(database: str, rabbit: str | None) -> AbstractAsyncContextManager[World]:
+    # Here, because it takes a quarter of the start of a test that needs none of it.
+    from handoffs import world
+
+    from treaty_handoff import Seal
+
+    return world(database, rabbit, seal=Seal(b"k" * 32))

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 FILES = 90
 """Files of a shard: more would let one shard run alone at the end, and fewer would start pytest more often."""
-LONGEST_FIRST = ("faults", "end_to_end", "pages", "interop", "contract", "unit", "attack")
+LONGEST_FIRST = ("faults", "contract", "unit", "attack", "deploy", "interop", "pages", "property", "end_to_end")
 """The folders whose shards begin first, so that a short one is the last."""
 NO_TESTS = 5
 """pytest's status when all tests of its files are deselected."""

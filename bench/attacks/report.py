@@ -1,19 +1,18 @@
-"""What a run leaves: `attacks.json`, and `attacks.md`, whose tables the docs quote. Figures are medians over worlds."""
+"""What a run leaves: `attacks.json` and `attacks.md`. README.md has the tables that docs quote. Figures are medians of worlds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
+from .. import RESULTS
 from . import prices, sections
 from .laboratory import FLOOD, TURNOUTS
 from .lines import Line, Shown, meets_gate, table_of
 from .trials import METHODS
 
-JSON = Path(__file__).parents[1] / "attacks.json"
-MARKDOWN = Path(__file__).parents[1] / "attacks.md"
+JSON, MARKDOWN = RESULTS / "attacks.json", RESULTS / "attacks.md"
 
 
 def keep(lines: Sequence[Line]) -> None:

@@ -212,7 +212,7 @@ def _value(found: ProtocolCheck) -> dict[str, Any]:
     return {
         "passed": found.passed,
         "problems": problems,
-        "vectors": [{"file": vector.name, "title": vector.title, "role": vector.role} for vector in found.vectors],
+        "vectors": [{"file": vector.name, "title": vector.title, "roles": vector.roles} for vector in found.vectors],
         "mismatches": [dataclasses.asdict(item) for item in found.mismatches],
         "coverage": None if found.coverage is None else _coverage_value(found.coverage),
     }

@@ -1,7 +1,7 @@
 """Read, write and replay vectors: recorded sessions that a handler must reproduce.
 
-A vector is one session in one role. docs/specification/handler-packages.md, section "The project folder", has the format. For
-example, a vector of one step:
+A vector is one session in one role, or the same session in each of several roles. docs/specification/handler-packages.md, section
+"The project folder", has the format. For example, a vector of one step:
 
     {"title": "An unknown product", "role": "provider",
      "steps": [{"event": {"received": {"data": {"json": {"messageId": "msg002"}}}},
@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from treaty_consensus.canonical import b64decode, b64encode
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
-from treaty_consensus.handler import HandlerPackage
+from treaty_consensus.handler import MAX_ROLES, HandlerPackage
 from treaty_handler import Effect, Event, Failure, Opened, Value, decode_json, encode_json
 from treaty_io.codes import VectorCode
 
@@ -46,8 +46,9 @@ class _Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
-    role: str
     steps: list[_Step]
+    role: str | None = None
+    roles: list[str] | None = None
     parameters: dict[str, Any] = {}
     seed: str = NO_SEED
 
@@ -66,11 +67,12 @@ class VectorStep:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """A parsed vector. `name`: the name of its file, for reports. `data`: the bytes of the file."""
+    """A parsed vector. `name`: the name of its file, for reports. `roles`: it holds in each of them. `data`: the bytes of the
+    file."""
 
     name: str
     title: str
-    role: str
+    roles: tuple[str, ...]
     parameters: Mapping[str, Value]
     seed: str
     steps: tuple[VectorStep, ...]
@@ -83,6 +85,7 @@ class Mismatch:
 
     `step`: as its author counts, from 1; 0 is the `opened` that the file leaves out. `expected`, `actual`: effects as in the
     file. `error`: the handler's failure in the place of `actual`, or "". `moved`: the session had been moved by snapshot.
+    `role`: where the vector has several, or "".
     """
 
     vector: str
@@ -91,12 +94,13 @@ class Mismatch:
     actual: Sequence[Mapping[str, Value]] = ()
     error: str = ""
     moved: bool = False
+    role: str = ""
 
     @property
     def place(self) -> str:
         """The file and the step, for a report."""
         step = f"step {self.step}" if self.step else "the opening"
-        return f"{self.vector}, {step}{' after a snapshot' if self.moved else ''}"
+        return f"{self.vector}{f' as {self.role}' if self.role else ''}, {step}{' after a snapshot' if self.moved else ''}"
 
     def __str__(self) -> str:
         return f"{self.place}: expected {_text(self.expected)}, got {self.error or _text(self.actual)}"
@@ -108,6 +112,7 @@ def parse_vector(name: str, data: bytes) -> Vector:
         raise TooLarge(VectorCode.TOO_LARGE, f"{name} has {len(data)} bytes; a vector has at most {MAX_VECTOR}.")
     try:
         file = msgspec.convert(decode_json(data), _File)
+        roles = _roles(file)
         steps = [_step(step, number) for number, step in enumerate(file.steps, 1)]
     except (ValueError, TreatyError) as error:
         raise _malformed(name, str(error).rstrip(".")) from error
@@ -115,7 +120,7 @@ def parse_vector(name: str, data: bytes) -> Vector:
         raise _malformed(name, "it has no steps")
     if not isinstance(steps[0].event, Opened):
         steps.insert(0, VectorStep(0, Opened(), ()))
-    return Vector(name, file.title, file.role, file.parameters, file.seed, tuple(steps), data)
+    return Vector(name, file.title, roles, file.parameters, file.seed, tuple(steps), data)
 
 
 def published_vectors(package: HandlerPackage) -> tuple[Vector, ...]:
@@ -154,29 +159,30 @@ async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Seque
         # its author.
         for moving in (False, True):
             for vector in vectors:
-                if vector.name in mismatches:  # one report of a vector is enough
-                    continue
-                # One worker for all vectors saves starts. Another one starts only after a vector that ended it.
-                if worker is None or not worker.alive:
-                    worker = await pool.load(package, local=LOCAL, peers=[PEER])
-                mismatch = await _replay(worker, vector, moving)
-                if mismatch is not None:
-                    mismatches[vector.name] = mismatch
-                if not worker.alive:
-                    await worker.close()
+                for role in vector.roles:
+                    if vector.name in mismatches:  # one report of a vector is enough
+                        break
+                    # One worker for all vectors saves starts. Another one starts only after a vector that ended it.
+                    if worker is None or not worker.alive:
+                        worker = await pool.load(package, local=LOCAL, peers=[PEER])
+                    mismatch = await _replay(worker, vector, role, moving)
+                    if mismatch is not None:
+                        mismatches[vector.name] = replace(mismatch, role=role) if len(vector.roles) > 1 else mismatch
+                    if not worker.alive:
+                        await worker.close()
     finally:
         if worker is not None:
             await worker.close()
     return list(mismatches.values())
 
 
-async def _replay(worker: LoadedHandler, vector: Vector, moving: bool) -> Mismatch | None:
+async def _replay(worker: LoadedHandler, vector: Vector, role: str, moving: bool) -> Mismatch | None:
     session: LoadedSession | None = None
     for step in vector.steps:
         expected = [{tag: dict(wanted)} for tag, wanted in step.effects]
         try:
             if session is None:
-                session = await worker.open(vector.role, vector.parameters, seed=vector.seed)
+                session = await worker.open(role, vector.parameters, seed=vector.seed)
             elif moving:
                 await session.move(worker)
             effects = await session.handle(step.event)
@@ -198,10 +204,20 @@ async def _replay(worker: LoadedHandler, vector: Vector, moving: bool) -> Mismat
 
 
 def _malformed(name: str, fault: str) -> Malformed:
-    fix = (
-        'The form is {"title", "role", "steps": [{"event": {…}, "effects": […]}]}; see "The project folder" of the specification.'
-    )
+    form = 'The form is {"title", "role" or "roles", "steps": [{"event": {…}, "effects": […]}]}'
+    fix = f'{form}; see "The project folder" of the specification.'
     return Malformed(VectorCode.FORM, f"{name} is no test vector: {fault}.", fix=fix)
+
+
+def _roles(file: _File) -> tuple[str, ...]:
+    if file.role is not None and file.roles is None:
+        return (file.role,)
+    # Each role is a replay and a row of the coverage, so a foreign file has no more of them than a manifest.
+    if file.role is not None or file.roles is None or not 2 <= len(file.roles) <= MAX_ROLES:
+        raise ValueError(f'it has neither a "role" nor 2 to {MAX_ROLES} "roles"')
+    if len(set(file.roles)) < len(file.roles):
+        raise ValueError("it names a role twice")
+    return tuple(file.roles)
 
 
 def _step(step: _Step, number: int) -> VectorStep:

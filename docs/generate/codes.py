@@ -11,7 +11,7 @@ from treaty_handoff import codes as handoff
 from treaty_io import codes as client
 from treaty_registry import codes as registry
 
-from . import GENERATORS
+from . import GENERATORS, SITE
 
 TABLES: dict[str, list[str]] = {
     "codes-anchors": ["anchors", "equivocation", "log", "upload", "witness"],
@@ -105,4 +105,4 @@ def every_table() -> str:
     return "\n\n".join(f"## `{prefix}`\n\n{table([prefix])}" for prefix in prefixes)
 
 
-GENERATORS["all-codes"] = every_table
+SITE["all-codes"] = every_table

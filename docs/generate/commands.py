@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from cyclopts import App
 
 from treaty_command.commands import app as client
 from treaty_registry.cli.commands import app as registry
 
-from . import GENERATORS
+from . import SITE
 from .limits import table
 
+_PROGRAMS: dict[str, App] = {"treaty": client, "treaty-registry": registry}
 _CONTENTS = re.compile(r"^#+ Table of Contents\n.*?(?=^\*\*Commands\*\*)", re.DOTALL | re.MULTILINE)
 _HOME = re.compile(r"\[default: /[^]]*/(\.treaty[\w-]*)\]")
 _USAGE = re.compile(
@@ -24,9 +26,10 @@ _DEFAULT = re.compile(r"\[default: ([^]]*)\]")
 _ITEM = re.compile(r"^\* `(?P<names>[^`]+)`: (?P<text>.*)$", re.MULTILINE)
 
 
-def commands(app: App) -> str:
-    """All commands of a program, each with its help."""
-    text = app.generate_docs(output_format="markdown", recursive=True, heading_level=2)
+@cache
+def commands(program: str) -> str:
+    """All commands of a program, each with its help. Cached for `environment`, as it takes a second."""
+    text = _PROGRAMS[program].generate_docs(output_format="markdown", recursive=True, heading_level=2)
     text = _HOME.sub(r"[default: ~/\1]", _CONTENTS.sub("", text))
     text = _USAGE.sub(r"\g<before>\g<command>\g<rest>", text)
     text = re.sub(r" +$", "", text, flags=re.MULTILINE)
@@ -36,7 +39,7 @@ def commands(app: App) -> str:
 def environment() -> str:
     """Each environment variable that an option reads. A default that the meaning tells, or an empty one, has no entry."""
     found = dict[str, tuple[str, str, str]]()
-    for text in (commands(client), commands(registry)):
+    for text in map(commands, _PROGRAMS):
         for item in _ITEM.finditer(text):
             for variable in _VARIABLE.findall(item["text"]):
                 meaning = re.sub(r" ?\*+\[[^]]*\]\*+", "", item["text"]).strip()
@@ -47,10 +50,10 @@ def environment() -> str:
     return table(("variable", "option", "default", "meaning"), rows)
 
 
-GENERATORS.update(
+SITE.update(
     {
-        "commands-treaty": lambda: commands(client),
-        "commands-registry": lambda: commands(registry),
+        "commands-treaty": lambda: commands("treaty"),
+        "commands-registry": lambda: commands("treaty-registry"),
         "environment": environment,
     }
 )

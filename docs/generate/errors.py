@@ -23,7 +23,8 @@ from treaty_io.codes import (
     SessionCode,
 )
 
-from . import GENERATORS, ROOT
+from . import GENERATORS, ROOT, SITE
+from .syntax import tree_of
 
 CLIENT = ROOT / "client"
 ROOMS = (
@@ -82,7 +83,7 @@ def met() -> tuple[Code, ...]:
     named = set[Code]()
     for room in ROOMS:
         for path in [CLIENT / room] if room.endswith(".py") else sorted((CLIENT / room).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in ast.walk(tree_of(path)):
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in classes:
                     found = getattr(classes[node.value.id], node.attr, None)
                     named |= {found} if isinstance(found, Code) and found.kinds else set()
@@ -124,5 +125,5 @@ def families() -> str:
     return "\n".join(lines)
 
 
-GENERATORS.update({f"errors-{group}": partial(table, group) for group in GROUPS})
+SITE.update({f"errors-{group}": partial(table, group) for group in GROUPS})
 GENERATORS["error-families"] = families

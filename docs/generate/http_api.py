@@ -7,7 +7,7 @@ from typing import Any
 
 from treaty_registry.app import openapi_document
 
-from . import GENERATORS
+from . import SITE
 
 _COMMON = frozenset({"400", "405", "414", "431", "500", "503"})
 
@@ -51,4 +51,4 @@ def _types(content: dict[str, Any]) -> str:
     return ", ".join(f"`{media_type}`" for media_type in content) or "–"
 
 
-GENERATORS["http-routes"] = routes
+SITE["http-routes"] = routes

@@ -10,10 +10,11 @@ from types import ModuleType
 from typing import Any
 
 import treaty_agent
+import treaty_client
 import treaty_handler
 from treaty_registry import app, registry, settings
 
-from . import GENERATORS, ROOT
+from . import ROOT, SITE
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _WIDTH = 100
@@ -85,9 +86,10 @@ def _prose(found: Any) -> str:
     return textwrap.dedent(text).strip()
 
 
-GENERATORS.update(
+SITE.update(
     {
-        "python-client": lambda: package(treaty_agent),
+        "python-agent": lambda: package(treaty_agent),
+        "python-client": lambda: package(treaty_client),
         "python-handler": lambda: package(treaty_handler),
         "python-registry": lambda: "\n\n".join(
             (

@@ -1,4 +1,4 @@
-"""The tables of SECURITY.md: a person writes number, threat and answer, the tests give the last column.
+"""The tables of SECURITY.md: a person writes number, threat and answer, the site adds the tests.
 
 A test says which threats it covers with `@pytest.mark.threat(NUMBER, …)`. Numbers are never used for another threat.
 """
@@ -9,12 +9,12 @@ import re
 from functools import partial
 from typing import NamedTuple
 
-from . import GENERATORS, matched_rows, present
+from . import SITE, matched_rows, present
 from .suite import Test, all_tests
 
 SECTIONS = ("log", "registry-lies", "publishers", "handlers", "registry", "pages", "peers")
 
-_ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \| (.*?) ?\|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
 class Row(NamedTuple):
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 def rows(section: str) -> list[Row]:
     """The threats of a section of SECURITY.md."""
     found = matched_rows(_ROW, present(f"threats-{section}"))
-    return [Row(int(number), threat, answer, covering(int(number))) for number, threat, answer, _ in found]
+    return [Row(int(number), threat, answer, covering(int(number))) for number, threat, answer in found]
 
 
 def covering(number: int) -> tuple[Test, ...]:
@@ -47,4 +47,4 @@ def _table(section: str) -> str:
 
 
 for _section in SECTIONS:
-    GENERATORS[f"threats-{_section}"] = partial(_table, _section)
+    SITE[f"threats-{_section}"] = partial(_table, _section)

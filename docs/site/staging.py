@@ -1,9 +1,10 @@
 """Lay the Markdown of the repository out as the site has it, with links that follow.
 
-No page is copied in the repository. A page of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of
-its folder. `DIVIDED` is a page for each of its topics. Each other file that a page links is under files/: Markdown as a page, all
-else as it is. A linked folder is a page that lists its files. A picture of `<picture>`, which is HTML, is below `EXTRA`, and the
-site has it as it is. Test vectors are below vectors/, at addresses that last, whether a page links them or not.
+No page is copied in the repository. The parts that only the site has are written into their pages (`docs.generate.SITE`). A page
+of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of its folder. Each other file that a page
+links is under files/: Markdown as a page, all else as it is. A linked folder is a page that lists its files. A picture of
+`<picture>`, which is HTML, is below `EXTRA`, and the site has it as it is. Test vectors are below vectors/, at addresses that
+last, whether a page links them or not.
 """
 
 from __future__ import annotations
@@ -15,22 +16,20 @@ from functools import cache
 from pathlib import Path
 
 from docs.generate import vectors
-
-from .division import divided
+from docs.generate.parts import completed
 
 ROOT = Path(__file__).parents[2]
 HOME = Path(__file__).with_name("index.md")
-DIVIDED = ROOT / "docs" / "decisions.md"
-"""The page that the site has in parts. A link to one of its headings leads to the part."""
 
 _PATTERNS = (
     "*.md",
     "docs/*.md",
+    "docs/decisions/*.md",
     "docs/guides/*.md",
     "docs/quickstarts/*.md",
     "docs/reference/*.md",
     "docs/specification/*.md",
-    "bench/*.md",
+    "bench/README.md",
     "protocols/*/README.md",
 )
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
@@ -40,19 +39,8 @@ _SOURCE = re.compile(r'(?P<before>\b(?:src|srcset)=")(?P<target>[^"\s:]+)(?P<aft
 EXTRA = "extra"
 """The folder of the files that no Markdown names, so that Sphinx has to be told of them."""
 _ORPHAN = "---\norphan: true\n---\n\n"
-_NOT_SEARCHED = "---\nnosearch: true\n---\n\n"
-"""The head of tables of figures: each number would be a word of the index, which a reader loads to search."""
 _LISTED = 100
 """Files in the list of a folder."""
-_TITLES = {
-    "bench/agreeing.md": "Measurements of agreeing",
-    "bench/pages.md": "Pages for people",
-    "bench/attacks.md": "Measurements of attacks on elections",
-    "bench/calling.md": "Measurements of calls",
-    "bench/election.md": "Measurements of elections",
-    "bench/results.md": "Measurements of the whole",
-}
-"""The titles of results that programs write without one."""
 
 
 class LinkError(Exception):
@@ -107,16 +95,11 @@ def stage(folder: Path) -> None:
             _write(target, _ORPHAN + _listing(path))
             waiting += _files(path)
         elif _is_page(path):
-            text = path.read_text(encoding="utf-8")
+            text = completed(path.read_text(encoding="utf-8"))
             waiting += _linked(path, text)
             for picture in _pictures(path, text):
                 _copy(picture, folder / EXTRA / place(picture))
-            text = _head(path) + moved(path, text)
-            if path == DIVIDED:
-                text, parts = divided(text)
-                for name, part in parts.items():
-                    _write(target.with_suffix("") / f"{name}.md", part)
-            _write(target, text)
+            _write(target, ("" if path in pages() else _ORPHAN) + moved(path, text))
         else:
             _copy(path, target)
 
@@ -136,12 +119,6 @@ def _is_page(path: Path) -> bool:
     return path in pages() or (path.suffix == ".md" and path.read_text(encoding="utf-8").startswith("# "))
 
 
-def _head(path: Path) -> str:
-    title = _TITLES.get(path.relative_to(ROOT).as_posix())
-    in_list = _NOT_SEARCHED if path.parent == ROOT / "bench" and path.name != "README.md" else ""
-    return (in_list if path in pages() else _ORPHAN) + (f"# {title}\n\n" if title else "")
-
-
 def moved(page: Path, text: str) -> str:
     """Return a page's text with the links as the site needs them. Links in code are none."""
     return "".join(_moved_line(page, line) if is_prose else line for line, is_prose in _lines(text))
@@ -155,8 +132,6 @@ def _moved_line(page: Path, line: str) -> str:
         if target in _vectors():
             relative = os.path.relpath(_vector_place(target), Path(place(page)).parent)
             return f"{match['before']}{relative}{match['after']}{{.external}}"
-        if target == DIVIDED and match["anchor"]:
-            return f"{match['before']}/{place(target).removesuffix('.md')}/{match['anchor'][1:]}.md{match['after']}"
         return f"{match['before']}/{place(target)}{match['anchor'] or ''}{match['after']}"
 
     def show(match: re.Match[str]) -> str:

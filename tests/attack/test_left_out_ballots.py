@@ -34,6 +34,13 @@ IN_TIME = CLOSE - MARGIN
 Stamps: TypeAlias = Callable[[bytes], Stamped]
 
 
+def at_the_close() -> SimulatedRegistry:
+    """The registry at that time, however much later a test begins."""
+    registry = with_echo()
+    registry.now = CLOSE
+    return registry
+
+
 def silent(*progress: object) -> None:
     """Who does not listen."""
 
@@ -92,7 +99,7 @@ async def accused(registry: SimulatedRegistry, folder: Path, made: Stamped) -> s
 
 @pytest.mark.threat(361)
 async def test_a_stamped_ballot_that_is_left_out_proves_it(tmp_path: Path) -> None:
-    registry = witnessed(with_echo())
+    registry = witnessed(at_the_close())
     made = signed(ballot(registry, 0), BOB)
     proof = stamped_by(*FOUR[:3])(made.leaf)
     close(registry)
@@ -105,7 +112,7 @@ async def test_a_stamped_ballot_that_is_left_out_proves_it(tmp_path: Path) -> No
 @pytest.mark.threat(361)
 @pytest.mark.parametrize("kind", ["report", "vouch"])
 async def test_reports_and_vouches_are_owed_too(tmp_path: Path, kind: str) -> None:
-    registry = witnessed(with_echo())
+    registry = witnessed(at_the_close())
     made = signed(kinds.Vouch(ALICE.did, 0), BOB) if kind == "vouch" else signed(report(registry, epoch=1), ALICE, BOB)
     close(registry)
     said = await accused(registry, tmp_path, stamped_by(*FOUR)(made.leaf))
@@ -113,7 +120,7 @@ async def test_reports_and_vouches_are_owed_too(tmp_path: Path, kind: str) -> No
 
 
 async def test_a_log_that_has_it_holds(tmp_path: Path) -> None:
-    registry = witnessed(with_echo())
+    registry = witnessed(at_the_close())
     made = signed(ballot(registry, 0), BOB)
     registry.submit(made.leaf)
     close(registry)
@@ -126,7 +133,7 @@ async def test_a_log_that_has_it_holds(tmp_path: Path) -> None:
 
 
 async def test_two_of_four_witnesses_suffice_however_the_registry_chooses_its_quorum(tmp_path: Path) -> None:
-    registry = witnessed(with_echo())
+    registry = witnessed(at_the_close())
     made = signed(ballot(registry, 0), BOB)
     for chosen in (FOUR[:3], FOUR[1:], (FOUR[0], *FOUR[2:])):
         fork = registry.copy()
@@ -175,7 +182,7 @@ FALSE: dict[str, Callable[[SimulatedRegistry], Stamped]] = {
 @pytest.mark.threat(362)
 @pytest.mark.parametrize("case", FALSE)
 async def test_an_honest_registry_is_not_accused_by(tmp_path: Path, case: str) -> None:
-    registry = witnessed(with_echo())
+    registry = witnessed(at_the_close())
     proof = FALSE[case](registry)
     close(registry)
     before = list(registry.leaves)
@@ -194,7 +201,7 @@ async def test_an_honest_registry_is_not_accused_by(tmp_path: Path, case: str) -
     ids=["another log", "another signature of the same statement", "a checkpoint"],
 )
 def test_a_stamp_of_something_else_is_none(stamps: Callable[[bytes], bytes]) -> None:
-    leaf = honest(with_echo())
+    leaf = honest(at_the_close())
     with pytest.raises(TreatyError) as error:
         Stamped.of(leaf, stamps(leaf))
     assert error.value.code == "stamp.form"
@@ -205,12 +212,12 @@ def test_a_stamp_is_never_a_cosignature_of_a_checkpoint() -> None:
         Checkpoint.parse(stamp_text(ORIGIN, b"leaf"))
     assert error.value.code == "log.checkpoint"
     with pytest.raises(TreatyError):  # an ML-DSA-44 key cosigns nothing else
-        stamp(honest(with_echo()), SignerKey("w.example", KeyType.ML_DSA_44, b"\1" * 32), CLOSE)
+        stamp(honest(at_the_close()), SignerKey("w.example", KeyType.ML_DSA_44, b"\1" * 32), CLOSE)
 
 
 @pytest.mark.threat(362)
 async def test_a_forged_line_of_a_witness_makes_the_whole_stamp_worthless(tmp_path: Path) -> None:
-    registry = witnessed(with_echo())
+    registry = witnessed(at_the_close())
     leaf = honest(registry)
     proof, other = stamped_by(*FOUR[:3])(leaf), stamped_by(FOUR[0])(honest(registry, ALICE, 1))
     line = other.stamp.decode().splitlines()[-1]
@@ -222,7 +229,7 @@ async def test_a_forged_line_of_a_witness_makes_the_whole_stamp_worthless(tmp_pa
 
 @pytest.mark.threat(361)
 async def test_of_two_ballots_that_follow_each_other_both_are_owed(tmp_path: Path) -> None:
-    registry = witnessed(with_echo())
+    registry = witnessed(at_the_close())
     proofs = [stamped_by(*FOUR)(honest(registry, seq=seq)) for seq in (1, 0)]
     close(registry)
     with pytest.raises(Untrusted, match="left out 2 statements"):
@@ -230,7 +237,7 @@ async def test_of_two_ballots_that_follow_each_other_both_are_owed(tmp_path: Pat
 
 
 def test_a_strangers_key_counts_in_a_development_electorate_alone() -> None:
-    registry, stranger = witnessed(with_echo()), key_signer("stranger")
+    registry, stranger = witnessed(at_the_close()), key_signer("stranger")
     made = signed(ballot(registry, 0), stranger)
     log = registry.facts["log"]
     assert isinstance(log, LogFact)
@@ -240,7 +247,7 @@ def test_a_strangers_key_counts_in_a_development_electorate_alone() -> None:
 
 
 def test_a_file_has_one_spelling_and_only_what_has_an_order_of_its_own_is_stamped() -> None:
-    registry = with_echo()
+    registry = at_the_close()
     made = stamped_by(FOUR[0])(honest(registry))
     data = made.format()
     assert Stamped.parse(data) == made
@@ -259,7 +266,7 @@ def test_a_file_has_one_spelling_and_only_what_has_an_order_of_its_own_is_stampe
     assert error.value.code == "stamp.kind"
 
 
-READY = witnessed(with_echo())
+READY = witnessed(at_the_close())
 VOTERS = tuple(domain_signer(f"voter{number}.example") for number in range(3))
 ACTS = st.one_of(
     st.tuples(st.just("learn"), st.sampled_from(VOTERS)),

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from docs.generate.parts import completed
+from docs.generate.syntax import tree_of
 
 from treaty_consensus import codes as consensus
 from treaty_consensus import errors
@@ -50,7 +52,7 @@ def sources() -> dict[Path, ast.Module]:
     folders = ("consensus", "client", "registry", "protocols")
     paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     paths = [path for path in paths if path.stem != "codes" and path.parent.name != "codes"]
-    return {path: ast.parse(path.read_text()) for path in paths}
+    return {path: tree_of(path) for path in paths}
 
 
 def raised() -> list[tuple[str, str, ast.expr]]:
@@ -146,7 +148,7 @@ def test_a_code_of_a_peer_is_found_by_its_text() -> None:
 
 
 def test_each_code_that_sessions_and_agents_name_is_in_the_guide() -> None:
-    page = (ROOT / "docs" / "guides" / "errors.md").read_text()
+    page = completed((ROOT / "docs" / "guides" / "errors.md").read_text())
     listed = set(re.findall(r"^\| `([a-z0-9.-]+)` \|", page, re.MULTILINE))
     rooms = [tree for path, tree in sources().items() if {"sessions", "agent"} & set(path.parts)]
     named = {member_of(node) for tree in rooms for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

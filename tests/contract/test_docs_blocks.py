@@ -26,8 +26,8 @@ from treaty_command.commands import app as treaty
 from treaty_registry.cli.commands import app as treaty_registry
 
 PATTERNS = ("*.md", "bench/README.md", "docs/**/*.md", "protocols/*/README.md", "examples/*/README.md")
-GENERATED = ("docs/reference/", "docs/site/")
-"""Pages that are written from the code, and the list of the site's pages."""
+LIST = "docs/site/"
+"""The list of the site's pages."""
 
 LANGUAGES = {"sh", "python", "python sessions", "toml", "json", "console", "text", "markdown", "{toctree}", ""}
 STORY = "end_to_end/test_quickstarts.py"
@@ -107,7 +107,7 @@ def blocks_of(page: str, text: str) -> list[Block]:
 BLOCKS = [
     block
     for path in sorted({path for pattern in PATTERNS for path in ROOT.glob(pattern)})
-    if not (name := path.relative_to(ROOT).as_posix()).startswith(GENERATED)
+    if not (name := path.relative_to(ROOT).as_posix()).startswith(LIST)
     for block in blocks_of(name, path.read_text(encoding="utf-8"))
 ]
 CONSOLE = [(block, line) for block in BLOCKS if block.language == "console" for line in block.text.splitlines()]

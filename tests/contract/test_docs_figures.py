@@ -1,4 +1,4 @@
-"""A measured figure in the docs comes from bench/: a generator writes it from the results, or its paragraph links them."""
+"""A measured figure in the docs comes from bench/: its paragraph, or the one before its table, links the page of figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from docs.generate import ROOT
 
 PAGES = sorted(
     [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "protocols").glob("*/README.md")]
-    + [path for name in ("guides", "quickstarts", "specification") for path in (ROOT / "docs" / name).glob("*.md")]
+    + [path for name in ("decisions", "guides", "quickstarts", "specification") for path in (ROOT / "docs" / name).glob("*.md")]
 )
 MEASURED = (
     r"\d[\d.,]* ?(?:µs|ns|MB|GB)\b",
@@ -23,16 +23,23 @@ MEASURED = (
 LIMITS = {
     "docs/specification/handler-packages.md": ("30 ms of processor", "take 30 seconds"),
     "docs/specification/http.md": ("2 s of processor", "times as large"),
-    "docs/decisions.md": ("4 MB", "687 GB", "32 GB", "350 GB"),
+    "docs/decisions/capacity-and-uploads.md": ("4 MB",),
+    "docs/decisions/shards.md": ("687 GB", "32 GB", "350 GB"),
     "docs/guides/several-nodes.md": ("687 GB", "32 GB", "21 GB", "5.8 MB"),
 }
 """Such forms that are no measurement: bounds that the code has, a default of Linux, and sizes that follow from formats."""
 
 
 def figures(text: str) -> list[str]:
-    """The measured figures of a page, outside of generated parts, code and paragraphs that link a result."""
+    """The measured figures of a page, outside of generated parts, code, paragraphs that link the bench, and their tables."""
     text = re.sub(r"<!-- generated: .*?<!-- end -->|^```.*?^```|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
-    paragraphs = (" ".join(part.split()) for part in text.split("\n\n") if not re.search(r"\]\([^)]*bench/", part))
+    parts = ["", *text.split("\n\n")]
+    linking = [re.search(r"\]\([^)]*bench/README\.md", part) is not None for part in parts]
+    paragraphs = [
+        " ".join(part.split())
+        for number, part in enumerate(parts)
+        if not linking[number] and not (part.startswith("|") and linking[number - 1])
+    ]
     return [found for part in paragraphs for form in MEASURED for found in re.findall(form, part)]
 
 
@@ -48,6 +55,7 @@ def test_figures_are_found() -> None:
         "takes 20 seconds",
         "four times as fast",
     ]
-    assert figures("It takes 20 seconds ([measured](../../bench/results.md)).") == []
+    assert figures("It takes 20 seconds ([measured](../../bench/README.md#growth)).") == []
+    assert figures("[Measured](bench/README.md):\n\n| takes 4 MB |\n\nIt takes 20 seconds.") == ["takes 20 seconds"]
     assert figures("<!-- generated: x -->\n4 MB\n<!-- end -->") == []
     assert figures("It ends within 20 seconds, with at most 4 MiB.") == []

@@ -1,13 +1,22 @@
-"""The generated parts of the documentation are as the code says, and the tables that tests fill have a test in every row."""
+"""The generated parts of the documentation are as the code says, and each rule and threat has a test."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from docs.generate import ROOT, DriftError, __main__, drifted, renewed, rules, threats
+from cyclopts import App
+from docs.generate import ROOT, SITE, DriftError, __main__, decisions, rules, threats
+from docs.generate.parts import completed, drifted, renewed
 from docs.generate.suite import all_tests
+
+import treaty_agent
+import treaty_client
+import treaty_handler
+from treaty_command.commands import app as treaty
+from treaty_registry.cli.commands import app as treaty_registry
 
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 CONFORMANCE = (ROOT / "docs/specification/conformance.md").read_text(encoding="utf-8")
@@ -22,7 +31,8 @@ def test_a_page_that_drifted_is_found_and_written_anew(monkeypatch: pytest.Monke
     page = tmp_path / "README.md"
     page.write_text("Before.\n<!-- generated: numbers -->\n1\n<!-- end -->\nAfter.\n")
     monkeypatch.setattr("docs.generate.ROOT", tmp_path)
-    monkeypatch.setattr("docs.generate.GENERATORS", {"numbers": lambda: "1\n2\n"})
+    monkeypatch.setattr("docs.generate.parts.GENERATORS", {"numbers": lambda: "1\n2\n"})
+    monkeypatch.setattr("docs.generate.parts.SITE", {})
     assert drifted() == [page]
     assert renewed() == {page: "Before.\n<!-- generated: numbers -->\n1\n2\n<!-- end -->\nAfter.\n"}
     monkeypatch.setattr(__main__, "ROOT", tmp_path)
@@ -36,6 +46,7 @@ def test_a_page_that_drifted_is_found_and_written_anew(monkeypatch: pytest.Monke
     [
         "<!-- generated: unknown -->\n<!-- end -->\n",
         "<!-- generated: numbers -->\nno end\n",
+        "<!-- site: numbers -->\n<!-- end -->\n",
         "<!-- generated: numbers -->\n<!-- end -->\n" * 2,
         "no part\n",
     ],
@@ -43,15 +54,39 @@ def test_a_page_that_drifted_is_found_and_written_anew(monkeypatch: pytest.Monke
 def test_parts_and_generators_that_do_not_match_are_errors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
     (tmp_path / "README.md").write_text(text)
     monkeypatch.setattr("docs.generate.ROOT", tmp_path)
-    monkeypatch.setattr("docs.generate.GENERATORS", {"numbers": lambda: "1"})
+    monkeypatch.setattr("docs.generate.parts.GENERATORS", {"numbers": lambda: "1"})
+    monkeypatch.setattr("docs.generate.parts.SITE", {})
     with pytest.raises(DriftError):
         renewed()
 
 
+def test_the_site_has_the_generated_part_in_place_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("docs.generate.parts.SITE", {"numbers": lambda: "1\n2\n"})
+    text = "Before.\n<!-- site: numbers -->\nShort.\n<!-- end -->\n<!-- generated: other -->\nKept.\n<!-- end -->\n"
+    assert completed(text) == text.replace("Short.", "1\n2")
+
+
+@pytest.mark.parametrize("package", [treaty_agent, treaty_client, treaty_handler], ids=lambda package: package.__name__)
+def test_every_public_name_is_in_the_reference(package: ModuleType) -> None:
+    page = completed((ROOT / f"docs/reference/{package.__name__.replace('_', '-')}.md").read_text(encoding="utf-8"))
+    names = sorted(name for name in package.__all__ if not name.startswith("_"))
+    assert re.findall(r"^## `(\w+)`$", page, re.MULTILINE) == names
+    assert [
+        name for name in names if re.search(rf"^## `{name}`\n+(```.*?```\n+)?(##|<!--|\Z)", page, re.MULTILINE | re.DOTALL)
+    ] == []
+
+
+@pytest.mark.parametrize(("program", "page_part"), [(treaty, "commands-treaty"), (treaty_registry, "commands-registry")])
+def test_every_command_is_in_the_reference(program: App, page_part: str) -> None:
+    text = SITE[page_part]()
+    commands = [name for name in program if not name.startswith("-")]
+    assert len(commands) > 5
+    assert [name for name in commands if f"\n### {program.name[0]} {name}\n" not in text] == []
+
+
 @pytest.mark.parametrize("source", rules.SOURCES)
 def test_every_rule_has_a_row_and_a_test(source: str) -> None:
-    section = CONFORMANCE.partition(f"<!-- generated: rules-{source} -->")[2].partition("<!-- end -->")[0]
-    found = rules.rows(section)
+    found = rules.rows(source)
     assert [row.number for row in found] == list(range(1, rules.SOURCES[source] + 1))
     assert [row.number for row in found if not row.tests] == []
     assert {row.keyword for row in found} <= {"M", "S", "O", "–"}
@@ -68,16 +103,18 @@ def test_numbers_in_names_are_read() -> None:
     assert rules.rules_of("test_000_45_46_a_question") == [("000", 45), ("000", 46)]
     assert rules.rules_of("test_001_01_and_09_to_11_all") == [("001", number) for number in (1, 9, 10, 11)]
     assert rules.rules_of("test_the_table") == []
-    text = "| 1 | M | a rule | `unit/test_x.py::test_000_01_gone`, `unit/test_x.py::test_kept` |"
-    written = rules.table("000", text)
-    assert "gone" not in written
-    assert "test_kept" in written
-    assert "unit/test_meta_frame.py::test_000_01_" in written
 
 
-def test_a_row_of_another_form_is_not_lost() -> None:
+@pytest.mark.parametrize("row", ["| 2 | a rule without a keyword |", "| 2 | M | a rule | `unit/test_x.py::test_y` |"])
+def test_a_row_of_another_form_is_not_lost(monkeypatch: pytest.MonkeyPatch, row: str) -> None:
+    monkeypatch.setattr(rules, "present", lambda name: f"| 1 | M | a rule |\n{row}\n")
     with pytest.raises(DriftError):
-        rules.rows("| 1 | M | a rule | |\n| 2 | a rule without a keyword | |\n")
+        rules.rows("000")
+
+
+def test_every_page_of_the_decisions_is_in_their_index() -> None:
+    pages = {path.stem for path in decisions.INDEX.parent.glob("*.md")} - {"README"}
+    assert sorted(decisions.topics()) == sorted(pages)
 
 
 def test_every_threat_has_a_number_an_answer_and_a_test() -> None:
@@ -101,6 +138,11 @@ def test_every_test_that_a_page_names_exists() -> None:
         references = NAMED.findall(page)
         assert len(references) == page.count("::"), "a reference is written in another way"
         assert set(references) <= existing
+
+
+def test_the_site_lists_the_tests_of_each_threat_and_rule() -> None:
+    assert "`attack/test_tampered_wheel.py::test_a_changed_wheel_is_refused`" in completed(SECURITY)
+    assert "unit/test_meta_frame.py::test_000_01_" in completed(CONFORMANCE)
 
 
 def test_the_attacks_of_the_demo_are_marked() -> None:

@@ -70,6 +70,13 @@ def test_a_command_imports_its_own_libraries_only(command: str, home: Path) -> N
     assert imported(home, PROBE, *command.split()) - MAY_IMPORT[command] == set()
 
 
+@pytest.mark.parametrize("command", ["status", "init"])
+def test_only_a_server_imports_the_web_framework(command: str, home: Path) -> None:
+    assert "litestar" not in imported(
+        home, PROBE.replace("treaty_command.main", "treaty_registry.cli"), command, "--data", "/nowhere"
+    )
+
+
 def test_importing_the_agents_class_imports_neither_sigstore_nor_a_network(home: Path) -> None:
     code = "import sys; from treaty_agent import Agent; print('imported', *sys.modules)"
     assert imported(home, code) <= {"asyncio", "cryptography", "msgspec"}

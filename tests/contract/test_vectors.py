@@ -24,6 +24,7 @@ from treaty_consensus.trusted_root import with_rotations, without_rotations
 from treaty_handoff import Seal
 
 HTTP = ROOT / "tests" / "vectors" / "http" / "requests.json"
+PROJECTS = sorted(path for root in ("protocols", "examples") for path in (ROOT / root).rglob("vectors"))
 PAGES = sorted(path.stem for path in (ROOT / "docs" / "specification").glob("*.md"))
 WITHOUT = ("README", "conformance", "election-bound")
 """Pages that specify no format: the list of the others, the rules of the source documents with their tests, and a proof."""
@@ -152,3 +153,15 @@ def test_the_digest_of_a_file_is_that_of_its_bytes() -> None:
     index = json.loads(vectors.index())
     (entry,) = (entry for entry in index["log"] if entry["file"] == "log/rfc6962.json")
     assert entry["sha256"] == canonical.hex_digest((made_vectors.VECTORS / "log" / "rfc6962.json").read_bytes())
+
+
+@pytest.mark.parametrize("folder", PROJECTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_session_is_written_once_for_each_role(folder: Path) -> None:
+    """Such a vector has `roles`."""
+    sessions: dict[str, list[str]] = {}
+    for path in sorted(folder.glob("*.json")):
+        vector = json.loads(path.read_text(encoding="utf-8"))
+        if "steps" in vector:
+            session = {name: value for name, value in vector.items() if name not in ("title", "role", "roles")}
+            sessions.setdefault(json.dumps(session, sort_keys=True), []).append(path.name)
+    assert [names for names in sessions.values() if len(names) > 1] == []

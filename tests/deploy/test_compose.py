@@ -29,7 +29,6 @@ from registry_process import empty
 from signers import ORIGIN, key_signer
 
 from treaty_io.network.hosts import Address, Network
-from treaty_registry.cli.serving import serve, witness
 from treaty_registry.cli.variables import check_variables
 
 SCHEMA = json.loads((Path(__file__).parent / "schemas" / "compose.json").read_text())
@@ -186,4 +185,4 @@ async def test_a_major_release_of_postgresql_is_filled_as_the_guide_has_it(
 
 def test_every_setting_is_one() -> None:
     environment = yaml.safe_load(FILE.read_text())["services"]["registry"]["environment"]
-    check_variables(environment, serve, witness)
+    check_variables(environment)

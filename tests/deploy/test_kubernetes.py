@@ -15,7 +15,6 @@ import pytest
 import yaml
 from go_programs import needs_go
 
-from treaty_registry.cli.serving import serve, witness
 from treaty_registry.cli.variables import check_variables
 from treaty_registry.keys import create_operator, load_operator
 from treaty_registry.settings import Settings
@@ -231,7 +230,7 @@ def test_pods_reach_what_they_need_and_nothing_else(built: dict[str, str]) -> No
 
 def test_every_setting_is_one(manifests: str) -> None:
     for item in yaml.safe_load_all(manifests):
-        check_variables({**item.get("data", {}), **item.get("stringData", {})}, serve, witness)
+        check_variables({**item.get("data", {}), **item.get("stringData", {})})
 
 
 def test_the_words_of_the_witness_have_values(manifests: str) -> None:

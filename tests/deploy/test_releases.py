@@ -30,6 +30,7 @@ def test_there_are_some() -> None:
     assert len(NAMES) >= 2
 
 
+@pytest.mark.sample(1)  # the oldest, with all migrations since
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_release_is_updated_and_goes_on(name: str, data: Path, postgres: Postgres) -> None:
     releases.unpack(name, data)

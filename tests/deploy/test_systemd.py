@@ -17,7 +17,6 @@ from conftest import temporary_directory
 from machine import Machine, machine_of_namespaces, missing
 from units import APPLIED, BEYOND, Unit
 
-from treaty_registry.cli.serving import serve, witness
 from treaty_registry.cli.variables import check_variables
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -127,7 +126,7 @@ def test_every_setting_is_one() -> None:
     text = (FOLDER / "registry.env").read_text()
     names = set(re.findall(r"^#? ?(TREATY_\w+)=", text, re.MULTILINE))
     assert len(names) > 5
-    check_variables(names, serve, witness)
+    check_variables(names)
 
 
 def test_deploy_names_no_setting_that_the_table_lacks() -> None:

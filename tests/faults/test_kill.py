@@ -31,6 +31,7 @@ from treaty_consensus import canonical, kinds
 
 KILLS = 52 if FULL else 2
 PUBLISHERS = 2
+_PAUSE = 0.1  # seconds between two requests of a client: without, they take the processor from the server that starts
 VOTERS = [domain_signer(f"voter-{number}.example") for number in range(8)]
 
 
@@ -51,6 +52,7 @@ class Clients:
             body = kinds.Ballot("commerce/product-info", seq, (("ab" * 32,), (kinds.NONE,)), seen)
             await self.send(client, voter.statement(body, log=self.origin, issued=NOW + seq).leaf)
             seq += 1
+            await asyncio.sleep(_PAUSE)
 
     async def publish(self, client: httpx.AsyncClient, publisher: Signer) -> None:
         number = 0
@@ -62,7 +64,7 @@ class Clients:
             leaf = publisher.statement(body, log=self.origin).leaf
             if all([await self.upload(client, leaf, data) for data in (made.document, made.card)]):
                 await self.send(client, leaf)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(_PAUSE)
 
     async def watch(self, client: httpx.AsyncClient) -> None:
         while not self.stopping:
@@ -70,7 +72,7 @@ class Clients:
                 answer = await client.get(f"{self.base_url}/checkpoint")
                 if answer.status_code == 200:
                     self.seen.checkpoints.add(answer.text)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(_PAUSE)
 
     async def upload(self, client: httpx.AsyncClient, leaf: bytes, data: bytes) -> bool:
         digest = hashlib.sha256(data).hexdigest()
@@ -95,7 +97,7 @@ class Clients:
                 answer = await client.request(method, self.base_url + path, content=content, headers=headers)
                 if answer.status_code not in (429, 503):
                     return answer
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(_PAUSE)
         return None
 
 

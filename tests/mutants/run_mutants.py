@@ -7,6 +7,7 @@ mutant is killed by an assertion or an error in the body of a test; an error of 
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import signal
@@ -102,8 +103,11 @@ def test_without_a_mutant_the_numbered_tests_pass(path: str, copy: Path) -> None
 
 @pytest.mark.parametrize("mutant", all_mutants(), ids=named)
 def test_a_mutant_is_killed(mutant: Mutant, copy: Path) -> None:
-    broken = copy / mutant.file
-    broken.write_text(mutant.applied_to(broken.read_text(encoding="utf-8")), encoding="utf-8")
+    path = copy / mutant.file
+    broken = mutant.applied_to(path.read_text(encoding="utf-8"))
+    if path.suffix == ".py":
+        ast.parse(broken)  # what is no Python any more breaks more than the rule
+    path.write_text(broken, encoding="utf-8")
     outcome = run(copy, numbered_tests()[mutant.rule])
     survived = f"It survived {outcome.passed} tests" if not outcome.errors else f"A test could not begin:\n{outcome.output}"
     assert outcome.failed, f"{mutant.breaks} {survived}"

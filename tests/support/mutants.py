@@ -59,9 +59,10 @@ def all_rules() -> list[str]:
 
 @cache
 def numbered_tests() -> dict[str, list[str]]:
-    """Return the pytest names of the tests of each rule. Without those of `interop`, which need foreign packages."""
+    """Return the pytest names of the tests of each rule. Without those of `interop`, which need foreign packages, and of
+    `faults`, which take minutes."""
     found: dict[str, list[str]] = {rule: [] for rule in all_rules()}
     for test in all_tests():
-        for source, number in () if test.path.startswith("interop/") else rules_of(test.name):
+        for source, number in () if test.path.startswith(("interop/", "faults/")) else rules_of(test.name):
             found[f"{source}-{number}"].append(f"tests/{test.path}::{test.name}")
     return found

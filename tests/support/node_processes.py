@@ -149,7 +149,7 @@ class Clients:
                         break
                     assert answer.status_code in (429, 503), answer.text
                     self.refused += 1
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)  # less takes the processor from the nodes
 
     async def _read(self, http: httpx.AsyncClient, node: Server) -> None:
         seen = 0
@@ -161,7 +161,7 @@ class Clients:
                     size = int(answer.text.split("\n")[1])
                     assert size >= seen, "a node went back"
                     seen = size
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
     async def check(self) -> list[bytes]:
         """Nothing acknowledged is lost, and every checkpoint that anybody saw is of one history, which every node serves."""

@@ -70,7 +70,7 @@ ROWS = (
 
 # One page of each kind of the documentation, and its longest ones.
 DOCUMENTATION = (
-    *(Row(f"/docs/{name}.html", json=False) for name in ("concept", "glossary", "decisions", "quickstarts/use")),
+    *(Row(f"/docs/{name}.html", json=False) for name in ("concept", "glossary", "decisions/index", "quickstarts/use")),
     *(Row(f"/docs/{name}.html", json=False) for name in ("specification/log", "reference/settings", "guides/calling")),
     Row("/docs/", json=False),
     Row("/docs/search.html?q=log", json=False),

@@ -13,6 +13,7 @@ from signers import Signer, domain_signer, identity_body, key_signer, signed
 from simulated_registry import ALICE, BOB, CLOCK_KEY, LOG_KEY, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
 
 from treaty_client.policy import Policy
+from treaty_client.protocols.topics import ranked
 from treaty_client.protocols.verification import steps
 from treaty_client.protocols.verification.checkpoint import missing_proof
 from treaty_client.protocols.verification.records import Evidence, ProvenProtocol
@@ -337,6 +338,23 @@ def test_a_topic_is_ordered_by_what_was_decided(state: kinds.State, place: int) 
     view = topic_of(redecided(registry, states=((registry.document_of(uri_of("2.0")).sha256, state),)))
     assert [protocol.uri for protocol in view.protocols].index(uri_of("2.0")) == place
     assert (view.epoch, view.protocols[place].state) == (1, state)
+
+
+def test_older_versions_of_the_elected_line_follow_the_version_to_speak() -> None:
+    registry = decided()
+    elected, candidate = "3.2", "9.0"
+    for version, base in (("3.0", None), ("3.1", "3.0"), (elected, "3.1"), (candidate, None), ("3.3", elected), ("4.0", elected)):
+        on = kinds.Base(uri_of(base), registry.document_of(uri_of(base)).sha256) if base else None
+        document = registry.put(f"# Echo {version}\n".encode())
+        registry.add(kinds.Publish(uri_of(version), TOPIC, document, registry.put(b"{}"), "negotiated", base=on), ALICE)
+    consensus = registry.document_of(uri_of(elected)).sha256
+    states = ((consensus, "consensus"), (registry.document_of(uri_of(candidate)).sha256, "provisional"))
+    view = topic_of(redecided(registry, states=states, consensus=consensus))
+    offered = [protocol.uri for protocol in view.protocols]
+    # A newer version of the line, and another major version, have no users yet.
+    assert offered[:6] == [uri_of(version) for version in (elected, "3.1", "3.0", candidate, "4.0", "3.3")]
+    assert list(ranked([view, view]).uris[:6]) == 2 * offered[:3]
+    assert ranked([view]).consensus == {uri_of(elected)}
 
 
 def test_a_repealed_document_is_not_offered() -> None:

@@ -19,7 +19,7 @@ CHOICES = ("a", "b", "c", NONE)
 
 def relation(tiers: Tiers) -> str:
     """The weak order over a, b, c and NONE, best first."""
-    ranking = ranks(tiers, CHOICES)
+    (ranking,) = ranks([tiers], CHOICES).tolist()
     levels = [[c for c, r in zip(CHOICES, ranking, strict=True) if r == level] for level in sorted(set(ranking))]
     return " > ".join(" = ".join(level) for level in levels)
 

@@ -44,7 +44,7 @@ def built(name: str) -> HandlerPackage:
 async def test_vectors(name: str, declarative: bool, isolation: Isolation) -> None:
     package, project = built(name), load_project(EXAMPLES / name)
     assert package.is_declarative == declarative
-    assert {vector.role for vector in project.vectors} == set(package.manifest.roles)
+    assert {role for vector in project.vectors for role in vector.roles} == set(package.manifest.roles)
     async with SandboxPool(size=0, isolation=isolation) as pool:
         assert await run_vectors(pool, package, project.vectors) == []
 

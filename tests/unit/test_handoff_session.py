@@ -24,7 +24,7 @@ SYMPTOMS = {"objective": "Restore the line.", "sub_tasks": []}
 async def test_vectors(isolation: Isolation) -> None:
     project = load_project(FOLDER)
     package = read_wheel(*project.build_wheel("https://registry.example/protocols/example.com/handoff/1.0"))
-    assert not package.is_declarative and {vector.role for vector in project.vectors} == {
+    assert not package.is_declarative and {role for vector in project.vectors for role in vector.roles} == {
         "sender",
         "receiver",
         "member",

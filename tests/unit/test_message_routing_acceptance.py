@@ -10,17 +10,22 @@ import pytest
 from routing_process import in_processes
 from routing_runs import Run, in_sessions, in_team
 
+RUNS = [
+    pytest.param((in_team, 3), id="in_team-3"),
+    pytest.param((in_sessions, 3), id="in_sessions-3"),
+    pytest.param((in_processes, 3), id="in_processes-3"),
+    pytest.param((in_team, 4), id="in_team-4"),
+    pytest.param((in_sessions, 4), id="in_sessions-4", marks=pytest.mark.deep),
+    pytest.param((in_processes, 4), id="in_processes-4", marks=pytest.mark.deep),
+]
+"""Where the members are, and how often a task passes through the three."""
 
-@pytest.fixture(scope="module", params=[3, 4])
-def rounds(request: pytest.FixtureRequest) -> int:
-    """How often a task passes through the three."""
-    return int(request.param)
 
-
-@pytest.fixture(scope="module", params=[in_team, in_sessions, in_processes], ids=lambda begin: begin.__name__)
-def run(request: pytest.FixtureRequest, rounds: int) -> Run:
+@pytest.fixture(scope="module", params=RUNS)
+def run(request: pytest.FixtureRequest) -> Run:
     """A whole run."""
-    finished: Run = asyncio.run(request.param(rounds))
+    begin, rounds = request.param
+    finished: Run = asyncio.run(begin(rounds))
     return finished
 
 

@@ -94,7 +94,7 @@ async def check_implementation(implementation: Implementation, plan: Script, fol
     assert (project.topic, project.origin, project.version) == (plan.topic, "negotiated", "1.0")
     assert project.document == plan.document.encode()
     assert read_wheel(*project.build_wheel(implementation.uri)).digest == package.digest
-    assert {vector.role for vector in project.vectors} == set(package.manifest.roles)
+    assert {role for vector in project.vectors for role in vector.roles} == set(package.manifest.roles)
     async with SandboxPool(size=0) as pool:
         assert await run_vectors(pool, package, project.vectors) == []
 

@@ -56,7 +56,7 @@ async def test_a_right_handler_passes_and_gives_vectors(pool: SandboxPool, name:
     assert set(vectors) == {f"{role}.json" for role in roles}
     for filename, data in vectors.items():
         vector = parse_vector(filename, data)
-        assert vector.role in filename
+        assert vector.roles == (filename.removesuffix(".json"),)
         assert len(vector.steps) == 2 + 2 * len(written(name).cases)
 
 

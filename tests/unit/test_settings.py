@@ -11,7 +11,6 @@ import pytest
 import treaty_client
 from treaty_io.home import AGENT_VARIABLES
 from treaty_registry.cli import main
-from treaty_registry.cli.serving import serve, witness
 from treaty_registry.cli.variables import check_variables
 
 CLIENT = Path(treaty_client.__file__).parents[1]
@@ -128,7 +127,7 @@ def test_an_unknown_variable_is_refused_by_every_command(
 def test_every_variable_of_an_agent_is_accepted() -> None:
     named = {name for path in CLIENT.rglob("*.py") for name in re.findall(r"""["'](TREATY_\w+)["']""", path.read_text())}
     assert named == {*AGENT_VARIABLES}
-    check_variables([*AGENT_VARIABLES, "TREATY_WITNESS_DATA", "TREATYS", "HOME"], serve, witness)
+    check_variables([*AGENT_VARIABLES, "TREATY_WITNESS_DATA", "TREATYS", "HOME"])
 
 
 def test_an_empty_variable_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from streaming import published
 
+from treaty_client.authoring.coverage import cells_of
+from treaty_consensus.errors import Malformed
 from treaty_handler import (
     Call,
     Cancelled,
@@ -103,3 +105,43 @@ def test_the_handler_of_the_guide() -> None:
     assert sent == ["find", "more", "find", "cancel"]
     assert [made for made in effects if made and not isinstance(made[0], Send)] == [[Emit(call="1", value=5)], [Return(call="1")]]
     assert effects[-1] == []
+
+
+async def test_a_vector_of_several_roles_is_replayed_in_each(pool: SandboxPool) -> None:
+    shared = json.loads((VECTORS / "feed.json").read_text(encoding="utf-8"))
+    role = shared.pop("role")
+    other = json.loads((VECTORS / "watcher.json").read_text(encoding="utf-8"))["role"]
+    vector = parse_vector("both.json", json.dumps({**shared, "roles": [role, other]}).encode())
+    assert vector.roles == (role, other)
+    (mismatch,) = await run_vectors(pool, published().package, [vector])
+    assert mismatch.role == other
+    assert str(mismatch).startswith(f"both.json as {other}, ")
+
+
+@pytest.mark.parametrize(
+    "roles",
+    [
+        {},
+        {"role": "a", "roles": ["a", "b"]},
+        {"roles": []},
+        {"roles": ["a"]},
+        {"roles": ["a", "a"]},
+        {"roles": [str(number) for number in range(17)]},
+    ],
+)
+def test_a_vector_names_one_role_or_several(roles: dict[str, Any]) -> None:
+    shared = json.loads((VECTORS / "feed.json").read_text(encoding="utf-8"))
+    del shared["role"]
+    with pytest.raises(Malformed) as refused:
+        parse_vector("x.json", json.dumps({**shared, **roles}).encode())
+    assert refused.value.code == "vector.form"
+
+
+def test_a_vector_of_several_roles_counts_in_each() -> None:
+    event = {"call": {"call": "1", "operation": "ask", "arguments": {}}}
+    step = {"event": event, "effects": [{"return": {"call": "1", "value": 1}}]}
+    vector = parse_vector("x.json", json.dumps({"title": "t", "roles": ["a", "b"], "steps": [step]}).encode())
+    assert [(cell.role, cell.operation, cell.outcome) for cell in cells_of(vector)] == [
+        ("a", "ask", "success"),
+        ("b", "ask", "success"),
+    ]

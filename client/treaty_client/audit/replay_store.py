@@ -21,7 +21,7 @@ from treaty_consensus.errors import Unavailable
 from treaty_consensus.facts import Fact, decode, encode
 from treaty_io.codes import ClientAuditCode
 
-# They trade memory for reads of the disk; decisions.md, "Audit", has the measured time and memory of a replay.
+# They trade memory for reads of the disk; docs/decisions/audit.md has the measured time and memory of a replay.
 RECENT = 32_768
 _PAGES_KIB = 65_536
 

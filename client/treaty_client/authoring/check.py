@@ -147,8 +147,10 @@ def _syntax_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
 
 def _role_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
     roles = (found.manifest or {}).get("roles")
-    for vector in found.vectors:
-        if isinstance(roles, dict) and vector.role not in roles:
-            fault = f"role = {vector.role!a:.80} is not a role of {MANIFEST}."
+    if not isinstance(roles, dict):
+        return
+    for name, role in ((vector.name, role) for vector in found.vectors for role in vector.roles):
+        if role not in roles:
+            fault = f"role = {role!a:.80} is not a role of {MANIFEST}."
             error = Refused(VectorCode.ROLE, fault, fix=f"The roles are {', '.join(map(str, roles))}.")
-            yield ProjectProblem(f"{VECTORS}/{vector.name}", "role", error)
+            yield ProjectProblem(f"{VECTORS}/{name}", "role", error)

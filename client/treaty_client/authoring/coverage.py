@@ -66,8 +66,10 @@ def measure_coverage(manifest: Manifest, vectors: Iterable[Vector]) -> Coverage:
     wanted = list(_wanted(manifest))
     reached: dict[CoverageCell, int] = {}
     for vector in vectors:
-        if vector.role in manifest.roles:
-            for cell in cells_of(vector):
+        if manifest.roles.keys().isdisjoint(vector.roles):
+            continue
+        for cell in cells_of(vector):
+            if cell.role in manifest.roles:
                 reached[cell] = reached.get(cell, 0) + 1
     possible = {cell for cell in reached if is_outcome(manifest, cell)}
     missed = tuple(cell for cell in wanted if cell not in reached)
@@ -103,10 +105,16 @@ def is_outcome(manifest: Manifest, cell: CoverageCell) -> bool:
 
 
 def cells_of(vector: Vector) -> Iterator[CoverageCell]:
-    """Yield a cell for each call that returns, and for each invocation that has a result.
+    """Yield a cell for each call that returns, and for each invocation that has a result, in each role of the vector.
 
     Raises `LookupError` or `TypeError` for a vector with effects that a handler cannot have. Such a vector does not hold.
     """
+    for operation, outcome in _outcomes_of(vector):
+        for role in vector.roles:
+            yield CoverageCell(role, operation, outcome)
+
+
+def _outcomes_of(vector: Vector) -> Iterator[tuple[str, str]]:
     called: dict[str, str] = {}
     invoked: dict[str, str] = {}
     for step in vector.steps:
@@ -114,17 +122,17 @@ def cells_of(vector: Vector) -> Iterator[CoverageCell]:
             case Call(call=call, operation=operation):
                 called[call] = operation
             case Item(call=call) if call in invoked:
-                yield CoverageCell(vector.role, invoked[call], ITEM)
+                yield invoked[call], ITEM
             case Result(call=call, error=error) if call in invoked:
-                yield CoverageCell(vector.role, invoked.pop(call), str(error.code) if error else SUCCESS)
+                yield invoked.pop(call), str(error.code) if error else SUCCESS
         for tag, effect in step.effects:
             if tag == "invoke":
                 invoked[str(effect["call"])] = str(effect["operation"])
             elif tag == "emit" and effect["call"] in called:
-                yield CoverageCell(vector.role, called[effect["call"]], ITEM)
+                yield called[effect["call"]], ITEM
             elif tag == "return" and effect["call"] in called:
                 error_of = effect.get("error")
-                yield CoverageCell(vector.role, called.pop(effect["call"]), str(error_of["code"]) if error_of else SUCCESS)
+                yield called.pop(effect["call"]), str(error_of["code"]) if error_of else SUCCESS
 
 
 def _wanted(manifest: Manifest) -> Iterator[CoverageCell]:

@@ -44,11 +44,10 @@ async def add_recordings(folder: Path, recordings: Sequence[Path]) -> AddedVecto
     package = build(project)
     vectors = [_read(path) for path in recordings]
     for vector in vectors:
-        if vector.role not in package.manifest.roles:
-            fix = f"The roles are {', '.join(package.manifest.roles)}."
-            raise Refused(
-                VectorCode.ROLE, f"{vector.name} is of the role {vector.role!a:.80}, which the protocol lacks.", fix=fix
-            )
+        for role in vector.roles:
+            if role not in package.manifest.roles:
+                fix = f"The roles are {', '.join(package.manifest.roles)}."
+                raise Refused(VectorCode.ROLE, f"{vector.name} is of the role {role!a:.80}, which the protocol lacks.", fix=fix)
     async with SandboxPool(size=1) as pool:
         mismatches = await run_vectors(pool, package, vectors)
     if mismatches:

@@ -138,12 +138,16 @@ class Topics:
 
 
 def ranked(views: Iterable[TopicView]) -> Candidates:
-    """Return the protocols of several registries: the consensus of each first."""
+    """Return the protocols of several registries: first the consensus of each, followed by the older versions of its line."""
     views = list(views)
-    found = [(protocol.uri, protocol.state == "consensus") for view in views for protocol in view.protocols]
-    found.sort(key=lambda protocol: not protocol[1])
-    uris, consensus = tuple(uri for uri, _ in found), frozenset(uri for uri, is_consensus in found if is_consensus)
-    return Candidates(uris, consensus, tuple(_said(protocol) for view in views for protocol in view.taken_back))
+    found = [protocol for view in views for protocol in view.protocols]
+    found.sort(key=lambda protocol: not (protocol.is_older or protocol.state == "consensus"))
+    consensus = frozenset(protocol.uri for protocol in found if protocol.state == "consensus")
+    return Candidates(
+        tuple(protocol.uri for protocol in found),
+        consensus,
+        tuple(_said(protocol) for view in views for protocol in view.taken_back),
+    )
 
 
 def _said(protocol: TopicProtocol) -> str:

@@ -34,8 +34,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import groupby, takewhile
-from operator import itemgetter
+from itertools import takewhile
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
@@ -50,8 +49,6 @@ from .principals import PrincipalDirectory
 from .report import Tally
 from .trust import Graph
 
-# The rank of each choice in a ballot; smaller is better, equal is tied.
-Ranks: TypeAlias = tuple[int, ...]
 Weights: TypeAlias = NDArray[np.uint64]
 
 
@@ -151,8 +148,8 @@ class Ballots:
     def active(self, principals: Iterable[str], epoch: int) -> set[str]:
         """Return those of the principals that cast, reaffirmed or withdrew a ballot in `epoch`."""
         names, voters = sorted(principals), self.column("voter")[self.column("cast") == epoch]
-        places = np.unique(self.directory.places(names)[self.directory.owners(voters)])
-        return {names[place] for place in places.tolist() if place >= 0}
+        places = self.directory.places(names)[self.directory.owners(voters)]
+        return {names[place] for place in np.flatnonzero(np.bincount(places[places >= 0])).tolist()}
 
     def column(self, name: str) -> NDArray[np.int64]:
         """Return a column: `voter` (the number of the DID), `ranking` (a place in `rankings`), `cast` or `since` (epochs)."""
@@ -255,14 +252,22 @@ def implied_ballots(
     inherited = np.array([place_of[heirs.get(document, document)] for document in tally.documents], dtype=np.int64)
     is_withdrawn = np.array([document in withdrawn for document in tally.documents], dtype=bool)
     led = _leading(tally, known, is_withdrawn, inherited)
+    alone = [(document,) for document in tally.documents]
     ballots: dict[str, Implied] = {}
-    rows = zip(*(column.tolist() for column in led), strict=True)
-    for place, named in groupby(rows, key=itemgetter(0)):
-        principal, earlier = tally.principals[place], before.get(tally.principals[place])
-        leading = {tally.documents[document]: (when, size) for _, document, when, size in named}
-        favourites = _favourites(leading, earlier.favourites if earlier else (), heirs)
+    starts = np.flatnonzero(np.diff(led.principal, prepend=-1)).tolist()
+    places, documents, epochs, sizes = (column.tolist() for column in led)
+    for start, end in zip(starts, [*starts[1:], len(places)], strict=False):
+        principal = tally.principals[places[start]]
+        earlier = before.get(principal)
+        if end == start + 1:
+            # A short way for nearly all principals: there is no choice.
+            favourites, reported = alone[documents[start]], epochs[start]
+        else:
+            leading = {tally.documents[documents[row]]: (epochs[row], sizes[row]) for row in range(start, end)}
+            favourites = _favourites(leading, earlier.favourites if earlier else (), heirs)
+            reported = max(leading[document][0] for document in favourites)
         since = earlier.since if earlier is not None and earlier.favourites == favourites else epoch
-        ballots[principal] = Implied(favourites, since, max(leading[document][0] for document in favourites))
+        ballots[principal] = Implied(favourites, since, reported)
     return ballots
 
 
@@ -273,8 +278,8 @@ def _favourites(leading: Mapping[str, tuple[int, int]], before: Sequence[str], h
     number of its own counterparties; sorted.
     `before`: the documents that it named before. A tie keeps them, so that equal reports restart no conviction.
     """
-    if len(leading) == 1 or not heirs:
-        # A short way for nearly all principals: there is no choice, or each document is counted alone.
+    if not heirs:
+        # A short way: each document is counted alone.
         return tuple(document for document in leading if document in before) or tuple(leading)
     of = {document: heirs.get(document, document) for document in (*leading, *before)}
     kept = {of[document] for document in before}.intersection(of[document] for document in leading)
@@ -302,12 +307,13 @@ def _leading(tally: Tally, known: Graph | None, is_withdrawn: NDArray[np.bool_],
     """Return the documents with most counterparties. `inherited`: one number for a document and its heir."""
     pairs, width = tally.agreed, max(len(tally.principals), 1)
     # Of each pair the newest report. It has one that counts in each epoch, so the epochs of its documents differ.
-    order = np.lexsort((-pairs.document, -pairs.epoch, pairs.second, pairs.first))
-    pair = (pairs.first * width + pairs.second)[order]
-    newest = order[np.flatnonzero(np.diff(pair, prepend=-1))]
-    first, second, document, epoch = (column[newest] for column in (pairs.first, pairs.second, pairs.document, pairs.epoch))
+    pair = pairs.first * width + pairs.second
+    order = np.argsort(pair, kind="stable")
+    starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    newest = np.maximum.reduceat((pairs.epoch * len(tally.documents) + pairs.document)[order], starts)
+    first, second = pair[order[starts]] // width, pair[order[starts]] % width
     principal, other = np.concatenate([first, second]), np.concatenate([second, first])
-    document, epoch = np.tile(document, 2), np.tile(epoch, 2)
+    document, epoch = np.tile(newest % len(tally.documents), 2), np.tile(newest // len(tally.documents), 2)
     if known is not None:
         places = known.places(tally.principals)
         counts = known.has(places[principal], places[other])
@@ -336,11 +342,10 @@ def _leading(tally: Tally, known: Graph | None, is_withdrawn: NDArray[np.bool_],
 def approvals(votes: Votes) -> list[Approval]:
     """Return the distinct rankings of the votes that rank documents over NONE, as approvals."""
     found = []
-    used, alike = np.unique(votes.ranking, return_inverse=True)
-    for number, weight in zip(used.tolist(), _sums(votes.weight, alike, len(used)).tolist(), strict=True):
-        documents = _over_none(votes.rankings[number])
-        if documents and weight:
-            found.append(Approval(documents, weight))
+    weights = _sums(votes.weight, votes.ranking, len(votes.rankings))
+    for number in np.flatnonzero(weights).tolist():
+        if documents := _over_none(votes.rankings[number]):
+            found.append(Approval(documents, int(weights[number])))
     return found
 
 
@@ -391,6 +396,7 @@ def votes(
     speaks = (rest > 0) if begun is not None else number == 0
     silent = np.array([place for place, name in enumerate(principals) if speaks[place] and name in implied], dtype=np.int64)
     inferred = [implied[principals[place]] for place in silent.tolist()]
+    favourites = {named: number for number, named in enumerate(sorted({ballot.favourites for ballot in inferred}))}
     age = np.array([epoch - ballot.reported for ballot in inferred], dtype=np.int64)
     held = np.array([epoch - ballot.since for ballot in inferred], dtype=np.int64)
     # Use does not fade: where agents seldom meet, its newest report is old. It counts until it is forgotten.
@@ -398,8 +404,8 @@ def votes(
     said = parts(spoken, _ripening(held, horizon))
     return Votes(
         principals=principals,
-        rankings=[*rankings, *(lines.read((ballot.favourites,)) for ballot in inferred)],
-        ranking=np.concatenate([cast.ranking, len(rankings) + np.arange(len(inferred))]),
+        rankings=[*rankings, *(lines.read((named,)) for named in favourites)],
+        ranking=np.concatenate([cast.ranking, len(rankings) + _numbers(favourites[ballot.favourites] for ballot in inferred)]),
         principal=np.concatenate([cast.principal, silent]),
         weight=np.concatenate([parts(fresh, _ripening(cast.held, horizon)) // share, said]),
         age=np.concatenate([cast.age, age]),
@@ -422,9 +428,11 @@ def _after_use(
     place = {lines: number for number, lines in enumerate(favourites)}
     use = np.array([place[ballot.favourites] if ballot else -1 for ballot in named], dtype=np.int64)[cast.principal]
     since = np.array([ballot.since if ballot else -1 for ballot in named], dtype=np.int64)[cast.principal]
-    # Many ballots are equal, so each kind of ballot and use is compared once. One integer names a kind: −1 is 0 there.
+    best = {tiers[0]: number for number, tiers in enumerate(rankings) if tiers}
+    lead = _numbers(best[tiers[0]] if tiers else -1 for tiers in rankings)[cast.ranking]
+    # Many ballots begin alike, so each kind of first tier and use is compared once. One integer names a kind: −1 is 0 there.
     width = len(favourites) + 1
-    kinds, alike = np.unique(cast.ranking * width + use + 1, return_inverse=True)
+    kinds, alike = np.unique(lead * width + use + 1, return_inverse=True)
     agrees = np.array([_agrees(rankings[kind // width], favourites, kind % width - 1) for kind in kinds.tolist()], dtype=bool)
     agrees = agrees[alike]
     # A ballot is no firmer than the use that keeps it up, so use alone may be worth less than the ballot.
@@ -440,11 +448,24 @@ def _agrees(tiers: Tiers, favourites: Sequence[tuple[str, ...]], number: int) ->
     return number >= 0 and not {*tiers[0]}.isdisjoint(favourites[number])
 
 
-def ranks(tiers: Tiers, choices: Sequence[str]) -> Ranks:
-    """Return the rank of each of `choices` in a ballot. The last choice is NONE."""
-    ranked = {choice: rank for rank, tier in enumerate(tiers) for choice in tier}
-    ranked.setdefault(NONE, len(tiers))
-    return tuple(ranked.get(choice, len(tiers) + 1) for choice in choices)
+def ranks(rankings: Sequence[Tiers], choices: Sequence[str]) -> NDArray[np.int64]:
+    """Return the rank of each of `choices` in each ranking, a row a ranking. Smaller is better, equal is tied.
+
+    `choices`: the last one is NONE.
+    """
+    lengths = _numbers(len(tiers) for tiers in rankings)
+    table = np.repeat(lengths + 1, len(choices))
+    table[len(choices) - 1 :: len(choices)] = lengths
+    column, width = {choice: number for number, choice in enumerate(choices)}, len(choices)
+    ranked = {
+        row * width + column[choice]: rank
+        for row, tiers in enumerate(rankings)
+        for rank, tier in enumerate(tiers)
+        for choice in tier
+        if choice in column
+    }
+    table[_numbers(ranked)] = _numbers(ranked.values())
+    return table.reshape(len(rankings), width)
 
 
 def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) -> Count:
@@ -464,8 +485,7 @@ def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) 
     weight = _sums(votes.weight, cell, len(cells))
     used, alike = np.unique(cells // max(len(names), 1), return_inverse=True)
     belongs = cells % max(len(names), 1)
-    ranking = np.array([ranks(votes.rankings[number], choices) for number in used.tolist()], dtype=np.int64)
-    ranking = ranking.reshape(len(used), len(choices))
+    ranking = ranks([votes.rankings[number] for number in used.tolist()], choices)
 
     def by_cluster(chosen: NDArray[np.bool_]) -> dict[str, int]:
         rows = chosen[alike]
@@ -500,6 +520,10 @@ def pairwise(ranking: NDArray[np.int64], weight: Weights) -> list[list[int]]:
         np.where(ranking[:, choice, None] < ranking, weight[:, None], np.uint64(0)).sum(axis=0, dtype=np.uint64).tolist()
         for choice in range(ranking.shape[1])
     ]
+
+
+def _numbers(numbers: Iterable[int]) -> NDArray[np.int64]:
+    return np.fromiter(numbers, dtype=np.int64)
 
 
 def _sums(weight: Weights, group: NDArray[np.int64], groups: int) -> Weights:

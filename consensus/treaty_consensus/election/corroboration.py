@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -37,14 +37,14 @@ def _first_rows(new: ClaimColumns, cluster: Column, facts: int) -> Column:
     """Return the rows of `first_disjoint` in `new`, by rank and fact; −1 where there are fewer."""
     rows = np.full((_MAX_FIRSTS, facts), -1, dtype=np.int64)
     starts = np.flatnonzero(np.diff(new.fact, prepend=-1)).tolist()
-    clusters = [*zip(cluster[new.first].tolist(), cluster[new.second].tolist(), strict=True)]
-    for start, end in pairwise([*starts, len(clusters)]):
-        firsts = first_disjoint(clusters[start:end])
+    one, other = cluster[new.first].tolist(), cluster[new.second].tolist()
+    for start, end in pairwise([*starts, len(one)]):
+        firsts = first_disjoint(zip(one[start:end], other[start:end], strict=True))
         rows[: len(firsts), new.fact[start]] = np.array(firsts) + start
     return rows
 
 
-def first_disjoint(sets: Sequence[tuple[int, int]]) -> list[int]:
+def first_disjoint(sets: Iterable[tuple[int, int]]) -> list[int]:
     """Return the places of those sets of a sequence that are the first one disjoint from some set of at most two names.
 
     The first set of the sequence that is disjoint from a given set of at most two names is always among them. There are at
@@ -54,17 +54,19 @@ def first_disjoint(sets: Sequence[tuple[int, int]]) -> list[int]:
 
     Source: Bollobás, *On generalized graphs*, 1965; skew version: Frankl, 1982.
     """
-    kept: list[int] = []
+    places: list[int] = []
+    kept: list[set[int]] = []
     meeting: list[set[int]] = [set()]
     for place, (one, other) in enumerate(sets):
         # It is the first for each set that meets all kept ones and not this.
         if any(one not in names and other not in names for names in meeting):
-            kept.append(place)
-            meeting = _meeting([{*sets[earlier]} for earlier in kept])
+            places.append(place)
+            kept.append({one, other})
+            meeting = _meeting(kept)
             # No later set can be the first for any.
             if not meeting:
                 break
-    return kept
+    return places
 
 
 def _meeting(kept: Sequence[set[int]]) -> list[set[int]]:

@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -62,6 +62,7 @@ from .credit_columns import (
 from .report import AgreedReports, Column, FactKey
 
 Reason: TypeAlias = Literal["reported", "elected"]
+_PART: Final = 4096
 
 
 class EarnedCredit(NamedTuple):
@@ -110,11 +111,14 @@ class EarnedCredits:
         return len(self._columns.principal)
 
     def __iter__(self) -> Iterator[EarnedCredit]:
-        names, facts, rows = self._names, self._facts, zip(*(column.tolist() for column in self._columns), strict=True)
-        for principal, amount, elected, fact, corroborator, leaf, epoch, shared, earlier, _ in rows:
-            reason: Reason = "elected" if elected else "reported"
-            by, (topic, document) = names[corroborator], facts[fact]
-            yield EarnedCredit(names[principal], amount, reason, topic, document, by, leaf, epoch, shared, earlier)
+        names, facts = self._names, self._facts
+        # In parts, because a roll lists only those that fit.
+        for start in range(0, len(self), _PART):
+            rows = zip(*(column[start : start + _PART].tolist() for column in self._columns), strict=True)
+            for principal, amount, elected, fact, corroborator, leaf, epoch, shared, earlier, _ in rows:
+                reason: Reason = "elected" if elected else "reported"
+                by, (topic, document) = names[corroborator], facts[fact]
+                yield EarnedCredit(names[principal], amount, reason, topic, document, by, leaf, epoch, shared, earlier)
 
 
 class SavedCredits(msgspec.Struct, frozen=True, array_like=True):
@@ -268,8 +272,9 @@ class _Ledger:
         self._pay_claims(claims, new, by)
         has_news = np.zeros(len(self.facts), dtype=bool)
         has_news[new.fact] = True
+        claims = chosen(claims, by < 0)
         credited = self._reported(claims.fact, claims.first) & self._reported(claims.fact, claims.second)
-        self.claims = chosen(claims, ~has_news[claims.fact] | ((by < 0) & ~credited))
+        self.claims = chosen(claims, ~has_news[claims.fact] | ~credited)
         facts = np.concatenate([self.reporting.fact, new.fact, new.fact])
         clusters = np.concatenate([self.reporting.cluster, self.cluster[new.first], self.cluster[new.second]])
         self.reporting = ReportingColumns(*split(np.unique(paired(facts, clusters))))
@@ -324,19 +329,18 @@ class _Ledger:
 
     def _pay(self, earned: CreditColumns, whole: Column, one: Column, other: Column) -> None:
         """Add credits. Each is shared with one of the principals `one` and `other`."""
-        with_one, with_other = paired(earned.principal, one), paired(earned.principal, other)
-        pairs = np.concatenate([with_one, with_other])
-        shared = dict(zip(pairs.tolist(), self.shared.of(pairs).tolist(), strict=True))
-        taken, before = [], []
-        for first, second in zip(with_one.tolist(), with_other.tolist(), strict=True):
+        count, with_both = len(earned.principal), [paired(earned.principal, one), paired(earned.principal, other)]
+        pairs, place = np.unique(np.concatenate(with_both), return_inverse=True)
+        shared, taken, j = self.shared.of(pairs), *np.zeros((2, count), dtype=np.int64)
+        # A credit depends on the earlier ones of its principal alone: the first ones of all are paid together, then the second.
+        for rows in _in_turn(earned.principal):
+            first, second = place[rows], place[count + rows]
             # The larger j gives the smaller credit, so a ring gains nothing by forming new pairs.
-            pair = first if shared[first] >= shared[second] else second
-            taken.append(pair)
-            before.append(shared[pair])
+            taken[rows] = pair = np.where(shared[first] >= shared[second], first, second)
+            j[rows] = shared[pair]
             shared[pair] += 1
-        self.shared = self.shared.updated(shared)
-        j, m = np.array(before, dtype=np.int64), self.terms.pairs
-        _, corroborator = split(np.array(taken, dtype=np.int64))
+        self.shared, m = self.shared.updated(pairs, shared), self.terms.pairs
+        _, corroborator = split(pairs[taken])
         # Repeated credit with one corroborator shrinks, so that a ring gains little by reporting more.
         added = earned._replace(
             amount=whole * m // (m + j), corroborator=corroborator, epoch=np.full(len(j), self.epoch), shared=j
@@ -347,7 +351,8 @@ class _Ledger:
         """Tell of each row whether the principal has the credit for its report on the fact."""
         earned = self.earned
         reported = earned.elected == 0
-        return np.isin(paired(fact, principal), paired(earned.fact[reported], earned.principal[reported]))
+        known, wanted = np.sort(paired(earned.fact[reported], earned.principal[reported])), paired(fact, principal)
+        return np.searchsorted(known, wanted) < np.searchsorted(known, wanted, side="right")
 
     def _weigh(self, *principals: Column) -> NDArray[np.bool_]:
         weigh: NDArray[np.bool_] = np.logical_and.reduce([self.cluster[column] >= 0 for column in principals])
@@ -356,3 +361,12 @@ class _Ledger:
     def _numbers(self, names: Iterable[str]) -> Column:
         numbers = self.names
         return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+
+
+def _in_turn(principal: Column) -> list[Column]:
+    """Return the first row of each principal, then the second row of each, and so on: at most one part for each fact."""
+    order = np.argsort(principal, kind="stable")
+    starts = np.flatnonzero(np.diff(principal[order], prepend=-1))
+    earlier = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    turns = order[np.argsort(earlier, kind="stable")]
+    return np.split(turns, np.cumsum(np.bincount(earlier))[:-1]) if len(turns) else []

@@ -5,7 +5,6 @@ A *fact* is a document in a topic. Names are those of principals and of clusters
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -71,14 +70,12 @@ class SharedColumns(NamedTuple):
         place = np.minimum(np.searchsorted(self.pair, pairs), len(self.pair) - 1)
         return np.where(self.pair[place] == pairs, self.credits[place], 0)
 
-    def updated(self, credits: Mapping[int, int]) -> SharedColumns:
-        """Return the numbers with those of some pairs replaced."""
-        given = {pair: number for pair, number in credits.items() if number}
-        pairs, numbers = (np.fromiter(part, dtype=np.int64, count=len(given)) for part in (given, given.values()))
-        others = ~np.isin(self.pair, pairs)
-        pair, number = np.concatenate([self.pair[others], pairs]), np.concatenate([self.credits[others], numbers])
-        order = np.argsort(pair)
-        return SharedColumns(pair[order], number[order])
+    def updated(self, pairs: Column, credits: Column) -> SharedColumns:
+        """Return the numbers with those of some pairs replaced. `pairs`: distinct."""
+        some = credits > 0
+        # Of equal pairs the first counts, which is the new one.
+        pair, first = np.unique(np.concatenate([pairs[some], self.pair]), return_index=True)
+        return SharedColumns(pair, np.concatenate([credits[some], self.credits])[first])
 
 
 _Columns = TypeVar("_Columns", CreditColumns, ClaimColumns, ReportingColumns)

@@ -10,8 +10,8 @@ There are at most `MAX_VOTERS` voters in `voices`, those with the largest `count
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -25,7 +25,7 @@ from .earlier import EarlierPoll
 from .electorate import Electorate, digest_of
 from .evidence import Evidence
 from .line import ALONE, Lines
-from .report import Tally
+from .report import Tally, distinct
 from .rule import (
     DocumentState,
     Poll,
@@ -290,8 +290,13 @@ class _Topic:
 
     def has_news(self) -> bool:
         """Tell whether enough weight reported, voted or withdrew a ballot in this epoch for a decision that shows it."""
-        epoch, parameters = self.question.epoch, self.question.parameters
-        active = self.tally.active(epoch) | self.ballots.active(self.weights, epoch)
+        epoch = self.question.epoch
+        reporting = self.tally.active(epoch)
+        # In a large topic the reports alone are enough.
+        return self._is_news(reporting) or self._is_news(reporting | self.ballots.active(self.weights, epoch))
+
+    def _is_news(self, active: AbstractSet[str]) -> bool:
+        parameters = self.question.parameters
         if parameters.is_v2:
             return bool(active)
         # A transcript of a large topic has the size of eighty ballots. Otherwise one ballot an epoch would cost all readers one.
@@ -317,9 +322,10 @@ def _supports(
 ) -> dict[str, Support]:
     """Return document → its evidence from reports and votes, for every document that is known in the topic."""
     names, (document, member) = tally.principals, tally.reporters
-    cluster = sorted({electorate.clusters[name] for name in names})
-    belongs = np.array([bisect_left(cluster, electorate.clusters[name]) for name in names], dtype=np.int64)
-    together = np.unique(document * max(len(cluster), 1) + belongs[member]) // max(len(cluster), 1)
+    labels = [electorate.clusters[name] for name in names]
+    cluster = {label: number for number, label in enumerate({*labels})}
+    belongs = np.array([cluster[label] for label in labels], dtype=np.int64)
+    together = distinct(document * max(len(cluster), 1) + belongs[member]) // max(len(cluster), 1)
     clusters = np.bincount(together, minlength=len(tally.documents)).tolist()
     weighed = np.array([weights.get(name, 0) for name in names], dtype=np.uint64)
     sums = np.zeros(len(tally.documents), dtype=np.uint64)
@@ -534,7 +540,7 @@ def _reach(tally: Tally, weights: Mapping[str, int], consensus: str | None) -> t
     document, member = tally.reporters
     speaks = document == (tally.documents.index(consensus) if consensus in tally.documents else -1)
     speakers = [weights.get(tally.principals[place], 0) for place in member[speaks].tolist()]
-    reporting = [weights.get(tally.principals[place], 0) for place in np.unique(member).tolist()]
+    reporting = [weights.get(tally.principals[place], 0) for place in np.flatnonzero(np.bincount(member)).tolist()]
     able, every = (sum(some) ** 2 - sum(weight * weight for weight in some) for some in (speakers, reporting))
     return able // 2, every // 2
 

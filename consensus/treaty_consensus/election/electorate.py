@@ -27,7 +27,7 @@ from . import provenance
 from .arithmetic import ONE
 from .evidence import Evidence
 from .principals import PrincipalDirectory
-from .report import Tally
+from .report import Tally, distinct
 from .reputation import base_weight, bounded_trust, eligible_counterparties, in_topic
 from .trust import Graph, graph_of, seed
 
@@ -84,7 +84,7 @@ class Electorate:
             return self.weights
         enough, names, pairs = self.terms.counterparties, tally.principals, tally.agreed
         # Each pair once: it may have agreed on several documents.
-        keys = np.unique(pairs.first * len(names) + pairs.second)
+        keys = distinct(pairs.first * len(names) + pairs.second)
         one, other = keys // max(len(names), 1), keys % max(len(names), 1)
         counts = np.array([name in self.eligible_counterparties for name in names], dtype=bool)
         met = np.bincount(one[counts[other]], minlength=len(names)) + np.bincount(other[counts[one]], minlength=len(names))
@@ -191,7 +191,7 @@ def _ages(evidence: Evidence, epoch: int, begun: Mapping[str, int] | None) -> di
 
 def _is_root(did: str, principal: str) -> bool:
     """Tell whether a DID is its principal itself, and not one that speaks by a grant."""
-    return did == principal or did in (f"did:wba:{principal}", f"did:web:{principal}")
+    return did == principal or (did[8:] == principal and did.startswith(("did:wba:", "did:web:")))
 
 
 def digest_of(entries: Iterable[object]) -> str:

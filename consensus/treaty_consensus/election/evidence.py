@@ -14,9 +14,9 @@ import msgspec
 
 from ..facts import report_key
 from ..kinds import Ballot, Grant, Identity, Publish, Report, Status, Vouch
-from ..protocol import parse_protocol_uri
 from ..statement import Statement
 from .ballot import Ballots, SavedBallots
+from .line import line_begun_by
 from .principals import PrincipalDirectory, SavedDirectory
 from .report import Reports, SavedReports
 from .vouch import SavedVouches, Vouches
@@ -141,13 +141,11 @@ class Evidence:
 
     def _publish(self, body: Publish, author: str, index: int) -> None:
         published, document = self.published[body.topic], body.document.sha256
-        # Only the first publication of the bytes decides their line, and only a document below it begins one: no circles.
-        if document not in published and body.base is not None and body.base.document in published:
-            base = body.base
-            is_named = base.uri in self.publishers[body.topic][base.document]
-            if is_named and parse_protocol_uri(body.uri).continues(parse_protocol_uri(base.uri)):
-                lines = self.lines[body.topic]
-                lines[document] = lines.get(base.document, base.document)
+        # Only the first publication of the bytes decides their line.
+        if document not in published:
+            first = line_begun_by(body, self.publishers.get(body.topic, {}), self.lines.get(body.topic, {}))
+            if first != document:
+                self.lines[body.topic][document] = first
         # The first publication orders documents; a later one of the same bytes is another URI for them.
         published.setdefault(document, index)
         self.publishers[body.topic].setdefault(document, {}).setdefault(body.uri, author)

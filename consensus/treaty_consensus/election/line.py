@@ -10,9 +10,12 @@ Specification: `docs/specification/election.md`, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from ..kinds import Publish
+from ..protocol import parse_protocol_uri
 
 Tiers: TypeAlias = tuple[tuple[str, ...], ...]
 
@@ -60,3 +63,16 @@ class Lines:
 
 ALONE: Final = Lines()
 """Each document is a line of its own."""
+
+
+def line_begun_by(published: Publish, publishers: Mapping[str, Container[str]], first: Mapping[str, str]) -> str:
+    """Return the first document of the line of a document that was not in its topic before.
+
+    `publishers`: document → the URIs that publish it in the topic so far. `first`: as in `Lines`.
+    """
+    document, base = published.document.sha256, published.base
+    # Only a document of an earlier leaf has URIs here, so lines have no circles.
+    if base is None or base.uri not in publishers.get(base.document, ()):
+        return document
+    is_compatible = parse_protocol_uri(published.uri).continues(parse_protocol_uri(base.uri))
+    return first.get(base.document, base.document) if is_compatible else document

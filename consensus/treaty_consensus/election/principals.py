@@ -93,7 +93,7 @@ class PrincipalDirectory:
         self._suffix_digest: str | None = None
         self._grants: dict[str, dict[str, _Grant]] = {}  # DID → namespace → the newest grant, in the order of the log
         self._grantees: dict[str, dict[str, None]] = {}  # DID → those to which it ever granted, in the order of the log
-        self._registrable: dict[str, bool] = {}  # granted namespaces, by the present list
+        self._registrable: dict[str, bool] = {}  # hosts and granted namespaces, by the present list
         self._tenures: dict[str, int] = {}  # only those above the first
         self._dids: dict[str, int] = {}
         self._texts: list[str] = []
@@ -257,7 +257,7 @@ class PrincipalDirectory:
             return parse_did(text).principal(lambda _host: text)
         # Most DIDs have a path, and only one without a path or a port can be a root DID: the others need not be parsed.
         did = parse_did(text) if text.count(":") == 2 else None
-        if did and did.port is None and did.host is not None and did.principal(suffixes.registrable) == did.host:
+        if did and did.port is None and did.host is not None and self._is_registrable(did.host, suffixes):
             return did.host
         grants = self._grants.get(text)
         if not grants:
@@ -271,7 +271,7 @@ class PrincipalDirectory:
         return None
 
     def _is_registrable(self, namespace: str, suffixes: SuffixList) -> bool:
-        # Kept: a domain grants to many DIDs, and a list is slow to read.
+        # Kept: a domain speaks itself and grants to many DIDs, and a list is slow to read.
         known = self._registrable.get(namespace)
         if known is None:
             known = self._registrable[namespace] = suffixes.is_registrable(namespace)

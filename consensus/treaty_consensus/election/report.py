@@ -113,7 +113,7 @@ class Tally:
     def reporters(self) -> tuple[Column, Column]:
         """Return each document that was agreed on with each of its principals, as two columns, sorted."""
         agreed, width = self.agreed, max(len(self.principals), 1)
-        keys = np.unique(np.concatenate([agreed.document * width + agreed.first, agreed.document * width + agreed.second]))
+        keys = distinct(np.concatenate([agreed.document * width + agreed.first, agreed.document * width + agreed.second]))
         return keys // width, keys % width
 
     def since(self, epoch: int) -> Tally:
@@ -140,7 +140,7 @@ class Tally:
         """Return the principals with a report of the current `epoch` that counts."""
         new = self.agreed.epoch == epoch
         both = (self.failed.first, self.failed.second, self.agreed.first[new], self.agreed.second[new])
-        return {self.principals[place] for place in np.unique(np.concatenate(both)).tolist()}
+        return {self.principals[place] for place in np.flatnonzero(np.bincount(np.concatenate(both))).tolist()}
 
 
 class AgreedReport(NamedTuple):
@@ -421,6 +421,13 @@ def _newest_of_each(pairs: PairColumns) -> PairColumns:
     order = np.lexsort((-pairs.epoch, pairs.second, pairs.first, pairs.document))
     kept = order[_starts(pairs.document[order], pairs.first[order], pairs.second[order])]
     return PairColumns(*(column[kept] for column in pairs))
+
+
+def distinct(values: Column) -> Column:
+    """Return the distinct values, sorted."""
+    # `np.unique` hashes, which takes ten times as long for a million integers.
+    ordered = np.sort(values)
+    return ordered[_starts(ordered)]
 
 
 def _starts(*columns: Column) -> NDArray[np.bool_]:

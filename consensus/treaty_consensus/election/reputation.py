@@ -24,7 +24,7 @@ that is no anchor gives full weight to 1 / (`least` · L) domains at most, whate
 one. Proof: `docs/specification/election-bound.md`. The rule `schulze-margins-v2` has no such bound: it lends by m₁, weighs by
 m₂, and m₁ / m₂ grows with the number of principals that anchors vouch for.
 
-Measurements: docs/decisions.md, "Resistance to attacks". Specification: `docs/specification/election.md`, section 2.
+Measurements: docs/decisions/resistance-to-attacks.md. Specification: `docs/specification/election.md`, section 2.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def graph_of(principals: tuple[str, ...], source: NDArray[np.int64], target: NDA
     inside = (source >= 0) & (target >= 0)
     source, target, strength = source[inside], target[inside], strength[inside]
     # `provenance` breaks ties by the order of the edges.
-    order = np.lexsort((target, source))
+    order = np.argsort(source * len(principals) + target)
     return Graph(principals, source[order], target[order], strength[order])
 
 

@@ -106,8 +106,9 @@ class Vouches:
         vouched = self.directory.owners(np.array(self._to, dtype=np.int64))
         rows = np.flatnonzero((voucher >= 0) & (vouched >= 0) & (voucher != vouched))
         # Several DIDs may act for one principal; the newest vouch in the log replaces the others.
-        rows = rows[np.lexsort((-place[rows], vouched[rows], voucher[rows]))]
-        rows = rows[_differs(voucher[rows]) | _differs(vouched[rows])]
+        pair = voucher * self.directory.size + vouched
+        rows = rows[np.lexsort((-place[rows], pair[rows]))]
+        rows = rows[_differs(pair[rows])]
         rows = rows[np.array(self._withdrawn, dtype=np.uint8)[rows] == 0]
         if begun:
             # The last element of `places` stands for a DID without a principal.

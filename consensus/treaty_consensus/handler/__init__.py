@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .archive import MAX_ARCHIVE
 from .build import HandlerMetadata, build_wheel, encode_manifest
-from .manifest import INTERFACE, MANIFEST_NAME, Manifest, Operation, OperationKind, Role, parse_manifest
+from .manifest import INTERFACE, MANIFEST_NAME, MAX_ROLES, Manifest, Operation, OperationKind, Role, parse_manifest
 from .wheel import DECLARATIVE, TAG, VECTORS, EntryPoint, HandlerPackage, parse_filename, read_wheel
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "INTERFACE",
     "MANIFEST_NAME",
     "MAX_ARCHIVE",
+    "MAX_ROLES",
     "TAG",
     "VECTORS",
     "EntryPoint",

@@ -130,7 +130,9 @@ def read_package(filename: str, wheel: bytes) -> PackageView:
             PackageRole(role.name, role.peer, [*role.calls], [*role.invokes], role.is_shared) for role in manifest.roles.values()
         ],
         vectors=[
-            PackageVector(vector.name[:MAX_TITLE], vector.title[:MAX_TITLE], vector.role[:MAX_TITLE], len(vector.steps))
+            PackageVector(
+                vector.name[:MAX_TITLE], vector.title[:MAX_TITLE], ", ".join(vector.roles)[:MAX_TITLE], len(vector.steps)
+            )
             for vector in vectors[:MAX_VECTORS]
         ],
         vector_count=len(package.vectors),

@@ -17,14 +17,14 @@ app = App(
 # By name, so that a command imports only its own modules: the web framework alone takes half a second.
 for _place, _help in {
     "serving:serve": "Serve the registry of the log in the data directory.",
-    "serving:init": "Make a new log: its keys, its database, its first two leaves.",
-    "serving:migrate": "Update the database's tables to this release.",
+    "creating:init": "Make a new log: its keys, its database, its first two leaves.",
+    "creating:migrate": "Update the database's tables to this release.",
     "inspecting:status": "Show how the running registry is.",
     "inspecting:doctor": "Name each problem of the running registry, and its fix.",
     "operating:decide": "Close the open epoch of a development electorate.",
     "operating:parameters": "Show the constants of the election, or announce new ones.",
-    "serving:mirror": "Mirror a registry: follow its log, check every rule, and serve its reads.",
-    "serving:witness": "Witness logs: cosign checkpoints that extend the ones cosigned before.",
+    "mirroring:mirror": "Mirror a registry: follow its log, check every rule, and serve its reads.",
+    "witnessing:witness": "Witness logs: cosign checkpoints that extend the ones cosigned before.",
     "operating:accept_clock": "Let the running registry sign again after its clock has jumped ahead.",
     "operating:resume_signing": "Let the running registry sign again, after another process signed its log.",
     "rotating:prepare_rotation": "Make the next keys of the log, its clock or its authority. They sign nothing yet.",

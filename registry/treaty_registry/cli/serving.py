@@ -1,4 +1,4 @@
-"""Define the commands that create or run a server: `init`, `migrate`, `serve`, `mirror`, `witness`."""
+"""Define the command that runs a registry: `serve`."""
 
 from __future__ import annotations
 
@@ -9,27 +9,13 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.markup import escape
 
-from treaty_client.registries.trust import parse_registry_name
-from treaty_consensus.log.note import VerifierKey
-
-from ..data_directory import check_log, running_database
 from ..listening import Listening
-from ..mirroring.mirrored_log import MirroredLog
-from ..mirroring.server import serve as serve_mirror
 from ..registry import Registry
 from ..server import serve as serve_http
 from ..settings import Quotas
-from ..storage.postgres import connect
-from ..storage.postgres import migrate as migrate_database
-from ..witness.copies import Copies
-from ..witness.cosigner import Cosigner
-from ..witness.records import read_log_keys
-from ..witness.server import serve as serve_witness
-from .console import show
+from .creating import description
 from .options import NetworkOptions, NodeOptions, ObservationOptions, Options, TlsOptions, WitnessOptions, run
 from .variables import Variable
-
-_SHOWN_LOGS = 16  # logs of a witness that a terminal shows; JSON has all
 
 
 def serve(
@@ -94,170 +80,11 @@ def serve(
     run(serve_http(settings, lambda registry: _announce(registry, url, options)))
 
 
-def init(
-    *,
-    origin: Annotated[str, Variable("ORIGIN")],
-    parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
-    options: Options = Options(),
-) -> None:
-    """Make a new log: its keys, its database, its first two leaves.
-
-    Parameters
-    ----------
-    origin
-        The log's permanent name: a host.
-    parameters
-        A TOML file with the constants of its election. Default: a development electorate.
-    """
-
-    async def make() -> dict[str, object]:
-        async with Registry.open(replace(options.settings, new=True, origin=origin, parameters=parameters)) as registry:
-            return _description(registry)
-
-    made = run(make())
-    options.show(
-        made,
-        f"[green]✓[/] The log [bold]{escape(origin)}[/] is in {escape(str(options.data))}; keep that directory safe and secret.",
-        f"  key: {escape(str(made['key']))}",
-        f"  Serve it: treaty-registry serve --data {escape(str(options.data))}",
-    )
-
-
-def migrate(*, options: Options = Options()) -> None:
-    """Update the database's tables to this release. `serve` does so too."""
-
-    async def apply() -> list[str]:
-        check_log(options.settings)
-        async with running_database(options.settings) as url, connect(url) as connection:
-            return await migrate_database(connection)
-
-    applied = run(apply())
-    options.show({"applied": applied}, f"[green]✓[/] {escape(', '.join(applied)) or 'Nothing to do.'}")
-
-
-def witness(
-    *,
-    log: tuple[str, ...] = (),
-    logs: Path | None = None,
-    data: Annotated[Path, Parameter(env_var="TREATY_WITNESS_DATA")],
-    host: str = "127.0.0.1",
-    port: int = 8081,
-    name: str | None = None,
-    mirror: Annotated[bool, Parameter(negative="")] = False,
-    tls: TlsOptions = TlsOptions(),
-    observation: ObservationOptions = ObservationOptions(),
-    json: Annotated[bool, Parameter(negative="")] = False,
-) -> None:
-    """Witness logs: cosign a checkpoint only if it extends the one cosigned before (C2SP tlog-witness).
-
-    Parameters
-    ----------
-    log
-        The verifier key of a log to witness. May be repeated.
-    logs
-        A file with the verifier keys of more logs, one a line; `#` begins a comment.
-    data
-        The witness's own directory, made by the first start: its key and its records. Never restore an old copy.
-    host
-        The address to listen on.
-    port
-        The port to listen on.
-    name
-        The permanent name of a new witness, such as witness.example/w1. Default: localhost:PORT/witness.
-    mirror
-        Keep copies of the logs too, which their operators upload (C2SP tlog-mirror), and serve them below URL/mirror.
-    json
-        Print one JSON value instead of text.
-    """
-    observation.begin("treaty-witness")
-    named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
-    listening = Listening(host, port, tls.tls_cert, tls.tls_key)
-
-    def announce(cosigner: Cosigner, copies: Copies | None) -> None:
-        key, logs = str(cosigner.key), {origin: cosigner.latest(origin) for origin in cosigner.logs}
-        sizes = {origin: latest.checkpoint.size if latest else 0 for origin, latest in logs.items()}
-        url = listening.url
-        show(
-            {"key": key, "keys": [str(each) for each in cosigner.keys], "url": url, "logs": sizes}
-            | ({"mirror": {"url": f"{url}/mirror", "keys": [str(each) for each in copies.keys]}} if copies else {}),
-            f"[green]✓[/] The witness [bold]{escape(cosigner.key.name)}[/] listens at {escape(url)}.",
-            *(f"  key: {escape(str(each))}" for each in cosigner.keys),
-            *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in list(sizes.items())[:_SHOWN_LOGS]),
-            f"  Its name for registries: '{escape(f'{url}#{key}')}', with the https address of its proxy where it has one.",
-            as_json=json,
-        )
-
-    named_logs = [VerifierKey.parse(text) for text in (*log, *(read_log_keys(logs) if logs else ()))]
-    run(serve_witness(data, named_logs, named, listening, announce, mirror=mirror, metrics=observation.metrics))
-
-
-def mirror(
-    upstream: str,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8082,
-    base_url: str | None = None,
-    contact: Annotated[str | None, Variable("CONTACT")] = None,
-    tls: TlsOptions = TlsOptions(),
-    network: NetworkOptions = NetworkOptions(),
-    observation: ObservationOptions = ObservationOptions(),
-    options: Options = Options(),
-) -> None:
-    """Mirror a registry: follow its log, check every rule, and serve its reads.
-
-    Parameters
-    ----------
-    upstream
-        The registry, as its operator names it: URL#KEY. The key is not taken from the registry itself.
-    host
-        The address to listen on.
-    port
-        The port to listen on.
-    base_url
-        The URL of the registry in pages and refusals, if it is not the one that the registry names itself.
-    contact
-        Where anyone reports abuse of this mirror: an e-mail address or an https URL. Pages, /log and refusals name it.
-    """
-    observation.begin("treaty-mirror")
-    settings = replace(
-        options.settings,
-        host=host,
-        port=port,
-        base_url=base_url or None,
-        contact=contact or None,
-        tls_cert=tls.tls_cert,
-        tls_key=tls.tls_key,
-        metrics=observation.metrics,
-        **network.settings,
-    )
-
-    def announce(log: MirroredLog) -> None:
-        url = Listening(host, port, tls.tls_cert, tls.tls_key).url
-        options.show(
-            {"origin": log.origin, "url": url, "upstream": str(log.upstream), "size": log.head.size},
-            f"[green]✓[/] The mirror of [bold]{escape(log.origin)}[/] listens at {escape(url)} ({log.head.size} leaves).",
-            f"  It follows {escape(log.upstream.base_url)}, and takes no writes.",
-            "  Ctrl-C stops it.",
-        )
-
-    run(serve_mirror(settings, parse_registry_name(upstream), announce))
-
-
-def _description(registry: Registry) -> dict[str, object]:
-    return {
-        "origin": registry.origin,
-        "base_url": registry.base_url,
-        "name": f"{registry.base_url}#{registry.log_key}",
-        "key": str(registry.log_key),
-        "size": registry.head.size,
-    }
-
-
 def _announce(registry: Registry, url: str, options: Options) -> None:
     where, name = escape(registry.base_url), escape(f"{registry.base_url}#{registry.log_key}")
     reached = [] if url == registry.base_url else [f"  Its address for clients is {where}."]
     options.show(
-        _description(registry),
+        description(registry),
         f"[green]✓[/] The registry [bold]{escape(registry.origin)}[/] listens at {escape(url)} ({registry.head.size} leaves).",
         *reached,
         f"  Trust it:  treaty trust add '{name}'",

@@ -9,14 +9,15 @@ witnesses, or with another database, is worse than one that does not start.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from treaty_consensus.errors import Malformed
 from treaty_io.home import AGENT_VARIABLES
 
 from ..codes import SettingsCode
+from .commands import app
 
 _PREFIX = "TREATY_"
 
@@ -32,15 +33,15 @@ def drop_empty(environment: MutableMapping[str, str]) -> None:
         del environment[name]
 
 
-def check_variables(environment: Iterable[str], *commands: Callable[..., object]) -> None:
-    """Raise `Malformed` (`settings.variable`) for a name with the prefix that no option of `commands` reads.
+def check_variables(environment: Iterable[str]) -> None:
+    """Raise `Malformed` (`settings.variable`) for a name with the prefix that no option of `serve` or `witness` reads.
 
-    `commands`: those that together have every option with a variable, whichever one runs: a unit's settings are for all its
-    commands.
+    These two together have every option with a variable, whichever command runs: a unit's settings are for all its commands.
     """
     # An agent may run in the environment of its registry, and the other way round.
     names = sorted(name for name in environment if name.startswith(_PREFIX) and name not in AGENT_VARIABLES)
-    known = {name for command in commands for name in _variables_of(command)} if names else set()
+    # Only where a variable is to be checked: this imports the server.
+    known = _variables_of("serve") | _variables_of("witness") if names else set()
     for name in names:
         if name not in known:
             # Without the prefix, by which all are near.
@@ -49,7 +50,5 @@ def check_variables(environment: Iterable[str], *commands: Callable[..., object]
             raise Malformed(SettingsCode.VARIABLE, f"No option reads the environment variable {name[:80]}.", fix=fix)
 
 
-def _variables_of(command: Callable[..., object]) -> set[str]:
-    app = App()
-    app.default(command)
-    return {name for argument in app.assemble_argument_collection() for name in argument.parameter.env_var or ()}
+def _variables_of(command: str) -> set[str]:
+    return {name for argument in app[command].assemble_argument_collection() for name in argument.parameter.env_var or ()}

@@ -7,7 +7,7 @@ computes from the log alone; here the newest reports of one DID are read, withou
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +17,8 @@ import msgspec
 from treaty_client.audit.decision import Transcript
 from treaty_consensus import statement
 from treaty_consensus.did import parse_did
+from treaty_consensus.election.ballot import Implied, implied_ballots
+from treaty_consensus.election.report import Pair, Tally
 from treaty_consensus.errors import Gone, NotFound
 from treaty_consensus.kinds import NONE, Parameters, Report
 
@@ -106,7 +108,8 @@ class VotingQueries:
             memory = parameters.horizon_epochs * (parameters.memory_horizons or 1)
         recent = [report for report in said if report.topic == topic and report.epoch > epoch - memory]
         first = sorted({lines.get(choice, choice) for choice in tiers[0]} - {NONE}) if tiers else []
-        use = _use(recent, lines)
+        # A count over up to a thousand reports for each epoch would keep the event loop from all others.
+        use = await asyncio.to_thread(_use, did, recent, lines)
         if not tiers:
             return VoteView(topic, None, [], None, None, use)
         return VoteView(topic, tiers, first, cast[0]["epoch"], _since(cast), use)
@@ -138,26 +141,25 @@ def _agreed(did: str, leaves: Iterable[bytes]) -> Iterable[_Said]:
             yield _Said(body.topic, body.epoch, others[0], body.document)
 
 
-def _use(said: Sequence[_Said], lines: Mapping[str, str]) -> UseView | None:
-    """Return what reports imply, as `election.ballot.implied_ballots` does: `said` in the order of the log."""
-    newest: dict[str, tuple[str, int]] = {}
-    named: tuple[str, ...] = ()
-    since = 0
+def _use(did: str, said: Sequence[_Said], lines: Mapping[str, str]) -> UseView | None:
+    """Return what reports imply, by the rule of the election. `said`: in the order of the log."""
+    pairs: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
+    newest: dict[str, str] = {}
+    implied: dict[str, Implied] = {}
     for epoch, reports in groupby(said, key=lambda report: report.epoch):
         first: dict[str, str] = {}
         for report in reports:
             # Of each pair the first report of an epoch counts.
             first.setdefault(report.other, lines.get(report.document, report.document))
-        newest |= {other: (line, epoch) for other, line in first.items()}
-        numbers = Counter(line for line, _ in newest.values())
-        leading = {line for line, number in numbers.items() if number == max(numbers.values())}
-        kept = tuple(sorted(leading.intersection(named) or leading))
-        if kept != named:
-            named, since = kept, epoch
-    if not named:
+        for other, line in first.items():
+            pairs[line][Pair.of(did, other)] = epoch
+        newest |= first
+        # Epoch by epoch, because a tie keeps what was named before.
+        implied = implied_ballots(Tally.of(pairs), None, implied, epoch)
+    use = implied.get(did)
+    if use is None:
         return None
-    peers = [when for line, when in newest.values() if line in named]
-    return UseView(list(named), len(peers), since, max(peers))
+    return UseView([*use.favourites], sum(line in use.favourites for line in newest.values()), use.since, use.reported)
 
 
 def _since(cast: Sequence[Row]) -> int:

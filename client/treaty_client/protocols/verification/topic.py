@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import RegistryCode
+from treaty_consensus.election.line import line_begun_by
 from treaty_consensus.errors import Refused, Untrusted
 from treaty_consensus.kinds import Decision, Newer, Publish, Status
 from treaty_io.codes import ClientDecisionCode
@@ -21,7 +24,8 @@ _ORDER = ("consensus", "provisional", "candidate", "published", "dormant", "supe
 @dataclass(frozen=True)
 class TopicProtocol:
     """A protocol of a topic. `hash`: that of its document. `state`: that of the document in the newest decision, else
-    `published`. `status`: the newest one by its publisher, or None.
+    `published`. `status`: the newest one by its publisher, or None. `is_older`: it is a version of the elected line that is older
+    than the version to speak.
     """
 
     uri: str
@@ -29,12 +33,13 @@ class TopicProtocol:
     publisher: str
     state: str
     status: Status | None = None
+    is_older: bool = False
 
 
 @dataclass(frozen=True)
 class TopicView:
-    """A topic. `protocols`: the consensus first, then by state, the newest of a state first. `epoch`: that of the decision, or
-    None.
+    """A topic. `protocols`: the consensus first, then the older versions of its line, then by state; the newest first of each.
+    `epoch`: that of the decision, or None.
 
     `transcript`: the transcript of the decision; None if there is no decision, or if the registry has lost it. `taken_back`: the
     protocols that their publishers yanked or revoked, the newest first. They are not among `protocols`.
@@ -78,17 +83,21 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
         _check_dated(decision, evidence)
     states = dict(decision.states) if decision else {}
     statuses, listed = _statuses(evidence), RegistryAnswer(evidence, topic=topic).listed
+    published = [
+        (logged.statement.author.text, logged.statement.body)
+        for logged in evidence.statements
+        if isinstance(logged.statement.body, Publish) and logged.statement.body.uri in listed
+    ]
+    older = _older([body for _, body in published], decision.consensus) if decision and decision.consensus else set()
     found: list[TopicProtocol] = []
     taken_back: list[TopicProtocol] = []
-    for logged in evidence.statements:
-        body = logged.statement.body
-        if isinstance(body, Publish) and body.uri in listed:
-            state, status = states.get(body.document.sha256, "published"), statuses.get(body.uri)
-            protocol = TopicProtocol(body.uri, body.document.sha256, logged.statement.author.text, state, status)
-            (taken_back if status and status.state in NEGATIVE_STATES else found).append(protocol)
-    # The sort below keeps the order of equal states, so the newest of a state comes first.
+    for author, body in published:
+        document, status = body.document.sha256, statuses.get(body.uri)
+        protocol = TopicProtocol(body.uri, document, author, states.get(document, "published"), status, document in older)
+        (taken_back if status and status.state in NEGATIVE_STATES else found).append(protocol)
+    # The sort below keeps the order of equal places, so the newest comes first.
     found.reverse()
-    ranked = sorted((p for p in found if p.state in _ORDER), key=lambda protocol: _ORDER.index(protocol.state))
+    ranked = sorted((p for p in found if p.state in _ORDER), key=_place)
     return TopicView(
         topic,
         tuple(ranked),
@@ -98,6 +107,26 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
         evidence,
         tuple(reversed(taken_back)),
     )
+
+
+def _older(published: Iterable[Publish], consensus: str) -> set[str]:
+    """Return the documents of the line of the consensus that were published before it. `published`: in the order of the log."""
+    publishers: dict[str, set[str]] = {}
+    first: dict[str, str] = {}
+    for body in published:
+        document = body.document.sha256
+        if document not in publishers:
+            first[document] = line_begun_by(body, publishers, first)
+        publishers.setdefault(document, set()).add(body.uri)
+    earlier = takewhile(lambda document: document != consensus, first)
+    return {document for document in earlier if first[document] == first.get(consensus)}
+
+
+def _place(protocol: TopicProtocol) -> tuple[bool, int]:
+    """Return the sort key of a protocol in its topic."""
+    # The users of an elected line speak its versions. A peer with an older one shares the consensus, before any other candidate.
+    is_elected = protocol.is_older or protocol.state == "consensus"
+    return not is_elected, _ORDER.index(protocol.state)
 
 
 def _check_dated(decision: Decision, evidence: Evidence) -> None:
