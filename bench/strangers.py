@@ -1,8 +1,9 @@
-"""`python -m bench strangers`: what a stranger with one address does to others at agents, an AIP gateway and a handoff endpoint.
+"""`python -m bench strangers`: what a stranger does to others at agents, an AIP gateway and a handoff endpoint.
 
 For each server (`flooded`) and each kind of flood, an honest client in another network goes on all the time, each time on a new
 connection. Its 99th percentiles before and during the flood are compared: `during / before`. The bar is 3. Server, flood and
-client are three processes. The floods are
+client are three processes. The control, `beside`, is the same flood at another server of the same kind, on the same processors.
+It shows how much of the delay is only that the processors are shared. The floods are
 
     silent     sockets that send nothing, opened again when they are closed
     asked      sockets that send one request, or the preface of HTTP/2, and rest
@@ -31,7 +32,7 @@ from .servers import SceneFailed
 from .sessions import Buyer, Crowd
 
 BAR = 3
-STRANGER, HONEST = "127.0.9.1", "127.0.10.1"
+HONEST = "127.0.10.1"
 FLOODS = {
     "agent": ("silent", "asked", "junk"),
     "coded": ("silent", "asked", "junk"),
@@ -41,7 +42,7 @@ FLOODS = {
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 _POST = b"POST /handoffs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 _JUNK = frame.encode(ProtocolType.APPLICATION, b"[" + b"1," * 28_999 + b"1]")
-_PAUSE = 0.05
+_PAUSE = 0.02
 """Seconds between two honest requests."""
 _PATIENCE = 5.0
 """Seconds after which an honest request counts as failed."""
@@ -54,34 +55,45 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sockets", type=int, default=2_000, help="of each flood, without junk (default: 2000)")
     parser.add_argument("--sessions", type=int, default=64, help="that send junk (default: 64)")
     parser.add_argument("--seconds", type=float, default=8, help="how long a flood lasts (default: 8)")
+    parser.add_argument("--addresses", type=int, default=1, help="of the stranger, in one /24 (default: 1, at most 254)")
     if arguments[:1] == ["flood"]:
-        kind, server, port, count, seconds = arguments[1:]
-        asyncio.run(_flood(kind, server, int(port), int(count), float(seconds)))
+        kind, server, port, count, seconds, addresses = arguments[1:]
+        asyncio.run(_flood(kind, server, int(port), int(count), float(seconds), int(addresses)))
         return 0
     chosen = parser.parse_args(arguments)
-    asyncio.run(_measure(chosen.only or sorted(KINDS), chosen.sockets, chosen.sessions, chosen.seconds))
+    asyncio.run(_measure(chosen.only or sorted(KINDS), chosen.sockets, chosen.sessions, chosen.seconds, chosen.addresses))
     return 0
 
 
-async def _measure(servers: list[str], sockets: int, sessions: int, seconds: float) -> None:
-    columns = ("server", "flood", "before, p99 ms", "during, p99 ms", "during / before", "failed", "after, p99 ms")
-    table = Table(*columns, box=None, title=f"{sockets} sockets or {sessions} sessions of one address")
+async def _measure(servers: list[str], sockets: int, sessions: int, seconds: float, addresses: int) -> None:
+    columns = ("server", "flood", "before, p99 ms", "beside", "during", "during / before", "during / beside", "failed", "after")
+    table = Table(*columns, box=None, title=f"{sockets} sockets or {sessions} sessions of {addresses} addresses")
     for server in servers:
         for kind in FLOODS[server]:
-            count = str(sessions if kind == "junk" else sockets)
-            target = await _started("bench.flooded", server)
-            port = await _line(target)
-            before, _ = await _asked(server, int(port), seconds)
-            flood = await _started("bench", "strangers", "flood", kind, server, port, count, str(seconds))
-            await _line(flood)
-            during, failed = await _asked(server, int(port), seconds - 1)
-            await flood.communicate()
-            after, _ = await _asked(server, int(port), 2)
+            count = sessions if kind == "junk" else sockets
+            target, other = await _started("bench.flooded", server), await _started("bench.flooded", server)
+            port, elsewhere = int(await _line(target)), int(await _line(other))
+            before, _ = await _asked(server, port, seconds)
+            phases = []
+            for flooded in (elsewhere, port):
+                command = ("flood", kind, server, str(flooded), str(count), str(seconds), str(addresses))
+                flood = await _started("bench", "strangers", *command)
+                await _line(flood)
+                phases.append(await _asked(server, port, seconds - 1))
+                await flood.communicate()
+                after, _ = await _asked(server, port, 2)
+            (beside, _), (during, failed) = phases
+            await other.communicate(b"\n")
             await target.communicate(b"\n")
+            print(
+                f"{server} {kind}: {before:.1f} ms before, {beside:.1f} beside, {during:.1f} during, {failed} failed, "
+                f"{after:.1f} after",
+                flush=True,
+            )
             ratio = during / before
-            print(f"{server} {kind}: {before:.1f} ms before, {during:.1f} during, {failed} failed, {after:.1f} after", flush=True)
             shown = f"[{'green' if ratio <= BAR and not failed else 'red'}]{ratio:.1f}[/]"
-            table.add_row(server, kind, f"{before:.1f}", f"{during:.1f}", shown, str(failed), f"{after:.1f}")
+            figures = [f"{before:.1f}", f"{beside:.1f}", f"{during:.1f}", shown, f"{during / beside:.1f}"]
+            table.add_row(server, kind, *figures, str(failed), f"{after:.1f}")
     Console(highlight=False).print(table)
 
 
@@ -149,20 +161,23 @@ _ASKING: dict[str, Callable[[int], Awaitable[None]]] = {
 # The stranger
 
 
-async def _flood(kind: str, server: str, port: int, count: int, seconds: float) -> None:
+async def _flood(kind: str, server: str, port: int, count: int, seconds: float, addresses: int) -> None:
     asked = PREFACE if server == "gateway" else b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
     opening = {"silent": b"", "asked": asked, "body": _POST % 9_000 + b"{", "junk": b""}[kind]
-    tasks = [asyncio.create_task(_send_junk(port) if kind == "junk" else _rest(port, opening)) for _ in range(count)]
+    tasks = []
+    for number in range(count):
+        address = f"127.0.9.{1 + number % addresses}"
+        tasks.append(asyncio.create_task(_send_junk(port, address) if kind == "junk" else _rest(port, address, opening)))
     await asyncio.wait(tasks, timeout=1)
     print("open", flush=True)
     await asyncio.sleep(seconds)
     os._exit(0)  # with all sockets, as a stranger would
 
 
-async def _rest(port: int, opening: bytes) -> None:
+async def _rest(port: int, address: str, opening: bytes) -> None:
     while True:
         with suppress(OSError):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(STRANGER, 0))
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
             writer.write(opening)
             while await reader.read(1 << 16):
                 pass
@@ -170,10 +185,10 @@ async def _rest(port: int, opening: bytes) -> None:
         await asyncio.sleep(0.2)
 
 
-async def _send_junk(port: int) -> None:
+async def _send_junk(port: int, address: str) -> None:
     while True:
         with suppress(OSError, SceneFailed):
-            crowd = Crowd(port, PROTOCOL, address=STRANGER)
+            crowd = Crowd(port, PROTOCOL, address=address)
             await crowd.meet(0)
             await _drain_into(crowd.buyers[0])
         await asyncio.sleep(0.2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import struct
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,6 +24,13 @@ from treaty_io.admission.message_turns import HEAVY
 from treaty_io.asgi import Receive, Scope, Send
 
 SESSIONS, EACH, ROUND_TRIPS = 40, 50, 20
+CROWD = 400
+
+
+async def no_content(_scope: Scope, _receive: Receive, send: Send) -> None:
+    """An application that answers 204."""
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def joined(port: int, address: str) -> Buyer:
@@ -73,8 +82,7 @@ async def test_requests_of_one_network_wait_for_its_turns_at_a_witness_and_a_han
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         handled[scope["client"][0]] += 1
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+        await no_content(scope, receive, send)
 
     async def asking(port: int, address: str, requests: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
@@ -82,7 +90,7 @@ async def test_requests_of_one_network_wait_for_its_turns_at_a_witness_and_a_han
         return reader, writer
 
     async with listener.serving(InTurns(app), "127.0.0.1", 0, sockets=1_000) as server:
-        port = server.sockets[0].getsockname()[1]
+        port = server.port
         reader, honest = await asking(port, "127.0.10.1", 1)
         await reader.readuntil(b"\r\n\r\n")
         crowd = [await asking(port, "127.0.9.1", EACH) for _ in range(SESSIONS)]
@@ -94,6 +102,53 @@ async def test_requests_of_one_network_wait_for_its_turns_at_a_witness_and_a_han
         for _, writer in (*crowd, (reader, honest)):
             writer.transport.abort()
     assert before <= ROUND_TRIPS * 20
+
+
+@pytest.mark.threat(340)
+async def test_connections_of_one_network_are_set_up_and_read_in_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted: so few of the stranger's come before one of another network, which the kernel hands out after all of them."""
+    set_up, read = list[str](), list[str]()
+
+    def note(method: str, order: list[str]) -> None:
+        original = getattr(listener._Http, method)
+
+        def noted(self: listener._Http, *arguments: object) -> None:
+            original(self, *arguments)
+            order.append((self.client or ("gone", 0))[0])
+
+        monkeypatch.setattr(listener._Http, method, noted)
+
+    async def until(is_done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not is_done():  # noqa: ASYNC110 (another layer counts)
+                await asyncio.sleep(0.001)
+
+    note("connection_made", set_up)
+    note("handle_events", read)
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with listener.serving(InTurns(no_content), "127.0.0.1", 0, sockets=1_000) as server:
+
+        def connected(address: str) -> socket.socket:
+            return socket.create_connection(("127.0.0.1", server.port), source_address=(address, 0))
+
+        # Without an iteration of the event loop between, so that all wait in the kernel.
+        crowd = [connected("127.0.9.1") for _ in range(CROWD)]
+        honest = connected("127.0.10.1")
+        await until(lambda: "127.0.10.1" in set_up)
+        crowd[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        crowd.pop().close()  # reset while it waits for its turn: it is never set up
+        await until(lambda: len(set_up) == CROWD)
+        for each in (*crowd, honest):
+            each.sendall(request)
+        await until(lambda: "127.0.10.1" in read)
+        assert (await asyncio.to_thread(honest.recv, 64)).startswith(b"HTTP/1.1 204")
+        await until(lambda: len(read) >= CROWD)
+        for each in (*crowd, honest):
+            each.close()
+    print(set_up.index("127.0.10.1"), "set up and", read.index("127.0.10.1"), "read before an honest one")
+    assert "gone" not in set_up
+    assert set_up.index("127.0.10.1") <= CROWD // 4
+    assert read.index("127.0.10.1") <= CROWD // 4
 
 
 _GATEWAY = """

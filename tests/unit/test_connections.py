@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -65,6 +66,17 @@ def is_open(client: socket.socket) -> bool:
     return True
 
 
+def is_still_open(client: socket.socket) -> bool:
+    """The same, without waiting."""
+    client.setblocking(False)
+    try:
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
 def answered(ends: tuple[socket.socket, socket.socket]) -> socket.socket:
     client, server = ends
     client.sendall(b"?")
@@ -72,6 +84,18 @@ def answered(ends: tuple[socket.socket, socket.socket]) -> socket.socket:
     server.sendall(b"!")
     assert client.recv(1) == b"!"
     return client
+
+
+@pytest.mark.threat(190)
+def test_many_are_ended_in_steps(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their ends are work for the event loop, and their peers connect again."""
+    clients = [port.connect()[0] for _ in range(120)]
+    guard, open_then = port.guard(replace(PATIENT, total=20)), list[int]()
+    monkeypatch.setattr(threading.Event, "wait", lambda *_: open_then.append(sum(map(is_still_open, clients))))
+    assert guard.enforce(time.monotonic()) == 100
+    assert open_then[0] > 100
+    assert open_then[-1] < 25
+    assert len(open_then) <= 50
 
 
 @pytest.mark.threat(76)

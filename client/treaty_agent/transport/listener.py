@@ -4,16 +4,15 @@ This module adds bounds to uvicorn (docs/specification/transports.md, section 4)
 each arrive within 10 seconds. A closed WebSocket is aborted after 3 seconds, also if its peer reads nothing. An answer over HTTP
 is aborted if the peer stops reading for 30 seconds. At most twice `max_connections` sockets are open, because a source over HTTP
 uses two, and 64 more, or fewer where the process may open few files. Of these one address has at most half, and a new connection
-takes the place of the worst one of the network that has most (`admission.connections`). uvicorn logs only warnings, each once a
-minute, catches no signals, and sends neither a `Server` nor a `Date` header.
+takes the place of the worst one of the network that has most (`admission.connections`). They are set up in turns of the networks
+(`admission.accepting`). uvicorn logs only warnings, each once a minute, catches no signals, and sends neither a `Server` nor a
+`Date` header.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -27,10 +26,13 @@ from uvicorn.server import ServerState
 
 from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Unavailable
+from treaty_io.admission.accepting import Accepting
 from treaty_io.admission.connections import ConnectionGuard, ConnectionLimits
+from treaty_io.admission.rounds import Rounds
 from treaty_io.asgi import ASGI
 from treaty_io.codes import ConnectionCode
 from treaty_io.line_limit import limit_lines
+from treaty_io.network.turns import asker_at
 
 from .application import Application, Authenticate, Intake, StaticDocument
 from .connection import Connection
@@ -38,8 +40,6 @@ from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, PING_INTERVAL, PING_TIMEOUT
 
 # Connections that the kernel accepts while the loop is busy; a burst of sessions must not meet refusals.
 BACKLOG = 2048
-# asyncio tries so many accepts in a row. Without a free file each of them fails with a line and a timer of its own.
-_ACCEPTS = 64
 KEEP_ALIVE = 60
 """Seconds for which an idle HTTP connection is kept."""
 # Signatures take about 1 KiB; proxies add a few headers. uvicorn's default would be 64 KiB for each socket.
@@ -85,7 +85,7 @@ async def listen(
     async with serving(application, host, port, tls=tls, sockets=2 * max_connections + SPARE_SOCKETS) as server:
         intake.open(server.close)
         try:
-            yield server.sockets[0].getsockname()[1]
+            yield server.port
         finally:
             intake.forget(server.close)
             server.close()
@@ -95,7 +95,7 @@ async def listen(
 @asynccontextmanager
 async def serving(
     application: ASGI, host: str, port: int, *, tls: ssl.SSLContext | None = None, sockets: int
-) -> AsyncIterator[asyncio.Server]:
+) -> AsyncIterator[Accepting]:
     """Serve any ASGI application, without lifespan events, with the bounds of this module. `sockets`: the most that are open.
 
     On exit, close the port and all connections, idle ones at once. Raises `Unavailable` (`connection.listen`).
@@ -104,25 +104,22 @@ async def serving(
     config, state, loop = _configuration(application), ServerState(), asyncio.get_running_loop()
     limits = ConnectionLimits.halved(sockets, silent=OPEN_TIMEOUT, stalled=_STALLED)
     try:
-        server = await loop.create_server(
-            lambda: _Http(config, state, loop),
-            host,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=OPEN_TIMEOUT if tls else None,
-            backlog=_ACCEPTS,
-        )
+        # asyncio finds the addresses of the host and binds. It would set up each connection as it accepts it.
+        bound = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
+        listening = [each.dup() for each in bound.sockets]
+        bound.close()
+        for each in listening:
+            each.listen(BACKLOG)
     except OSError as error:
         raise Unavailable(ConnectionCode.LISTEN, f"Cannot listen on {host}:{port}: {error.strerror}.") from error
-    for listening in server.sockets:
-        # The kernel's queue alone becomes longer: asyncio keeps its number.
-        with socket.socket(fileno=os.dup(listening.fileno())) as same:
-            same.listen(BACKLOG)
+    # Turn, connection made or bytes read, request begun: each in an iteration of its own.
+    rounds = Rounds(iterations=3)
+    server = Accepting(listening, lambda: _Http(config, state, rounds), rounds, tls=tls, handshake=OPEN_TIMEOUT)
     try:
-        with ConnectionGuard(server.sockets[0].getsockname()[1], limits):
+        with ConnectionGuard(server.port, limits):
             yield server
     finally:
-        server.close()
+        await server.aclose()
         await _shut(state)
 
 
@@ -171,24 +168,45 @@ def _configuration(application: ASGI) -> uvicorn.Config:
 
 
 class _Http(H11Protocol):
-    """An HTTP connection that must send the head of its request within `OPEN_TIMEOUT` seconds."""
+    """An HTTP connection that must send the head of its request within `OPEN_TIMEOUT` seconds.
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(config, state, {}, loop)
+    What it sends is parsed in a turn of its network. Parsing costs more than the rest of a request that is refused, and hundreds
+    of connections can send at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, rounds: Rounds) -> None:
+        super().__init__(config, state, {}, asyncio.get_running_loop())
         self.logger = _log
         self.access_log = False
+        self._rounds, self._network = rounds, ""
+        self._unparsed = bytearray()
+        self._turn: asyncio.Task[None] | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._network = asker_at((self.client or ("", 0))[0])
         # `abort` and not `close`: a peer that is not reading would never let a close complete.
         self._patience = self.loop.call_later(OPEN_TIMEOUT, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         if self._patience is None and not self._is_answering:
             self._patience = self.loop.call_later(OPEN_TIMEOUT, self.transport.abort)
-        super().data_received(data)
+        if self._turn is None and self._rounds.take(self._network):
+            super().data_received(data)
+        else:
+            self._unparsed += data
+            self.transport.pause_reading()  # again, if the application has read on meanwhile
+            self._turn = self._turn or self.loop.create_task(self._parse_in_turn())
+
+    async def _parse_in_turn(self) -> None:
+        await self._rounds.wait(self._network)
+        unparsed, self._unparsed, self._turn = bytes(self._unparsed), bytearray(), None
+        if not self.transport.is_closing():
+            if not self.flow.read_paused:
+                self.transport.resume_reading()
+            super().data_received(unparsed)
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -201,6 +219,8 @@ class _Http(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._relax()
+        if self._turn is not None:
+            self._turn.cancel()
         if self._unread is not None:
             self._unread.cancel()
         super().connection_lost(exc)

@@ -1,6 +1,7 @@
 """Bound what strangers take of a server: registry, witness, agent, AIP gateway and handoff endpoint use the same bounds.
 
 connections    TCP connections: of an address, of a port, and those that do nothing (Linux)
+accepting      the set-up of accepted connections, in turns
 rounds         turns in the event loop, shared between networks
 message_turns  the same for the messages of a connection
 in_turns       the same for the requests of an ASGI application

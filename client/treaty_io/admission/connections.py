@@ -43,6 +43,8 @@ Peer = tuple[str, int]
 MAX_OPEN_FILES = 65_536
 _OTHER_FILES = 1_024  # at most, for PostgreSQL's connections, blobs, the fence, the accept queue
 _INTERVAL = 0.5  # seconds between two checks; a flood can exceed the limits by the connections it opens in this time
+# The event loop learns of all that ended since its last iteration, and so do their peers, which connect again. Both in steps.
+_STEPS, _STEP = 50, 0.01  # at most, and seconds between two: no more than the interval
 # A check of ten thousand sessions takes 0.1 s of the interpreter. While nothing is to be ended, it takes a twentieth of the time.
 _REST = 20
 _LISTEN, _CLOSED = 10, (0, 7)  # net/tcp_states.h; a closed socket only waits for its descriptor to be closed
@@ -180,7 +182,13 @@ class ConnectionGuard:
             named = ", ".join(f"{network} ({number})" for network, number in most)
             _log.warning("Too many connections to port %d: %d of %d end, of %s", self._port, len(excess), len(found), named)
         doomed |= excess
-        return sum(seen.peer in doomed and self._end(fd, seen.peer) for fd, seen in found)
+        ended = 0
+        for fd, seen in found:
+            if seen.peer in doomed and self._end(fd, seen.peer):
+                ended += 1
+                if not ended % (1 + len(doomed) // _STEPS):
+                    self._stop.wait(_STEP)
+        return ended
 
     def _has_expired(self, seen: _Seen, now: float) -> bool:
         limits = self._limits

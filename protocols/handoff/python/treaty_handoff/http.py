@@ -74,7 +74,7 @@ async def listen(
 
     app = create_app(agent, identity, body_seconds=body_seconds, work_seconds=work_seconds)
     async with serving(app, host, port, tls=tls, sockets=MAX_SOCKETS) as server:
-        yield server.sockets[0].getsockname()[1]
+        yield server.port
 
 
 def create_app(

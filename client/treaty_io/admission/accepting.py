@@ -1,0 +1,86 @@
+"""Accept the connections of a port, and set them up in turns of the networks.
+
+The kernel hands connections out in the order in which they came. To accept one costs a server a tenth of its set-up: a transport,
+the parser of its first request, its end, a TLS handshake. A stranger opens thousands at once, and opens them again when they are
+ended. If each were set up as it is accepted, everybody would wait for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+
+from ..line_limit import limited_logger
+from ..network.turns import asker_at
+from .rounds import Rounds
+
+# In a row. Other work of the loop comes between.
+_ACCEPTS = 64
+# Seconds without an accept after one that failed: no file is free, and the next one would fail as well.
+_RETRY = 1.0
+
+_log = limited_logger(__name__)
+
+
+class Accepting:
+    """The connections of listening sockets. For one event loop."""
+
+    def __init__(
+        self,
+        listening: Sequence[socket.socket],
+        protocol: Callable[[], asyncio.Protocol],
+        rounds: Rounds,
+        *,
+        tls: ssl.SSLContext | None = None,
+        handshake: float,
+    ) -> None:
+        """Begin to accept. `listening`: they are closed at the end. `handshake`: seconds for one of TLS."""
+        self._protocol, self._rounds, self._tls, self._handshake = protocol, rounds, tls, handshake
+        self._accepting = [asyncio.create_task(self._accept(each)) for each in listening]
+        self._waiting: set[asyncio.Task[None]] = set()
+        self.port = int(listening[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Accept no further ones. Those that were accepted go on."""
+        for accepting in self._accepting:
+            accepting.cancel()
+
+    async def aclose(self) -> None:
+        """Also end those that are not set up."""
+        self.close()
+        for waiting in self._waiting:
+            waiting.cancel()
+        await asyncio.gather(*self._accepting, *self._waiting, return_exceptions=True)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with listening:
+            while True:
+                try:
+                    for _ in range(_ACCEPTS):
+                        connection, address = await loop.sock_accept(listening)
+                        task = asyncio.create_task(self._set_up(connection, asker_at(address[0])))
+                        self._waiting.add(task)
+                        task.add_done_callback(self._waiting.discard)
+                    await asyncio.sleep(0)
+                except OSError as error:
+                    if error.errno != errno.ECONNABORTED:  # only this connection has failed
+                        _log.warning("A connection was not accepted: %s", error)
+                        await asyncio.sleep(_RETRY)
+
+    async def _set_up(self, connection: socket.socket, network: str) -> None:
+        loop, handshake = asyncio.get_running_loop(), self._handshake if self._tls else None
+        try:
+            if not self._rounds.take(network):
+                await self._rounds.wait(network)
+            connection.getpeername()  # fails when the peer or the guard has ended it meanwhile
+            await loop.connect_accepted_socket(self._protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake)
+        # Also a handshake of TLS that fails: a stranger's fault, and no line of the log.
+        except OSError:
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
