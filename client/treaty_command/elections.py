@@ -1,7 +1,7 @@
 """`treaty vote`, `treaty topic`, `treaty topics`: take part in an election, show its result, and list the topics of a registry.
 
-`treaty topic --explain` shows the pairs of agents that reported the protocols of a topic, by the registry's account and for display
-only: a decision counts reports from proven leaves.
+`treaty topic --explain` shows the pairs of agents that reported the protocols of a topic, by the registry's account and for
+display only: a decision counts reports from proven leaves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`treaty grant`, `ungrant`, `grants`: let other agents publish in the own namespace. `treaty vouch`, `vouches`: vouch for them."""
+"""`treaty grant`, `ungrant`, `grants`: let others publish in the own namespace. `treaty vouch`, `vouches`: vouch for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold the data that all sessions of an agent share: identity, ports, provided protocols with their functions, offers and memory."""
+"""Hold the data that all sessions of an agent share: identity, provided protocols with their functions, offers and memory."""
 
 from __future__ import annotations
 

@@ -30,8 +30,9 @@ An offered function is described to a negotiator by its name, its docstring and 
 describes: JSON's own types, dataclasses, TypedDicts, Structs, `Literal`, `Annotated`. An argument without a hint may be any JSON
 value.
 
-Functions are checked against the operations of a protocol before a peer can call them. A function has to take all arguments that the manifest declares, and must require no other ones. An argument that a caller may
-leave out needs a default. A function with `**kwargs` takes every argument.
+Functions are checked against the operations of a protocol before a peer can call them. A function has to take all arguments
+that the manifest declares, and must require no other ones. An argument that a caller may leave out needs a default. A function
+with `**kwargs` takes every argument.
 
     operation search: to, date required, limit optional, no other arguments
 

@@ -33,9 +33,10 @@ Protocol ids of this profile: `anp:protocol:NAME:VERSION`.
 NAME is lower-case words joined by `-`, at most 64 characters, VERSION a PEP 440 version in its normal form. An id names no
 bytes and belongs to nobody: what it means is for `names` to say.
 
-A peer may know more, or write more loosely, than this profile: its odd entries are passed over. An optional member with another value is left out, as if it were absent. An entry of a list or of an object with another form is
-left out, and so are those beyond the cap. A required member stays, so that the parser reports it. For example, in
-`supportedProtocols` a protocol with `"preferenceScore": 1.5` loses the score, and one without `version` is left out.
+A peer may know more, or write more loosely, than this profile: its odd entries are passed over. An optional member with another
+value is left out, as if it were absent. An entry of a list or of an object with another form is left out, and so are those
+beyond the cap. A required member stays, so that the parser reports it. For example, in `supportedProtocols` a protocol with
+`"preferenceScore": 1.5` loses the score, and one without `version` is left out.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ protocol holds no longer (`holds`), and its sessions end.
 `Keeper` takes the last part of step 10: it compares a verified handler with treaty.lock, stores its bytes, and records it in the
 lock.
 
-Step 1 finds the URI of the protocol that a name means. A name is a protocol URI, or a name that the policy's registries resolve to exactly one verified protocol: `sha256:HEX`, or the
-canonical URI of a standard.
+Step 1 finds the URI of the protocol that a name means. A name is a protocol URI, or a name that the policy's registries resolve
+to exactly one verified protocol: `sha256:HEX`, or the canonical URI of a standard.
 """
 
 from __future__ import annotations

@@ -8,12 +8,14 @@ else. `archive`, `paths`, `dist_info` and `manifest` each check their part.
 Every rule reads each byte a bounded number of times and caps its input before parsing. So a wheel costs at most 8 MiB of text
 to inflate, hash and decode, and a manifest and a README to parse.
 
-Python imports the files that end in `.py`, each as exactly one module. A module is a file `NAME.py`, or a folder `NAME/` with an `__init__.py`, never both. Names are ASCII identifiers. A folder
-with sources is a package, and so is every folder above it: without namespace packages, no import depends on other installed
-distributions. No other file has an ending that an interpreter treats as code, on any system.
+Python imports the files that end in `.py`, each as exactly one module. A module is a file `NAME.py`, or a folder `NAME/` with
+an `__init__.py`, never both. Names are ASCII identifiers. A folder with sources is a package, and so is every folder above it:
+without namespace packages, no import depends on other installed distributions. No other file has an ending that an interpreter
+treats as code, on any system.
 
-Text has a single interpretation: the same for an interpreter, a metadata parser and a person. Every file of a package is UTF-8 without NUL. Python sources and metadata files must also be *plain*. Plain text contains none
-of the characters that readers treat differently:
+Text has a single interpretation: the same for an interpreter, a metadata parser and a person. Every file of a package is UTF-8
+without NUL. Python sources and metadata files must also be *plain*. Plain text contains none of the characters that readers
+treat differently:
 
 - Control characters except tab and line feed. A carriage return may only precede a line feed: alone it ends a line for Python
   but not for most editors, so a comment could hide code. Form feed, U+0085, U+2028 and U+2029 end a line for some readers.
