@@ -121,8 +121,8 @@ _TAKEN_BACK = (ClientStatusCode.REVOKED, ClientStatusCode.YANKED)
 async def provide(context: AgentContext) -> None:
     """Load every provided protocol that is not served. Return when all were tried, or `timeouts.provide` after one is ready.
 
-    Failed and late protocols are then in `ServedProtocols.unserved`. They are retried until they are served or the agent is closed.
-    If all failed for good, raise the error of the first one and retry none.
+    Failed and late protocols are then in `ServedProtocols.unserved`. They are retried until they are served or the agent is
+    closed. If all failed for good, raise the error of the first one and retry none.
     """
     for uri, service in context.served.services.items():
         if service.protocol is None:
