@@ -22,7 +22,7 @@ from pathlib import Path
 from treaty_anp.flow_profile import parameters as rules
 from treaty_anp.flow_profile.actions import Agreed, Shortcut
 from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest, ProtocolOffer, ProtocolRegistry
-from treaty_anp.flow_profile.core import OWN_EXTENSIONS
+from treaty_anp.flow_profile.machine import OWN_EXTENSIONS
 from treaty_anp.flow_profile.initiator import Initiator
 from treaty_anp.flow_profile.parameters import kept
 from treaty_anp.flow_profile.payloads import ContextInfo
