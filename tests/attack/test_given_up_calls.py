@@ -12,14 +12,17 @@ from collections.abc import AsyncIterator
 from types import MappingProxyType
 
 import pytest
+from queued_steps import Queue
 
 from treaty_agent.sessions.call_context import CallContext
-from treaty_agent.sessions.interfaces import Capacity, Step
-from treaty_agent.sessions.invocations import InvocationPort, Invocations
+from treaty_agent.sessions.handler_context import HandlerContext
+from treaty_agent.sessions.interfaces import Capacity
+from treaty_agent.sessions.invocations import Invocations
 from treaty_agent.sessions.operations import Functions
 from treaty_agent.testing.virtual_time import run
-from treaty_consensus.handler import Operation, OperationKind
+from treaty_consensus.handler import Operation, OperationKind, Role
 from treaty_handler import Cancel, Event, Invoke, Request, Result
+from treaty_io.identity import ClaimedPeer
 
 ONE_PEER = Capacity().threads // 2
 """Threads of one network."""
@@ -84,7 +87,7 @@ def test_a_function_in_a_thread_may_take_its_time_in_virtual_time() -> None:
 @pytest.mark.threat(172)
 def test_streams_that_are_cancelled_at_once_leave_a_bounded_number_of_finally_blocks() -> None:
     async def main() -> None:
-        functions, events, steps = Functions(), list[Event](), list[Step]()
+        functions, events, session = Functions(), list[Event](), Queue(ClaimedPeer("did:wba:a.example"))
         closing = most = 0
 
         async def watch() -> AsyncIterator[int]:
@@ -102,21 +105,16 @@ def test_streams_that_are_cancelled_at_once_leave_a_bounded_number_of_finally_bl
         async def give(event: Event) -> None:
             events.append(event)
 
-        async def writable() -> None: ...
-
-        async def perform() -> None:
-            while steps:
-                await steps.pop(0)()
-
         functions.add(watch)
-        invocations = Invocations(functions, InvocationPort(steps.append, writable, give, lambda: 0, None))
+        context = HandlerContext(session.peer, Role("watcher", "feed", {}, {"watch": WATCH}), 10)
+        invocations = Invocations(functions, context, session, give)
         for number in range(10 * Capacity().streams):
             call = str(number)
             invocations.begin(Invoke(call=call, operation="watch", arguments={}), WATCH)
             invocations.request(Request(call=call, count=4))
             for _ in range(5):
                 await asyncio.sleep(0)
-                await perform()
+                await session.perform()
             refused = [event for event in events if isinstance(event, Result) and event.call == call]
             if not refused:
                 invocations.cancel(Cancel(call=call))
@@ -131,7 +129,7 @@ def test_streams_that_are_cancelled_at_once_leave_a_bounded_number_of_finally_bl
         invocations.request(Request(call="after", count=1))
         for _ in range(5):
             await asyncio.sleep(0)
-            await perform()
+            await session.perform()
         assert [type(event).__name__ for event in events] == ["Item"]
         await invocations.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -12,8 +12,9 @@ from meetings import InlineRuntime
 from streaming import WINDOW, published
 
 from treaty_agent.sessions.call_context import CallOrigin
-from treaty_agent.sessions.calls import CallPort, CallTable, Phase
-from treaty_agent.sessions.handler_host import HandlerContext, HandlerHost
+from treaty_agent.sessions.calls import CallingSession, CallTable, Phase
+from treaty_agent.sessions.handler_context import HandlerContext
+from treaty_agent.sessions.handler_host import HandlerHost
 from treaty_agent.sessions.handler_state import NullState
 from treaty_agent.sessions.interfaces import Step
 from treaty_agent.sessions.middleware import CallPipeline
@@ -27,32 +28,23 @@ from treaty_io.identity import ClaimedPeer
 PEER = "did:wba:feed.example"
 
 
-class Simulated:
+class Simulated(CallingSession):
     """A session as its calls see it, without a connection. `sent`: each message of a handler, and whether it was early."""
 
     backlog = 0
+    pipeline = CallPipeline()
+    phase = Phase.RUNNING
 
     def __init__(self) -> None:
-        self.phase = Phase.RUNNING
         self.sent: list[tuple[dict[str, Any], bool]] = []
         self.host: HandlerHost | None = None
         self.steps: asyncio.Queue[Step] = asyncio.Queue()
         self.outcomes: list[bool] = []
-        self.table = CallTable(
-            CallPort(
-                post=self.post,
-                spawn=lambda work: None,
-                wait_writable=self.wait_writable,
-                origin=self.origin,
-                pipeline=CallPipeline(),
-                handler=lambda: self.host,
-                phase=lambda: self.phase,
-                time_limit=lambda operation: 20.0,
-                is_reissued=lambda: True,
-                on_first_reply=lambda: None,
-                on_outcome=lambda seconds, succeeded: self.outcomes.append(succeeded),
-            )
-        )
+        self.table = CallTable(self)
+
+    @property
+    def handler(self) -> HandlerHost | None:
+        return self.host
 
     def post(self, step: Step) -> None:
         self.steps.put_nowait(step)
@@ -60,8 +52,25 @@ class Simulated:
     async def wait_writable(self) -> None:
         pass
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        raise AssertionError("no handler of these tests has a fault")
+
     def origin(self) -> CallOrigin:
         return CallOrigin(peer=ClaimedPeer(PEER))
+
+    def own_origin(self) -> CallOrigin:
+        return self.origin()
+
+    def time_limit(self, operation: str) -> float:
+        return 20
+
+    def messages_sent(self) -> int:
+        return 0
+
+    def replied(self) -> None: ...
+
+    def served(self, seconds: float, succeeded: bool) -> None:
+        self.outcomes.append(succeeded)
 
     async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
         self.sent.append((decode_json(payload), early))

@@ -7,53 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meetings import URI_2, product_info
+from queued_steps import Queue
 
-from treaty_agent.sessions.call_context import CallOrigin
-from treaty_agent.sessions.handler_host import HandlerContext, HandlerHost
+from treaty_agent.sessions.handler_context import HandlerContext
+from treaty_agent.sessions.handler_host import HandlerHost
 from treaty_agent.sessions.handler_state import SessionStore
-from treaty_agent.sessions.interfaces import Step
 from treaty_agent.sessions.operations import Functions
 from treaty_agent.testing.virtual_time import run
 from treaty_anp.call_metadata import CallMetadata
 from treaty_anp.trace_context import TraceContext
-from treaty_consensus.errors import TreatyError
-from treaty_handler import Effect, Event, Invoke, Received, Result, Return, Send, SetTimer, Timer, Value
+from treaty_handler import Effect, Event, Invoke, Received, Result, Send, SetTimer, Timer
 from treaty_io.identity import ProvedPeer
 
 PEER = ProvedPeer("did:wba:b.example")
 ROLE = product_info(URI_2).package.manifest.roles["provider"]
-
-
-class Queue:
-    """A driver that performs nothing by itself."""
-
-    backlog = 0
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.sent: list[CallMetadata | None] = []
-
-    def post(self, step: Step) -> None:
-        self.steps.append(step)
-
-    def origin(self) -> CallOrigin:
-        return CallOrigin(peer=PEER)
-
-    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
-        self.sent.append(metadata)
-
-    async def wait_writable(self) -> None: ...
-
-    def item(self, call: str, value: Value) -> None: ...
-
-    def answer(self, call: str, outcome: Return | TreatyError) -> None: ...
-
-    async def end(self, error: TreatyError | None) -> None: ...
-
-    async def perform(self) -> None:
-        steps, self.steps = self.steps, []
-        for step in steps:
-            await step()
 
 
 class Asking:
@@ -71,7 +38,7 @@ class Asking:
 
 
 def host(home: Path) -> tuple[HandlerHost, Asking, Queue]:
-    handler, queue, functions = Asking(), Queue(), Functions()
+    handler, queue, functions = Asking(), Queue(PEER), Functions()
 
     async def getProductInfo(productId: str) -> str:  # noqa: N802, N803
         return productId

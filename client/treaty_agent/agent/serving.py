@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..sessions.arrivals import BroadcastOutcome, OnSession
     from ..sessions.context import AgentContext
     from ..sessions.endpoint import AgentEndpoint
+    from ..sessions.interfaces import Answerer
     from ..sessions.middleware import Middleware
-    from ..sessions.negotiation import Answerer
     from ..sessions.operations import Function
     from ..sessions.session import Session
     from ..sessions.shared_session import SharedSession

@@ -10,17 +10,13 @@ When the session ends, a call that the handler has fails with `OutcomeUnknown`: 
 fail with the error of the session, and were not done.
 
 A handler that fails a call with 502 reports that the peer broke the protocol. The session may then report the error to the peer
-(`on_fault`), once for each call; the call waits for the outcome.
+(`report_error`), once for each call; the call waits for the outcome.
 
 The application asks a stream for `Operation.window` items at first. When it has taken half of them it asks for as many again. So
 at most `window` items wait here, and all that wait in a session hold at most `MAX_HELD` bytes.
 
 A call whose caller leaves (by cancellation, a timeout or the end of an `async for`) is cancelled at the handler, when the session
 can take that event; until then it stays in the table.
-
-The interface of a session to the table of its calls.
-
-One call that the application made, from its beginning to its answer.
 """
 
 from __future__ import annotations
@@ -28,8 +24,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
@@ -64,10 +61,10 @@ VALUE_BYTES = 64
 class CallTable:
     """The calls of one session. `replies`: the number of calls that the peer answered. `replied`: set at the first one."""
 
-    def __init__(self, port: CallPort) -> None:
+    def __init__(self, session: CallingSession) -> None:
         self.replies = 0
         self.replied = asyncio.Event()
-        self._port = port
+        self._session = session
         self._open: dict[str, OpenCall] = {}
         self._held = 0
         self._error: TreatyError | None = None
@@ -80,18 +77,18 @@ class CallTable:
     async def make(
         self, operation: str, arguments: dict[str, Any], *, within: float | None = None, trace: TraceContext | None = None
     ) -> Any:
-        """Call an operation and wait for its answer; see `Session.call`. Report the time and the outcome to `on_outcome`.
+        """Call an operation and wait for its answer; see `Session.call`. Report the time and the outcome to the session.
 
         `within`: fewer seconds than the operation's own time. Their end raises `OutcomeUnknown`, or `Unavailable`
         (`session.late`) for a call that was not issued. `trace`: its span.
         """
         call = self._enter(OpenCall(str(next(self._numbers)), operation, arguments))
-        began, limit = asyncio.get_running_loop().time(), self._port.time_limit(operation)
+        began, limit = asyncio.get_running_loop().time(), self._session.time_limit(operation)
         # The limit includes the wait for room, and the middleware: neither may hold the caller for ever.
         call.due = began + (limit if within is None else min(limit, within))
         described = self._described(call, trace)
         try:
-            with self._port.pipeline.recorded(described):
+            with self._session.pipeline.recorded(described):
                 value = await self._within(call, described, within if within is not None and within < limit else None)
         except OperationError as error:
             self._note(began, error.status < 500)
@@ -105,8 +102,8 @@ class CallTable:
         """Call a stream and yield its items; see `Session.stream`. Report the time and outcome of its first answer."""
         call = OpenCall(str(next(self._numbers)), operation, arguments, OpenStream(), kind=OperationKind.STREAM)
         described = self._described(call, None)
-        with self._port.pipeline.recorded(described):
-            async with aclosing(self._port.pipeline.stream(described, partial(self._items, call))) as items:
+        with self._session.pipeline.recorded(described):
+            async with aclosing(self._session.pipeline.stream(described, partial(self._items, call))) as items:
                 async for item in items:
                     yield item
 
@@ -122,7 +119,7 @@ class CallTable:
             return
         if isinstance(outcome, Return) and self._is_reportable(call, outcome):
             call.reported = True
-            self._port.spawn(self._report(call, outcome))
+            self._session.spawn(self._report(call, outcome))
             return
         call.closed = True
         if call.left:
@@ -176,7 +173,7 @@ class CallTable:
         for call in self._open.values():
             call.closed = True
             # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
-            sent = call.given_to is not None and self._port.is_reissued() and not call.has_begun and not call.is_unread(error)
+            sent = call.given_to is not None and self._session.is_reissued and not call.has_begun and not call.is_unread(error)
             why = f"The session ended ({error.code}): {error.message}"
             call.settle(call.unknown(why, error.peer_code) if sent else error)
 
@@ -184,7 +181,7 @@ class CallTable:
 
     def _described(self, call: OpenCall, trace: TraceContext | None) -> Call:
         """Return a call as middleware sees it."""
-        origin, handler, clock = self._port.origin(), self._port.handler(), asyncio.get_running_loop().time
+        origin, handler, clock = self._session.own_origin(), self._session.handler, asyncio.get_running_loop().time
         operation = handler.role.calls.get(call.operation) if handler is not None else None
         context = origin.context(call.number, call.operation, trace or next_trace(), call.due, clock)
         return described_call("out", context, operation.kind if operation else call.kind, call.arguments, origin.is_initiator)
@@ -193,7 +190,7 @@ class CallTable:
         """Make a call inside of the middleware. `shorter`: the seconds that its caller gave, if they are its time."""
         try:
             async with asyncio.timeout_at(call.due):
-                return await self._port.pipeline.call(described, partial(self._exchange, call))
+                return await self._session.pipeline.call(described, partial(self._exchange, call))
         except TimeoutError as error:
             if shorter is not None:
                 self._note(call.due - shorter, False)
@@ -216,7 +213,7 @@ class CallTable:
         assert items is not None
         self._enter(call).trace = described.context.trace
         try:
-            async with asyncio.timeout(self._port.time_limit(operation)):
+            async with asyncio.timeout(self._session.time_limit(operation)):
                 await self._submit(call)
                 more = await call.is_ready(items)
             self._note(began, True)
@@ -224,7 +221,7 @@ class CallTable:
                 yield self._take(call, items)
                 # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
                 # owes one.
-                async with asyncio.timeout(self._port.time_limit(operation)):
+                async with asyncio.timeout(self._session.time_limit(operation)):
                     more = await call.is_ready(items)
         except TimeoutError as error:
             self._note(began, False)
@@ -251,9 +248,9 @@ class CallTable:
     async def _submit(self, call: OpenCall) -> None:
         # One call at a time waits for room: else all waiting callers would use the same free room.
         async with self._turn:
-            await self._port.wait_writable()
+            await self._session.wait_writable()
             call.had_room = True
-            self._port.post(partial(self._issue, call))
+            self._session.post(partial(self._issue, call))
             await call.issued.wait()
 
     def _take(self, call: OpenCall, stream: OpenStream) -> Value:
@@ -262,7 +259,7 @@ class CallTable:
         stream.taken += 1
         # By halves: an event for each item would cost the handler as much as the item.
         if 2 * stream.taken >= stream.window and not call.answer.done():
-            self._port.post(partial(self._request, call, stream, stream.taken))
+            self._session.post(partial(self._request, call, stream, stream.taken))
             stream.taken = 0
         return value
 
@@ -275,7 +272,7 @@ class CallTable:
         if call.given_to is None or call.closed:
             del self._open[call.number]
         else:
-            self._port.post(partial(self._cancel, call))
+            self._session.post(partial(self._cancel, call))
 
     def _drop_items(self, stream: OpenStream) -> None:
         self._held -= sum(held for _, held in stream.items)
@@ -285,15 +282,15 @@ class CallTable:
         self.replies += 1
         if self.replies == 1:
             self.replied.set()
-            self._port.on_first_reply()
+            self._session.replied()
 
     def _note(self, began: float, succeeded: bool) -> None:
-        self._port.on_outcome(asyncio.get_running_loop().time() - began, succeeded)
+        self._session.served(asyncio.get_running_loop().time() - began, succeeded)
 
     # Steps
 
     async def _issue(self, call: OpenCall) -> None:
-        handler, phase = self._port.handler(), self._port.phase()
+        handler, phase = self._session.handler, self._session.phase
         if call.left:
             await self._cancel(call)
             return
@@ -309,7 +306,7 @@ class CallTable:
             return
         idempotent = operation is not None and operation.idempotent
         # A second run could repeat an order or a payment, so only idempotent calls are issued again.
-        if call.given_to is not None and self._port.is_reissued() and (not idempotent or call.has_begun):
+        if call.given_to is not None and self._session.is_reissued and (not idempotent or call.has_begun):
             call.settle(
                 PeerOperationError(
                     503, "The protocol's code changed during the call. It is unknown whether the operation was done.", operation
@@ -317,7 +314,7 @@ class CallTable:
             )
             return
         if call.sent_before is None:
-            call.sent_before = self._port.sent()
+            call.sent_before = self._session.messages_sent()
         # Set before the call: an error in the call must not lead to a second one.
         call.given_to, call.early = handler, phase is Phase.EARLY and idempotent
         if operation is not None:
@@ -336,28 +333,27 @@ class CallTable:
     async def _request(self, call: OpenCall, stream: OpenStream, count: int) -> None:
         handler = call.given_to
         # A new handler is asked for the whole window when it gets the call.
-        if handler is not None and handler is self._port.handler() and not call.answer.done():
+        if handler is not None and handler is self._session.handler and not call.answer.done():
             await handler.requested(call.number, call.operation, count, early=call.early)
 
     async def _cancel(self, call: OpenCall) -> None:
-        handler = self._port.handler()
+        handler = self._session.handler
         if call.closed or call.given_to is not handler or handler is None or not handler.is_open:
             self._open.pop(call.number, None)  # a former handler is closed, with all its calls
         # While the session waits, the call stays, and `issue` calls this again. The step that `_leave` posted may come later.
-        elif self._port.phase() is not Phase.WAITING and self._open.pop(call.number, None) is not None:
+        elif self._session.phase is not Phase.WAITING and self._open.pop(call.number, None) is not None:
             await handler.cancelled(call.number, call.operation, early=call.early)
 
     def _is_reportable(self, call: OpenCall, outcome: Return) -> bool:
         failed = outcome.error is not None and outcome.error.code == NONCONFORMING
         # The call is issued again after the repair, which a stream that has begun cannot be.
         again = not (call.left or call.reported or call.has_begun)
-        return failed and again and self._port.on_fault is not None and self._port.may_report_fault()
+        return failed and again and self._session.may_report_fault()
 
     async def _report(self, call: OpenCall, outcome: Return) -> None:
         assert outcome.error is not None
-        assert self._port.on_fault is not None
         try:
-            await self._port.on_fault(f"{call.operation}: {outcome.error.message}")
+            await self._session.report_error(f"{call.operation}: {outcome.error.message}")
         except TreatyError:
             call.settle(outcome)  # the code was not repaired: the caller gets the failure
 
@@ -378,34 +374,66 @@ class Phase(Enum):
     RUNNING = "running"
 
 
-@dataclass(frozen=True)
-class CallPort:
-    """The functions that a call table uses from its session.
+class CallingSession(ABC):
+    """A session, as the table of its calls uses it. `pipeline`: the middleware around each call."""
 
-    `wait_writable`: wait until the application may send more.
-    `origin`: return what the calls of the session have in common.
-    `pipeline`: the middleware around each call.
-    `handler`: the present handler of the session.
-    `phase`: see `Phase`.
-    `time_limit`: seconds that a call of an operation may take.
-    `is_reissued`: whether the session ran already, so that a call may be given to a second handler.
-    `sent`: the messages that were sent on the connection so far.
-    """
-
-    post: Callable[[Step], None]
-    spawn: Callable[[Coroutine[Any, Any, None]], None]
-    wait_writable: Callable[[], Awaitable[None]]
-    origin: Callable[[], CallOrigin]
     pipeline: CallPipeline
-    handler: Callable[[], HostedHandler | None]
-    phase: Callable[[], Phase]
-    time_limit: Callable[[str], float]
-    is_reissued: Callable[[], bool]
-    on_first_reply: Callable[[], None]
-    sent: Callable[[], int] = lambda: 0
-    on_outcome: Callable[[float, bool], None] = lambda seconds, succeeded: None
-    on_fault: Callable[[str], Awaitable[None]] | None = None
-    may_report_fault: Callable[[], bool] = lambda: False
+
+    @property
+    @abstractmethod
+    def handler(self) -> HostedHandler | None:
+        """The present handler."""
+
+    @property
+    @abstractmethod
+    def phase(self) -> Phase:
+        """When calls may be given to the handler."""
+
+    @property
+    def is_reissued(self) -> bool:
+        """Whether the session ran already, so that a call may be given to a second handler."""
+        return True
+
+    @abstractmethod
+    def own_origin(self) -> CallOrigin:
+        """Return what the calls of this side have in common."""
+
+    @abstractmethod
+    def time_limit(self, operation: str) -> float:
+        """Return the seconds that a call of an operation may take."""
+
+    @abstractmethod
+    def messages_sent(self) -> int:
+        """Return the number of messages that were sent on the connection."""
+
+    @abstractmethod
+    def post(self, step: Step) -> None:
+        """Run a step in the connection's task, after all earlier steps."""
+
+    @abstractmethod
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task beside the steps."""
+
+    @abstractmethod
+    async def wait_writable(self) -> None:
+        """Wait until the application may send more."""
+
+    @abstractmethod
+    def replied(self) -> None:
+        """Note that the peer answered a call for the first time."""
+
+    @abstractmethod
+    def served(self, seconds: float, succeeded: bool) -> None:
+        """Note the outcome of a call."""
+
+    def may_report_fault(self) -> bool:
+        """Return whether the peer can be asked to repair its code."""
+        return False
+
+    async def report_error(self, description: str) -> None:
+        """Ask the peer to repair its code, and wait for the outcome. Called only where `may_report_fault` is true. Raises
+        `TreatyError`."""
+        raise NotImplementedError
 
 
 @dataclass(eq=False)

@@ -10,10 +10,7 @@ repair it, or either side repairs its code. Both sides then begin a new conversa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from treaty_anp.hello_profile import commands
 from treaty_anp.hello_profile.actions import Agreement
@@ -23,58 +20,25 @@ from treaty_io.identity import PeerIdentity
 from treaty_io.line_limit import limited_logger
 
 from ..negotiators.negotiator import Implementation
-from .agreements import NegotiatedProtocol, accept_implementation
-from .handler_host import HostedHandler
-from .interfaces import SpokenProtocol, Step
+from .agreements import accept_implementation
+from .calls import CallTable
+from .handler_context import HandlerPort
+from .hello_core import HelloCore
+from .interfaces import SpokenProtocol
+from .negotiation import Negotiation
 from .operations import check_peer_role
 
 _log = limited_logger(__name__)
 
 
-@dataclass(frozen=True)
-class CodePort:
-    """The functions that the code loader uses from its session.
-
-    `seconds`: time limit for code to be ready.
-    `peer`: the DID of the other side.
-    `command`: give the machine a command and perform the actions.
-    `resolve`: return the protocol of an agreement.
-    `stored_document`: return the text of a negotiated protocol that is kept here.
-    `implement`: let the negotiator write code.
-    `host`: start a handler.
-    `issue_calls`: give the handler the open calls.
-    """
-
-    seconds: float
-    peer: Callable[[], PeerIdentity]
-    is_over: Callable[[], bool]
-    command: Callable[[commands.Command], Awaitable[None]]
-    post: Callable[[Step], None]
-    spawn: Callable[[Coroutine[Any, Any, None]], None]
-    record_event: Callable[[str], None]
-    resolve: Callable[[Agreement], Awaitable[SpokenProtocol]]
-    stored_document: Callable[[SpokenProtocol], str]
-    implement: Callable[[str, str], Awaitable[Implementation]]
-    host: Callable[[SpokenProtocol, PeerIdentity], Awaitable[HostedHandler]]
-    issue_calls: Callable[[], Awaitable[None]]
-
-
 class CodeLoader:
-    """Load and replace the code of one session. Other modules only read `protocol` and `handler`."""
+    """Load and replace the code of one session: its `HelloCore.protocol` and `HelloCore.handler`."""
 
-    def __init__(self, port: CodePort) -> None:
-        self.protocol: SpokenProtocol | None = None
-        self.handler: HostedHandler | None = None
-        self._port = port
+    def __init__(self, core: HelloCore, port: HandlerPort, negotiation: Negotiation, calls: CallTable) -> None:
+        """Load nothing yet. `port`: the session, for its handlers. `negotiation`: writes code. `calls`: are issued to each new
+        handler."""
+        self._core, self._port, self._negotiation, self._calls = core, port, negotiation, calls
         self._written: Implementation | None = None
-        self._document = ""
-
-    @property
-    def document(self) -> str:
-        """The agreed text of a negotiated protocol, "" for a published one."""
-        if not self._document and isinstance(self.protocol, NegotiatedProtocol):
-            self._document = self._port.stored_document(self.protocol)
-        return self._document
 
     @property
     def is_new(self) -> bool:
@@ -83,25 +47,26 @@ class CodeLoader:
 
     async def begin_early(self, protocol: SpokenProtocol, peer: PeerIdentity) -> None:
         """Start a handler before the agreement, for the offered hash. Raises `TreatyError`, TimeoutError."""
-        self.protocol = protocol
-        async with asyncio.timeout(self._port.seconds):
+        self._core.protocol = protocol
+        async with self._limit():
             await self._host(protocol, peer)
         await self._open()
 
     async def load(self, agreement: Agreement, error: str) -> None:
         """Load the code for an agreement. `error`: the fault of the former code when this is a repair, else ""."""
-        if agreement.confirmed and not error and self.handler is not None and self.protocol is not None:
+        core = self._core
+        if agreement.confirmed and not error and core.handler is not None and core.protocol is not None:
             try:
                 # The handler was started before the peer said its role.
-                check_peer_role(self.protocol.package.manifest, self.handler.role, agreement.peer_role)
+                check_peer_role(core.protocol.package.manifest, core.handler.role, agreement.peer_role)
             except TreatyError as failure:
-                await self._port.command(commands.CodeFailed(failure))
+                await core.command(commands.CodeFailed(failure))
             else:
-                await self._port.command(commands.CodeReady(self.protocol.hash))
+                await self._announce()
             return
         await self.retire()  # it sent unconfirmed or wrong messages; the new handler repeats them
-        self._document = agreement.document or self._document
-        self._port.spawn(self._get_ready(agreement, error))
+        core.agreed_text = agreement.document or core.agreed_text
+        core.loop.spawn(self._get_ready(agreement, error))
 
     def take_written(self) -> Implementation | None:
         """Return the code that the negotiator wrote since the last call, or None."""
@@ -110,34 +75,35 @@ class CodeLoader:
 
     async def retire(self) -> None:
         """Close the handler; the conversation so far is void."""
-        if self.handler is not None:
-            handler, self.handler = self.handler, None
+        if self._core.handler is not None:
+            handler, self._core.handler = self._core.handler, None
             await handler.close()
 
     async def restart(self) -> None:
         """Begin a new conversation with the same code, because the other side did. Raises `TreatyError`, TimeoutError."""
-        assert self.protocol is not None
+        protocol = self._core.protocol
+        assert protocol is not None
         await self.retire()
-        async with asyncio.timeout(self._port.seconds):
-            await self._host(self.protocol, self._port.peer())
+        async with self._limit():
+            await self._host(protocol, self._core.peer)
         await self._open()
 
     async def adopt(self, implementation: Implementation) -> None:
         """Continue with code that passed the tests. Raises `TreatyError`, TimeoutError."""
         # Kept even if the code did not change: the agreement is written with it.
         self._written = implementation
-        protocol = accept_implementation(implementation, self.document, self._port.peer().did)
-        if self.protocol is None or protocol.package.digest != self.protocol.package.digest:
-            self.protocol = protocol
+        former, protocol = self._core.protocol, accept_implementation(implementation, self._core.document, self._core.peer.did)
+        if former is None or protocol.package.digest != former.package.digest:
+            self._core.protocol = protocol
             await self.restart()
 
     async def _get_ready(self, agreement: Agreement, error: str) -> None:
         failure: TreatyError
         try:
             # Fetching and writing have one limit: the peer waits for both.
-            async with asyncio.timeout(self._port.seconds):
-                self.protocol = await self._get(agreement, error)
-                await self._host(self.protocol, self._port.peer())
+            async with self._limit():
+                protocol = self._core.protocol = await self._get(agreement, error)
+                await self._host(protocol, self._core.peer)
         except TreatyError as reason:
             failure = reason
         except TimeoutError:
@@ -146,38 +112,46 @@ class CodeLoader:
             _log.exception("Getting the code for %s ready failed", agreement.uri or "a negotiated protocol")
             failure = Unavailable(SessionCode.INTERNAL, "This side failed; its log says why.")
         else:
-            self._port.post(self._open_and_announce)
+            self._core.loop.post(self._open_and_announce)
             return
         # Posted, because commands run only in the connection's task.
-        self._port.post(partial(self._port.command, commands.CodeFailed(failure)))
+        self._core.loop.post(partial(self._core.command, commands.CodeFailed(failure)))
 
     async def _get(self, agreement: Agreement, error: str) -> SpokenProtocol:
         if agreement.document is not None or error:
-            written = self._written = await self._port.implement(self.document, error)
-            self._port.record_event("written")
-            return accept_implementation(written, self.document, self._port.peer().did)
-        protocol = await self._port.resolve(agreement)
+            written = self._written = await self._negotiation.implement(self._core.document, error)
+            self._core.record_event("written")
+            return accept_implementation(written, self._core.document, self._core.peer.did)
+        protocol = await self._core.role.resolve(agreement)
         if not agreement.confirmed:
-            self._port.record_event("verified")
+            self._core.record_event("verified")
         return protocol
 
     async def _open_and_announce(self) -> None:
-        assert self.protocol is not None
         # The session may have ended while the code was loaded.
-        if self._port.is_over():
+        if self._core.machine.is_final:
             return
         try:
             await self._open()
         except TreatyError as error:
-            await self._port.command(commands.CodeFailed(error))
+            await self._core.command(commands.CodeFailed(error))
         else:
-            await self._port.command(commands.CodeReady(self.protocol.hash))
+            await self._announce()
+
+    async def _announce(self) -> None:
+        assert self._core.protocol is not None
+        self._core.role.end_opening()
+        await self._core.command(commands.CodeReady(self._core.protocol.hash))
 
     async def _host(self, protocol: SpokenProtocol, peer: PeerIdentity) -> None:
-        self.handler = await self._port.host(protocol, peer)
+        self._core.handler = await self._core.role.host(self._port, protocol, peer, self._core.peer_role)
 
     async def _open(self) -> None:
-        assert self.handler is not None
-        await self.handler.open()
-        self._port.record_event("sandbox")
-        await self._port.issue_calls()
+        assert self._core.handler is not None
+        await self._core.handler.open()
+        self._core.record_event("sandbox")
+        await self._calls.issue()
+
+    def _limit(self) -> asyncio.Timeout:
+        """Return the time limit for code to be ready."""
+        return asyncio.timeout(self._core.role.timeouts.code)

@@ -16,13 +16,12 @@ their code, because their message is for people.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from treaty_anp.call_metadata import CallMetadata
 from treaty_anp.hello_profile import commands
+from treaty_anp.hello_profile.hello import FIX_ERROR_NEGOTIATION, VERIFICATION_PROTOCOL
 from treaty_consensus.errors import Refused, TooLarge, TreatyError
 from treaty_consensus.handler import Operation
 from treaty_consensus.printable import printable
@@ -34,10 +33,12 @@ from treaty_io.line_limit import limited_logger
 from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
 from .call_context import CallContext, CallOrigin
-from .handler_host import HandlerPort, HostedHandler
+from .code import CodeLoader
+from .handler_host import HostedHandler
+from .hello_core import HelloCore
 from .interfaces import Step
+from .negotiation import Negotiation, PeerRequests
 from .operation_errors import OperationError
-from .operations import OperationHandlers
 
 # The peer may be ready much earlier than this side's handler under test.
 MAX_WAITING = 64
@@ -47,39 +48,14 @@ MAX_SHOWN = 300
 
 _log = limited_logger(__name__)
 
-HostUnderTest = Callable[[HandlerPort, OperationHandlers], Awaitable[HostedHandler]]
-"""Start a handler of the agreed code. Raises `TreatyError`, TimeoutError."""
-
-
-@dataclass(frozen=True)
-class ConformancePort:
-    """The functions that a run of test cases uses from its session.
-
-    `command`: give the machine a command and perform the actions.
-    `test`: let this side's code pass the cases.
-    `adopt`: continue with code that passed.
-    `on_wire`: whether both sides exchange verification messages.
-    `report_fault`: report that the peer's code fails the cases.
-    `record_event`: add an event to the timeline.
-    """
-
-    is_initiator: bool
-    command: Callable[[commands.Command], Awaitable[None]]
-    post: Callable[[Step], None]
-    spawn: Callable[[Coroutine[Any, Any, None]], None]
-    test: Callable[[str], Awaitable[Implementation | str]]
-    adopt: Callable[[Implementation], Awaitable[None]]
-    host: HostUnderTest
-    on_wire: Callable[[], bool]
-    report_fault: Callable[[str], Awaitable[None]]
-    record_event: Callable[[str], None]
-
 
 class ConformanceRun:
     """The test cases of one session."""
 
-    def __init__(self, port: ConformancePort) -> None:
-        self._port = port
+    def __init__(self, core: HelloCore, code: CodeLoader, negotiation: Negotiation, requests: PeerRequests) -> None:
+        """Run nothing yet. `code`: adopts code that passed. `negotiation`: lets this side's code pass. `requests`: report a fault
+        of the peer's."""
+        self._core, self._code, self._negotiation, self._requests = core, code, negotiation, requests
         self._tested: TestedHandler | None = None
         self._round = 0
         self._begun = False
@@ -89,7 +65,7 @@ class ConformanceRun:
         """Run the cases in a task, and report the outcome to the machine."""
         await self.end()
         self._begun = True
-        self._port.spawn(self._run(test_cases, self._round))
+        self._core.loop.spawn(self._run(test_cases, self._round))
 
     async def received(self, payload: bytes) -> None:
         """Handle a verification message. Raises `TreatyError`."""
@@ -118,53 +94,56 @@ class ConformanceRun:
         cases, whole = read_test_cases(test_cases)
         if not whole:
             _log.warning("Agreed test cases are passed over where they cannot be read; %d cases are run", len(cases))
-            self._port.record_event("tests passed over")
+            self._core.record_event("tests passed over")
         try:
             # The negotiator gets the cases that can be run, so that it need not read free text either.
-            passed = await self._port.test(format_test_cases(cases)) if cases else None
+            passed = await self._negotiation.test(format_test_cases(cases)) if cases else None
             if isinstance(passed, str):
                 raise Refused(
                     NegotiationCode.TESTS_FAILED,
                     f"This side's code does not pass the agreed test cases: {printable(passed, 500)}",
                 )
         except TreatyError as error:
-            self._port.post(partial(self._port.command, commands.CodeFailed(error)))
+            self._core.loop.post(partial(self._core.command, commands.CodeFailed(error)))
         else:
-            self._port.post(partial(self._go_on, passed, cases, number))
+            self._core.loop.post(partial(self._go_on, passed, cases, number))
 
     async def _go_on(self, passed: Implementation | None, cases: Sequence[TestCase], number: int) -> None:
         # A new round or the end of the run made this result stale.
         if number != self._round:
             return
         if passed is not None:
-            await self._port.adopt(passed)
+            await self._code.adopt(passed)
         # A responder opens a handler under test even without cases: the peer may send what it reads in the text.
-        if not self._port.on_wire() or (self._port.is_initiator and not cases):
-            await self._port.command(commands.TestsPassed())
+        if not self._core.machine.both_list(VERIFICATION_PROTOCOL) or (self._core.machine.is_initiator and not cases):
+            await self._core.command(commands.TestsPassed())
             return
-        self._tested = TestedHandler(self._port, cases)
+        self._tested = TestedHandler(self._core, cases)
         await self._tested.open()
         # In the order of arrival: the handler's conversation depends on it.
         waiting, self._waiting = self._waiting, []
         for payload in waiting:
             await self._tested.received(payload)
-        if self._port.is_initiator:
-            self._port.spawn(self._check(self._tested, number))
+        if self._core.machine.is_initiator:
+            self._core.loop.spawn(self._check(self._tested, number))
         else:
-            await self._port.command(commands.TestsPassed())
+            await self._core.command(commands.TestsPassed())
 
     async def _check(self, tested: TestedHandler, number: int) -> None:
         problem = await tested.first_problem()
-        self._port.post(partial(self._conclude, problem, number))
+        self._core.loop.post(partial(self._conclude, problem, number))
 
     async def _conclude(self, problem: str, number: int) -> None:
         if number != self._round:
             return
         await self.end()
-        if problem:
-            await self._port.report_fault(problem)
+        if not problem:
+            await self._core.command(commands.TestsPassed())
+        elif self._core.machine.both_list(FIX_ERROR_NEGOTIATION):
+            await self._requests.begin_report(problem)
         else:
-            await self._port.command(commands.TestsPassed())
+            failing = f"The other side's code fails the agreed test cases: {printable(problem, 500)}"
+            raise Refused(NegotiationCode.TESTS_FAILED, failing)
 
 
 class TestedHandler:
@@ -172,14 +151,17 @@ class TestedHandler:
 
     __test__ = False  # else pytest collects the class because of its name
 
-    def __init__(self, port: ConformancePort, cases: Sequence[TestCase]) -> None:
-        self._port, self._cases = port, cases
+    def __init__(self, core: HelloCore, cases: Sequence[TestCase]) -> None:
+        self._core, self._cases = core, cases
         self._host: HostedHandler | None = None
         self._outcomes: dict[str, asyncio.Future[Return]] = {}
 
     async def open(self) -> None:
         """Start the handler. Raises `TreatyError`, TimeoutError."""
-        self._host = await self._port.host(self, CaseAnswers(self._cases))
+        core, role = self._core, self._core.role
+        assert core.protocol is not None
+        async with asyncio.timeout(role.timeouts.code):
+            self._host = await role.host(self, core.protocol, core.peer, core.peer_role, CaseAnswers(self._cases))
         await self._host.open()
 
     async def received(self, payload: bytes) -> None:
@@ -215,13 +197,13 @@ class TestedHandler:
         return 0  # a test has one message at a time
 
     def post(self, step: Step) -> None:
-        self._port.post(step)
+        self._core.loop.post(step)
 
     def origin(self) -> CallOrigin:
-        return CallOrigin(is_initiator=self._port.is_initiator)
+        return CallOrigin(is_initiator=self._core.machine.is_initiator)
 
     async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
-        await self._port.command(commands.SendVerification(payload))
+        await self._core.command(commands.SendVerification(payload))
 
     async def wait_writable(self) -> None:
         pass  # no streams are tested

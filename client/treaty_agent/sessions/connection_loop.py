@@ -121,6 +121,15 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         """Return the number of messages that were sent on the connection."""
         return self.wire.sent
 
+    @property
+    def backlog(self) -> int:
+        """The bytes that wait to be sent to the peer."""
+        return self.wire.backlog
+
+    async def wait_writable(self) -> None:
+        """Wait until the local application may send more."""
+        await self.wire.wait_writable()
+
     def post(self, step: Step) -> None:
         """Run a step in the connection's task, after all earlier steps."""
         self._steps.put_nowait(step)

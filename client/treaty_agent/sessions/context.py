@@ -41,9 +41,8 @@ from .arrivals import OnSession, ServedSessions
 from .connection_loop import OpenConnections
 from .escalation import Approvals, EscalationLimiter, OnEscalation
 from .handler_hosts import RESPONDER, HandlerHosts, HostRequest
-from .interfaces import AgentEvent, Capacity, Ports, SessionTimeouts, SpokenProtocol
+from .interfaces import AgentEvent, Answerer, Capacity, Ports, SessionTimeouts, SpokenProtocol
 from .middleware import Call, CallPipeline
-from .negotiation import Answerer
 from .operation_errors import FunctionFault
 from .operations import Functions, OfferedFunctions, check_functions, check_signatures, choose_role
 from .session import ReportParties

@@ -112,13 +112,6 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
     def can_report(self, session_id: str) -> bool:
         return session_id in self.machine.sessions and self.machine.sessions.get(session_id).reports
 
-    @property
-    def backlog(self) -> int:
-        return self.wire.backlog
-
-    async def wait_writable(self) -> None:
-        await self.wire.wait_writable()
-
     async def send(self, session_id: str, data: bytes, action: str = "", metadata: CallMetadata | None = None) -> None:
         await self._command(commands.SendData(session_id, data, action, metadata))
 

@@ -28,7 +28,7 @@ from ..reports.cosignature import CosignatureExchange
 from ..reports.report_rules import refusal_code
 from .agreements import Profile
 from .call_context import CallOrigin
-from .calls import CallPort, CallTable, Phase
+from .calls import CallingSession, CallTable, Phase
 from .handler_host import HostedHandler
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
 from .middleware import CallPipeline
@@ -160,7 +160,7 @@ class ActiveHandler:
     line: HandlerLine
 
 
-class FlowSession:
+class FlowSession(CallingSession):
     """Implements `SessionBackend`. For one event loop."""
 
     profile: Profile = "flow"
@@ -179,22 +179,8 @@ class FlowSession:
         self._port, self._timeouts = port, timeouts
         self._error: TreatyError | None = None
         self._is_retired, self._over = False, asyncio.Event()
-        self.calls = CallTable(
-            CallPort(
-                post=port.post,
-                spawn=port.spawn,
-                wait_writable=port.wait_writable,
-                origin=self.origin,
-                pipeline=port.pipeline,
-                handler=lambda: self.active.host if self.active else None,
-                phase=lambda: Phase.WAITING if self._error else Phase.RUNNING,
-                time_limit=self._call_time,
-                is_reissued=lambda: True,
-                sent=port.messages_sent,
-                on_first_reply=partial(self.record_event, "first reply"),
-                on_outcome=self.served,
-            )
-        )
+        self.pipeline = port.pipeline
+        self.calls = CallTable(self)
         self._reports = CosignatureExchange(
             lambda message: port.post(partial(port.send_report, id, message)), self._cosign, timeouts.report
         )
@@ -387,7 +373,35 @@ class FlowSession:
         spoke = (self.calls.replies if self.is_initiator else self.messages_received) > 0
         return await self._port.cosign(self.spoken, parties, proposal, spoke=spoke)
 
-    def _call_time(self, operation: str) -> float:
+    # Called by the table of the calls
+
+    @property
+    def handler(self) -> HostedHandler | None:
+        return self.active.host if self.active else None
+
+    @property
+    def phase(self) -> Phase:
+        return Phase.WAITING if self._error else Phase.RUNNING
+
+    def own_origin(self) -> CallOrigin:
+        return self.origin()
+
+    def messages_sent(self) -> int:
+        return self._port.messages_sent()
+
+    def post(self, step: Step) -> None:
+        self._port.post(step)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._port.spawn(work)
+
+    async def wait_writable(self) -> None:
+        await self._port.wait_writable()
+
+    def replied(self) -> None:
+        self.record_event("first reply")
+
+    def time_limit(self, operation: str) -> float:
         """Return the seconds that a call may wait: the agreed `responseTimeout` (milliseconds), else the operation's own time."""
         agreed = self.agreed.parameters.get("responseTimeout")
         # The peer proposed the value, so it is checked and capped.

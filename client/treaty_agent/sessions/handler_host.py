@@ -14,25 +14,21 @@
 
 All methods that give events are called from one task, the task of the connection, one at a time. A timer and a function's answer
 are posted to that task.
-
-The interface of a session to the host of its handler.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from treaty_anp.call_metadata import CallMetadata
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.handler import Role
 from treaty_handler import (
-    INTERFACE,
     Audit,
     Call,
     Cancel,
@@ -55,20 +51,15 @@ from treaty_handler import (
     Send,
     SetTimer,
     Timer,
-    Value,
 )
 from treaty_io.codes import SessionCode
 from treaty_io.identity import PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
 from treaty_sandbox.interface import RunningHandler
 
-from .activity import Activity
-from .call_context import CallOrigin
+from .handler_context import HandlerContext, HandlerPort
 from .handler_state import HandlerState
-from .interfaces import Capacity, Step
-from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
-from .middleware import CallPipeline
-from .operation_errors import FunctionFailures, OnFault
+from .invocations import LOCAL_FAULTS, Invocations, event_time
 from .operations import OperationHandlers
 
 ATTEMPTS = 2
@@ -109,20 +100,9 @@ class HandlerHost:
         self._handler, self._context, self._store = handler, context, store
         self._port = port
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._invocations = Invocations(
-            functions,
-            InvocationPort(
-                port.post,
-                port.wait_writable,
-                self._give,
-                _now,
-                context.on_served,
-                context.capacity,
-                context.activity.functions,
-                context.pipeline,
-                FunctionFailures(context.peer.did, context.on_fault),
-            ),
-        )
+        self._functions = functions
+        # Made at the first `Invoke`: a handler that only calls the other side has none.
+        self._invocations: Invocations | None = None
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         # The messages of a handler that has retired; None before.
@@ -139,22 +119,22 @@ class HandlerHost:
     def working(self, *, streams: bool, peer: PeerIdentity | None = None) -> int:
         """Return the number of functions that run, or wait to run. `streams`: those of streams count, as far as they need no
         message of the peer. `peer`: only those that messages of this peer led to."""
-        return self._invocations.working(streams=streams, peer=peer)
+        return self._invocations.working(streams=streams, peer=peer) if self._invocations is not None else 0
 
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""
         stored, is_proved = await self._store.load(), isinstance(self._context.peer, ProvedPeer)
-        await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), is_proved=is_proved, at=_now()))
+        await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), is_proved=is_proved, at=event_time()))
         self.is_open = True
 
     async def joined(self, peer: PeerIdentity, role: str) -> None:
         """Report a new peer of a shared role. Raises `TreatyError`."""
-        await self._give(PeerJoined(peer=peer.did, role=role, is_proved=isinstance(peer, ProvedPeer), at=_now()))
+        await self._give(PeerJoined(peer=peer.did, role=role, is_proved=isinstance(peer, ProvedPeer), at=event_time()))
 
     async def received(self, payload: bytes, *, stream: str = "", metadata: CallMetadata | None = None, peer: str = "") -> None:
         """Give a message of the peer. `stream`: its action, where messages have one. `metadata`: of the call that the message
         belongs to. `peer`: in a shared role, the one that sent it. Raises `TreatyError`."""
-        event = Received(peer=peer or self._context.peer.did, data=payload, stream=stream, at=_now())
+        event = Received(peer=peer or self._context.peer.did, data=payload, stream=stream, at=event_time())
         await self._give(event, _Cause(received=metadata))
 
     async def call(
@@ -163,7 +143,7 @@ class HandlerHost:
         """Give a call of the local application. `early`: resulting messages may be sent before the hash is confirmed.
         `metadata`: sent with them. A fault of the caller answers the call. Raises `TreatyError` for other errors."""
         try:
-            event = Call(call=call, operation=operation, arguments=arguments, at=_now())
+            event = Call(call=call, operation=operation, arguments=arguments, at=event_time())
             await self._give(event, _Cause(early, operation, sent=metadata))
         except TreatyError as error:
             # Not delivered for want of room: the call was not begun either.
@@ -173,21 +153,21 @@ class HandlerHost:
 
     async def requested(self, call: str, operation: str, count: int, *, early: bool) -> None:
         """Report that the local application takes more items of a stream. `early`: as in `call`. Raises `TreatyError`."""
-        await self._give(Requested(call=call, count=count, at=_now()), _Cause(early, operation))
+        await self._give(Requested(call=call, count=count, at=event_time()), _Cause(early, operation))
 
     async def cancelled(self, call: str, operation: str, *, early: bool) -> None:
         """Report that the local application gave a call up. `early`: as in `call`. Raises `TreatyError`."""
         # The rules would not deliver it, but the session might get a worker for it.
         if self._context.interface >= 2:
-            await self._give(Cancelled(call=call, at=_now()), _Cause(early, operation))
+            await self._give(Cancelled(call=call, at=event_time()), _Cause(early, operation))
 
     async def peer_lost(self, peer: str = "") -> None:
         """Report the loss of the connection. `peer`: in a shared role, the one that left. Raises `TreatyError`."""
-        await self._give(PeerLost(peer=peer or self._context.peer.did, at=_now()))
+        await self._give(PeerLost(peer=peer or self._context.peer.did, at=event_time()))
 
     async def say_goodbye(self) -> None:
         """Report that this side ends the session, or send the last messages of a retired handler. Raises `TreatyError`."""
-        await self._give(Close(at=_now()))
+        await self._give(Close(at=event_time()))
         for effect, cause in self._last or ():
             await self._send(effect, replace(cause, early=False))
 
@@ -197,7 +177,7 @@ class HandlerHost:
         self._last = []
         # The application has left, so an error of the handler changes nothing.
         with suppress(TreatyError):
-            await self._give(Close(at=_now()))
+            await self._give(Close(at=event_time()))
         self._closed = True
 
     async def close(self) -> None:
@@ -213,7 +193,10 @@ class HandlerHost:
         self._context.activity.sessions[self._context.is_initiator] -= 1
         for timer in self._timers.values():
             timer.cancel()
-        await asyncio.gather(self._invocations.close(), self._handler.close())
+        if self._invocations is None:
+            await self._handler.close()
+        else:
+            await asyncio.gather(self._invocations.close(), self._handler.close())
 
     async def _give(self, event: Event, cause: _Cause | None = None) -> None:
         if self._closed:
@@ -248,11 +231,12 @@ class HandlerHost:
                 for peer in peers:
                     await self._do(Send(peer=peer, data=data, stream=stream), cause)
             case Invoke():
+                self._invocations = self._invocations or Invocations(self._functions, self._context, self._port, self._give)
                 # A handler does no I/O, so the functions that it invokes at a message belong to that message.
                 self._invocations.begin(effect, self.role.invokes[effect.operation], self._port.origin(), cause.received)
-            case Request():
+            case Request() if self._invocations is not None:
                 self._invocations.request(effect)
-            case Cancel():
+            case Cancel() if self._invocations is not None:
                 self._invocations.cancel(effect)
             case Emit():
                 self._port.item(effect.call, effect.value)
@@ -295,49 +279,7 @@ class HandlerHost:
     async def _ring(self, name: str, handle: asyncio.TimerHandle) -> None:
         if self._timers.get(name) is handle:  # else it was replaced or cancelled after it expired
             del self._timers[name]
-            await self._give(Timer(name=name, at=_now()))
-
-
-def _now() -> int:
-    """Return the milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
-class HandlerPort(Protocol):
-    """The functions that a handler's host uses from its session."""
-
-    @property
-    def backlog(self) -> int:
-        """The bytes that wait to be sent to the peer."""
-
-    def post(self, step: Step) -> None:
-        """Run a step in the connection's task, after all earlier steps."""
-
-    def origin(self) -> CallOrigin:
-        """Return what the calls of the session have in common."""
-
-    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
-        """Send an application message. `metadata`: those of the call that led to it."""
-
-    async def wait_writable(self) -> None:
-        """Wait until there is room for another message to the peer."""
-
-    def item(self, call: str, value: Value) -> None:
-        """Give the local application an item of a stream."""
-
-    def answer(self, call: str, outcome: Return | TreatyError) -> None:
-        """Report the outcome of a call of the local application."""
-
-    async def end(self, error: TreatyError | None) -> None:
-        """End the session."""
-
-
-SendNamed: TypeAlias = Callable[[bytes, str, CallMetadata | None], Awaitable[None]]
-"""Send an application message with an action, and the metadata of the call that led to it."""
-
-SendTo: TypeAlias = Callable[[Send, str, CallMetadata | None], Awaitable[None]]
-"""Send an application message to one peer of a shared session. The operation and the metadata are those of the call that led to
-it."""
+            await self._give(Timer(name=name, at=event_time()))
 
 
 class HostedHandler(Protocol):
@@ -385,32 +327,3 @@ class HostedHandler(Protocol):
 
     async def close(self) -> None:
         """Release everything, in bounded time. Safe to repeat."""
-
-
-@dataclass(frozen=True)
-class HandlerContext:
-    """The peer, the role and the limits of one handler.
-
-    `handler_time`: seconds that the handler may take for one event.
-    `parameters`: the agreed parameters, for its `Opened`.
-    `send_named`, `on_served`: as in `HostRequest`. `send_to`: send to the peers of a shared role.
-    `interface`: the handler's version of the interface.
-    `pipeline`: the middleware around each function.
-    `on_fault`: called for each failure of a business function that its operator should know.
-    `capacity`: how much the functions of the session may do.
-    `activity`: the counts of the agent.
-    """
-
-    peer: PeerIdentity
-    role: Role
-    handler_time: float
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    send_named: SendNamed | None = None
-    on_served: OnServed | None = None
-    interface: int = INTERFACE
-    is_initiator: bool = False
-    capacity: Capacity = field(default_factory=Capacity)
-    activity: Activity = field(default_factory=Activity)
-    pipeline: CallPipeline = field(default_factory=CallPipeline)
-    on_fault: OnFault | None = None
-    send_to: SendTo | None = None

@@ -17,10 +17,11 @@ from treaty_sandbox.interface import Runtime
 
 from .activity import Activity
 from .agreements import is_negotiated
-from .handler_host import HandlerContext, HandlerHost, HandlerPort, HostedHandler, SendNamed, SendTo
+from .handler_context import HandlerContext, HandlerPort, OnServed, SendNamed, SendTo
+from .handler_host import HandlerHost, HostedHandler
 from .handler_state import HandlerState, NullState, SessionStore
 from .interfaces import Capacity, SpokenProtocol
-from .invocations import MAX_SHARED, OnServed
+from .invocations import MAX_SHARED
 from .middleware import CallPipeline
 from .operation_errors import FunctionFault
 from .operations import Functions, OperationHandlers

@@ -21,6 +21,8 @@ CANCELLING_TIME = 10.0
 """Seconds for cancelled work to close what it opened."""
 Step: TypeAlias = Callable[[], Awaitable[None]]
 """A function to run in a connection's task."""
+Answerer: TypeAlias = Callable[[str, str], Awaitable[str]]
+"""Return the answer to a text. Arguments: the text, the DID of its author. "" for no answer."""
 Lookup: TypeAlias = Callable[[str], Awaitable[Mapping[str, bytes] | Sequence[bytes]]]
 """Return the Ed25519 keys of a DID under `authentication`: 32 bytes each, by DID URL or as a list. Raises `TreatyError`."""
 

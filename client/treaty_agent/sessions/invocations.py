@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from treaty_anp.call_metadata import CallMetadata
 from treaty_anp.trace_context import TraceContext
@@ -31,10 +32,10 @@ from treaty_io.codes import OperationCode, SessionCode
 from treaty_io.identity import PeerIdentity
 from treaty_sandbox.validation import MAX_PENDING
 
-from .activity import CallCounts
 from .call_context import CallOrigin, enter_call
-from .interfaces import CANCELLING_TIME, Capacity, Step
-from .middleware import Call, CallPipeline, described_call
+from .handler_context import HandlerContext, HandlerPort
+from .interfaces import CANCELLING_TIME
+from .middleware import Call, described_call
 from .operation_errors import FunctionFailures, OperationError, busy
 from .operations import OperationHandlers
 
@@ -43,36 +44,8 @@ LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, Session
 MAX_SHARED = MAX_PENDING // 4
 """Functions of one shared session that are under way when no further message of a member is read, and streams of all members. The
 rest of `MAX_PENDING` is for what an event or a timer begins beyond that."""
-OnServed: TypeAlias = Callable[[float, bool], None]
-"""Take the seconds until a business function answered, and whether it succeeded."""
 _END: Final = object()
 _NO_ORIGIN = CallOrigin()
-
-
-@dataclass(frozen=True)
-class InvocationPort:
-    """The functions that invocations use from the handler's host.
-
-    `post`: run a step in the connection's task.
-    `wait_writable`: wait until there is room for another message to the peer.
-    `give`: give the handler an event and perform its effects, in the connection's task. Raises `TreatyError`.
-    `now`: return the milliseconds since 1970.
-    `on_served`: called after the answer of a function, and after the first item and the failure of a stream.
-    `capacity`: functions and streams at the same time, and how long a function waits for its turn.
-    `counts`: of functions.
-    `pipeline`: the middleware around each function.
-    `failures`: turn exceptions of functions into answers.
-    """
-
-    post: Callable[[Step], None]
-    wait_writable: Callable[[], Awaitable[None]]
-    give: Callable[[Event], Awaitable[None]]
-    now: Callable[[], int]
-    on_served: OnServed | None
-    capacity: Capacity = field(default_factory=Capacity)
-    counts: CallCounts = field(default_factory=CallCounts)
-    pipeline: CallPipeline = field(default_factory=CallPipeline)
-    failures: FunctionFailures = field(default_factory=FunctionFailures)
 
 
 @dataclass(eq=False)
@@ -90,14 +63,23 @@ class _Invocation:
 class Invocations:
     """The functions that run for one handler. For one event loop. Always call `close`."""
 
-    def __init__(self, functions: OperationHandlers, port: InvocationPort) -> None:
-        self._functions, self._port = functions, port
+    def __init__(
+        self,
+        functions: OperationHandlers,
+        context: HandlerContext,
+        port: HandlerPort,
+        give: Callable[[Event], Awaitable[None]],
+    ) -> None:
+        """Run nothing yet. `port`: the session. `give`: give the handler an event and perform its effects, in the connection's
+        task. Raises `TreatyError`."""
+        self._functions, self._context, self._port, self._give = functions, context, port, give
+        self._failures = FunctionFailures(context.peer.did, context.on_fault)
         self._pending: dict[str, _Invocation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # By peer: the streams whose task runs, those that are being stopped too.
         self._streams = Counter[PeerIdentity]()
         # Bounds the functions that one session runs at the same time.
-        self._running = asyncio.Semaphore(port.capacity.functions)
+        self._running = asyncio.Semaphore(context.capacity.functions)
         # One item at a time waits for room: else the items of all streams would use the same free room.
         self._turn = asyncio.Lock()
 
@@ -121,7 +103,7 @@ class Invocations:
         is_stream, peer = operation.kind is OperationKind.STREAM, one.call.context.peer
         streams = [other.call.context.peer for other in self._pending.values() if other.operation.kind is OperationKind.STREAM]
         self._pending[effect.call] = one
-        most = self._port.capacity.streams
+        most = self._context.capacity.streams
         # In a shared role each peer has its own streams, and all have a part of the calls that a handler may have open.
         full = streams.count(peer) >= most or len(streams) >= max(most, MAX_SHARED)
         if is_stream and (full or self._streams[peer] >= 2 * most):
@@ -170,12 +152,12 @@ class Invocations:
     async def _run(self, one: _Invocation) -> None:
         began = asyncio.get_running_loop().time()
         try:
-            with self._port.counts.queued():
+            with self._context.activity.functions.queued():
                 # Less than the time of most calls: what waits in vain is refused before it is begun.
-                async with asyncio.timeout(min(self._port.capacity.wait, one.operation.timeout)):
+                async with asyncio.timeout(min(self._context.capacity.wait, one.operation.timeout)):
                     await self._running.acquire()
         except TimeoutError:
-            result = Result(call=one.effect.call, error=self._port.failures.raised(one.operation, busy()))
+            result = Result(call=one.effect.call, error=self._failures.raised(one.operation, busy()))
         else:
             began = asyncio.get_running_loop().time()
             try:
@@ -192,14 +174,14 @@ class Invocations:
         call = replace(one.call, context=replace(one.call.context, deadline=due))
         enter_call(call.context)
         try:
-            with self._port.pipeline.recorded(call), self._port.counts.counted():
+            with self._context.pipeline.recorded(call), self._context.activity.functions.counted():
                 if due <= began:
                     raise TimeoutError  # the caller does not wait any more
                 # A function in a thread cannot be cancelled; only its result is dropped.
                 async with asyncio.timeout_at(due):
-                    value = await self._port.pipeline.call(call, partial(self._perform, operation))
+                    value = await self._context.pipeline.call(call, partial(self._perform, operation))
         except Exception as error:
-            return Result(call=id, error=self._port.failures.raised(operation, error, *_caller(one)))
+            return Result(call=id, error=self._failures.raised(operation, error, *_caller(one)))
         return Result(call=id, value=None if operation.kind is OperationKind.EVENT else value)
 
     async def _perform(self, operation: Operation, call: Call) -> Value:
@@ -213,11 +195,11 @@ class Invocations:
     async def _stream(self, one: _Invocation) -> None:
         began, is_noted = asyncio.get_running_loop().time(), False
         failure: Failure | None = None
-        pipeline = self._port.pipeline
+        pipeline = self._context.pipeline
         enter_call(one.call.context)
         try:
             # The call is in the block too: it raises for a function without the operation's arguments.
-            with pipeline.recorded(one.call), self._port.counts.counted():
+            with pipeline.recorded(one.call), self._context.activity.functions.counted():
                 async with aclosing(pipeline.stream(one.call, partial(self._items, one.operation))) as items:
                     while (value := await self._next(one, items)) is not _END:
                         if not is_noted:
@@ -227,7 +209,7 @@ class Invocations:
                         if broken is not None:
                             raise OperationError(broken.code, broken.message)
         except Exception as error:
-            failure = self._port.failures.raised(one.operation, error, *_caller(one))
+            failure = self._failures.raised(one.operation, error, *_caller(one))
         if not is_noted or failure is not None:
             self._note(began, failure)
         self._port.post(partial(self._finish, one, Result(call=one.effect.call, error=failure)))
@@ -253,9 +235,9 @@ class Invocations:
             return await done
 
     def _note(self, began: float, failure: Failure | None) -> None:
-        if self._port.on_served is not None:
+        if self._context.on_served is not None:
             succeeded = failure is None or failure.code < 500
-            self._port.on_served(asyncio.get_running_loop().time() - began, succeeded)
+            self._context.on_served(asyncio.get_running_loop().time() - began, succeeded)
 
     # The steps. A pending invocation is compared by identity: after `Cancel` the handler may use the id again.
 
@@ -263,11 +245,11 @@ class Invocations:
         failure: Failure | None = None
         try:
             if self._pending.get(one.effect.call) is one:
-                await self._port.give(Item(call=one.effect.call, value=value, at=self._port.now()))
+                await self._give(Item(call=one.effect.call, value=value, at=event_time()))
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            failure = self._port.failures.broke(one.operation, error, *_caller(one))
+            failure = self._failures.broke(one.operation, error, *_caller(one))
         finally:
             if not done.done():  # the function may be stopped meanwhile
                 done.set_result(failure)
@@ -278,12 +260,17 @@ class Invocations:
         # Before the event: its effects may invoke another function by the same id.
         del self._pending[one.effect.call]
         try:
-            await self._port.give(Result(call=result.call, value=result.value, error=result.error, at=self._port.now()))
+            await self._give(Result(call=result.call, value=result.value, error=result.error, at=event_time()))
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            failure = self._port.failures.broke(one.operation, error, *_caller(one))
-            await self._port.give(Result(call=result.call, error=failure, at=self._port.now()))
+            failure = self._failures.broke(one.operation, error, *_caller(one))
+            await self._give(Result(call=result.call, error=failure, at=event_time()))
+
+
+def event_time() -> int:
+    """Return the time of an event: the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def _caller(one: _Invocation) -> tuple[str, str]:

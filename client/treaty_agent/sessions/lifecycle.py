@@ -23,7 +23,7 @@ from .escalation import ESCALATED, FLOW_ESCALATED, Escalation
 from .flow_manager import MetaProtocolManager
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
-from .hello_run import HelloRun
+from .hello_session import HelloSession
 from .interfaces import SpokenProtocol
 from .provision import begin_renewing
 from .reporting import SessionReport, publish
@@ -41,7 +41,7 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
     person is asked about a failure afterwards, in a separate task."""
     recorder = context.recorder("hello")
     machine = responder_machine(context, recorder, now=asyncio.get_running_loop().time())
-    run = HelloRun(connection, machine, [], ResponderRole(context, connection.peer), recorder=recorder)
+    run = HelloSession(connection, machine, [], ResponderRole(context, connection.peer), recorder=recorder)
     run.running.add_done_callback(lambda _: context.arrivals.begin(run) if run.was_running else None)
     try:
         with context.connections.holding(run, partial(_protocols, run), is_initiator=False):
@@ -180,7 +180,7 @@ class _Connecting:
             return attempt
         raise AssertionError("the last attempt returns or raises")
 
-    async def _after_no_hello(self, run: HelloRun) -> _FlowAttempt | None:
+    async def _after_no_hello(self, run: HelloSession) -> _FlowAttempt | None:
         """Try the flow profile if the peer may speak only that; return None if it cannot be tried."""
         context = self._context
         peer = profiles.flow_peer(context, self._address, self._request) or run.flow_sender
@@ -263,7 +263,7 @@ class _HelloAttempt:
         opening = context.openings.pop(self._place, "")
         role = InitiatorRole(context, address=address, request=request, offer=offer, opening=opening)
         early = (offer.known, ClaimedPeer(offer.remembered.did)) if offer.known and offer.remembered else None
-        self.session = HelloRun(connection, machine, first, role, recorder=self._recorder, early=early)
+        self.session = HelloSession(connection, machine, first, role, recorder=self._recorder, early=early)
         self._waits = early is None
         # A task of its own, because the application uses the session meanwhile.
         self._task = asyncio.create_task(self._run())
@@ -317,14 +317,14 @@ class _FlowAttempt:
         await self._run.closed.wait()
 
 
-def _protocols(run: HelloRun) -> list[SpokenProtocol]:
+def _protocols(run: HelloSession) -> list[SpokenProtocol]:
     return [run.spoken] if run.spoken is not None else []
 
 
 # Escalation
 
 
-def _is_escalated(context: AgentContext, run: HelloRun) -> bool:
+def _is_escalated(context: AgentContext, run: HelloSession) -> bool:
     error = run.machine.error
     return context.on_escalation is not None and error is not None and error.code in ESCALATED
 
@@ -350,7 +350,7 @@ async def _ask_person(context: AgentContext, escalation: Escalation) -> str:
         return ""
 
 
-def _hello_escalation(run: HelloRun) -> Escalation:
+def _hello_escalation(run: HelloSession) -> Escalation:
     return Escalation(
         role="initiator" if run.is_initiator else "responder",
         peer=run.peer.did,

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 from treaty_anp.hello_profile import commands
-from treaty_anp.hello_profile.actions import Action, Consider, ConsiderError, ConsiderTests, Draft, DraftTests, Question
+from treaty_anp.hello_profile.actions import Consider, ConsiderError, ConsiderTests, Draft, DraftTests, Question
 from treaty_anp.hello_profile.documents import parse_candidate
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.printable import printable
@@ -27,9 +26,10 @@ from treaty_io.abandonable import abandonable
 from treaty_io.codes import NegotiationCode, SessionCode
 from treaty_io.line_limit import limited_logger
 
-from ..negotiators.documents import Fetch, resolve
+from ..negotiators.documents import resolve
 from ..negotiators.negotiator import Acceptance, FaultAdmitted, Implementation, Negotiator, Proposal, Rejection, Verdict
-from .interfaces import Step
+from .hello_core import HelloCore
+from .interfaces import Answerer
 
 # Texts of the peer that no one has read yet; then reading stops, and the transport slows the peer down.
 MAX_TEXTS = 16
@@ -42,42 +42,16 @@ NO_ANSWER = "I cannot answer that."
 """The texts for the peer: no time, a failure on this side, a question without an answer. They reveal no details."""
 
 Asked = Draft | Consider | DraftTests | ConsiderTests | ConsiderError | Question
-Answerer: TypeAlias = Callable[[str, str], Awaitable[str]]
-"""Return the answer to a text. Arguments: the text, the DID of its author. "" for no answer."""
-Apply: TypeAlias = Callable[[commands.Command], list[Action]]
-"""Give a command to the machine, and return its actions. Raises the errors of the command's class."""
 _T = TypeVar("_T")
 _log = limited_logger(__name__)
 
 
-@dataclass(frozen=True)
-class NegotiationPort:
-    """The functions that a negotiation uses from its session.
-
-    `document`: return the agreed text so far.
-    `is_approved`: return whether a person approved a text.
-    `may_negotiate`: return whether this agent can negotiate now.
-    `documents`: fetch the base of a text that consists of changes.
-    """
-
-    apply: Apply
-    perform: Callable[[list[Action]], Awaitable[None]]
-    post: Callable[[Step], None]
-    spawn: Callable[[Coroutine[Any, Any, None]], None]
-    record_event: Callable[[str], None]
-    document: Callable[[], str]
-    is_approved: Callable[[str], bool]
-    may_negotiate: Callable[[], bool]
-    documents: Fetch
-
-
 class Negotiation:
-    """The negotiator's part of one session. `opening`: a text to propose first instead of a draft, or ""."""
+    """The negotiator's part of one session."""
 
-    def __init__(self, port: NegotiationPort, negotiator: Negotiator | None, *, opening: str = "") -> None:
+    def __init__(self, core: HelloCore) -> None:
         self.own_proposal = self.peer_proposal = ""
-        self.failure: TreatyError | None = None
-        self._port, self._negotiator, self._opening = port, negotiator, opening
+        self._core = core
         self._began = False
         # The contract of `Negotiator`: its methods are called one at a time, in the order of the wire.
         self._turn = asyncio.Lock()
@@ -86,7 +60,7 @@ class Negotiation:
         """Answer an action of the machine, in a task."""
         if isinstance(action, Draft | Consider) and not self._began:
             self._began = True
-            self._port.record_event("negotiating")
+            self._core.record_event("negotiating")
         match action:
             case Draft():
                 self._decide(self._draft, self._propose, commands.Reject(NO_WORD))
@@ -114,22 +88,23 @@ class Negotiation:
 
     async def close(self) -> None:
         """Close the negotiator at the end of the session."""
-        if self._negotiator is not None:
-            await self._negotiator.aclose()
+        if self._core.role.negotiator is not None:
+            await self._core.role.negotiator.aclose()
 
     # Questions
 
     async def _draft(self) -> Verdict:
-        return Proposal(self._opening) if self._opening else await self._get().draft()
+        opening = self._core.role.opening
+        return Proposal(opening) if opening else await self._get().draft()
 
     async def _consider(self, document: str, summary: str, last: bool) -> Verdict:
-        approved = self._port.is_approved(document)
+        approved = self._core.role.is_approved(document)
         # Before the base is fetched: a stranger's proposals must not cost more than there is room for.
-        if not approved and not self._port.may_negotiate():
+        if not approved and not self._core.role.may_negotiate():
             return Rejection(BUSY)
         # Here and not in the negotiator: the meaning of a text must not change with a URI.
         try:
-            await resolve(document, self._port.documents)
+            await resolve(document, self._core.role.documents)
         except TreatyError as error:
             return Rejection(printable(error.message, MAX_REASON))  # the fault is in the peer's own text, so it may be read
         if approved:
@@ -137,13 +112,13 @@ class Negotiation:
         return await self._get().consider(document, summary, last=last)
 
     async def _draft_tests(self) -> Verdict | None:
-        return await self._get().draft_tests(self._port.document())
+        return await self._get().draft_tests(self._core.document)
 
     async def _consider_tests(self, cases: str, summary: str, last: bool) -> Verdict:
         return await self._get().consider_tests(cases, summary, last=last)
 
     async def _judge(self, description: str) -> FaultAdmitted | Rejection:
-        if not self._port.document():
+        if not self._core.document:
             return Rejection("This side's code was published and verified; it is not written in sessions.")
         return await self._get().judge(description)
 
@@ -177,11 +152,11 @@ class Negotiation:
                 chosen = command(await self._ask(work))
             except TreatyError as error:
                 # The first failure is the cause; later ones follow from it.
-                self.failure = self.failure or error
+                self._core.failure = self._core.failure or error
                 chosen = failed
-            self._port.post(lambda: self._port.perform(self._port.apply(chosen)))
+            self._core.loop.post(partial(self._core.command, chosen))
 
-        self._port.spawn(ask())
+        self._core.loop.spawn(ask())
 
     async def _ask(self, work: Callable[[], Awaitable[_T]]) -> _T:
         # The lock keeps the order of the wire; its tasks start in that order.
@@ -196,9 +171,9 @@ class Negotiation:
                 raise Unavailable(NegotiationCode.FAILED, "This side's negotiator failed; its log says why.") from error
 
     def _get(self) -> Negotiator:
-        if self._negotiator is None:
+        if self._core.role.negotiator is None:
             raise Refused(SessionCode.NO_MODEL, "This agent has no negotiator.", fix="Agent(…, negotiators=…)")
-        return self._negotiator
+        return self._core.role.negotiator
 
 
 def _tests_command(verdict: Verdict | None) -> commands.Command:
@@ -220,11 +195,9 @@ def _fault_command(verdict: FaultAdmitted | Rejection) -> commands.Command:
 class PeerRequests:
     """This side's questions and error reports to the peer, of one session. `reported`: the number of errors reported so far."""
 
-    def __init__(self, apply: Apply, tell: Callable[[list[Action]], Awaitable[None]], check_open: Callable[[], None]) -> None:
-        """Set the callbacks. `tell`: perform a command's actions from any task; raises the error that ended the session.
-        `check_open`: raises the same error."""
+    def __init__(self, core: HelloCore) -> None:
         self.reported = 0
-        self._apply, self._tell, self._check_open = apply, tell, check_open
+        self._core = core
         self._questions: dict[str, asyncio.Future[str]] = {}
         self._report: asyncio.Future[None] | None = None
 
@@ -235,11 +208,11 @@ class PeerRequests:
 
     async def ask(self, text: str) -> str:
         """See `session.Session.ask`."""
-        self._check_open()
+        self._core.check_open()
         message_id = secrets.token_urlsafe(12)  # 16 characters
         answer = self._questions[message_id] = abandonable()
         try:
-            await self._tell(self._apply(commands.Ask(message_id, text)))
+            await self._core.tell(self._core.apply(commands.Ask(message_id, text)))
             return str(await answer)
         finally:
             del self._questions[message_id]
@@ -252,7 +225,7 @@ class PeerRequests:
 
     async def report_error(self, description: str) -> None:
         """See `session.Session.report_error`. Concurrent reports become one."""
-        self._check_open()
+        self._core.check_open()
         if self._report is None:
             await self.begin_report(description)
         if self._report is not None:
@@ -261,12 +234,12 @@ class PeerRequests:
     async def begin_report(self, description: str) -> None:
         """Report an error; `accept_fault` or `deny_fault` follows. Raises `Refused` (`meta.not-agreed`; `session.no-code` where
         there is no code yet), `Malformed`, `TooLarge`."""
-        actions = self._apply(commands.ReportError(description[:MAX_DESCRIPTION]))
+        actions = self._core.apply(commands.ReportError(description[:MAX_DESCRIPTION]))
         if not actions:
             raise Refused(SessionCode.NO_CODE, "The other side has no code to repair yet.")
         self.reported += 1
         self._report = abandonable()
-        await self._tell(actions)
+        await self._core.tell(actions)
 
     def accept_fault(self) -> None:
         """Note that the peer repaired its code."""
@@ -296,9 +269,8 @@ class PeerRequests:
 class TextChannel:
     """Natural language in one session. For one event loop."""
 
-    def __init__(self, answerer: Answerer | None, *, say: Callable[[str], Awaitable[None]], drained: Callable[[], None]) -> None:
-        """Set the callbacks. `say`: send a text to the peer. `drained`: called when a text was taken."""
-        self._answerer, self._say, self._drained = answerer, say, drained
+    def __init__(self, core: HelloCore) -> None:
+        self._core = core
         # Not bounded itself: `is_readable` stops the reader at `MAX_TEXTS`.
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
         self._over = False
@@ -322,20 +294,24 @@ class TextChannel:
         """Yield the texts of the peer, until the session ends."""
         while not (self._over and self._texts.empty()):
             text = await self._texts.get()
-            self._drained()
+            self._core.loop.wire.wake()
             if text is not None:
                 yield text
         self._texts.put_nowait(None)  # for another listener
 
-    async def answer(self, peer: str) -> None:
-        """Answer the texts of `peer` until the session ends. Without an answerer, return at once. If the function raises, the
-        text stays unanswered and the exception is logged."""
-        if self._answerer is None:
-            return
+    async def say(self, text: str) -> None:
+        """See `session.Session.say`."""
+        await self._core.loop.wait_writable()
+        await self._core.tell(self._core.apply(commands.Say(text)))
+
+    async def answer(self, answerer: Answerer) -> None:
+        """Answer the texts of the peer until the session ends. If the function raises, the text stays unanswered and the
+        exception is logged."""
+        peer = self._core.peer.did
         async for text in self.heard():
             try:
-                said = await self._answerer(text, peer)
-                if said:
-                    await self._say(said)
+                answer = await answerer(text, peer)
+                if answer:
+                    await self.say(answer)
             except Exception:  # the application's function may raise anything; its text may be confidential
                 _log.exception("Answering a text of %s raised", peer)

@@ -46,9 +46,10 @@ from ..negotiators.documents import BaseCache
 from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
 from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
 from .context import AgentContext
-from .handler_host import HandlerPort, HostedHandler
+from .handler_context import HandlerPort
+from .handler_host import HostedHandler
 from .handler_hosts import HostRequest
-from .hello_session import SessionRole
+from .hello_core import SessionRole
 from .interfaces import AgentEvent, SessionEvent, SpokenProtocol
 from .operations import Functions, OperationHandlers
 from .provision import withdraw, withdraw_contradicted

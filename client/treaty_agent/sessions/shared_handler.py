@@ -41,8 +41,9 @@ from treaty_io.places import Places, asker
 
 from ..transport.outbox import MAX_BACKLOG
 from .call_context import CallOrigin
-from .calls import CallPort, CallTable, Phase
-from .handler_host import HandlerHost, HandlerPort, SendNamed, SendTo
+from .calls import CallingSession, CallTable, Phase
+from .handler_context import HandlerPort, SendNamed, SendTo
+from .handler_host import HandlerHost
 from .interfaces import CANCELLING_TIME, Capacity, SessionTimeouts, Step
 from .invocations import MAX_SHARED
 from .middleware import CallPipeline
@@ -66,7 +67,7 @@ class SharedSettings(NamedTuple):
     start: Callable[[HandlerPort, SendTo], Awaitable[HandlerHost]]
 
 
-class SharedHandler:
+class SharedHandler(CallingSession):
     """A shared session. Implements `HandlerPort` and `Membership`. For one event loop. It begins at once; always call `close`."""
 
     def __init__(self, settings: SharedSettings, ended: Callable[[SharedHandler], None]) -> None:
@@ -85,20 +86,8 @@ class SharedHandler:
         self._cause: MemberHandler | None = None
         self._error: TreatyError | None = None
         self._is_outdated = False
-        self.calls = CallTable(
-            CallPort(
-                post=self.post,
-                spawn=self.spawn,
-                wait_writable=self.wait_writable,
-                origin=self._own_origin,
-                pipeline=settings.pipeline,
-                handler=lambda: self._host,
-                phase=lambda: Phase.RUNNING if self._host is not None and self._host.is_open else Phase.WAITING,
-                time_limit=self._time_limit,
-                is_reissued=lambda: True,
-                on_first_reply=lambda: None,
-            )
-        )
+        self.pipeline = settings.pipeline
+        self.calls = CallTable(self)
         # A context of its own: the session outlives the connection that began it, and works for all networks.
         self._task = asyncio.create_task(self._run(), context=Context())
 
@@ -201,7 +190,7 @@ class SharedHandler:
 
     def origin(self) -> CallOrigin:
         """Return the origin of calls of the member whose message is handled now; without one, of calls without a peer."""
-        return self._cause.port.origin() if self._cause is not None else self._own_origin()
+        return self._cause.port.origin() if self._cause is not None else self.own_origin()
 
     async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
         raise AssertionError("a shared session sends by send_to")
@@ -231,6 +220,32 @@ class SharedHandler:
 
     async def end(self, error: TreatyError | None) -> None:
         self.is_over, self._error = True, error
+
+    # The interface of a session to the table of its calls
+
+    @property
+    def handler(self) -> HandlerHost | None:
+        return self._host
+
+    @property
+    def phase(self) -> Phase:
+        return Phase.RUNNING if self._host is not None and self._host.is_open else Phase.WAITING
+
+    def own_origin(self) -> CallOrigin:
+        return CallOrigin(protocol=self.settings.protocol, role=self.role.name)
+
+    def time_limit(self, operation: str) -> float:
+        declared, defaults = self.role.calls.get(operation), SessionTimeouts()
+        return (declared.timeout if declared else defaults.operation) + defaults.answer
+
+    def messages_sent(self) -> int:
+        return 0  # it has no connection of its own
+
+    def replied(self) -> None:
+        """No event is recorded: a shared session has no timeline."""
+
+    def served(self, seconds: float, succeeded: bool) -> None:
+        """Nothing follows from the time of a call."""
 
     # Steps
 
@@ -331,13 +346,6 @@ class SharedHandler:
     def _end_if_outdated(self) -> None:
         if self._is_outdated and not self._members and not self.is_over:
             self.post(self._say_goodbye)
-
-    def _own_origin(self) -> CallOrigin:
-        return CallOrigin(protocol=self.settings.protocol, role=self.role.name)
-
-    def _time_limit(self, operation: str) -> float:
-        known, defaults = self.role.calls.get(operation), SessionTimeouts()
-        return (known.timeout if known else defaults.operation) + defaults.answer
 
     async def _wind_up(self) -> None:
         self.is_over = True
