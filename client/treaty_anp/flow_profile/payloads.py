@@ -22,7 +22,7 @@
 
 `version` is "1.0". Scores are JSON numbers from 0 to 1; inside they are whole ten-thousandths, and four decimals at most are
 written (`0.85`). Metrics are `low`, `medium` or `high`. Parameters and extensions are objects of any JSON values. Empty
-optional members are left out, so that messages are small. Other members are ignored, but signed. `lenient` reads entries of
+optional members are left out, so that messages are small. Other members are ignored, but signed. `tolerated` reads entries of
 another form.
 
 Beyond the source: `capabilityDetail: "summary"` asks for ids first, and `requestDetails` for the rest of the ids that matter; the
@@ -302,7 +302,7 @@ class _Versioned(msgspec.Struct):
 
 
 def parse_payload(action: str, value: object) -> Payload:
-    """The payload of an action from its JSON value, without odd entries (`lenient`). Raises `Malformed` (`flow.action`,
+    """The payload of an action from its JSON value, without odd entries (`tolerated`). Raises `Malformed` (`flow.action`,
     `flow.payload`) or `Refused` (`flow.version`)."""
     kind = PAYLOADS.get(action)
     # A new action may need an answer that this side cannot give, so it is no odd entry to pass over.

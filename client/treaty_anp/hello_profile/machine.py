@@ -81,7 +81,7 @@ class Machine(Core):
         wants_tests: bool = False,
         natural: bool = False,
     ) -> None:
-        super().__init__(own, timeouts, limits)
+        super().__init__(own, timeouts, limits, self._guards())
         self.drawn: list[str] = []
         self.provides, self.known_uri = provides or {}, known_uri
         self._negotiates, self._natural = negotiates, natural
