@@ -225,7 +225,7 @@ class FlowWire:
         offer = one.capabilities.registry.get(id)
         assert offer is not None
         judged = StrategyEngine().evaluate(
-            offer.supported(), one.known.protocols[id], one.goal, one.capabilities.context, one.known
+            offer.supported(), one.peer_capabilities.protocols[id], one.goal, one.capabilities.context, one.peer_capabilities
         )
         return judged and type(judged)(**{**vars(judged), "digest": digest_of(id)})
 

@@ -155,7 +155,7 @@ def test_001_02_the_responder_tells_first_and_the_initiator_answers_with_its_req
     assert (first.task_requirements, second.task_requirements) == (None, {"dataVolume": "large"})
     replies = [message.reply_to for _, message in wire.sent[:3]]
     assert replies == [None, wire.sent[0][1].message_id, wire.sent[1][1].message_id]
-    assert wire.responder.known.requirements == {"dataVolume": "large"}
+    assert wire.responder.peer_capabilities.requirements == {"dataVolume": "large"}
 
 
 def test_001_03_the_initiator_tells_its_evaluation_of_what_both_speak_the_best_first() -> None:
@@ -963,7 +963,7 @@ def test_001_09_a_responder_tells_when_its_situation_changes() -> None:
     wire.perform("responder", wire.responder.apply(TellContext(), at(1)))
     wire.settle()
     assert wire.of("initiator", PeerChanged) == [PeerChanged()]
-    assert wire.initiator.known.context == ContextInfo("low", "intermittent")
+    assert wire.initiator.peer_capabilities.context == ContextInfo("low", "intermittent")
 
 
 def test_actions_of_the_engine_come_in_the_order_of_the_wire() -> None:

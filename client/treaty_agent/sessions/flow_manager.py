@@ -159,13 +159,13 @@ class MetaProtocolManager:
             for offer in offers:
                 registry.add(offer)
             capabilities = CapabilityManager(registry, self.capabilities.context)
-            meant = {offer.id: offer.uri for offer in offers if offer.uri}
-            dependencies = replace(dependencies, names=RequestedNames(dependencies.names, meant))
+            uris = {offer.id: offer.uri for offer in offers if offer.uri}
+            dependencies = replace(dependencies, names=RequestedNames(dependencies.names, uris))
         encrypted = _is_encrypted(connection)
         shortcuts = _Shortcuts(capabilities.registry, dependencies, self.history, encrypted=encrypted)
         # A simplified negotiation is the caller's wish, which the owner's general setting does not change.
-        wanted = count == 1 and (self.settings.shortcuts or goal.simplified)
-        shortcut = await shortcuts.choose(goal, peer, recall=self.settings.shortcuts) if wanted else None
+        may_shorten = count == 1 and (self.settings.shortcuts or goal.simplified)
+        shortcut = await shortcuts.choose(goal, peer, recall=self.settings.shortcuts) if may_shorten else None
         recorder = self._dependencies.recorder()
         machine = Initiator(
             self.identity.did,
@@ -252,9 +252,9 @@ class _Shortcuts:
         ids = [offer.id for offer in self._registry if not goal.protocols or offer.id in goal.protocols]
         ids = [id for id in ids if set(goal.required) <= set(self._offered(id).capabilities)]
         ids = ids[:1] if goal.simplified else ids
-        known = self._history.recall(peer, goal.purpose, ids) if recall else None
-        if known is not None and self._still_holds(known.agreed):
-            return known
+        success = self._history.recall(peer, goal.purpose, ids) if recall else None
+        if success is not None and self._still_holds(success.agreed):
+            return success
         if goal.simplified:
             return await self._simplified(ids[0]) if ids else None
         predicted = self._history.predict(peer, goal.purpose, ids)

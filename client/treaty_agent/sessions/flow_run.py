@@ -206,9 +206,9 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
 
     async def _evaluate(self, ids: tuple[str, ...]) -> None:
         """Evaluate protocols, all at once, and rank them. An id without a meaning here does not match."""
-        found = await asyncio.gather(*map(self._evaluate_one, ids))
+        evaluations = await asyncio.gather(*map(self._evaluate_one, ids))
         try:
-            ranked = self._dependencies.settings.strategy.rank([one for one in found if one])
+            ranked = self._dependencies.settings.strategy.rank([one for one in evaluations if one])
         except Exception:  # the owner's strategy may raise anything
             _log.exception("Ranking the protocols failed")
             ranked = []
@@ -220,9 +220,11 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         offer = machine.capabilities.registry.get(id)
         if offer is None:
             return None
-        context, strategy = machine.capabilities.context, self._dependencies.settings.strategy
+        theirs, strategy = machine.peer_capabilities, self._dependencies.settings.strategy
         try:
-            judged = strategy.evaluate(offer.supported(), machine.known.protocols[id], machine.goal, context, machine.known)
+            judged = strategy.evaluate(
+                offer.supported(), theirs.protocols[id], machine.goal, machine.capabilities.context, theirs
+            )
             if judged is None:
                 return None
             async with asyncio.timeout(self._dependencies.settings.timeouts.work):
@@ -247,10 +249,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             self._core.record_event("verified", protocol.uri)
             self.post(partial(self._core.command, commands.Loaded(id, protocol.uri, protocol.hash)))
 
-    async def _host(self, wanted: Host) -> None:
-        id = wanted.session_id
+    async def _host(self, action: Host) -> None:
+        id = action.session_id
         session = self._open(id) or FlowSession(self._core, id)
-        starting = session.prepare(self._loaded[wanted.agreed.protocol], wanted.agreed)
+        starting = session.prepare(self._loaded[action.agreed.protocol], action.agreed)
         if await self._work(starting, partial(commands.HostFailed, id)):
             self._sessions.setdefault(id, session)
             self.post(partial(self._core.command, commands.Hosted(id)))

@@ -381,7 +381,7 @@ class FlowSession(CallingSession):
         machine, offer = self._core.machine, self._offer()
         if not isinstance(machine, Initiator) or offer is None or self._changing is not None:
             return
-        if machine.known.context.resource_availability == LOW:
+        if machine.peer_capabilities.context.resource_availability == LOW:
             change = self._adaptation.step("slow", self._core.seconds(), offer, self.parameters, self._ranking())
             if change is not None:
                 self.record_event("adapting: peer")

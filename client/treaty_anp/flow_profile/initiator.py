@@ -102,22 +102,22 @@ class Initiator(NegotiationEngine):
     def _renegotiate(self, command: Renegotiate, now: Now) -> list[Action]:
         session_id, parameters = command.session_id, command.parameters
         session = self.sessions.get(session_id)
-        wanted = command.protocol or session.agreed.protocol
-        offer = self.capabilities.registry.get(wanted)
+        protocol = command.protocol or session.agreed.protocol
+        offer = self.capabilities.registry.get(protocol)
         if offer is None:
-            raise NotFound(FlowCode.UNREGISTERED, f"{wanted} is not in this agent's registry.", fix="Add it to the registry.")
-        if any(track.renegotiates == session_id for track in self.tracks.values()) or wanted in self.tracks:
+            raise NotFound(FlowCode.UNREGISTERED, f"{protocol} is not in this agent's registry.", fix="Add it to the registry.")
+        if any(track.renegotiates == session_id for track in self.tracks.values()) or protocol in self.tracks:
             raise Refused(FlowCode.CHANGING, "This session is being changed already.", fix="Wait for the outcome.")
         if session.renegotiations >= self.limits.renegotiations:
             raise TooLarge(FlowCode.RENEGOTIATIONS, "This session was changed too often.", fix="Negotiate a new one.")
-        asked = dict(parameters) if parameters is not None else rules.preferred(self._parameter_rules(wanted))
-        if wanted == session.agreed.protocol:
-            track = self._open_track(wanted, TrackState.TERMS, now, session_id)
+        terms = dict(parameters) if parameters is not None else rules.preferred(self._parameter_rules(protocol))
+        if protocol == session.agreed.protocol:
+            track = self._open_track(protocol, TrackState.TERMS, now, session_id)
             track.reopen(session.agreed)
-            return self._offer(track, asked, track.extensions)
-        ranked = self._ranked(wanted)
+            return self._offer(track, terms, track.extensions)
+        ranked = self._ranked(protocol)
         digest = ranked.digest if ranked else ""
-        track = self._open_track(wanted, TrackState.PROPOSED, now, session_id, digest=digest, parameters=asked)
+        track = self._open_track(protocol, TrackState.PROPOSED, now, session_id, digest=digest, parameters=terms)
         return [self._propose(track, ranked, None)]
 
     def _renewal(self, expires_at: int, now: Now) -> int | None:
@@ -176,25 +176,25 @@ class Initiator(NegotiationEngine):
                 return self._acknowledged(payload, message, now)
         return super()._take(payload, message, now)
 
-    def _learn(self, told: CapabilitiesExchange, message: FlowMessage, now: Now) -> list[Action]:
+    def _learn(self, answer: CapabilitiesExchange, message: FlowMessage, now: Now) -> list[Action]:
         if self.state is not FlowState.DISCOVERY:
-            self.known.learn(told)  # sent without a request, in a shortcut or later; still useful
+            self.peer_capabilities.learn(answer)  # sent without a request, in a shortcut or later; still useful
             return [PeerChanged()] if self.state is FlowState.RUNNING else []
         if message.reply_to not in (self._first, self._told):
             return []  # the answer to an earlier initialize
-        self.known.learn(told)
+        self.peer_capabilities.learn(answer)
         try:
-            common = self.capabilities.common(self.known, self.goal.protocols)
+            common = self.capabilities.common(self.peer_capabilities, self.goal.protocols)
         except TreatyError as error:
             return self._refuse(error, message.message_id)
         actions: list[Action] = []
         if not self._told:
             told_ids = common if self.goal.summary else self.goal.protocols
-            request = self.known.lacking(common) if self.goal.summary else ()
+            request = self.peer_capabilities.lacking(common) if self.goal.summary else ()
             mine = self.capabilities.exchange(told_ids, requirements=self.goal.requirements, request=request)
-            said = self._say(mine, reply_to=message.message_id)
-            self._told = said.message.message_id
-            actions.append(said)
+            own = self._say(mine, reply_to=message.message_id)
+            self._told = own.message.message_id
+            actions.append(own)
             if request:
                 self._fire(FlowEvent.DETAILS_ASKED, now)
                 return actions
@@ -207,8 +207,8 @@ class Initiator(NegotiationEngine):
             return []
         accepted = answer.accepted_protocol
         if accepted is None:
-            said = f"The other side rejected {track.protocol}: {answer.comments[:200]!a}."
-            error = error_of(ErrorCode.NO_COMMON_PROTOCOL, said)
+            why = f"The other side rejected {track.protocol}: {answer.comments[:200]!a}."
+            error = error_of(ErrorCode.NO_COMMON_PROTOCOL, why)
             return self._give_up(track, ErrorCode.NO_COMMON_PROTOCOL, error, now, reply_to=message.message_id)
         if accepted.id not in (track.protocol, track.fallback) or not set(track.required) <= set(accepted.provided_capabilities):
             raise Refused(FlowCode.ACCEPTED, f"The other side accepted {accepted.id}, which was not proposed in this form.")
@@ -263,11 +263,11 @@ class Initiator(NegotiationEngine):
         if track is None or (track.renegotiates and track.agreed):
             return super()._take_error(payload, message, now)
         if payload.error_code == ErrorCode.PARAM_NEGOTIATION_FAILED and payload.suggested_action == RENEGOTIATE:
-            asked = rules.next_offer(self._parameter_rules(track.protocol), track.parameters, payload.details)
-            if asked is not None and not track.agreed:
+            terms = rules.next_offer(self._parameter_rules(track.protocol), track.parameters, payload.details)
+            if terms is not None and not track.agreed:
                 try:
                     track.wait_until(self._reply_deadline(now))
-                    return self._offer(track, asked, track.extensions)
+                    return self._offer(track, terms, track.extensions)
                 except TooLarge as error:
                     code, details = ErrorCode.PARAM_NEGOTIATION_FAILED, {"reason": error.code}
                     return self._give_up(track, code, error, now, reply_to=message.message_id, details=details)
@@ -316,11 +316,11 @@ class Initiator(NegotiationEngine):
         """Offer the preferred parameters, or those of a requested change."""
         offer = self.capabilities.registry.get(track.protocol)
         try:
-            asked = track.parameters or rules.preferred(self._parameter_rules(track.protocol))
+            terms = track.parameters or rules.preferred(self._parameter_rules(track.protocol))
         except rules.Unsupported as error:  # this connection does not keep a value that the owner requires
             return self._give_up(track, ErrorCode.PARAM_NEGOTIATION_FAILED, error, now, details=error.details)
         extensions = rules.preferred(offer.extensions if offer else {})
-        return self._offer(track, asked, {**extensions, **self._own_extensions(track)})
+        return self._offer(track, terms, {**extensions, **self._own_extensions(track)})
 
     def _offer(self, track: Track, parameters: Mapping[str, Any], extensions: Mapping[str, Any]) -> list[Action]:
         """Offer parameters. Raises `TooLarge` (`flow.rounds`), also for an offer that was made before."""
@@ -373,9 +373,9 @@ class Initiator(NegotiationEngine):
         self._drop_track(track.protocol)
         if track.renegotiates:
             # The responder keeps the session too, and need not wait for an answer that does not come.
-            said = report(code, error.message, details=details, suggested=ABORT) if code else None
-            told = [self._say(said, reply_to=reply_to, session_id=track.renegotiates)] if said else []
-            return [*told, RenegotiationFailed(track.renegotiates, error)]
+            failed = report(code, error.message, details=details, suggested=ABORT) if code else None
+            last = [self._say(failed, reply_to=reply_to, session_id=track.renegotiates)] if failed else []
+            return [*last, RenegotiationFailed(track.renegotiates, error)]
         if self.shortcut is not None:
             # Once only: the full negotiation decides anew, and has no way back to the shortcut.
             self.shortcut = None
@@ -396,8 +396,8 @@ class Initiator(NegotiationEngine):
         code = ErrorCode.VERSION_CONFLICT if error.code == FlowCode.VERSION_CONFLICT else code
         details = details or {"reason": error.code, "supported": [offer.id for offer in self.capabilities.registry]}
         reply_to = reply_to or self._last_received()
-        told = [self._say(report(code, error.message, details=details, suggested=ABORT), reply_to=reply_to)] if code else []
-        return [*told, *self._end(FlowEvent.NOT_AGREED, error)]
+        last = [self._say(report(code, error.message, details=details, suggested=ABORT), reply_to=reply_to)] if code else []
+        return [*last, *self._end(FlowEvent.NOT_AGREED, error)]
 
     def _ask(self, track: Track, payload: Payload) -> SendMessage:
         question = self._say(payload, session_id=track.renegotiates)

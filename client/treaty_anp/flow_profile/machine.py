@@ -92,7 +92,7 @@ class NegotiationEngine(ABC):
     `new_id`: return a fresh id of a kind.
     `reports`: whether this side co-signs reports.
     `encrypted`: whether the connection has end-to-end encryption.
-    `known`: the capabilities that the other side named.
+    `peer_capabilities`: those that the other side named.
     `drawn`: the ids that the last call used.
     """
 
@@ -107,7 +107,7 @@ class NegotiationEngine(ABC):
     recorder: Recorder | None = None
     state: FlowState = field(default=FlowState.INITIATION, init=False)
     error: TreatyError | None = field(default=None, init=False)
-    known: PeerCapabilities = field(default_factory=PeerCapabilities, init=False)
+    peer_capabilities: PeerCapabilities = field(default_factory=PeerCapabilities, init=False)
     sessions: SessionManager = field(default_factory=SessionManager, init=False)
     tracks: dict[str, Track] = field(default_factory=dict, init=False)
     drawn: list[str] = field(default_factory=list, init=False)
@@ -173,21 +173,21 @@ class NegotiationEngine(ABC):
                 return self._take_report(message.payload, message)
             return self._take(message.payload, message, now)
         except TreatyError as error:
-            told = [self._tell(error, message)] if error.code in _TOLD else []
-            return [*told, *self._end(FlowEvent.FAILED, error)]
+            last = [self._tell(error, message)] if error.code in _TOLD else []
+            return [*last, *self._end(FlowEvent.FAILED, error)]
 
     def _tell(self, error: TreatyError, message: FlowMessage) -> Action:
         details = {"reason": error.code}
-        said = report(ErrorCode.PARAM_NEGOTIATION_FAILED, error.message, details=details, suggested=ABORT)
-        return self._say(said, reply_to=message.message_id, session_id=message.session_id or "")
+        failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, error.message, details=details, suggested=ABORT)
+        return self._say(failed, reply_to=message.message_id, session_id=message.session_id or "")
 
     def _unverified(self, refused: Unverified) -> list[Action]:
         """Tell why a message is not accepted, also a claimed sender: the answer goes back on its own connection only."""
         recipient = self.peer or refused.sender
         if not recipient:
             return self._end(FlowEvent.FAILED, refused.error)
-        said = self._say(refusal(refused.error), reply_to=refused.message_id or None, recipient=recipient)
-        return [said, *self._end(FlowEvent.FAILED, refused.error)]
+        failed = self._say(refusal(refused.error), reply_to=refused.message_id or None, recipient=recipient)
+        return [failed, *self._end(FlowEvent.FAILED, refused.error)]
 
     @recorded
     def lost(self, reason: str = "") -> list[Action]:
@@ -265,8 +265,8 @@ class NegotiationEngine(ABC):
             case Unverified():
                 return self._unverified(command)
 
-    def _send(self, wanted: SendData, now: Now) -> list[Action]:
-        session, message = self.sessions.check_send(wanted.session_id), (wanted.data, wanted.action, wanted.metadata)
+    def _send(self, command: SendData, now: Now) -> list[Action]:
+        session, message = self.sessions.check_send(command.session_id), (command.data, command.action, command.metadata)
         if session.changing:
             # The peer would read it by the new terms, or by the old ones: it waits until both sides have the same.
             session.hold(*message)
@@ -314,7 +314,7 @@ class NegotiationEngine(ABC):
     def _hosted(self, session_id: str, now: Now) -> list[Action]:
         """Apply `Hosted`."""
 
-    def _renegotiate(self, wanted: Renegotiate, now: Now) -> list[Action]:
+    def _renegotiate(self, command: Renegotiate, now: Now) -> list[Action]:
         """Apply `Renegotiate`. A responder may not change sessions."""
         raise Refused(FlowCode.ROLE, "Only the side that began a negotiation changes its sessions.")
 
@@ -500,8 +500,8 @@ class NegotiationEngine(ABC):
         error = error_of(ErrorCode.NEGOTIATION_TIMEOUT, f"The negotiation took too long: {what}")
         details = {"phase": str(self.state), "seconds": self.timeouts.reply}
         late = report(ErrorCode.NEGOTIATION_TIMEOUT, "An answer did not come in time.", details=details)
-        told = [self._say(late, reply_to=self._last_received())] if self.peer else []
-        return [*told, *self._end(FlowEvent.DEADLINE_PASSED, error)]
+        last = [self._say(late, reply_to=self._last_received())] if self.peer else []
+        return [*last, *self._end(FlowEvent.DEADLINE_PASSED, error)]
 
     def _end(self, event: FlowEvent, error: TreatyError | None) -> list[Action]:
         """Follow a transition to a final state. Raises `UndefinedTransition`."""

@@ -70,12 +70,12 @@ class Responder(NegotiationEngine):
         track = self.tracks.get(protocol)
         if track is None or track.state is not TrackState.LOADING:
             return []
-        asked = track.asked[ParameterNegotiation.ACTION]
+        offer_id = track.asked[ParameterNegotiation.ACTION]
         self._drop_track(protocol)
         self._fire(FlowEvent.TRACK_FAILED, now)
         details = {"parameter": PROTOCOL_HASH, "requested": track.digest, "supported": [], "reason": error.code}
         failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, "This side cannot run it.", details=details, suggested=ABORT)
-        return [self._say(failed, reply_to=asked, session_id=track.renegotiates)]
+        return [self._say(failed, reply_to=offer_id, session_id=track.renegotiates)]
 
     def _hosted(self, session_id: str, now: Now) -> list[Action]:
         """Acknowledge the confirmation when the handler is ready."""
@@ -86,9 +86,9 @@ class Responder(NegotiationEngine):
         ready = ConfirmationAcknowledgment(
             protocol=track.protocol, status="ready", session_id=session_id, ready_at=format_time(now.unix)
         )
-        said = self._say(ready, reply_to=track.asked[ProtocolConfirmation.ACTION], session_id=track.renegotiates)
-        track.acknowledge(said.message.message_id)
-        return [said, *self._finish(track, now)]
+        acknowledgment = self._say(ready, reply_to=track.asked[ProtocolConfirmation.ACTION], session_id=track.renegotiates)
+        track.acknowledge(acknowledgment.message.message_id)
+        return [acknowledgment, *self._finish(track, now)]
 
     def _tell_context(self, context: ContextInfo | None) -> list[Action]:
         """Send this side's new context to the initiator, which may then change the running sessions."""
@@ -121,22 +121,22 @@ class Responder(NegotiationEngine):
         self._fire(_initialized(payload), now)
         if not payload.request_capabilities:
             return []
-        told = self.capabilities.exchange(summary=payload.capability_detail == "summary")
-        return [self._say(told, reply_to=message.message_id)]
+        capabilities = self.capabilities.exchange(summary=payload.capability_detail == "summary")
+        return [self._say(capabilities, reply_to=message.message_id)]
 
-    def _learn(self, told: CapabilitiesExchange, message: FlowMessage, now: Now) -> list[Action]:
+    def _learn(self, capabilities: CapabilitiesExchange, message: FlowMessage, now: Now) -> list[Action]:
         if self.state is FlowState.DISCOVERY:
             try:
                 # The initiator may be one that does not compare: then it hears it now, and not by a timeout.
-                check_common(self._own_ids(), [entry.id for entry in told.supported_protocols])
+                check_common(self._own_ids(), [entry.id for entry in capabilities.supported_protocols])
             except TreatyError as error:
                 failed = self._common_report(error)
                 return [self._say(failed, reply_to=message.message_id), *self._end(FlowEvent.NOT_AGREED, error)]
-        self.known.learn(told)
+        self.peer_capabilities.learn(capabilities)
         self._fire(FlowEvent.CAPABILITIES_TOLD, now)
-        answer = self.capabilities.details(told.request_details)
-        asked = [self._say(answer, reply_to=message.message_id)] if told.request_details else []
-        return [*asked, *([PeerChanged()] if self.state is FlowState.RUNNING else [])]
+        answer = self.capabilities.details(capabilities.request_details)
+        details = [self._say(answer, reply_to=message.message_id)] if capabilities.request_details else []
+        return [*details, *([PeerChanged()] if self.state is FlowState.RUNNING else [])]
 
     def _choose(self, proposal: ProtocolProposal, message: FlowMessage, now: Now) -> list[Action]:
         """Accept the proposed protocol if this side speaks it, else the fallback, else neither."""
@@ -172,8 +172,8 @@ class Responder(NegotiationEngine):
         offer = self.capabilities.registry.get(proposed.id)
         if offer is None or proposed.id in self.tracks or not set(proposed.required_capabilities) <= set(offer.capabilities):
             return None
-        wanted = {*proposed.required_capabilities, *proposed.optional_capabilities}
-        return tuple(name for name in offer.capabilities if name in wanted)
+        names = {*proposed.required_capabilities, *proposed.optional_capabilities}
+        return tuple(name for name in offer.capabilities if name in names)
 
     def _weigh(self, payload: ParameterNegotiation, message: FlowMessage, now: Now) -> list[Action]:
         """Answer an offer of parameters after the code is loaded, so that an accepted protocol can run."""
@@ -189,8 +189,8 @@ class Responder(NegotiationEngine):
         if track.loaded:
             return self._respond(track, now)
         # The initiator names its document, so that this side finds the same one or refuses before anything runs.
-        meant = payload.extensions.get(PROTOCOL_HASH, "")
-        track.begin_loading(meant if isinstance(meant, str) else "")
+        digest = payload.extensions.get(PROTOCOL_HASH, "")
+        track.begin_loading(digest if isinstance(digest, str) else "")
         return [LoadProtocol(track.protocol, track.digest)]
 
     def _reopened(self, protocol: str, session_id: str | None, now: Now) -> Track | None:
@@ -205,13 +205,13 @@ class Responder(NegotiationEngine):
         return track
 
     def _respond(self, track: Track, now: Now) -> list[Action]:
-        asked = track.asked[ParameterNegotiation.ACTION]
+        offer_id = track.asked[ParameterNegotiation.ACTION]
         try:
             track.respond(self._parameter_rules(track.protocol), self._extension_rules(track))
         except Unsupported as error:
-            return [self._say(parameter_report(error), reply_to=asked, session_id=track.renegotiates)]
+            return [self._say(parameter_report(error), reply_to=offer_id, session_id=track.renegotiates)]
         answer = ParameterResponse(protocol=track.protocol, accepted_parameters=track.parameters, extensions=track.extensions)
-        return [self._say(answer, reply_to=asked, session_id=track.renegotiates)]
+        return [self._say(answer, reply_to=offer_id, session_id=track.renegotiates)]
 
     def _confirmed(self, payload: ProtocolConfirmation, message: FlowMessage, now: Now) -> list[Action]:
         track = self.tracks.get(payload.protocol)
