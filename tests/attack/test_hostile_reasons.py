@@ -153,7 +153,7 @@ async def test_another_agent_at_a_known_address_is_a_changed_peer_also_by_its_re
 
         async with host.listen("127.0.0.1", 0) as port, agent.connect(f"ws://127.0.0.1:{port}", protocols=[uri]) as session:
             assert await session.call("greet", name="Ada") == "Ada"
-        agent.context.agreements.forget(f"ws://127.0.0.1:{port}", SessionRequest(protocols=(uri,)).key)
+        agent.context.memory.agreements.forget(f"ws://127.0.0.1:{port}", SessionRequest(protocols=(uri,)).key)
         async with closing("hello.destination", port=port) as (url, _):
             with pytest.raises(Refused) as failure:
                 async with agent.connect(url, protocols=[uri]):

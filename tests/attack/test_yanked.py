@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -192,7 +191,7 @@ async def test_an_agent_that_only_runs_learns_of_it_and_ends_those_sessions_alon
             for (near, _), uri in zip(wires, BOTH, strict=True)
         ]
         registry.add(kinds.Status(BOTH[0], "revoked"), ALICE)
-        provider.agent.context.policy = replace(provider.agent.context.policy, max_age=600)
+        provider.agent.context.served.max_age = 600
         await provision.renew(provider.agent.context)
         await serving[0]
         assert first.is_over

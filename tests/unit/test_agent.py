@@ -161,7 +161,7 @@ def test_000_61_a_stale_destination_drops_early_data_and_the_call_is_made_once(t
         seller, customer = shop(tmp_path), buyer(tmp_path)
         await buy(seller, customer)
         opened = len(seller.runtime.opened)
-        for service in seller.agent.context.services.values():
+        for service in seller.agent.context.served.services.values():
             assert isinstance(service.protocol, Published)
             service.protocol = dataclasses.replace(service.protocol, seconds_old=MAX_AGE + 1)
         value, tap, resumed = await buy(seller, customer)
@@ -430,7 +430,7 @@ CALL = {"productId": "P12345"}
 
 def provide(seller: Party, function: Callable[..., Any]) -> None:
     """Put another function in the place of the shop's."""
-    for service in seller.agent.context.services.values():
+    for service in seller.agent.context.served.services.values():
         service.functions.remove("getProductInfo")
         service.functions.add(function, name="getProductInfo")
 

@@ -303,7 +303,7 @@ def test_000_21_a_base_that_is_not_pinned_or_not_to_be_had_is_refused_whoever_ne
         there = Script()
         shop = seller(tmp_path, there)
         if approved:
-            shop.agent.context.approvals.add(text)
+            shop.agent.context.memory.approvals.add(text)
         async with meeting(shop) as wire:
             await wire.send(source_hello((), to="").format())
             await wire.receive()
@@ -885,7 +885,7 @@ def test_000_30_a_person_at_the_destination_approves_of_a_text_and_it_is_accepte
         assert [(escalation.role, escalation.peer_proposal) for escalation in asked] == [("responder", DOCUMENT)]
         assert "I am not sure." in asked[0].reason
         other = Script(verdicts=[Rejection("No.")])
-        assert DOCUMENT in seller(tmp_path, other).agent.context.approvals  # it survives the process
+        assert DOCUMENT in seller(tmp_path, other).agent.context.memory.approvals  # it survives the process
 
     run(main())
 

@@ -245,7 +245,7 @@ def test_an_agent_is_made_from_its_home(tmp_path: Path, monkeypatch: pytest.Monk
     identity = make_home(tmp_path)
     monkeypatch.setenv("TREATY_HOME", str(tmp_path))
     for agent in (Agent.from_home(tmp_path), Agent.from_home(), Agent.from_home(registry=REGISTRY)):
-        assert (agent.did, agent.context.registry) == (identity.did, ORIGIN)
+        assert (agent.did, agent.context.reports.registry) == (identity.did, ORIGIN)
         assert agent.config == AgentConfig(Policy(report=True), SessionTimeouts(idle=9), home=tmp_path)
     patient = Agent.from_home(tmp_path, negotiators=ScriptedNegotiators())
     assert patient.context.timeouts == dataclasses.replace(PATIENT, idle=9)
@@ -270,7 +270,7 @@ def test_one_of_several_registries_has_to_be_named(tmp_path: Path) -> None:
     with pytest.raises(Refused) as failure:
         Agent.from_home(tmp_path)
     assert failure.value.code == "registry.several"
-    assert Agent.from_home(tmp_path, registry="other.example").context.registry == "other.example"
+    assert Agent.from_home(tmp_path, registry="other.example").context.reports.registry == "other.example"
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ async def test_001_05_encryption_is_agreed_where_the_connection_has_it_and_only_
     shop, buyer = (sharer(name, tmp_path, given, policy=policy) for name in ("shop", "buyer"))
     uri = published(SHARING).uri
     await shop.agent.prepare()
-    shop.agent.context.services[uri].protocol = None  # the flow profile alone is in common
+    shop.agent.context.served.services[uri].protocol = None  # the flow profile alone is in common
     connecting = buyer.agent.connect_over
     async with meeting(shop) as tap:
         if encryption == "required":

@@ -41,7 +41,7 @@ def meet(prepare: Callable[[Agent, Agent, str], None], visit: Callable[[Session]
             host, guest = simulation.agent("host.example", policy, **options), simulation.agent("guest.example", policy)
             uri = simulation.uri("greeting")
             prepare(host, guest, uri)
-            if uri not in host.context.services:
+            if uri not in host.context.served.services:
                 PeerDouble(host, uri, {"greet": "Hello!"})
             async with simulation.serving(host), guest.connect("wss://host.example", protocols=[uri]) as session:
                 await visit(session)

@@ -351,7 +351,7 @@ def test_a_function_sees_the_variables_of_its_middleware_and_the_trace_that_it_g
             VARIABLE.set("set")
             return await proceed(trace=trace)
 
-        met.host.context.services[met.appointment].functions.remove("find")
+        met.host.context.served.services[met.appointment].functions.remove("find")
 
         @met.host.provides(met.appointment)
         async def find(day: str) -> AsyncIterator[dict[str, Any]]:

@@ -110,7 +110,7 @@ async def test_where_only_the_flow_profile_is_in_common_it_goes_on_with_the_same
     for someone in (seller, customer):
         someone.agent.flow.registry.add(OFFER)
     await seller.agent.prepare()
-    seller.agent.context.services[URI_2].protocol = None  # not served in the Hello profile at present
+    seller.agent.context.served.services[URI_2].protocol = None  # not served in the Hello profile at present
     async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[URI_2]) as session:
         await buy(session)
         assert (session.profile, session.peer) == ("flow", ProvedPeer(seller.agent.did))
@@ -138,7 +138,7 @@ async def test_a_flow_only_peer_is_reached_after_it_left_the_hello_and_remembere
             async with connecting.connect(url, topic=TOPIC, peer="did:wba:shop.example") as session:
                 await buy(session)
                 assert (session.profile, session.resumed) == ("flow", resumed)
-        record = connecting.context.agreements.get(url, TOPIC)
+        record = connecting.context.memory.agreements.get(url, TOPIC)
         assert record is not None
         assert (record.profile, record.uri, record.candidates) == ("flow", URI_2, (INFO_2,))
         async with connecting.connect(url, topic=TOPIC) as session:  # the DID is remembered too

@@ -618,7 +618,7 @@ def test_a_session_that_is_kept_open_reports_again_in_a_later_epoch_in_which_it_
         for side in (customer, seller):
             # The facts of the registry get old in virtual time.
             context, clock = side.agent.context, asyncio.get_running_loop().time
-            context.reporter = Reporter(context.identity, side.home, lambda _: log, delay=0, clock=clock)
+            context.reports.reporter = Reporter(context.identity, side.home, lambda _: log, delay=0, clock=clock)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
             for epoch in (4, 5, 6):
                 log.open_epoch = epoch

@@ -469,7 +469,7 @@ async def test_a_function_that_yields_cannot_be_offered_for_negotiation(tmp_path
         with pytest.raises(Malformed) as refused:
             made.agent.offers(Feed().watch)
         assert refused.value.code == "agent.function"
-        assert made.agent.context.offers.capabilities == ()
+        assert made.agent.context.served.offers.capabilities == ()
 
 
 @pytest.mark.parametrize("flow", [False, True])

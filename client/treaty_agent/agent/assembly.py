@@ -39,6 +39,10 @@ from ..sessions.flow_context import LocalNames, PolicyNames
 from ..sessions.interfaces import AgentEvent, Ports, ProtocolSource
 from ..sessions.opening import OnChangedPeer, SessionOpener
 from ..sessions.reporting import RegistryPublisher
+from ..sessions.served_protocols import ServedProtocols
+from ..sessions.session_memory import SessionMemory
+from ..sessions.session_reports import SessionReports
+from ..sessions.session_work import SessionWork
 
 
 class Parts(NamedTuple):
@@ -94,25 +98,24 @@ def assemble(
         TrustedRegistries(home).add(name)
         origin = name.origin
         ports = ports or _registry_ports(identity, home, config, network, origin, agreements, afterwards, timeouts.registry)
+    negotiated = NegotiatedProtocols(home)
     context = AgentContext(
         identity=identity,
-        registry=origin,
         home=home,
         policy=policy,
         timeouts=timeouts,
         limits=config.limits,
         capacity=config.capacity,
         ports=ports,
-        agreements=agreements,
-        reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
-        negotiated=NegotiatedProtocols(home),
-        worker_wait=config.workers.wait,
-        approvals=Approvals(home),
+        served=ServedProtocols(config.capacity, negotiated, policy.max_age),
+        memory=SessionMemory(agreements, negotiated, Approvals(home), config.transcripts, on_escalation is not None),
+        reports=SessionReports(Reporter(identity, home, ports.log_of, delay=policy.report_delay), origin),
+        work=SessionWork(config.capacity),
         afterwards=afterwards,
+        worker_wait=config.workers.wait,
         negotiators=negotiators,
         on_escalation=on_escalation,
         on_event=on_event,
-        transcripts=config.transcripts,
     )
     endpoint = AgentEndpoint(context, network, config.flow)
     return Parts(config, network, context, endpoint, SessionOpener(context, endpoint, network, on_changed_peer))

@@ -48,15 +48,13 @@ class ServingAgent(ABC):
     @property
     def unserved(self) -> Mapping[str, TreatyError]:
         """The provided protocols that are not served now, by URI, and the error of each."""
-        return MappingProxyType(self._context.unserved)
+        return MappingProxyType(self._context.served.unserved)
 
     @property
     def served(self) -> Mapping[str, int]:
         """The provided protocols that are served now, by URI, and the number of open connections that speak each."""
-        connections = self._context.connections
-        return {
-            uri: len(connections.speaking(uri)) for uri, service in self._context.services.items() if service.protocol is not None
-        }
+        connections = self._context.work.connections
+        return {uri: len(connections.speaking(uri)) for uri in self._context.served.ready}
 
     # What this agent can do
 
@@ -75,10 +73,10 @@ class ServingAgent(ABC):
         parse_protocol_uri(uri)
 
         def register(function: _F) -> _F:
-            service = self._context.provided_service(uri)
+            service = self._context.served.provided_service(uri)
             service.functions.add(function)
             service.role = role or service.role
-            if self._context.is_providing:
+            if self._context.served.is_providing:
                 provide_later(self._context, uri)
             return function
 
@@ -96,9 +94,9 @@ class ServingAgent(ABC):
         parse_protocol_uri(uri)
 
         def register(function: _OnSession) -> _OnSession:
-            service = self._context.provided_service(uri)
+            service = self._context.served.provided_service(uri)
             service.on_session, service.role = function, role or service.role
-            if self._context.is_providing:
+            if self._context.served.is_providing:
                 provide_later(self._context, uri)
             return function
 
@@ -106,7 +104,7 @@ class ServingAgent(ABC):
 
     def sessions(self, uri: str = "") -> list[Session]:
         """Return the running sessions that other agents opened, in either profile. `uri`: those with this protocol alone."""
-        return self._context.arrivals.of(uri)
+        return self._context.served.arrivals.of(uri)
 
     def shared(self, uri: str) -> SharedSession:
         """Return the one session of a shared role that this agent provides, with all agents that chose it. It begins with the
@@ -148,7 +146,7 @@ class ServingAgent(ABC):
     def offers(self, function: _F) -> _F:
         """Offer a function to peers that negotiate a protocol for it. Its name, docstring and type hints describe it
         (`sessions.operations`). Raises `Malformed` (`agent.function`)."""
-        self._context.offers.add(function)
+        self._context.served.offers.add(function)
         return function
 
     def converses(self, function: Answerer) -> Answerer:
@@ -253,7 +251,7 @@ class ServingAgent(ABC):
             raise _provides_nothing()
         await self.prepare()
         async with self._endpoint.listen(host, port, tls=tls, public=public, name=name, description=description) as bound:
-            served = ", ".join(uri for uri, service in self._context.services.items() if service.protocol is not None)
+            served = ", ".join(self._context.served.ready)
             unserved = ", ".join(f"{uri} ({error.code})" for uri, error in self.unserved.items())
             _log.info("Listening on %s, port %s; served: %s; not served: %s", host, bound, served or "none", unserved or "none")
             yield bound
@@ -273,12 +271,12 @@ class ServingAgent(ABC):
             raise _provides_nothing()
         await provide(context)
         begin_renewing(context)
-        await asyncio.to_thread(context.negotiated.load)
+        await asyncio.to_thread(context.memory.negotiated.load)
         # Before the port opens: the first session must not find that there is no sandbox. Protocols without code need none.
         if context.negotiators or needs_sandbox(context):
             await context.ports.runtime.warm()
         if context.policy.report:
-            context.reporter.resume()
+            context.reports.reporter.resume()
 
     async def accept(self, connection: Connection) -> None:
         """Serve one connection of any transport until its session is over. Call `prepare` first."""
@@ -287,7 +285,7 @@ class ServingAgent(ABC):
     @property
     def _does_nothing(self) -> bool:
         context = self._context
-        return not (context.services or context.negotiators or context.answerer or len(self._endpoint.flow.registry))
+        return not (context.served.services or context.negotiators or context.answerer or len(self._endpoint.flow.registry))
 
 
 def _provides_nothing() -> Refused:

@@ -15,7 +15,9 @@
     handler_context   what a handler's host knows of its session
     operations        the business functions
 
-    context           the data that all sessions of an agent share
+    context           what all sessions of an agent share
+    served_protocols  the protocols that the agent provides, with their functions
+    session_memory, session_reports, session_work    what it remembers, reports and runs
     provision         load and verify the protocols that the agent provides
     agreements        remember agreements and negotiated protocols
     escalation        ask a person after a negotiation failed

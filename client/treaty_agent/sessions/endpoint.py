@@ -75,29 +75,29 @@ class AgentEndpoint:
             timeouts=context.timeouts,
             observe=lambda role, peer, protocol, event: context.record_event(AgentEvent(role, peer, protocol, *event)),
             reports=context.policy.report,
-            recorder=lambda: context.recorder("flow"),
-            keep_transcript=context.keep_transcript,
+            recorder=lambda: context.memory.recorder("flow"),
+            keep_transcript=context.memory.keep_transcript,
             key_ids=keys.named,
-            cosign=lambda protocol, parties, proposal, spoke: context.cosign(protocol, parties, proposal, spoke=spoke),
-            arrivals=context.arrivals,
-            connections=context.connections,
+            cosign=lambda protocol, parties, proposal, spoke: context.reports.cosign(protocol, parties, proposal, spoke=spoke),
+            arrivals=context.served.arrivals,
+            connections=context.work.connections,
         )
         self._accepted = AcceptedHellos()
-        self.flow = MetaProtocolManager(identity, keys, dependencies, home=context.home, registry=context.flow_offers)
+        self.flow = MetaProtocolManager(identity, keys, dependencies, home=context.home, registry=context.served.flow_offers)
 
     def go_on_as(self, identity: Identity) -> None:
         """Sign with a rotated key from now on, and serve its DID document. Open sessions keep the former key."""
         context = self._context
-        context.identity = self._signer.identity = self.flow.identity = context.reporter.identity = identity
+        context.identity = self._signer.identity = self.flow.identity = context.reports.reporter.identity = identity
         if isinstance(context.ports.publisher, RegistryPublisher):
             context.ports.publisher.identity = identity
-        context.note_change()
+        context.served.note_change()
 
     async def drain(self) -> None:
         """Take no further sessions, and end those of other agents when their calls are answered. See `Agent.drain`."""
         # First: a peer that is sent away must not come back to this process.
         self._intake.close()
-        await part(self._context.connections.answered, SessionCode.DRAINING, self._context.timeouts.drain)
+        await part(self._context.work.connections.answered, SessionCode.DRAINING, self._context.timeouts.drain)
 
     async def aclose(self) -> None:
         """End the sessions of the flow profile, and release the resources of `application`."""
@@ -242,18 +242,18 @@ class AgentEndpoint:
             documents.update(made)
 
         fill()
-        self._context.changed.append(fill)
+        self._context.served.changed.append(fill)
         try:
             yield
         finally:
-            self._context.changed.remove(fill)
+            self._context.served.changed.remove(fill)
 
     def _documents(self, public: Sequence[str], name: str, description: str) -> dict[str, StaticDocument]:
         """Return the documents for discovery; none without a public address."""
         if not public:
             return {}
-        provided = self._context.provided()
-        known = [(service, service.protocol) for service in self._context.services.values() if service.protocol is not None]
+        served = self._context.served
+        provided, known = served.provided(), [(served.services[uri], protocol) for uri, protocol in served.ready.items()]
         offered = tuple(
             OfferedProtocol(
                 protocol.uri,

@@ -39,20 +39,20 @@ _log = limited_logger(__name__)
 async def run_responder(context: AgentContext, flow: MetaProtocolManager, connection: Connection) -> None:
     """Answer the peer until the session ends. If both sides switch to the flow profile, continue on the same connection. A
     person is asked about a failure afterwards, in a separate task."""
-    recorder = context.recorder("hello")
+    recorder = context.memory.recorder("hello")
     machine = responder_machine(context, recorder, now=asyncio.get_running_loop().time())
     run = HelloSession(connection, machine, [], ResponderRole(context, connection.peer), recorder=recorder)
-    run.running.add_done_callback(lambda _: context.arrivals.begin(run) if run.was_running else None)
+    run.running.add_done_callback(lambda _: context.served.arrivals.begin(run) if run.was_running else None)
     try:
-        with context.connections.holding(run, partial(_protocols, run), is_initiator=False):
+        with context.work.connections.holding(run, partial(_protocols, run), is_initiator=False):
             await run.run()
     finally:
-        context.arrivals.end(run)
+        context.served.arrivals.end(run)
     # Only a proposal that was considered here is worth a person's time: a stranger must not be able to ask for one at no cost.
-    if _is_escalated(context, run) and run.negotiation.peer_proposal and context.escalations.may_ask():
-        context.spawn(_escalate_here(context, _hello_escalation(run)))
+    if _is_escalated(context, run) and run.negotiation.peer_proposal and context.work.escalations.may_ask():
+        context.work.spawn(_escalate_here(context, _hello_escalation(run)))
     # After the session: the write waits for the disk.
-    await context.keep_transcript(False, run.machine.own.message_id, recorder)
+    await context.memory.keep_transcript(False, run.machine.own.message_id, recorder)
     if run.is_released:
         await flow.accept(run.wire.connection, peer=run.peer.did)
 
@@ -107,8 +107,8 @@ class OpenSession:
         session = self._attempt.session
         session.retire()
         if session.calls.replies:
-            self._context.finish_later(publish(self._context, session))
-        self._context.finish_later(self._linger())
+            self._context.work.finish_later(publish(self._context, session))
+        self._context.work.finish_later(self._linger())
 
     async def end(self) -> None:
         """End the session without a report, if it is open, and wait for its end."""
@@ -143,7 +143,7 @@ class _Connecting:
         """Return an attempt that is ready. Raises `TreatyError`."""
         context = self._context
         if profiles.begins_with_flow(context, self._address, self._request):
-            remembered = context.agreements.get(*self._place) is not None
+            remembered = context.memory.agreements.get(*self._place) is not None
             try:
                 return await self._by_flow(
                     await self._dial(False), profiles.flow_peer(context, self._address, self._request), again=self._again
@@ -151,7 +151,7 @@ class _Connecting:
             except TreatyError:
                 if not (remembered and self._again):
                     raise
-                context.agreements.forget(*self._place)  # the address may speak another profile now
+                context.memory.agreements.forget(*self._place)  # the address may speak another profile now
         return await self._by_hello()
 
     async def _by_hello(self) -> _HelloAttempt | _FlowAttempt:
@@ -197,7 +197,7 @@ class _Connecting:
         """Negotiate. `again`: another connection may be opened. `attempt`: the number of connections that were opened for it."""
         context = self._context
         try:
-            chosen = context.flow_openings.pop(self._place, "")
+            chosen = context.memory.flow_openings.pop(self._place, "")
             offers = offers or await profiles.flow_offers(context, self._request, chosen)
             if not offers:
                 raise Refused(
@@ -229,7 +229,7 @@ class _Connecting:
             return False
         chosen = await _ask_person(self._context, _flow_escalation(run, error))
         if chosen:
-            self._context.flow_openings[self._place] = chosen
+            self._context.memory.flow_openings[self._place] = chosen
         return bool(chosen)
 
     def _remember(self, session: FlowSession, offers: Sequence[FlowOffer]) -> None:
@@ -237,7 +237,7 @@ class _Connecting:
         assert spoken is not None
         ids = tuple(offer.id for offer in offers)
         try:
-            self._context.agreements.remember(
+            self._context.memory.agreements.remember(
                 AgreementRecord(*self._place, session.peer.did, spoken.hash, spoken.uri, ids, "flow")
             )
         except OSError as error:
@@ -251,7 +251,7 @@ class _HelloAttempt:
         self, context: AgentContext, connection: Connection, address: str, request: SessionRequest, offer: HelloOffer
     ) -> None:
         self._context, self._offer, self._place = context, offer, (address, request.key)
-        self._recorder = context.recorder("hello")
+        self._recorder = context.memory.recorder("hello")
         machine, first = initiator_machine(
             context,
             request,
@@ -260,7 +260,7 @@ class _HelloAttempt:
             switches=profiles.may_speak_flow(context, request),
             now=asyncio.get_running_loop().time(),
         )
-        opening = context.openings.pop(self._place, "")
+        opening = context.memory.openings.pop(self._place, "")
         role = InitiatorRole(context, address=address, request=request, offer=offer, opening=opening)
         early = (offer.known, ClaimedPeer(offer.remembered.did)) if offer.known and offer.remembered else None
         self.session = HelloSession(connection, machine, first, role, recorder=self._recorder, early=early)
@@ -269,7 +269,7 @@ class _HelloAttempt:
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        with self._context.connections.holding(self.session, partial(_protocols, self.session), is_initiator=True):
+        with self._context.work.connections.holding(self.session, partial(_protocols, self.session), is_initiator=True):
             await self.session.run()
 
     @property
@@ -289,16 +289,16 @@ class _HelloAttempt:
             return False
         text = await _ask_person(self._context, _hello_escalation(self.session))
         if text:
-            self._context.openings[self._place] = text
+            self._context.memory.openings[self._place] = text
         return bool(text)
 
     async def end(self) -> None:
         """Leave the session if it is open, and wait for its end."""
         self.session.leave()
         await self._task
-        await self._context.keep_transcript(True, self.session.machine.own.message_id, self._recorder)
+        await self._context.memory.keep_transcript(True, self.session.machine.own.message_id, self._recorder)
         if self._offer.remembered and not self.session.was_running and self.session.error.code != SessionCode.BUSY:
-            self._context.agreements.forget(*self._place)
+            self._context.memory.agreements.forget(*self._place)
 
 
 class _FlowAttempt:
@@ -334,11 +334,11 @@ async def _escalate_here(context: AgentContext, escalation: Escalation) -> None:
     try:
         text = await _ask_person(context, escalation)
         if text:
-            context.approvals.add(text)
+            context.memory.approvals.add(text)
     except OSError as error:
         _log.warning("An approval cannot be written: %s", error)
     finally:
-        context.escalations.finish()
+        context.work.escalations.finish()
 
 
 async def _ask_person(context: AgentContext, escalation: Escalation) -> str:

@@ -136,7 +136,7 @@ class SessionOpener:
 
     async def _open_within(self, name: PeerName, request: SessionRequest, limit: float | None) -> OpenSession:
         # A task of its own: closing a connection to a peer that hangs takes seconds, and the caller has no time left.
-        opening = self._context.spawn(self._open(name, request))
+        opening = self._context.work.spawn(self._open(name, request))
         try:
             done, _ = await asyncio.wait({opening}, timeout=limit)
         except asyncio.CancelledError:
@@ -161,7 +161,7 @@ class SessionOpener:
     def _discard(self, opening: asyncio.Task[OpenSession]) -> None:
         """Close a session that opened while its caller gave up."""
         if not opening.cancelled() and opening.exception() is None:
-            self._context.spawn(opening.result().end())
+            self._context.work.spawn(opening.result().end())
 
     async def _open(self, name: PeerName, request: SessionRequest) -> OpenSession:
         pinned = UNNAMED if request.peer else await self._get_pin(name)
@@ -169,7 +169,7 @@ class SessionOpener:
         self._context.prepare_report(peer=request.peer or pinned.did)
         if self._context.policy.report:
             # Also for an agent that never listens: reports of an earlier process wait in its outbox.
-            self._context.reporter.resume()
+            self._context.reports.reporter.resume()
         opened, pinned = await self._when_room(name, request, pinned)
         try:
             await self._check_pin(name, pinned, opened)
@@ -245,7 +245,7 @@ class SessionOpener:
         # Without the pin: the application decides, and must know who is there. A remembered agreement would begin with early
         # data, before the other side has named itself.
         address, wanted = next(reversed(tried.items()))
-        self._context.agreements.forget(address, request.key)
+        self._context.memory.agreements.forget(address, request.key)
         return await self._attempt(name, address, replace(wanted, peer=request.peer)), pinned
 
     async def _attempt(self, name: PeerName, address: str, request: SessionRequest) -> OpenSession:

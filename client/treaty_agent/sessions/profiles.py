@@ -31,7 +31,7 @@ def begins_with_flow(context: AgentContext, address: str, request: SessionReques
     # The flow profile has neither encryption nor natural language.
     if context.policy.encryption != "off" or request.natural:
         return False
-    remembered = context.agreements.get(address, request.key)
+    remembered = context.memory.agreements.get(address, request.key)
     if remembered is not None:
         return remembered.profile == "flow"
     named = request.protocols or (request.described.uris if request.described is not None and not request.topic else ())
@@ -46,7 +46,7 @@ def may_speak_flow(context: AgentContext, request: SessionRequest) -> bool:
 
 def flow_peer(context: AgentContext, address: str, request: SessionRequest) -> str:
     """Return the DID to negotiate with at an address, "" if it is unknown."""
-    remembered = context.agreements.get(address, request.key)
+    remembered = context.memory.agreements.get(address, request.key)
     return request.peer or (remembered.did if remembered is not None else "")
 
 
@@ -75,11 +75,11 @@ async def flow_offers(context: AgentContext, request: SessionRequest, chosen: st
 async def _offers_of(context: AgentContext, name: str) -> list[ProtocolOffer]:
     if name.startswith(PREFIX):
         try:
-            return [context.flow_offers.get(name) or ProtocolOffer(name)]
+            return [context.served.flow_offers.get(name) or ProtocolOffer(name)]
         except TreatyError as error:
             _log.info("%s is left out: %s", name[:200], error)
             return []
-    registered = [offer for offer in context.flow_offers if offer.uri == name]
+    registered = [offer for offer in context.served.flow_offers if offer.uri == name]
     if registered:
         return registered
     try:

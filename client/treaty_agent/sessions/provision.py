@@ -33,10 +33,11 @@ from treaty_io.codes import AgentCode, ClientStatusCode, SessionCode
 
 from .agreements import is_negotiated
 from .connection_loop import part
-from .context import AgentContext, Service
+from .context import AgentContext
 from .handler_hosts import RESPONDER
 from .interfaces import AgentEvent, SpokenProtocol
 from .operations import check_signatures
+from .served_protocols import Service
 
 CHECKS = 8
 """Looks at the ages of all proofs within `max_age`."""
@@ -45,25 +46,25 @@ _log = logging.getLogger(__name__)
 
 def begin_renewing(context: AgentContext) -> None:
     """Begin to verify again from time to time, unless that began before. `AgentContext.close` ends it."""
-    if context.renewal is None:
+    if context.served.renewal is None:
         _renew_later(context)
 
 
 async def renew(context: AgentContext) -> None:
     """Verify the protocols again whose proofs have half of their age. Ask all registries at the same time."""
-    known = {service.protocol.uri: service.protocol for service in context.services.values() if service.protocol is not None}
-    known = {protocol.uri: protocol for protocol in context.connections.spoken() if not is_negotiated(protocol)} | known
+    published = (protocol for protocol in context.work.connections.spoken() if not is_negotiated(protocol))
+    known = {protocol.uri: protocol for protocol in published} | context.served.ready
     at_origin = dict[str, list[SpokenProtocol]]()
     for protocol in known.values():
-        if 2 * protocol.age(int(time.time())) > context.policy.max_age:
+        if 2 * protocol.age(int(time.time())) > context.served.max_age:
             at_origin.setdefault(parse_protocol_uri(protocol.uri).origin, []).append(protocol)
     await asyncio.gather(*(_renew_all(context, protocols) for protocols in at_origin.values()))
 
 
 def _renew_later(context: AgentContext) -> None:
     # At random: the agents of one protocol must not ask its registry all at once.
-    pause = context.policy.max_age / CHECKS * random.uniform(0.75, 1.25)  # noqa: S311
-    context.renewal = asyncio.get_running_loop().call_later(pause, lambda: context.spawn(_renew_and_repeat(context)))
+    pause = context.served.max_age / CHECKS * random.uniform(0.75, 1.25)  # noqa: S311
+    context.served.renewal = asyncio.get_running_loop().call_later(pause, lambda: context.work.spawn(_renew_and_repeat(context)))
 
 
 async def _renew_and_repeat(context: AgentContext) -> None:
@@ -96,7 +97,7 @@ async def _renew(context: AgentContext, uri: str) -> None:
     except Unavailable:
         raise
     except TreatyError as error:
-        if uri in context.services:
+        if uri in context.served.services:
             withdraw(context, uri, error)
         else:
             _log.warning("%s is refused now: %s", uri, error)
@@ -104,7 +105,7 @@ async def _renew(context: AgentContext, uri: str) -> None:
 
 
 def _withdraw_stale(context: AgentContext, protocol: SpokenProtocol, why: TreatyError) -> None:
-    if protocol.uri in context.services and not context.is_fresh(protocol):
+    if protocol.uri in context.served.services and not context.served.is_fresh(protocol):
         stale = f"Its proof is older than the policy's `max_age`, and its registry does not answer: {why.message}"
         withdraw(context, protocol.uri, Unavailable(AgentCode.STALE, stale, fix="It is served as soon as the registry answers."))
 
@@ -120,23 +121,23 @@ _TAKEN_BACK = (ClientStatusCode.REVOKED, ClientStatusCode.YANKED)
 async def provide(context: AgentContext) -> None:
     """Load every provided protocol that is not served. Return when all were tried, or `timeouts.provide` after one is ready.
 
-    Failed and late protocols are then in `context.unserved`. They are retried until they are served or the agent is closed. If
-    all failed for good, raise the error of the first one and retry none.
+    Failed and late protocols are then in `ServedProtocols.unserved`. They are retried until they are served or the agent is
+    closed. If all failed for good, raise the error of the first one and retry none.
     """
-    for uri, service in context.services.items():
+    for uri, service in context.served.services.items():
         if service.protocol is None:
             _begin(context, uri, service)
     await _first_and_prompt(context)
-    failures, services = list(context.unserved.values()), context.services.values()
+    failures, services = list(context.served.unserved.values()), context.served.services.values()
     # A registry may be back in a moment. An agent that did not start would have to be started again by a person.
     if failures and not any(service.protocol is not None or service.is_away for service in services):
         for service in services:
             if service.attempts is not None:
                 service.attempts.cancel()
             service.attempts = None
-        context.unserved.clear()
+        context.served.unserved.clear()
         raise failures[0]
-    context.is_providing = True
+    context.served.is_providing = True
 
 
 def provide_later(context: AgentContext, uri: str) -> None:
@@ -148,16 +149,16 @@ def provide_later(context: AgentContext, uri: str) -> None:
 async def stop_providing(context: AgentContext, uri: str) -> None:
     """Forget a provided protocol and its functions. Its sessions end when their calls are answered. Raises `NotFound`
     (`agent.not-provided`); then nothing changed."""
-    service = context.services.pop(uri, None)
+    service = context.served.services.pop(uri, None)
     if service is None:
         raise NotFound(AgentCode.NOT_PROVIDED, f"This agent does not provide {uri}.")
     if service.attempts is not None:
         service.attempts.cancel()
     _take_down(context, service)
-    context.unserved.pop(uri, None)
-    context.note_change()
+    context.served.unserved.pop(uri, None)
+    context.served.note_change()
     _log.info("%s is withdrawn.", uri)
-    await part(context.connections.speaking(uri), SessionCode.WITHDRAWN, context.timeouts.drain)
+    await part(context.work.connections.speaking(uri), SessionCode.WITHDRAWN, context.timeouts.drain)
     await context.hosts.close(uri)
     # Last: the calls above may run in its threads.
     service.functions.close()
@@ -166,18 +167,18 @@ async def stop_providing(context: AgentContext, uri: str) -> None:
 def withdraw(context: AgentContext, uri: str, error: TreatyError) -> None:
     """Stop serving a provided protocol because of `error`, until a retry succeeds. The first retry is at once: there may be
     another handler. Running sessions continue, unless the protocol was taken back."""
-    service = context.services[uri]
+    service = context.served.services[uri]
     if service.protocol is not None:
         _take_down(context, service)
         service.is_away = isinstance(error, Unavailable)
         _note(context, uri, error)
-        context.note_change()
+        context.served.note_change()
         _begin(context, uri, service)
 
 
 def withdraw_contradicted(context: AgentContext) -> None:
     """Withdraw the protocols that a known fact now refuses: a revocation, a yank, or another publisher."""
-    for uri, service in context.services.items():
+    for uri, service in context.served.services.items():
         if service.protocol is not None and not context.ports.protocols.holds(service.protocol.uri):
             withdraw(
                 context,
@@ -193,13 +194,13 @@ def withdraw_contradicted(context: AgentContext) -> None:
 async def replace_protocol(context: AgentContext, uri: str, protocol: SpokenProtocol) -> None:
     """Serve a protocol as it was verified anew, perhaps with another handler. Raises the errors of the handler; then the former
     one is served."""
-    service = context.services.get(uri)
+    service = context.served.services.get(uri)
     if service is None or service.protocol is None:
         return
     if protocol.package.digest != service.protocol.package.digest:
         await _check(context, service, protocol)
     # It may have been withdrawn or taken back during the check.
-    if context.is_served(service, uri):
+    if context.served.is_served(service, uri):
         service.protocol = protocol
 
 
@@ -208,14 +209,14 @@ def end_taken_back(context: AgentContext, uri: str, error: TreatyError) -> None:
     answered."""
     if error.code not in _TAKEN_BACK:
         return
-    context.record_event(AgentEvent("responder" if uri in context.services else "initiator", "", uri, "revoked", 0.0))
+    context.record_event(AgentEvent("responder" if uri in context.served.services else "initiator", "", uri, "revoked", 0.0))
     # Without members too: its code must not run on.
     context.hosts.outdate(uri)
-    context.spawn(part(context.connections.speaking(uri), SessionCode.REVOKED, context.timeouts.drain))
+    context.work.spawn(part(context.work.connections.speaking(uri), SessionCode.REVOKED, context.timeouts.drain))
 
 
 def _begin_registered(context: AgentContext, uri: str) -> None:
-    service = context.services.get(uri)
+    service = context.served.services.get(uri)
     if service is None or service.protocol is not None:
         return
     if service.attempts is None or service.attempts.done():
@@ -228,7 +229,7 @@ def _begin(context: AgentContext, uri: str, service: Service) -> None:
     """Start the task that loads a protocol, unless it runs already."""
     if service.attempts is None or service.attempts.done():
         service.tried = asyncio.get_running_loop().create_future()
-        service.attempts = context.spawn(_attempt(context, uri, service, service.tried))
+        service.attempts = context.work.spawn(_attempt(context, uri, service, service.tried))
 
 
 async def _attempt(context: AgentContext, uri: str, service: Service, tried: asyncio.Future[None]) -> None:
@@ -254,12 +255,12 @@ async def _first_and_prompt(context: AgentContext) -> None:
     late ones as unserved."""
     pending = {
         service.tried: uri
-        for uri, service in context.services.items()
-        if service.tried is not None and not service.tried.done() and uri not in context.unserved
+        for uri, service in context.served.services.items()
+        if service.tried is not None and not service.tried.done() and uri not in context.served.unserved
     }
     now, until = asyncio.get_running_loop().time, None
     while pending:
-        if until is None and _is_any_served(context):
+        if until is None and context.served.ready:
             until = now() + context.timeouts.provide
         done, _ = await asyncio.wait(
             pending, timeout=None if until is None else max(until - now(), 0.0), return_when=asyncio.FIRST_COMPLETED
@@ -270,7 +271,7 @@ async def _first_and_prompt(context: AgentContext) -> None:
             del pending[tried]
     for uri in pending.values():
         # Its peers are asked to try again.
-        context.services[uri].is_away = True
+        context.served.services[uri].is_away = True
         _note(
             context,
             uri,
@@ -301,22 +302,22 @@ async def _get_ready(context: AgentContext, uri: str, service: Service) -> bool:
         return False
     service.protocol = protocol
     _offer_aliases(context, service, protocol)
-    was_unserved = context.unserved.pop(uri, None) is not None
-    if was_unserved or context.is_providing:
+    was_unserved = context.served.unserved.pop(uri, None) is not None
+    if was_unserved or context.served.is_providing:
         # The end of an error is at the level where an operator saw the error.
         _log.log(logging.WARNING if was_unserved else logging.INFO, "%s is served from now on.", uri)
         context.record_event(AgentEvent("responder", "", uri, "served", 0.0))
-    context.note_change()
+    context.served.note_change()
     return True
 
 
 async def _check(context: AgentContext, service: Service, protocol: SpokenProtocol) -> None:
     """Check the functions of a protocol, and load its handler once. Raises `TreatyError`."""
-    role, _ = context.served(protocol, RESPONDER)
+    role, _ = context.served.choose(protocol, RESPONDER)
     _check_answers(protocol.uri, service, role, protocol)
     check_signatures(service.functions, role, protocol.uri)
     # Bounds the handlers that load at the same time: each uses a worker.
-    async with context.preloads:
+    async with context.served.preloads:
         await context.ports.runtime.preload(protocol.package, local=context.identity.did)
 
 
@@ -337,10 +338,10 @@ def _offer_aliases(context: AgentContext, service: Service, protocol: SpokenProt
     """Offer a provided protocol in the flow profile, by each `anp:` id that its publish statement claims. An id that the owner
     registered does not change."""
     for alias in protocol.aliases:
-        if not alias.startswith(PREFIX) or context.flow_offers.get(alias) is not None:
+        if not alias.startswith(PREFIX) or context.served.flow_offers.get(alias) is not None:
             continue
         try:
-            context.flow_offers.add(ProtocolOffer(alias, service.functions.names, uri=protocol.uri))
+            context.served.flow_offers.add(ProtocolOffer(alias, service.functions.names, uri=protocol.uri))
             service.flow_ids.append(alias)
         except TreatyError as error:  # an invalid id, or too many ids: the Hello profile still serves it
             _log.warning("%s is not offered as %s: %s", protocol.uri, alias, error)
@@ -349,13 +350,13 @@ def _offer_aliases(context: AgentContext, service: Service, protocol: SpokenProt
 def _take_down(context: AgentContext, service: Service) -> None:
     service.protocol = None
     for id in service.flow_ids:
-        context.flow_offers.remove(id)
+        context.served.flow_offers.remove(id)
     service.flow_ids.clear()
 
 
 def _note(context: AgentContext, uri: str, error: TreatyError) -> None:
-    former = context.unserved.get(uri)
-    context.unserved[uri] = error
+    former = context.served.unserved.get(uri)
+    context.served.unserved[uri] = error
     level = logging.WARNING if error.code == AgentCode.LATE else logging.ERROR
     _log.log(level, "%s is not served: %s (%s)", uri, error, error.code)
     context.record_event(AgentEvent("responder", "", uri, "unserved", 0.0))
@@ -365,9 +366,5 @@ def _note(context: AgentContext, uri: str, error: TreatyError) -> None:
 
 def needs_sandbox(context: AgentContext) -> bool:
     """Tell whether a provided protocol has a handler with code, as far as it is known."""
-    served = (service.protocol for service in context.services.values())
+    served = (service.protocol for service in context.served.services.values())
     return any(protocol is None or not protocol.package.is_declarative for protocol in served)
-
-
-def _is_any_served(context: AgentContext) -> bool:
-    return any(service.protocol is not None for service in context.services.values())

@@ -70,12 +70,13 @@ class SessionReport:
         # Of the newest attempt: the answers of the peer before it, when it ended, and how.
         self._answers, self._ended, self._outcome = 0, 0.0, _Outcome.FAILED
         self._is_kept = False
-        self._task = context.spawn(self._run()) if context.policy.report else None
+        self._task = context.work.spawn(self._run()) if context.policy.report else None
 
     async def settle(self) -> None:
         """Wait until the report of a session that did work is on disk, or there will be none, at most `timeouts.report`. Do not
         wait when its registry is known to be silent, or when too many sessions wait already. Never raises."""
-        session, protocol, lingering = self._session, self._session.spoken, self._context.lingering
+        session, protocol = self._session, self._session.spoken
+        lingering, reports = self._context.work.lingering, self._context.reports
         was_settled = self._is_settled.is_set()
         if self._task is None or self._task.done() or protocol is None or (was_settled and not self._is_due()):
             return
@@ -83,7 +84,7 @@ class SessionReport:
             return
         self._is_left.set()
         # Each holds a connection at both sides. A further report is left to the next session of the pair.
-        if not lingering.locked() and self._context.reporter.can_settle(self._context.report_log(protocol.uri), session.peer.did):
+        if not lingering.locked() and reports.reporter.can_settle(reports.log(protocol.uri), session.peer.did):
             self._is_settled.clear()
             with suppress(TimeoutError):
                 async with lingering, asyncio.timeout(self._context.timeouts.report):
@@ -142,8 +143,8 @@ class SessionReport:
         self._is_kept = False
         try:
             with tracing.span("report"):
-                facts = self._context.session_facts(self._session.spoken, await self._session.report_parties(), spoke=True)
-                await self._context.reporter.report(facts, self._session.propose, kept=self._kept)
+                facts = self._context.reports.facts(self._session.spoken, await self._session.report_parties(), spoke=True)
+                await self._context.reports.reporter.report(facts, self._session.propose, kept=self._kept)
         except TreatyError as error:
             if error.code not in _REPORTED:
                 is_final = not (isinstance(error, Unavailable) or error.code in _PASSING)
@@ -194,13 +195,13 @@ async def publish(context: AgentContext, session: SessionBackend) -> None:
     if not context.policy.publish:
         return
     spoken = session.spoken
-    protocol = context.negotiated.get(spoken.hash) if isinstance(spoken, NegotiatedProtocol) else None
+    protocol = context.memory.negotiated.get(spoken.hash) if isinstance(spoken, NegotiatedProtocol) else None
     if protocol is None or protocol.published or not protocol.topic:
         return
     try:
-        project = await asyncio.to_thread(context.negotiated.project, protocol.hash)
+        project = await asyncio.to_thread(context.memory.negotiated.project, protocol.hash)
         uri = await context.ports.publisher.publish(project)
-        await asyncio.to_thread(context.negotiated.published, protocol, uri)
+        await asyncio.to_thread(context.memory.negotiated.published, protocol, uri)
     except (TreatyError, OSError) as error:
         _log.warning("A negotiated protocol was not published: %s", error)
         session.record_event("publishing failed")

@@ -78,10 +78,10 @@ async def make_offer(context: AgentContext, address: str, request: SessionReques
     request.check(context)
     if request.natural:
         return HelloOffer(peer=request.peer)
-    remembered = context.agreements.get(address, request.key)
+    remembered = context.memory.agreements.get(address, request.key)
     if remembered and remembered.profile == "hello" and _still_wanted(remembered, request):
         known = context.ports.protocols.cached(remembered.hash) or await asyncio.to_thread(
-            context.negotiated.get, remembered.hash
+            context.memory.negotiated.get, remembered.hash
         )
         if known is not None:
             uris = request.protocols or remembered.candidates
@@ -136,12 +136,12 @@ def responder_machine(context: AgentContext, recorder: Recorder | None, *, now: 
             HelloOffer(),
             negotiates=negotiates,
             converses=False,
-            switches=len(context.flow_offers) > 0,
+            switches=len(context.served.flow_offers) > 0,
         ),
         now=now,
         timeouts=context.timeouts,
         limits=context.limits,
-        provides=context.provided(),
+        provides=context.served.provided(),
         negotiates=negotiates,
         recorder=recorder,
     )
@@ -192,7 +192,7 @@ class _Role(SessionRole):
         pass
 
     def is_approved(self, document: str) -> bool:
-        return document in self._context.approvals
+        return document in self._context.memory.approvals
 
     def may_negotiate(self) -> bool:
         return True
@@ -201,7 +201,7 @@ class _Role(SessionRole):
         pass
 
     def document(self, protocol: SpokenProtocol) -> str:
-        return self._context.negotiated.document(protocol.hash)
+        return self._context.memory.negotiated.document(protocol.hash)
 
     async def host(
         self,
@@ -223,13 +223,13 @@ class _Role(SessionRole):
     async def cosign(
         self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
     ) -> ReportCosignature:
-        return await self._context.cosign(protocol, parties, proposal, spoke=spoke)
+        return await self._context.reports.cosign(protocol, parties, proposal, spoke=spoke)
 
     def observe(self, peer: str, protocol: str, event: SessionEvent) -> None:
         self._context.record_event(AgentEvent(self._name, peer, protocol, *event))
 
     def _open_negotiator(self, negotiators: Negotiators, peer: str, requirement: Requirement | None) -> Negotiator:
-        own, offers = self._context.identity.did, self._context.offers
+        own, offers = self._context.identity.did, self._context.served.offers
         return negotiators.open(NegotiationContext(self._name, own, peer, requirement, offers.capabilities, self.documents))
 
     async def _keep(self, record: AgreementRecord | None, protocol: SpokenProtocol, written: Implementation | None) -> None:
@@ -237,9 +237,9 @@ class _Role(SessionRole):
         try:
             # Code first: a crash then leaves code without an agreement, which is harmless.
             if isinstance(protocol, NegotiatedProtocol) and written is not None:
-                await asyncio.to_thread(self._context.negotiated.keep, protocol, written)
+                await asyncio.to_thread(self._context.memory.negotiated.keep, protocol, written)
             if record is not None:
-                self._context.agreements.remember(record)
+                self._context.memory.agreements.remember(record)
         except (OSError, TreatyError) as error:
             _log.warning("An agreement cannot be written: %s", error)
 
@@ -284,33 +284,33 @@ class ResponderRole(_Role):
 
     async def admit(self) -> None:
         try:
-            self._asker = await self._context.admissions.take(self._context.capacity.wait)
+            self._asker = await self._context.work.admissions.take(self._context.capacity.wait)
         except TimeoutError as error:
             raise no_room() from error
 
     def end_opening(self) -> None:
         if self._asker is not None:
-            self._context.admissions.give_back(self._asker)
+            self._context.work.admissions.give_back(self._asker)
             self._asker = None
 
     def may_negotiate(self) -> bool:
         # Counted once for each session, however many proposals it has.
-        if not self._negotiates and self._context.negotiations < self._context.capacity.negotiations:
-            self._context.negotiations += 1
+        if not self._negotiates and self._context.work.negotiations < self._context.capacity.negotiations:
+            self._context.work.negotiations += 1
             self._negotiates = True
         return self._negotiates
 
     def end_negotiation(self) -> None:
         if self._negotiates:
-            self._context.negotiations -= 1
+            self._context.work.negotiations -= 1
             self._negotiates = False
 
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         """Return the protocol in its present state. The source asks the registry again if the last verification is too old or a
         later fact contradicts it. A refused protocol is withdrawn."""
-        service = self._context.services.get(agreement.uri)
+        service = self._context.served.services.get(agreement.uri)
         if service is None:
-            negotiated = self._context.negotiated.get(agreement.protocol_hash or "")
+            negotiated = self._context.memory.negotiated.get(agreement.protocol_hash or "")
             if negotiated is None:
                 raise Refused(SessionCode.PROTOCOL, f"{agreement.uri} is no longer provided here.")
             return negotiated
@@ -321,11 +321,11 @@ class ResponderRole(_Role):
         except Unavailable:  # no fact against the protocol: the next session asks again
             raise
         except TreatyError as error:
-            if self._context.is_served(service, agreement.uri):
+            if self._context.served.is_served(service, agreement.uri):
                 withdraw(self._context, agreement.uri, error)
             raise
         # It may have been withdrawn or taken back during the request. This answer is older than that.
-        if not self._context.is_served(service, agreement.uri):
+        if not self._context.served.is_served(service, agreement.uri):
             raise Refused(SessionCode.PROTOCOL, f"{agreement.uri} is not provided here any more.")
         service.protocol = protocol
         return protocol

@@ -66,7 +66,7 @@ class SharedSettings(NamedTuple):
 
 
 class SharedHandler(CallingSession):
-    """A shared session. Implements `HandlerPort` and `Membership`. For one event loop. It begins at once; always call `close`."""
+    """A shared session. Implements `HandlerPort`. For one event loop. It begins at once; always call `close`."""
 
     def __init__(self, settings: SharedSettings, ended: Callable[[SharedHandler], None]) -> None:
         """Start the handler in the background. `ended`: called once, when no further member can join."""

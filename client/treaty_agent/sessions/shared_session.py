@@ -71,12 +71,12 @@ def shared_session(context: AgentContext, uri: str) -> SharedSession:
     """Return the session of a shared role that an agent provides. Raises the errors of `Agent.shared`."""
 
     def find() -> SharedHandler:
-        service = context.services.get(uri)
+        service = context.served.services.get(uri)
         if service is None:
             raise NotFound(AgentCode.NOT_PROVIDED, f"This agent does not provide {uri}.")
         if service.protocol is None:
-            raise context.unserved.get(uri) or Refused(SessionCode.PROTOCOL, f"{uri} is not served here at present.")
-        role, _ = context.served(service.protocol, RESPONDER)
+            raise context.served.unserved.get(uri) or Refused(SessionCode.PROTOCOL, f"{uri} is not served here at present.")
+        role, _ = context.served.choose(service.protocol, RESPONDER)
         if not role.is_shared:
             raise Refused(
                 SessionCode.ROLE, f"As {role.name} of {uri} this agent has a session for each connection, not a shared one."
