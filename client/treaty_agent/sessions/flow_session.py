@@ -336,7 +336,7 @@ class FlowSession(CallingSession):
         await self.close_handlers()
 
     def end(self, error: TreatyError | None) -> None:
-        """Fail everything that waits for the session. `close_handler` follows."""
+        """Fail everything that waits for the session. `close_handlers` follows."""
         if self._error is not None:
             return
         # Set first: callers that wake up must find the session closed.

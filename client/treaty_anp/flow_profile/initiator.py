@@ -395,7 +395,7 @@ class Initiator(NegotiationEngine):
     ) -> list[Action]:
         code = ErrorCode.VERSION_CONFLICT if error.code == FlowCode.VERSION_CONFLICT else code
         details = details or {"reason": error.code, "supported": [offer.id for offer in self.capabilities.registry]}
-        reply_to = reply_to or self._last_received()
+        reply_to = reply_to or self.last_received
         last = [self._say(report(code, error.message, details=details, suggested=ABORT), reply_to=reply_to)] if code else []
         return [*last, *self._end(FlowEvent.NOT_AGREED, error)]
 

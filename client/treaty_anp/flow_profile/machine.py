@@ -93,6 +93,7 @@ class NegotiationEngine(ABC):
     `reports`: whether this side co-signs reports.
     `encrypted`: whether the connection has end-to-end encryption.
     `peer_capabilities`: those that the other side named.
+    `last_received`: the id of the peer's last message of the negotiation.
     `drawn`: the ids that the last call used.
     """
 
@@ -110,11 +111,11 @@ class NegotiationEngine(ABC):
     peer_capabilities: PeerCapabilities = field(default_factory=PeerCapabilities, init=False)
     sessions: SessionManager = field(default_factory=SessionManager, init=False)
     tracks: dict[str, Track] = field(default_factory=dict, init=False)
+    last_received: str | None = field(default=None, init=False)
     drawn: list[str] = field(default_factory=list, init=False)
     _phase_deadline: float = field(default=0.0, init=False)
     _offset: float = field(default=0.0, init=False)
     _received: int = field(default=0, init=False)
-    _last_heard: str = field(default="", init=False)
     _noted: Mapping[str, object] = field(default_factory=dict, init=False)
 
     accepts_input: ClassVar[bool] = True  # this machine keeps no incoming message
@@ -165,7 +166,7 @@ class NegotiationEngine(ABC):
             # Counted over all tracks: a peer that negotiates and never agrees costs work without end.
             if self._received > MAX_MESSAGES:
                 raise Refused(FlowCode.ENDLESS, f"{MAX_MESSAGES} messages of negotiation led to no session.")
-            self.peer, self._last_heard = self.peer or message.sender, message.message_id
+            self.peer, self.last_received = self.peer or message.sender, message.message_id
             assert isinstance(message.payload, Payload)
             if isinstance(message.payload, ErrorReport):
                 return self._take_error(message.payload, message, now)
@@ -425,10 +426,6 @@ class NegotiationEngine(ABC):
     def _reply_deadline(self, now: Now) -> float:
         return now.seconds + self.timeouts.reply
 
-    def _last_received(self) -> str | None:
-        """Return the id of the peer's last message of the negotiation."""
-        return self._last_heard or None
-
     def _allows(self, event: FlowEvent) -> bool:
         return self._table.allows(self.state, event)
 
@@ -448,13 +445,11 @@ class NegotiationEngine(ABC):
         offer = self.capabilities.registry.get(protocol)
         return kept(offer.parameters if offer else {}, encrypted=self.encrypted)
 
-    def _say(
-        self, payload: Payload, *, reply_to: str | None = None, session_id: str = "", message_id: str = "", recipient: str = ""
-    ) -> SendMessage:
+    def _say(self, payload: Payload, *, reply_to: str | None = None, session_id: str = "", recipient: str = "") -> SendMessage:
         message = FlowMessage(
             type=TYPE,
             action=payload.ACTION,
-            message_id=message_id or self._draw("err" if isinstance(payload, ErrorReport) else "msg"),
+            message_id=self._draw("err" if isinstance(payload, ErrorReport) else "msg"),
             sender=self.local,
             recipient=recipient or self.peer,
             timestamp=0,
@@ -500,7 +495,7 @@ class NegotiationEngine(ABC):
         error = error_of(ErrorCode.NEGOTIATION_TIMEOUT, f"The negotiation took too long: {what}")
         details = {"phase": str(self.state), "seconds": self.timeouts.reply}
         late = report(ErrorCode.NEGOTIATION_TIMEOUT, "An answer did not come in time.", details=details)
-        last = [self._say(late, reply_to=self._last_received())] if self.peer else []
+        last = [self._say(late, reply_to=self.last_received)] if self.peer else []
         return [*last, *self._end(FlowEvent.DEADLINE_PASSED, error)]
 
     def _end(self, event: FlowEvent, error: TreatyError | None) -> list[Action]:
