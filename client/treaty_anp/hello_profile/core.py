@@ -156,6 +156,10 @@ class Core:
         if not self.both_list(capability):
             raise Refused(MetaCode.NOT_AGREED, f"{capability} is not a capability that both sides listed.")
 
+    def agree(self, agreement: Agreement | None) -> None:
+        """Set the agreement; None while a new one is negotiated."""
+        self.agreement = agreement
+
     def allows(self, event: Event) -> bool:
         """Whether the table has a transition for the event now."""
         return self._table.allows(self.state, event)
