@@ -13,8 +13,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("client", "protocols/aip/python", "protocols/handoff/python")
 MADE = {
     "treaty_aip/security.py": "a signed call",
-    "treaty_agent/sessions/flow_run.py": "a signature in each message",
-    "treaty_agent/sessions/flow_session.py": "a signature in each message",
+    "treaty_agent/sessions/flow_core.py": "a signature in each message",
     "treaty_agent/sessions/opening.py": "a pin of a proof",
     "treaty_agent/sessions/wire.py": "the E2EE handshake or a signed request",
     "treaty_handoff/envelopes.py": "a signed message",

@@ -149,6 +149,7 @@ class FlowWire:
 
         waits = timeouts or FlowTimeouts(renew=0)
         allowed, goal = limits or FlowLimits(), goal or FlowRequest("data-exchange")
+        recorders = {"initiator": TranscriptRecorder("flow"), "responder": TranscriptRecorder("flow")}
         initiator = Initiator(
             BUYER.did,
             SHOP.did,
@@ -161,10 +162,19 @@ class FlowWire:
             count=count,
             shortcut=shortcut,
             reports=reports[0],
+            recorder=recorders["initiator"],
         )
-        responder = Responder(SHOP.did, "", keeper(theirs, contexts[1]), new_id, waits, allowed, reports[1], encrypted)
-        recorders = {"initiator": TranscriptRecorder("flow"), "responder": TranscriptRecorder("flow")}
-        initiator.recorder, responder.recorder = recorders["initiator"], recorders["responder"]
+        responder = Responder(
+            SHOP.did,
+            "",
+            keeper(theirs, contexts[1]),
+            new_id,
+            waits,
+            allowed,
+            reports[1],
+            encrypted,
+            recorder=recorders["responder"],
+        )
         wire = cls(initiator, responder, refuses=refuses or {}, recorders=recorders)
         wire.perform("responder", responder.start(at(0)))
         wire.perform("initiator", initiator.start(at(0)))
@@ -215,7 +225,7 @@ class FlowWire:
         offer = one.capabilities.registry.get(id)
         assert offer is not None
         judged = StrategyEngine().evaluate(
-            offer.supported(), one.known.protocols[id], one.goal, one.capabilities.context, one.known
+            offer.supported(), one.peer_capabilities.protocols[id], one.goal, one.capabilities.context, one.peer_capabilities
         )
         return judged and type(judged)(**{**vars(judged), "digest": digest_of(id)})
 

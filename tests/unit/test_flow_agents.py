@@ -254,6 +254,27 @@ def test_001_22_a_batch_gives_a_session_for_each_protocol(tmp_path: Path) -> Non
     run(main())
 
 
+def test_a_handler_that_starts_for_a_change_does_not_outlive_its_session(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop, buyer = both(tmp_path)
+        async with meeting(shop) as tap:
+            sessions = await buyer.manager.negotiate_batch(tap, GOAL, 2, peer=SHOP.did)
+            changed, other = sorted(sessions, key=lambda session: session.protocol != URI_2)
+            buyer.runtime.delay = 5.0
+            changing = asyncio.create_task(changed.renegotiate(protocol=INFO_1))
+            await asyncio.sleep(2)
+            await changed.close()
+            with pytest.raises(TreatyError):
+                await changing
+            await asyncio.sleep(10)
+            assert sorted(handler.closed for handler in buyer.runtime.opened) == [False, True, True]
+            assert [session.id for session in buyer.manager.sessions] == [other.id]
+            assert await other.call("getProductInfo", productId="P12345") == LAPTOP
+            await other.close()
+
+    run(main())
+
+
 def test_001_24_protocols_are_evaluated_at_the_same_time(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)

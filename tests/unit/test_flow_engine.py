@@ -43,8 +43,7 @@ from treaty_anp.flow_profile.actions import (
 )
 from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest, ProtocolOffer, ProtocolRegistry
 from treaty_anp.flow_profile.commands import Loaded, Renegotiate, SendData, TellContext, Unverified
-from treaty_anp.flow_profile.core import PROTOCOL_HASH
-from treaty_anp.flow_profile.machine import MAX_MESSAGES, NegotiationEngine
+from treaty_anp.flow_profile.machine import MAX_MESSAGES, PROTOCOL_HASH, NegotiationEngine
 from treaty_anp.flow_profile.messages import FlowMessage, format_time
 from treaty_anp.flow_profile.parameters import Choice, Fixed, Range
 from treaty_anp.flow_profile.payloads import (
@@ -156,7 +155,7 @@ def test_001_02_the_responder_tells_first_and_the_initiator_answers_with_its_req
     assert (first.task_requirements, second.task_requirements) == (None, {"dataVolume": "large"})
     replies = [message.reply_to for _, message in wire.sent[:3]]
     assert replies == [None, wire.sent[0][1].message_id, wire.sent[1][1].message_id]
-    assert wire.responder.known.requirements == {"dataVolume": "large"}
+    assert wire.responder.peer_capabilities.requirements == {"dataVolume": "large"}
 
 
 def test_001_03_the_initiator_tells_its_evaluation_of_what_both_speak_the_best_first() -> None:
@@ -964,7 +963,7 @@ def test_001_09_a_responder_tells_when_its_situation_changes() -> None:
     wire.perform("responder", wire.responder.apply(TellContext(), at(1)))
     wire.settle()
     assert wire.of("initiator", PeerChanged) == [PeerChanged()]
-    assert wire.initiator.known.context == ContextInfo("low", "intermittent")
+    assert wire.initiator.peer_capabilities.context == ContextInfo("low", "intermittent")
 
 
 def test_actions_of_the_engine_come_in_the_order_of_the_wire() -> None:
@@ -976,20 +975,20 @@ def test_actions_of_the_engine_come_in_the_order_of_the_wire() -> None:
 
 # The components
 
-COMPONENTS: dict[str, Callable[..., object]] = {
-    "registry": ProtocolRegistry,
-    "machine": NegotiationEngine,
-    "sessions": SessionManager,
-    "capabilities": CapabilityManager,
-    "processor": MessageProcessor,
-    "strategy": StrategyEngine,
+COMPONENTS: dict[Callable[..., object], str] = {
+    ProtocolRegistry: "capabilities",
+    NegotiationEngine: "machine",
+    SessionManager: "sessions",
+    CapabilityManager: "capabilities",
+    MessageProcessor: "processor",
+    StrategyEngine: "strategy",
 }
-"""The components of the source's architecture, in the order of the checklist, and the module that each is."""
+"""The components of the source's architecture, in the order of the checklist, each with its module."""
 
 
-def test_001_27_28_29_30_31_and_32_each_component_is_a_module_of_its_own_under_the_manager() -> None:
-    for name, component in COMPONENTS.items():
-        assert component.__module__ == f"treaty_anp.flow_profile.{name}"
+def test_001_27_28_29_30_31_and_32_each_component_is_a_class_of_its_own_under_the_manager() -> None:
+    for component, module in COMPONENTS.items():
+        assert component.__module__ == f"treaty_anp.flow_profile.{module}"
         source = Path(inspect.getfile(component)).read_text()
-        assert not re.search(r"^(from|import) .*\b(manager|driver|asyncio|transport)\b", source, re.MULTILINE), name
+        assert not re.search(r"^(from|import) .*\b(manager|driver|asyncio|transport)\b", source, re.MULTILINE), module
     assert MetaProtocolManager.__module__ == "treaty_agent.sessions.flow_manager"

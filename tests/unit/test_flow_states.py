@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,13 +71,30 @@ def test_an_event_that_the_table_does_not_have_is_an_error_of_the_program() -> N
     assert wire.initiator.state is FlowState.DISCOVERY
 
 
+ENGINE = ("machine", "initiator", "responder", "track", "sessions")
+
+
+def attributes_set(module: str) -> list[tuple[str, str]]:
+    """The attributes that a module sets, each with the object that has it."""
+    tree = ast.parse((Path(flow_profile.__file__).parent / f"{module}.py").read_text())
+    return [
+        (ast.unparse(node.value), node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    ]
+
+
 def test_states_are_set_by_the_tables_alone() -> None:
-    folder = Path(flow_profile.__file__).parent
-    names = ("core", "machine", "proposing", "initiator", "responder", "actions", "sessions")
-    found = {
-        name: len(re.findall(r"(?:self|track)\.state(?:, [\w.]+)* = ", (folder / f"{name}.py").read_text())) for name in names
-    }
-    assert found == {"core": 2, "machine": 0, "proposing": 0, "initiator": 0, "responder": 0, "actions": 1, "sessions": 0}
+    states = {module: [owner for owner, name in attributes_set(module) if name == "state"] for module in ENGINE}
+    assert states == {"machine": ["self", "self"], "initiator": [], "responder": [], "track": ["self"], "sessions": []}
+
+
+def test_each_class_of_the_engine_sets_its_own_attributes_alone() -> None:
+    owners = {owner for module in ENGINE for owner, _ in attributes_set(module)}
+    assert owners == {"self"}
+    common = {name for _, name in attributes_set("machine")}
+    for side in ("initiator", "responder"):
+        assert not common & {name for _, name in attributes_set(side)}
 
 
 # What a guard, a wait and a row of the tables mean

@@ -5,10 +5,11 @@
     lifecycle         make a session, run it, report it, escalate its failure
     session           the session that an application uses, the same under both profiles
     connection_loop   the task that drives a state machine over a connection
-    hello_session     one session of the Hello profile                 flow_run        the actions of the flow profile
-    code, conformance, negotiation    its parts                        flow_session    one of several sessions on a connection
-    hello_core        what the parts share                             flow_manager    all negotiations of an agent
-    roles             first message, code and memory of a Hello        flow_context    settings, ids, keys
+    hello_session     one session of the Hello profile                 flow_run        one connection of the flow profile
+    code, conformance, negotiation    its parts                        flow_session    one of several sessions on it
+    hello_core        what the parts share                             flow_core       what these sessions share
+    roles             first message, code and memory of a Hello        flow_manager    all negotiations of an agent
+                                                                       flow_context    settings, ids, keys
     calls             the application's calls, over any number of handlers
     handler_host      a handler's events, effects and state
     handler_context   what a handler's host knows of its session

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from treaty_anp.flow_profile.actions import Agreed
 from treaty_anp.flow_profile.adaptation import Adaptation, Thresholds
-from treaty_anp.flow_profile.core import INITIATOR_ROLE
+from treaty_anp.flow_profile.machine import INITIATOR_ROLE
 from treaty_anp.flow_profile.payloads import ContextInfo
 from treaty_anp.flow_profile.processor import Now
 from treaty_anp.flow_profile.states import FlowLimits, FlowTimeouts

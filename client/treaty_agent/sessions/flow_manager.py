@@ -22,8 +22,8 @@ from pathlib import Path
 from treaty_anp.flow_profile import parameters as rules
 from treaty_anp.flow_profile.actions import Agreed, Shortcut
 from treaty_anp.flow_profile.capabilities import CapabilityManager, FlowRequest, ProtocolOffer, ProtocolRegistry
-from treaty_anp.flow_profile.core import OWN_EXTENSIONS
 from treaty_anp.flow_profile.initiator import Initiator
+from treaty_anp.flow_profile.machine import OWN_EXTENSIONS
 from treaty_anp.flow_profile.parameters import kept
 from treaty_anp.flow_profile.payloads import ContextInfo
 from treaty_anp.flow_profile.processor import Keys, MessageProcessor, ReplayMemory
@@ -87,21 +87,21 @@ class MetaProtocolManager:
         `first`: the first message, if it was received already.
         `peer`: the DID that must sign, if it is known before the first message.
         """
-        known = connection.peer or peer
+        signer, recorder = connection.peer or peer, self._dependencies.recorder()
         machine = Responder(
             self.identity.did,
-            known,
+            signer,
             self.capabilities,
             new_id,
             self.settings.timeouts,
             self.settings.limits,
             self._dependencies.reports,
             _is_encrypted(connection),
+            recorder,
         )
-        recorder = self._dependencies.recorder()
         await self._run(
             MetaProtocolNegotiator(
-                connection, machine, self._processor(known), self._dependencies, first=first, recorder=recorder
+                connection, machine, self._processor(signer), self._dependencies, first=first, recorder=recorder
             )
         )
 
@@ -159,13 +159,14 @@ class MetaProtocolManager:
             for offer in offers:
                 registry.add(offer)
             capabilities = CapabilityManager(registry, self.capabilities.context)
-            meant = {offer.id: offer.uri for offer in offers if offer.uri}
-            dependencies = replace(dependencies, names=RequestedNames(dependencies.names, meant))
+            uris = {offer.id: offer.uri for offer in offers if offer.uri}
+            dependencies = replace(dependencies, names=RequestedNames(dependencies.names, uris))
         encrypted = _is_encrypted(connection)
         shortcuts = _Shortcuts(capabilities.registry, dependencies, self.history, encrypted=encrypted)
         # A simplified negotiation is the caller's wish, which the owner's general setting does not change.
-        wanted = count == 1 and (self.settings.shortcuts or goal.simplified)
-        shortcut = await shortcuts.choose(goal, peer, recall=self.settings.shortcuts) if wanted else None
+        may_shorten = count == 1 and (self.settings.shortcuts or goal.simplified)
+        shortcut = await shortcuts.choose(goal, peer, recall=self.settings.shortcuts) if may_shorten else None
+        recorder = self._dependencies.recorder()
         machine = Initiator(
             self.identity.did,
             peer,
@@ -175,11 +176,12 @@ class MetaProtocolManager:
             self.settings.limits,
             self._dependencies.reports,
             encrypted,
+            recorder,
             goal=goal,
             count=count,
             shortcut=shortcut,
         )
-        recorder, own = self._dependencies.recorder(), HostRequest(UNNAMED, True, role=goal.role, serving=serving)
+        own = HostRequest(UNNAMED, True, role=goal.role, serving=serving)
         run = MetaProtocolNegotiator(connection, machine, self._processor(peer), dependencies, wanted=own, recorder=recorder)
         # Kept, because the event loop holds tasks only weakly, and `aclose` must find it.
         self._begun[run] = task = asyncio.create_task(self._run(run))
@@ -250,9 +252,9 @@ class _Shortcuts:
         ids = [offer.id for offer in self._registry if not goal.protocols or offer.id in goal.protocols]
         ids = [id for id in ids if set(goal.required) <= set(self._offered(id).capabilities)]
         ids = ids[:1] if goal.simplified else ids
-        known = self._history.recall(peer, goal.purpose, ids) if recall else None
-        if known is not None and self._still_holds(known.agreed):
-            return known
+        success = self._history.recall(peer, goal.purpose, ids) if recall else None
+        if success is not None and self._still_holds(success.agreed):
+            return success
         if goal.simplified:
             return await self._simplified(ids[0]) if ids else None
         predicted = self._history.predict(peer, goal.purpose, ids)

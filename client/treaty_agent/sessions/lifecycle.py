@@ -368,7 +368,7 @@ def _flow_escalation(run: MetaProtocolNegotiator, error: TreatyError) -> Escalat
         peer=run.peer,
         reason=error.message,
         own_proposal="\n".join(offer.id for offer in machine.capabilities.registry),
-        peer_proposal="\n".join(machine.known.protocols),
+        peer_proposal="\n".join(machine.peer_capabilities.protocols),
         transcript=run.failed_talks,
         profile="flow",
     )

@@ -1,14 +1,12 @@
 """Agree on a protocol in seven phases of signed JSON messages. See docs/specification/flow-profile.md.
 
     messages, payloads, errors         the signed messages                          (message processor)
-    lenient                            pass over odd entries of a payload           (message processor)
     processor                          check and remember received messages         (message processor)
-    registry                           the protocols of this agent                  (protocol registry)
-    capabilities                       describe them to the peer                    (capability manager)
+    capabilities                       this agent's protocols, and the peer's       (protocol registry, capability manager)
     strategy, parameters, adaptation   scores, terms, and changes while running     (strategy engine)
-    terms                              the parameters that a session keeps          (strategy engine)
-    states, core, machine              the state tables and the common machine      (negotiation engine)
-    proposing, initiator, responder    the machine's two sides                      (negotiation engine)
+    states, machine                    the state tables, and the engine             (negotiation engine)
+    initiator, responder               the engine's two sides                       (negotiation engine)
+    track                              one protocol that is negotiated              (negotiation engine)
     actions, commands                  its requests to the driver, and the answers  (negotiation engine)
     sessions, transfer                 the agreed sessions, and their messages      (session manager)
 

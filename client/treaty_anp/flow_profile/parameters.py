@@ -104,8 +104,8 @@ class Range:
         return min(max(value, self.low), self.high)
 
 
-class ParameterRule(Protocol):
-    """The interface of a rule: `Choice` and `Range`, and `terms.Unkept` where a connection can keep no value."""
+class Rule(Protocol):
+    """The interface of a rule: `Choice`, `Range` and `RoleName`, and `Unkept` where a connection can keep no value."""
 
     @property
     def required(self) -> bool:
@@ -123,7 +123,6 @@ class ParameterRule(Protocol):
         """Return the value that satisfies the rule and is nearest to `value`. Raises `Unsupported`."""
 
 
-Rule: TypeAlias = ParameterRule
 Rules: TypeAlias = Mapping[str, Rule]
 
 

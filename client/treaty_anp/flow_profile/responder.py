@@ -5,19 +5,18 @@ A responder never proposes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from treaty_consensus.errors import Conflict, Malformed, Refused, TooLarge, TreatyError
 from treaty_io.codes import FlowCode
 
-from . import parameters as rules
-from .actions import Action, Host, LoadProtocol, PeerChanged, Track, check_rounds
+from .actions import Action, Host, LoadProtocol, PeerChanged
 from .capabilities import check_common
-from .core import PROTOCOL_HASH
 from .errors import ABORT, ErrorCode, parameter_report, report
-from .machine import NegotiationEngine
+from .machine import PROTOCOL_HASH, NegotiationEngine
 from .messages import FlowMessage, format_time, parse_time
+from .parameters import Unsupported
 from .payloads import (
     Accepted,
     CapabilitiesExchange,
@@ -36,16 +35,17 @@ from .payloads import (
 )
 from .processor import Now
 from .sessions import check_lifetime
-from .states import RESPONDER, RESPONDER_TRACK, FlowEvent, FlowState, FlowWait, TrackEvent, TrackState
+from .states import RESPONDER, RESPONDER_TRACK, FlowEvent, FlowState, FlowWait, TrackState
+from .track import Track
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Responder(NegotiationEngine):
     """The responder of one connection. `purpose`, `evaluation`: the initiator's; "" and None before they arrive."""
 
-    purpose: str = ""
-    evaluation: ProtocolEvaluation | None = None
-    _rejected: int = 0
+    purpose: str = field(default="", init=False)
+    evaluation: ProtocolEvaluation | None = field(default=None, init=False)
+    _rejected: int = field(default=0, init=False)
 
     TRANSITIONS, TRACK_TRANSITIONS = RESPONDER, RESPONDER_TRACK
 
@@ -59,10 +59,9 @@ class Responder(NegotiationEngine):
             return []
         if track.digest not in ("", digest):
             return self._load_failed(protocol, Refused(FlowCode.DOCUMENT, f"{protocol} turned out to be another document."), now)
-        track.loaded, track.uri, track.digest = True, uri, digest
-        actions, early = self._respond(track, now), track.early
+        track.load(uri, digest)
+        actions, early = self._respond(track, now), track.take_early()
         if early is not None:
-            track.early = None
             actions += self._agree(track, *early, now)
         return actions
 
@@ -71,25 +70,25 @@ class Responder(NegotiationEngine):
         track = self.tracks.get(protocol)
         if track is None or track.state is not TrackState.LOADING:
             return []
-        asked = track.asked[ParameterNegotiation.ACTION]
-        del self.tracks[protocol]
+        offer_id = track.asked[ParameterNegotiation.ACTION]
+        self._drop_track(protocol)
         self._fire(FlowEvent.TRACK_FAILED, now)
         details = {"parameter": PROTOCOL_HASH, "requested": track.digest, "supported": [], "reason": error.code}
         failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, "This side cannot run it.", details=details, suggested=ABORT)
-        return [self._say(failed, reply_to=asked, session_id=track.renegotiates)]
+        return [self._say(failed, reply_to=offer_id, session_id=track.renegotiates)]
 
     def _hosted(self, session_id: str, now: Now) -> list[Action]:
         """Acknowledge the confirmation when the handler is ready."""
         track = self._of(session_id)
         if track is None or not track.agreed:
             return []
-        track.hosted = True
+        track.host()
         ready = ConfirmationAcknowledgment(
             protocol=track.protocol, status="ready", session_id=session_id, ready_at=format_time(now.unix)
         )
-        said = self._say(ready, reply_to=track.asked[ProtocolConfirmation.ACTION], session_id=track.renegotiates)
-        track.acknowledgment = said.message.message_id
-        return [said, *self._finish(track, now)]
+        acknowledgment = self._say(ready, reply_to=track.asked[ProtocolConfirmation.ACTION], session_id=track.renegotiates)
+        track.acknowledge(acknowledgment.message.message_id)
+        return [acknowledgment, *self._finish(track, now)]
 
     def _tell_context(self, context: ContextInfo | None) -> list[Action]:
         """Send this side's new context to the initiator, which may then change the running sessions."""
@@ -122,22 +121,22 @@ class Responder(NegotiationEngine):
         self._fire(_initialized(payload), now)
         if not payload.request_capabilities:
             return []
-        told = self.capabilities.exchange(summary=payload.capability_detail == "summary")
-        return [self._say(told, reply_to=message.message_id)]
+        capabilities = self.capabilities.exchange(summary=payload.capability_detail == "summary")
+        return [self._say(capabilities, reply_to=message.message_id)]
 
-    def _learn(self, told: CapabilitiesExchange, message: FlowMessage, now: Now) -> list[Action]:
+    def _learn(self, capabilities: CapabilitiesExchange, message: FlowMessage, now: Now) -> list[Action]:
         if self.state is FlowState.DISCOVERY:
             try:
                 # The initiator may be one that does not compare: then it hears it now, and not by a timeout.
-                check_common(self._own_ids(), [entry.id for entry in told.supported_protocols])
+                check_common(self._own_ids(), [entry.id for entry in capabilities.supported_protocols])
             except TreatyError as error:
                 failed = self._common_report(error)
                 return [self._say(failed, reply_to=message.message_id), *self._end(FlowEvent.NOT_AGREED, error)]
-        self.known.learn(told)
+        self.peer_capabilities.learn(capabilities)
         self._fire(FlowEvent.CAPABILITIES_TOLD, now)
-        answer = self.capabilities.details(told.request_details)
-        asked = [self._say(answer, reply_to=message.message_id)] if told.request_details else []
-        return [*asked, *([PeerChanged()] if self.state is FlowState.RUNNING else [])]
+        answer = self.capabilities.details(capabilities.request_details)
+        details = [self._say(answer, reply_to=message.message_id)] if capabilities.request_details else []
+        return [*details, *([PeerChanged()] if self.state is FlowState.RUNNING else [])]
 
     def _choose(self, proposal: ProtocolProposal, message: FlowMessage, now: Now) -> list[Action]:
         """Accept the proposed protocol if this side speaks it, else the fallback, else neither."""
@@ -151,9 +150,7 @@ class Responder(NegotiationEngine):
         for proposed in (proposal.proposed_protocol, proposal.fallback_protocol):
             provided = self._provided(proposed) if proposed else None
             if proposed is not None and provided is not None:
-                self.tracks[proposed.id] = Track(
-                    proposed.id, self.TRACK_TRANSITIONS, TrackState.TERMS, now.seconds + self.timeouts.reply, session
-                )
+                self._open_track(proposed.id, TrackState.TERMS, now, session)
                 accepted = Accepted(proposed.id, proposed.version, provided)
                 answer = ProtocolResponse(response="accept", accepted_protocol=accepted)
                 return [self._say(answer, reply_to=message.message_id, session_id=session)]
@@ -175,8 +172,8 @@ class Responder(NegotiationEngine):
         offer = self.capabilities.registry.get(proposed.id)
         if offer is None or proposed.id in self.tracks or not set(proposed.required_capabilities) <= set(offer.capabilities):
             return None
-        wanted = {*proposed.required_capabilities, *proposed.optional_capabilities}
-        return tuple(name for name in offer.capabilities if name in wanted)
+        names = {*proposed.required_capabilities, *proposed.optional_capabilities}
+        return tuple(name for name in offer.capabilities if name in names)
 
     def _weigh(self, payload: ParameterNegotiation, message: FlowMessage, now: Now) -> list[Action]:
         """Answer an offer of parameters after the code is loaded, so that an accepted protocol can run."""
@@ -186,16 +183,14 @@ class Responder(NegotiationEngine):
         # A second offer during the loading would race with the answer to the first.
         if track.state not in (TrackState.TERMS, TrackState.OFFERED):
             raise Malformed(FlowCode.UNEXPECTED, "Parameters were offered before the answer to the last ones.")
-        check_rounds(track, self.limits)
-        track.deadline = now.seconds + self.timeouts.reply
-        track.parameters, track.extensions = payload.parameters, payload.extensions
-        track.asked[ParameterNegotiation.ACTION] = message.message_id
+        track.take_offer(payload.parameters, payload.extensions, self.limits)
+        track.wait_until(self._reply_deadline(now))
+        track.ask(ParameterNegotiation.ACTION, message.message_id)
         if track.loaded:
             return self._respond(track, now)
-        track.fire(TrackEvent.LOAD_BEGUN)
         # The initiator names its document, so that this side finds the same one or refuses before anything runs.
-        meant = payload.extensions.get(PROTOCOL_HASH, "")
-        track.digest = meant if isinstance(meant, str) else ""
+        digest = payload.extensions.get(PROTOCOL_HASH, "")
+        track.begin_loading(digest if isinstance(digest, str) else "")
         return [LoadProtocol(track.protocol, track.digest)]
 
     def _reopened(self, protocol: str, session_id: str | None, now: Now) -> Track | None:
@@ -205,37 +200,25 @@ class Responder(NegotiationEngine):
         session = self.sessions.get(session_id)
         if session.renegotiations >= self.limits.renegotiations:
             raise TooLarge(FlowCode.RENEGOTIATIONS, "This session was changed too often.")
-        track = Track(
-            protocol,
-            self.TRACK_TRANSITIONS,
-            TrackState.TERMS,
-            now.seconds + self.timeouts.reply,
-            session_id,
-            loaded=True,
-            hosted=True,
-        )
-        track.uri, track.digest = session.agreed.uri, session.agreed.digest
-        self.tracks[protocol] = track
+        track = self._open_track(protocol, TrackState.TERMS, now, session_id)
+        track.reopen(session.agreed)
         return track
 
     def _respond(self, track: Track, now: Now) -> list[Action]:
-        asked = track.asked[ParameterNegotiation.ACTION]
+        offer_id = track.asked[ParameterNegotiation.ACTION]
         try:
-            track.parameters = rules.respond(self._parameter_rules(track.protocol), track.parameters)
-            track.extensions = rules.respond(self._extension_rules(track), track.extensions)
-        except rules.Unsupported as error:
-            track.fire(TrackEvent.REFUSED)
-            return [self._say(parameter_report(error), reply_to=asked, session_id=track.renegotiates)]
-        track.fire(TrackEvent.ANSWERED)
+            track.respond(self._parameter_rules(track.protocol), self._extension_rules(track))
+        except Unsupported as error:
+            return [self._say(parameter_report(error), reply_to=offer_id, session_id=track.renegotiates)]
         answer = ParameterResponse(protocol=track.protocol, accepted_parameters=track.parameters, extensions=track.extensions)
-        return [self._say(answer, reply_to=asked, session_id=track.renegotiates)]
+        return [self._say(answer, reply_to=offer_id, session_id=track.renegotiates)]
 
     def _confirmed(self, payload: ProtocolConfirmation, message: FlowMessage, now: Now) -> list[Action]:
         track = self.tracks.get(payload.protocol)
         if track is None:
             return self._stray(message)
         if track.state is TrackState.LOADING:  # of a shortcut, ahead of this side's answer
-            track.early = (payload, message.message_id)
+            track.keep_early(payload, message.message_id)
             return []
         return self._agree(track, payload, message.message_id, now)
 
@@ -248,8 +231,8 @@ class Responder(NegotiationEngine):
             why = "The confirmed parameters are not the accepted ones."
             failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, why, details={"accepted": accepted})
             return [self._say(failed, reply_to=message_id, session_id=track.renegotiates)]
-        track.expires_at = parse_time(payload.expires_at)
-        check_lifetime(track.expires_at, now, self.limits)
+        expires_at = parse_time(payload.expires_at)
+        check_lifetime(expires_at, now, self.limits)
         if track.renegotiates not in ("", payload.session_id):
             raise Conflict(FlowCode.SESSION, "Another session was confirmed than the one that is negotiated about.")
         # Two confirmations in one flight might name the same new session.
@@ -257,10 +240,9 @@ class Responder(NegotiationEngine):
             self.sessions.check_free(payload.session_id)
             if any(other.session_id == payload.session_id for other in self.tracks.values()):
                 raise Conflict(FlowCode.SESSION, "A session of this id is being confirmed already.")
-        track.fire(TrackEvent.CONFIRMED)
-        track.session_id, track.agreed = payload.session_id, True
-        track.asked[ProtocolConfirmation.ACTION] = message_id
-        track.deadline = now.seconds + self.timeouts.reply
+        track.confirm(payload.session_id, expires_at)
+        track.ask(ProtocolConfirmation.ACTION, message_id)
+        track.wait_until(self._reply_deadline(now))
         # Only parameters change, so the handler stays and is ready.
         if track.hosted:
             return self._hosted(track.session_id, now)
@@ -280,9 +262,6 @@ class Responder(NegotiationEngine):
 
     def _own_ids(self) -> list[str]:
         return [offer.id for offer in self.capabilities.registry]
-
-    def _allows(self, event: FlowEvent) -> bool:
-        return self._table.allows(self.state, event)
 
 
 def _initialized(payload: Initialize) -> FlowEvent:

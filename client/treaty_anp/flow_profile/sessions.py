@@ -55,6 +55,38 @@ class NegotiationSession:
         """Return whether both sides agreed to co-sign reports on it."""
         return self.agreed.extensions.get(REPORT_COSIGNATURE) is True
 
+    def begin_change(self) -> None:
+        """Send nothing until `continue_with`."""
+        self.changing = True
+
+    def continue_with(self, agreed: Agreed, expires_at: int, acknowledgment: str, codec: PayloadCodec) -> bool:
+        """Continue with new terms. Return whether the protocol changed."""
+        # A renewal with the same terms is no change: it only costs messages, as any other use of the session does.
+        if agreed != self.agreed:
+            self.renegotiations += 1
+            # The form of the messages is the peer's habit, which new terms do not change.
+            codec.speak_like(self.codec)
+            self.codec = codec
+        replaced = self.agreed.protocol != agreed.protocol
+        self.agreed, self.expires_at, self.changing = agreed, expires_at, False
+        if replaced:
+            self.acknowledgment = acknowledgment  # a report names one document: another protocol needs another negotiation id
+            self.waiting.clear()  # they are from the former handler; the calls are repeated to the new one
+        return replaced
+
+    def plan_renewal(self, at: int | None) -> None:
+        """Set when this side renews the session, in milliseconds since 1970; None for never."""
+        self.renew_at = at
+
+    def hold(self, data: bytes, action: str, metadata: CallMetadata | None) -> None:
+        """Keep a message until the session has changed. `SessionManager.check_send` bounds their number."""
+        self.waiting.append((data, action, metadata))
+
+    def release(self) -> list[tuple[bytes, str, CallMetadata | None]]:
+        """Return the messages that were kept, and forget them."""
+        waiting, self.waiting = self.waiting, []
+        return waiting
+
 
 class SessionManager:
     """The sessions of one connection."""
@@ -92,23 +124,12 @@ class SessionManager:
 
     def open(self, id: str, agreed: Agreed, expires_at: int, acknowledgment: str = "") -> bool:
         """Open a session, or continue one with new terms. Return whether its protocol changed."""
-        known = self._sessions.get(id)
+        session = self._sessions.get(id)
         codec = PayloadCodec(agreed.parameters, json_form=agreed.extensions.get(BYTE_FORM) is not True)
-        if known is None:
-            self._sessions[id] = NegotiationSession(id, agreed, expires_at, acknowledgment, codec=codec)
-            return False
-        # A renewal with the same terms is no change: it only costs messages, as any other use of the session does.
-        if agreed != known.agreed:
-            known.renegotiations += 1
-            # The form of the messages is the peer's habit, which new terms do not change.
-            codec.json_form, codec.action = known.codec.json_form, known.codec.action
-            known.codec = codec
-        replaced = known.agreed.protocol != agreed.protocol
-        known.agreed, known.expires_at, known.changing = agreed, expires_at, False
-        if replaced:
-            known.acknowledgment = acknowledgment  # a report names one document: another protocol needs another negotiation id
-            known.waiting.clear()  # they are from the former handler; the calls are repeated to the new one
-        return replaced
+        if session is not None:
+            return session.continue_with(agreed, expires_at, acknowledgment, codec)
+        self._sessions[id] = NegotiationSession(id, agreed, expires_at, acknowledgment, codec=codec)
+        return False
 
     def end(self, id: str) -> None:
         """Remove a session."""

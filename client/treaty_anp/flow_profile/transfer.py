@@ -58,6 +58,10 @@ class PayloadCodec:
         agreed = self.parameters.get("maxMessageSize")
         return min(int(agreed), MAX_DATA) if isinstance(agreed, int | float) and not isinstance(agreed, bool) else MAX_DATA
 
+    def speak_like(self, former: PayloadCodec) -> None:
+        """Continue in the form, and with the action, of a former codec."""
+        self.json_form, self.action = former.json_form, former.action
+
     def encode(self, data: bytes, action: str = "") -> list[tuple[str, dict[str, Any]]]:
         """Return the actions and payloads of the messages that carry a handler's bytes. `action`: of the JSON form; by default
         the one that the peer used. Raises `TooLarge` (`flow.too-large`)."""

@@ -4,9 +4,8 @@ or to end."""
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TypedDict
 
 from treaty_consensus.errors import Refused, TreatyError
@@ -116,20 +115,22 @@ class ResponderOptions(TypedDict, total=False):
 
 
 @dataclass(eq=False)
-class Core(ABC):
-    """One session. Its state changes by `fire` and `end` alone, as the table in `states` says."""
+class Core:
+    """One session. Its state changes by `fire` and `end` alone, as the table in `states` says. `guards`: the conditions of the
+    table."""
 
     own: Hello
     timeouts: Timeouts
     limits: Limits
+    guards: InitVar[Mapping[Guard, Callable[[], bool]]]
     state: HelloState = HelloState.HELLO
     peer: Hello | None = None
     agreement: Agreement | None = None
     error: TreatyError | None = None
     deadlines: Deadlines = field(default_factory=Deadlines)
 
-    def __post_init__(self) -> None:
-        self._table = StateTable(TRANSITIONS, self._guards())
+    def __post_init__(self, guards: Mapping[Guard, Callable[[], bool]]) -> None:
+        self._table = StateTable(TRANSITIONS, guards)
 
     @property
     def is_initiator(self) -> bool:
@@ -154,6 +155,10 @@ class Core(ABC):
         """Raises `Refused` (`meta.not-agreed`) unless both Hellos list it."""
         if not self.both_list(capability):
             raise Refused(MetaCode.NOT_AGREED, f"{capability} is not a capability that both sides listed.")
+
+    def agree(self, agreement: Agreement | None) -> None:
+        """Set the agreement; None while a new one is negotiated."""
+        self.agreement = agreement
 
     def allows(self, event: Event) -> bool:
         """Whether the table has a transition for the event now."""
@@ -186,10 +191,6 @@ class Core(ABC):
         # No deadline outlives the session: its error would replace the one that ended it.
         self.deadlines.clear()
         return [Ended(error)]
-
-    @abstractmethod
-    def _guards(self) -> Mapping[Guard, Callable[[], bool]]:
-        """The conditions of the table."""
 
 
 def say(message: MetaMessage) -> SendBinary:

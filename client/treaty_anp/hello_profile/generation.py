@@ -50,12 +50,16 @@ class Generation:
 
     def begin(self, event: Event, agreement: Agreement, now: float) -> list[Action]:
         """Get the code of an agreement, after the event that made it."""
-        self._core.agreement = agreement
+        self._core.agree(agreement)
         self.peer = agreement.confirmed
         # After a confirmed hash the other side runs already and expects no codeGeneration.
         self._announces = not agreement.confirmed
         self._core.fire(event, now)
         return [Load(agreement)]
+
+    def note_message(self) -> None:
+        """Note that the peer spoke the protocol."""
+        self.heard_from_peer = True
 
     def ready(self, protocol_hash: str, now: float) -> list[Action]:
         """Note that this side's code is ready, for the document of this hash."""
@@ -66,7 +70,7 @@ class Generation:
         if agreement.protocol_hash not in (None, protocol_hash):
             what = agreement.uri or "The agreed text"
             return self.failed(Refused(SessionCode.HASH_MISMATCH, f"{what} has another hash than what was agreed on."))
-        self._core.agreement = replace(agreement, protocol_hash=protocol_hash)
+        self._core.agree(replace(agreement, protocol_hash=protocol_hash))
         self.own = True
         announced: list[Action] = [say(CodeGeneration("generated"))] if self._announces else []
         return [*announced, *(self._go_on(now) if self.peer else [])]

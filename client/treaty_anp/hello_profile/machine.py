@@ -64,8 +64,6 @@ _LIMITS = Limits()
 class Machine(Core):
     """One session. Make it by `initiator` or `responder`; not for concurrent use. Attributes are for reading."""
 
-    recorder: Recorder | None = None
-
     def __init__(
         self,
         own: Hello,
@@ -79,9 +77,10 @@ class Machine(Core):
         known_reader: bool = False,
         wants_tests: bool = False,
         natural: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(own, timeouts, limits)
-        self.drawn: list[str] = []
+        super().__init__(own, timeouts, limits, self._guards())
+        self.recorder, self.drawn = recorder, list[str]()
         self.provides, self.known_uri = provides or {}, known_uri
         self._negotiates, self._natural = negotiates, natural
         self._exchange = ProtocolExchange(
@@ -108,9 +107,8 @@ class Machine(Core):
         **options: Unpack[InitiatorOptions],
     ) -> tuple[Machine, list[Action]]:
         """Make the side that connects; also return its first actions."""
-        machine = cls(own, now=now, timeouts=timeouts, **options)
+        machine = cls(own, now=now, timeouts=timeouts, recorder=recorder, **options)
         actions: list[Action] = [a.SendText(own.format())]
-        machine.recorder = recorder
         if recorder is not None:
             recorder.note("initiator", {"own": own, "timeouts": timeouts, **options}, now, actions)
         return machine, actions
@@ -126,8 +124,7 @@ class Machine(Core):
         **options: Unpack[ResponderOptions],
     ) -> Machine:
         """Make the side that is connected to. `own`: its Hello, completed when the initiator's has come."""
-        machine = cls(own, now=now, timeouts=timeouts, **options)
-        machine.recorder = recorder
+        machine = cls(own, now=now, timeouts=timeouts, recorder=recorder, **options)
         if recorder is not None:
             recorder.note("responder", {"own": own, "timeouts": timeouts, **options}, now, [])
         return machine
@@ -301,7 +298,7 @@ class Machine(Core):
 
     def _speak_naturally(self, now: float) -> list[Action]:
         self.fire(Event.NATURAL_LANGUAGE, now)
-        self.agreement = NATURAL
+        self.agree(NATURAL)
         return [a.Running()]
 
     def _document_agreed(self, text: str, now: float) -> list[Action]:
@@ -352,7 +349,7 @@ class Machine(Core):
             case messages.ProtocolNegotiation() as message:
                 if self.allows(Event.PEER_TURN) and self.is_natural:  # the initiator spoke before it proposed
                     self._exchange.open(Event.PEER_TURN, now)
-                    self.agreement = None
+                    self.agree(None)
                 return self._exchange.receive(message, now)
             case messages.CodeGeneration() as message:
                 return self._generation.receive(message, now)
@@ -500,7 +497,7 @@ class ApplicationMessages:
         if self._generation.drops_early_data:
             return []
         self._spoken()
-        self._generation.heard_from_peer = True
+        self._generation.note_message()
         if core.state is HelloState.RUNNING and self._generation.own:
             return [Deliver(payload, metadata)]
         if core.agreement is None or core.is_natural:
