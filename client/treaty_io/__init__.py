@@ -6,6 +6,7 @@ admission         connections, turns and bytes of strangers, shared out by addre
 codes, errors     the errors of agents
 durable, home     files that survive a crash, and the folder of an agent; `state_file`: a struct in one of them
 extras            libraries and public names that are imported at their first use
+task_set          the tasks that run beside their callers
 tracing           spans of OpenTelemetry
 """
 
