@@ -39,7 +39,7 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage from here on, and not among what was imported."""
+    """Look for garbage from here on, and not among the imported modules."""
     gc.collect()
     gc.freeze()
     gc.enable()

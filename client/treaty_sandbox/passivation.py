@@ -29,6 +29,7 @@ from treaty_handler import Effect, Event
 from treaty_io.codes import SessionCode
 from treaty_io.errors import session_over
 from treaty_io.places import Places
+from treaty_io.task_set import TaskSet
 
 from .interface import RunningHandler
 
@@ -99,7 +100,7 @@ class WorkerPool:
         self._room = asyncio.Lock()  # one session at a time frees a worker, so that not more of them rest than is needed
         self._changed = asyncio.Event()
         self._wanted = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet[None]()
         self._sweeping: asyncio.TimerHandle | None = None
 
     @property
@@ -132,7 +133,7 @@ class WorkerPool:
         if self._sweeping is not None:
             self._sweeping.cancel()
         # One worker that fails to end must not keep the others from being waited for.
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.finish()
 
     @asynccontextmanager
     async def starting(self, who: PassiveHandler) -> AsyncIterator[None]:
@@ -188,10 +189,7 @@ class WorkerPool:
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Start work that is finished even if its caller is cancelled."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.start(work)
 
     async def _make_room(self) -> None:
         # A spare only saves a start. It goes before any session has to.

@@ -19,6 +19,7 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event
 from treaty_io.afterwards import Afterwards
+from treaty_io.task_set import TaskSet
 
 from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
@@ -58,7 +59,7 @@ class SandboxRuntime:
         self._pool = SandboxPool(size=1, isolation=isolation, limits=self.limits)
         self._code = CodeCache(home / "code", afterwards)
         self._spares: OrderedDict[_Key, asyncio.Task[_Sandboxed]] = OrderedDict()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving = TaskSet[None]()
         self._workers = WorkerPool(
             self.passivation,
             spares=lambda: len(self._spares),
@@ -155,9 +156,7 @@ class SandboxRuntime:
         self._dismiss(self._spares.popitem(last=False)[1])
 
     def _dismiss(self, spare: asyncio.Task[_Sandboxed]) -> None:
-        task = asyncio.create_task(_end(spare))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._leaving.start(_end(spare))
 
 
 class _Sandboxed:

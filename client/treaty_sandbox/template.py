@@ -19,6 +19,7 @@ from pathlib import Path
 from treaty_consensus.errors import Unavailable
 from treaty_io.abandonable import abandonable
 from treaty_io.codes import SandboxCode
+from treaty_io.task_set import TaskSet
 
 from . import interpreter
 from .bubblewrap import Isolation, SandboxLimits, command, unavailable
@@ -44,15 +45,13 @@ class TemplateStarter:
         self._templates: list[Template] = []  # the last one forks, the others keep their workers
         self._direct = DirectStarter("bubblewrap", limits)
         self._is_refused = self._is_closed = False
-        self._starting: set[asyncio.Task[Process]] = set()
-        self._reaping: set[asyncio.Task[None]] = set()
+        self._starting = TaskSet[Process]()
+        self._reaping = TaskSet[None]()
 
     async def start(self, pipe: socket.socket) -> Process:
         # A task of its own, with a copy of the socket: if the caller is cancelled, the template's answer must still be read.
         # Otherwise it would be taken for the next one.
-        starting = asyncio.create_task(self._start(pipe.dup()))
-        self._starting.add(starting)
-        starting.add_done_callback(self._starting.discard)
+        starting = self._starting.start(self._start(pipe.dup()))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -63,7 +62,7 @@ class TemplateStarter:
         self._is_closed = True
         for template in self._templates:
             template.kill()  # a start that is under way fails now
-        await asyncio.gather(*self._starting, return_exceptions=True)
+        await self._starting.finish()
         while self._templates:
             await self._templates.pop().end()
         await asyncio.gather(*self._reaping)
@@ -111,9 +110,7 @@ class TemplateStarter:
             return
         process = starting.result()
         process.kill()
-        reaping = asyncio.get_running_loop().create_task(process.reap())
-        self._reaping.add(reaping)
-        reaping.add_done_callback(self._reaping.discard)
+        self._reaping.start(process.reap())
 
 
 class Template:

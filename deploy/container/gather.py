@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 EXTRA = ("/etc/ssl/certs/ca-certificates.crt", "/usr/lib/os-release")
-"""What no library names: the authorities of the web, and which Debian it is."""
+"""Files that no library names: the authorities of the web, and which Debian it is."""
 LINKS = {"/etc/os-release": "/usr/lib/os-release", "/usr/lib/ssl/cert.pem": "/etc/ssl/certs/ca-certificates.crt"}
 """Links of the root. OpenSSL looks for the authorities at the second one."""
 FOLDERS = {"dev": 0o755, "proc": 0o755, "sys": 0o755, "etc": 0o755, "tmp": 0o1777}
@@ -59,7 +59,7 @@ class Root:
         return None
 
     def add_folder(self, top: Path, without: Sequence[str] = ()) -> None:
-        """Copy what is in a folder, but for names of these patterns."""
+        """Copy a folder, but for names of these patterns."""
         for path in sorted(top.iterdir()):
             if any(path.match(pattern) for pattern in without):
                 continue
@@ -139,7 +139,7 @@ def debian_packages(root: Root) -> list[dict[str, Any]]:
 
 
 def complete(bill: dict[str, Any], root: Root, reports: list[dict[str, Any]]) -> None:
-    """Add to a bill of Python packages what else is in the root, and the hash of each file that pip installed."""
+    """Add to a bill of Python packages all else in the root, and the hash of each file that pip installed."""
     installed = {_normal(item["metadata"]["name"]): item["download_info"] for report in reports for item in report["install"]}
     for component in (bill["metadata"]["component"], *bill["components"]):
         digest = installed[_normal(component["name"])]["archive_info"]["hashes"]["sha256"]

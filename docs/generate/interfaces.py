@@ -73,7 +73,7 @@ def _code(name: str, found: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """A type or default without what differs between runs and machines."""
+    """A type or default without the parts that differ between runs and machines."""
     text = _ADDRESS.sub("", text).replace("'", '"').replace(f'PosixPath("{ROOT}/', 'Path("')
     return re.sub(r'^(\*{0,2}\w+): "([^"]*)"', r"\1: \2", text)
 

@@ -49,7 +49,7 @@ def table(heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
 
 
 def hello_limits() -> str:
-    """What a session of the Hello profile waits for and allows."""
+    """The waits and bounds of a session of the Hello profile."""
     timeouts, limits = Timeouts(), Limits()
 
     def patient(usual: float, negotiating: float) -> str:
@@ -76,7 +76,7 @@ def hello_limits() -> str:
 
 
 def transport_limits() -> str:
-    """What a listener and a connection allow."""
+    """The bounds of a listener and a connection."""
     both = f"{size(frame.MAX_PAYLOAD)} + 1 byte"
     return table(
         ("limit", "value"),
@@ -136,7 +136,7 @@ def session_workers() -> str:
 
 
 def stream_limits() -> str:
-    """What the streams of a session may take of its host."""
+    """The share of a host that the streams of a session may take."""
     return table(
         ("bound", "value", "beyond it"),
         [
@@ -165,7 +165,7 @@ def stream_limits() -> str:
 
 
 def shared_limits() -> str:
-    """What the members of a shared session may take of it."""
+    """The share of a shared session that its members may take."""
     return table(
         ("bound", "value", "beyond it"),
         [
@@ -196,7 +196,7 @@ def shared_limits() -> str:
 
 
 def connection_limits() -> str:
-    """What one client of a registry can take of its connections."""
+    """The share of the connections of a registry that one client can take."""
     limits = ConnectionLimits()
     return table(
         ("limit", "value"),
@@ -261,7 +261,7 @@ def fetch_limits() -> str:
 
 
 def model_budget() -> str:
-    """What may be asked of a language model."""
+    """The bounds of the questions to a language model."""
     one, day = language_model.Allowance(), language_model.PER_DAY
     return table(
         ("allowance", "requests", "tokens", "seconds of waiting"),

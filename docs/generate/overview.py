@@ -1,4 +1,4 @@
-"""The picture of the whole: who sends what to whom, from the first publication to a session without a negotiation.
+"""The picture of the whole: the messages and their two ends, from the first publication to a session without a negotiation.
 
 Its words come from the tables of the code: the types of statements, the events of a Hello, the number of the steps, and the
 states of a document on the shortest way to the consensus. A row that the tables do not have fails the generator.
@@ -25,7 +25,7 @@ _PURPLE = ("#426", "#f6eaff", "#86a")
 _DIGITS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
-class Arrow(NamedTuple):
+class SentMessage(NamedTuple):
     """A message from one lane to another. `is_call`: of the application."""
 
     source: int
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
     title: str
     colour: str
-    rows: Sequence[Arrow | Box]
+    rows: Sequence[SentMessage | Box]
 
 
 def overview_svg() -> str:
@@ -62,7 +62,7 @@ def overview_svg() -> str:
         words.append(f"{number} {part.title}:")
         for row in part.rows:
             y += _ROW
-            parts += _arrow(row, y) if isinstance(row, Arrow) else _box(row, y)
+            parts += _arrow(row, y) if isinstance(row, SentMessage) else _box(row, y)
             words.append(f"{_said(row)}.")
         y += _ROW
     height = y - 6
@@ -86,20 +86,20 @@ def _story() -> Sequence[Part]:
         state = follow(state, happened)
         way.append(state)
     return (
-        Part("Publish, once", "#1b6e3c", [Arrow(PUBLISHER, REGISTRY, f"{publish}, {handler}: signed")]),
+        Part("Publish, once", "#1b6e3c", [SentMessage(PUBLISHER, REGISTRY, f"{publish}, {handler}: signed")]),
         Part(
             "Meet",
             "#1b4f9c",
             [
-                Arrow(INITIATOR, RESPONDER, "Hello: candidate URIs"),
-                Arrow(RESPONDER, INITIATOR, "Hello: this URI"),
-                Arrow(REGISTRY, INITIATOR, "one bundle: document, handler, all proofs"),
-                Arrow(REGISTRY, RESPONDER, "the same bundle"),
+                SentMessage(INITIATOR, RESPONDER, "Hello: candidate URIs"),
+                SentMessage(RESPONDER, INITIATOR, "Hello: this URI"),
+                SentMessage(REGISTRY, INITIATOR, "one bundle: document, handler, all proofs"),
+                SentMessage(REGISTRY, RESPONDER, "the same bundle"),
                 Box((RESPONDER + INITIATOR) / 2, 400, f"each side: {_DIGITS[len(Step)]} steps, then the handler may run"),
-                Arrow(INITIATOR, RESPONDER, "calls of the application", is_call=True),
+                SentMessage(INITIATOR, RESPONDER, "calls of the application", is_call=True),
             ],
         ),
-        Part("Tell", "#8a4b00", [Arrow(INITIATOR, REGISTRY, f"{report}, signed by both; {ballot}, signed by each")]),
+        Part("Tell", "#8a4b00", [SentMessage(INITIATOR, REGISTRY, f"{report}, signed by both; {ballot}, signed by each")]),
         Part(
             "Agree",
             "#7a1f6b",
@@ -108,7 +108,7 @@ def _story() -> Sequence[Part]:
                 Box(REGISTRY, 430, " → ".join(way), _PURPLE),
             ],
         ),
-        Part("Meet again", "#1b4f9c", [Arrow(INITIATOR, RESPONDER, "Hello: known hash + first call", is_call=True)]),
+        Part("Meet again", "#1b4f9c", [SentMessage(INITIATOR, RESPONDER, "Hello: known hash + first call", is_call=True)]),
     )
 
 
@@ -120,7 +120,7 @@ def _lane(x: int, name: str, bottom: int) -> list[str]:
     ]
 
 
-def _arrow(row: Arrow, y: int) -> list[str]:
+def _arrow(row: SentMessage, y: int) -> list[str]:
     gap = 6 if row.target > row.source else -6
     middle, width = (row.source + row.target) / 2, 7.2 * len(row.words) + 8
     return [
@@ -141,9 +141,9 @@ def _box(row: Box, y: int) -> list[str]:
     ]
 
 
-def _said(row: Arrow | Box) -> str:
+def _said(row: SentMessage | Box) -> str:
     names = dict(zip(PLACES, _NAMES, strict=True))
-    return f"{names[row.source]} → {names[row.target]}: {row.words}" if isinstance(row, Arrow) else row.words
+    return f"{names[row.source]} → {names[row.target]}: {row.words}" if isinstance(row, SentMessage) else row.words
 
 
 GENERATORS["overview-svg"] = overview_svg

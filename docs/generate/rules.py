@@ -19,7 +19,7 @@ _ROW = re.compile(r"^\| (\d+) \| (.) \| ([^|]+) \|$", re.MULTILINE)
 _NUMBERED = re.compile(r"test_(\d{3})_((?:\d\d_(?:and_|to_)?)*\d\d)_")
 
 
-class Row(NamedTuple):
+class RuleRow(NamedTuple):
     """A rule, and the tests that hold it."""
 
     number: int
@@ -37,10 +37,10 @@ def rules_of(name: str) -> list[tuple[str, int]]:
     return [(match[1], number) for first, last in spans for number in range(int(first), int(last or first) + 1)]
 
 
-def rows(source: str) -> list[Row]:
+def rows(source: str) -> list[RuleRow]:
     """The rules of a source document. Raises `DriftError` for a row of another form."""
     found = matched_rows(_ROW, present(f"rules-{source}"))
-    return [Row(int(number), keyword, rule, _holding(source, int(number))) for number, keyword, rule in found]
+    return [RuleRow(int(number), keyword, rule, _holding(source, int(number))) for number, keyword, rule in found]
 
 
 def _holding(source: str, number: int) -> tuple[Test, ...]:

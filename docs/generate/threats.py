@@ -17,7 +17,7 @@ SECTIONS = ("log", "registry-lies", "publishers", "handlers", "registry", "pages
 _ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
-class Row(NamedTuple):
+class ThreatRow(NamedTuple):
     """A threat, the answer to it, and the tests that cover it."""
 
     number: int
@@ -26,10 +26,10 @@ class Row(NamedTuple):
     tests: tuple[Test, ...]
 
 
-def rows(section: str) -> list[Row]:
+def rows(section: str) -> list[ThreatRow]:
     """The threats of a section of SECURITY.md."""
     found = matched_rows(_ROW, present(f"threats-{section}"))
-    return [Row(int(number), threat, answer, covering(int(number))) for number, threat, answer in found]
+    return [ThreatRow(int(number), threat, answer, covering(int(number))) for number, threat, answer in found]
 
 
 def covering(number: int) -> tuple[Test, ...]:

@@ -16,7 +16,7 @@ FOLDER = ROOT / "tests" / "vectors"
 INDEX = FOLDER / "index.toml"
 
 
-class Row(NamedTuple):
+class VectorRow(NamedTuple):
     """Files of one kind. `pattern`: their paths in the repository. `holds`: their content, in a phrase."""
 
     pattern: str
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 class Group(NamedTuple):
     """The vectors of a page. `tests`: the test modules that read them, below tests/."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[VectorRow, ...]
     tests: tuple[str, ...]
 
 
@@ -37,12 +37,12 @@ def load(index: Path = INDEX) -> dict[str, Group]:
     return {page: Group(tuple(map(_row, part["files"])), tuple(part["tests"])) for page, part in found.items()}
 
 
-def _row(entry: dict[str, str]) -> Row:
+def _row(entry: dict[str, str]) -> VectorRow:
     pattern = entry["path"]
     files = tuple(sorted(path for path in ROOT.glob(pattern) if path.is_file()))
     if not files:
         raise DriftError(f"{INDEX.relative_to(ROOT)}: there is no {pattern}")
-    return Row(pattern, entry["holds"], files)
+    return VectorRow(pattern, entry["holds"], files)
 
 
 def name(path: Path) -> str:
@@ -85,11 +85,11 @@ def section(page: str) -> str:
     )
 
 
-def _links(row: Row) -> str:
+def _links(row: VectorRow) -> str:
     return ", ".join(f"[`{path.name}`](../../{path.relative_to(ROOT).as_posix()})" for path in row.files)
 
 
-def _size(row: Row) -> str:
+def _size(row: VectorRow) -> str:
     return f"{sum(path.stat().st_size for path in row.files):,}"
 
 

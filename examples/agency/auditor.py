@@ -43,8 +43,8 @@ class Auditor:
         self.bank = Journal(agent.peer("payments.example", topic="travel/payment"))
 
     async def audit(self) -> dict[str, object]:
-        """Read what is new. Return the paid trips, the trips that are booked and not paid, and those whose price is not that of
-        their legs."""
+        """Read the new events. Return the paid trips, the trips that are booked and not paid, and those whose price is not that
+        of their legs."""
         for journal in (*self.legs, self.bank):
             await journal.update()
         paid = self.bank.active("captured")

@@ -16,7 +16,7 @@ GONE = (404, 409)
 """The answers of a vendor that mean: this leg is not to be had."""
 
 
-class Vendor:
+class VendorPeer:
     """A vendor of one leg, as the agency sees it."""
 
     def __init__(self, agent: Agent, domain: str) -> None:
@@ -50,7 +50,7 @@ class Agency:
 
     def __init__(self, agent: Agent, ledger: Ledger) -> None:
         self.agent, self.ledger = agent, ledger
-        self.vendors = [Vendor(agent, domain) for domain in ("flights.example", "hotels.example")]
+        self.vendors = [VendorPeer(agent, domain) for domain in ("flights.example", "hotels.example")]
         self.bank = agent.peer("payments.example", topic="travel/payment")
 
     async def arrange(self, trip: str, place: str, day: str, name: str, context: CallContext) -> int:

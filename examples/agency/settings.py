@@ -17,7 +17,7 @@ AUDITOR = ProvedPeer("did:wba:auditor.example")
 
 
 def owner_of(context: CallContext) -> ProvedPeer:
-    """Return the caller, to whom what it makes belongs. Raises `OperationError` (403) if it only claims its DID."""
+    """Return the caller, who owns the things that it makes. Raises `OperationError` (403) if it only claims its DID."""
     if not isinstance(context.peer, ProvedPeer):
         raise OperationError(403, "Prove your DID: anybody can claim it.")
     return context.peer

@@ -157,6 +157,24 @@ async def test_an_inquiry_of_a_session_that_was_stopped_is_not_kept() -> None:
             assert gone.value.status == 404
 
 
+@pytest.mark.threat(238)
+async def test_the_inquiries_that_are_kept_for_handlers_are_bounded_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treaty_aip.agent.MAX_LATEST", 2)
+    async with nodes() as made:
+        gateway: Gateway = await made.gateway()
+        first: Agent = await made.agent("a", gateway)
+        second: Agent = await made.agent("b", gateway)
+        sessions = [await first.create_agent_client("b") for _ in range(3)]
+        for session in sessions:
+            await first.submit_inquiry(session, "b", "x")
+            await second.receive_inquiry()
+        with pytest.raises(OperationError) as gone:
+            await second.invoke_session_handlers(sessions[0], [lambda: 1])
+        assert gone.value.status == 404
+        for session in sessions[1:]:
+            assert await second.invoke_session_handlers(session, [lambda: 1]) == [1]
+
+
 @pytest.mark.threat(237)
 async def test_an_agent_takes_no_message_for_another_one() -> None:
     async with nodes() as made:

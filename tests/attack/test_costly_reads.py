@@ -288,6 +288,10 @@ async def test_a_bundle_is_of_a_head_of_the_last_seconds(registry: Registry, mad
             assert await size(usual) == first and await size(impatient) == registry.head.size
             checkpoint = open_checkpoint((await usual.get("/checkpoint")).content, registry.log_key)
             assert checkpoint.checkpoint.size == registry.head.size, "the log's own head is never held back"
+        elsewhere = kinds.Ballot("other/topic", 0, ((kinds.NONE,),), registry.head.note.decode())
+        await log(registry, elsewhere, domain_signer("alice.example"))
+        await registry.decide()
+        assert await size(usual) == registry.head.size, "the end of an epoch is the end of a period"
 
 
 async def test_a_decision_is_seen_at_once(api: httpx.AsyncClient, registry: Registry, made: Publication) -> None:

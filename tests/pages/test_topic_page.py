@@ -94,6 +94,19 @@ async def test_one_sentence_says_what_to_speak_and_why(
     assert "since epoch 2 first 1.0" in page.text
 
 
+async def test_a_consensus_is_not_preferred_to_a_candidate_with_as_many_votes(
+    browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
+) -> None:
+    one, two = await elected(browser, registry, agents)
+    for agent in (agents[0], agents[3]):
+        await say(browser, agent, ballot(registry, 1, two, one))
+    await everybody_reports(registry, agents[1:3], one, 3)
+    await everybody_reports(registry, [agents[0], agents[3]], two, 3)
+    await registry.decide()
+    page = await read(browser, PATH)
+    assert "Speak first 1.0: it has been the consensus since epoch 2, preferred to 0 of 1 others." in page.text
+
+
 async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
     browser: httpx.AsyncClient, registry: Registry, web: Web, agents: list[Signer]
 ) -> None:

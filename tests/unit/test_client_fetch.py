@@ -185,6 +185,19 @@ async def test_a_hash_is_a_name(tmp_path: Path) -> None:
             assert (await agent.fetch(name)).uri == uri_of()
 
 
+async def test_a_hash_does_not_name_a_protocol_of_the_store_that_has_another_one(tmp_path: Path) -> None:
+    registry = with_echo()
+    name = "sha256:" + hex_digest(b"another document")
+    registry.aliases[name] = [
+        {"uri": uri_of(), "hash": name.removeprefix("sha256:"), "by": "hash", "verified": True, "publisher": ALICE.did}
+    ]
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.fetch(uri_of())
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.fetch(name)
+    assert failure.value.step is Step.DOCUMENT
+
+
 async def test_a_standards_own_uri_is_a_name_when_its_host_publishes_it(tmp_path: Path) -> None:
     registry = with_echo()
     name = "https://alice.example/specs/echo"

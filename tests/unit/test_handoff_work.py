@@ -147,6 +147,26 @@ async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back(anyw
     assert len(notes.messages) == 1, "what the failed work sent must not leave"
 
 
+async def test_004_18_work_that_failed_is_not_escalated_to_those_who_failed(here: World) -> None:
+    desk = await here.agent("desk")
+    own = [here.name("support"), here.name("helpers")]
+    support = await here.agent("support", groups=("helpers",), escalates_to=own)
+    attempts: list[str] = []
+
+    @support.handles(TASK)
+    async def work(handling: Handling) -> None:
+        attempts.append(handling.message["metadata"]["message_id"])
+        raise RuntimeError("The line is dead.")
+
+    feedback = Inbox(desk, STATUS)
+    await here.run(desk, support)
+    for queue, target in (("support", own[0]), ("helpers", own[1]), ("helpers", own[0])):
+        plan = {"failure_handling_strategy": {"escalate_to": target}}
+        await desk.send(here.message(TASK, "desk", queue, instructions=plan))
+    await feedback.wait(3)
+    assert feedback.statuses == ["FAILED"] * 3 and len(attempts) == 3
+
+
 async def test_004_20_the_receiver_deserialises_validates_and_dispatches(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
     inboxes = {kind: Inbox(support, kind) for kind in Kind}

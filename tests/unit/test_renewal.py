@@ -12,7 +12,8 @@ A, B = "a" * 64, "b" * 64
 PLACE = "https://registry.example/protocols"
 NAMES = {A: f"{PLACE}/alpha.example/one/1.0", B: f"{PLACE}/bravo.example/two/1.0"}
 VOTING = VotingInfo("did:wba:alpha.example", 26, "open", 13, True, [], NAMES)
-BALLOT = VoteInfo("commerce/chat", [A], [[A], ["none"]], cast=13, since=10)
+BALLOT = VoteInfo("commerce/chat", [[A], ["none"]], [A], 13, 10, None)
+SILENT = VoteInfo("commerce/chat", None, [], None, None, None)
 AGAIN = f"treaty vote commerce/chat {NAMES[A]} none"
 USED = f"treaty vote commerce/chat {NAMES[B]} none"
 
@@ -33,8 +34,8 @@ def used(document: str, since: int) -> VoteInfo:
         ),
         (used(B, 3), "stands", f"use what it voted for, or cast it again: {AGAIN}."),
         (BALLOT, "unused", "No report of it counts here, so only a new ballot renews this one. It counts 49 % of its weight"),
-        (VoteInfo("commerce/chat", [], use=UseInfo([B], 1, 3, 25)), "silent", f"its use votes for it. To vote: {USED}."),
-        (VoteInfo("commerce/chat", []), "silent", "It has no ballot here, and no use."),
+        (replace(SILENT, use=UseInfo([B], 1, 3, 25)), "silent", f"its use votes for it. To vote: {USED}."),
+        (SILENT, "silent", "It has no ballot here, and no use."),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 12 else "",
 )

@@ -54,6 +54,7 @@ from treaty_io.identity import Identity
 from treaty_io.line_limit import limited_logger
 from treaty_io.network.did_documents import fetch_did_document
 from treaty_io.network.egress import EgressGuard
+from treaty_io.task_set import TaskSet
 
 from .report_rules import (
     OpenEpoch,
@@ -119,7 +120,7 @@ class Reporter:
         # By peer and topic. Held during an exchange: the next session then finds the report in the ledger. Weak, because a lock
         # that no session uses is not needed.
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet[None]()
         self._due: set[asyncio.Future[None]] = set()
         self._resumed = False
         self._uncounted: set[tuple[str, str]] = set()  # log and code of the refusals that were logged already
@@ -217,10 +218,8 @@ class Reporter:
 
     async def close(self) -> None:
         """Stop. Pending reports stay in the outbox."""
-        for task in self._tasks:
-            task.cancel()
         # Waited for, so that no task writes to the outbox or uses the client after the end.
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     async def _check(self, facts: SessionFacts, proposed: Statement, proposal: ReportProposed) -> None:
         """Check a proposed report by the facts of its registry. Raises the errors of `report_rules`, and `Unavailable`
@@ -279,9 +278,7 @@ class Reporter:
     def _submit_later(self, report: Statement, delay: float) -> asyncio.Future[None]:
         """Submit a report in the background. Return a future with the registry's first answer or error."""
         first = abandonable()
-        task = asyncio.create_task(self._submit_until_done(report, delay, first))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._submit_until_done(report, delay, first))
         if delay == 0:
             self._due.add(first)
             first.add_done_callback(self._due.discard)

@@ -24,6 +24,7 @@ from treaty_io.codes import AgentCode
 from treaty_io.identity import Identity
 from treaty_io.network.did_documents import DidDocument, DidResolver, read_did_document
 from treaty_io.network.hosts import Address, Network
+from treaty_io.task_set import TaskSet
 
 from ..agent import Agent
 from ..config import AgentConfig
@@ -81,7 +82,7 @@ class Simulation:
         self._network = _SimulatedNetwork(documents=self._documents)
         self._home = Path(tempfile.mkdtemp(prefix="treaty-testing-"))
         self._agents, self._made = AsyncExitStack(), list[Agent]()
-        self._sessions: set[asyncio.Task[None]] = set()
+        self._sessions = TaskSet[None]()
 
     async def __aenter__(self) -> Simulation:
         return self
@@ -92,7 +93,7 @@ class Simulation:
         for link in self.links.values():
             await link.cut()
         await self._agents.aclose()
-        await asyncio.gather(*self._sessions, return_exceptions=True)
+        await self._sessions.finish()
         shutil.rmtree(self._home, ignore_errors=True)
 
     def uri(self, name: str) -> str:
@@ -157,9 +158,7 @@ class Simulation:
         near, far = memory.pair()
         connection = _FaultyConnection(near, link, url)
         link._open.append(near)
-        session = asyncio.create_task(self._serving[domain].accept(far))
-        self._sessions.add(session)
-        session.add_done_callback(self._sessions.discard)
+        self._sessions.start(self._serving[domain].accept(far))
         return connection
 
     async def _document(self, did: Did) -> DidDocument:

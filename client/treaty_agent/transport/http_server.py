@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, Unavailable
 from treaty_io.admission.message_turns import MessageTurns
 from treaty_io.codes import ConnectionCode
+from treaty_io.task_set import TaskSet
 
 from .connection import ConnectionLost
 from .http import (
@@ -247,7 +248,7 @@ class Sessions:
         self._sessions: dict[str, ServedSession] = {}
         self._keys: dict[str, ServedSession] = {}
         self._lingering: OrderedDict[str, asyncio.TimerHandle] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet[None]()
         self.holding: set[ServedSession] = set()
         """The sessions with messages that arrived and were not received, or were said and not acknowledged."""
         self.held = 0
@@ -324,7 +325,7 @@ class Sessions:
             turns = self._turns(address.rpartition(":")[0])
             session = ServedSession(address, peer, key=key, weigh=self._weigh, turns=turns)
             self._sessions[session.id] = self._keys[key] = session
-            self._spawn(self._run(session))
+            self._tasks.start(self._run(session))
             self._expire(session)
         # The key of an opening travels in a URL, which logs keep. A reader of logs must not take the session over.
         elif session.peer != peer:
@@ -358,7 +359,7 @@ class Sessions:
             loop.call_later(left, self._expire, session)
             return
         self._drop(session)
-        self._spawn(session.close())
+        self._tasks.start(session.close())
 
     def _weigh(self, session: ServedSession, change: int) -> None:
         self.held += change
@@ -371,13 +372,7 @@ class Sessions:
             heaviest = max(self.holding, key=lambda session: session.held)
             self._drop(heaviest)
             heaviest.discard()
-            self._spawn(heaviest.close())
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        # The event loop keeps only weak references to tasks.
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._tasks.start(heaviest.close())
 
     def _linger(self, session: ServedSession) -> None:
         # A dictionary keeps its order, so the first is the one that lingers longest.

@@ -14,7 +14,6 @@ HOME/treaty.lock.lock.
 
 from __future__ import annotations
 
-import json
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,8 +27,10 @@ from treaty_consensus.kinds import Count, Digest
 from treaty_consensus.protocol import ProtocolUri
 from treaty_io import durable
 from treaty_io.codes import LockCode
+from treaty_io.state_file import StateFile
 
 MAX_LOCK = 16 * 1024 * 1024
+_FIX = "Put back an earlier version. If there is none, move it away: the next fetch pins publisher and signer anew."
 
 
 class Store:
@@ -128,7 +129,8 @@ class Lockfile:
 
     def __init__(self, home: Path, settle: Callable[[], None] = lambda: None) -> None:
         """`settle`: makes the changes of this process that are still owed to the file."""
-        self._path, self._settle = home / "treaty.lock", settle
+        self._settle = settle
+        self._file = StateFile(home / "treaty.lock", _File, limit=MAX_LOCK, code=LockCode.FILE, fix=_FIX)
         self._lock = home / "treaty.lock.lock"
 
     def read(self) -> dict[str, LockedProtocol]:
@@ -138,17 +140,12 @@ class Lockfile:
         return self._read()
 
     def _read(self) -> dict[str, LockedProtocol]:
-        try:
-            data = self._path.read_bytes()
-        except FileNotFoundError:
+        content = self._file.read()
+        if content is None:
             return {}
-        try:
-            file = msgspec.convert(canonical.parse_json(data, limit=MAX_LOCK, name="treaty.lock"), _File)
-        except msgspec.ValidationError as error:
-            raise Malformed(LockCode.FILE, f"{self._path} is not a lock: {error}.") from error
-        if file.lock != 1:
-            raise Malformed(LockCode.FILE, f"{self._path} was written by another version of Treaty.")
-        return file.protocols
+        if content.lock != 1:
+            raise Malformed(LockCode.FILE, f"{self._file.path} was written by another version of Treaty.")
+        return content.protocols
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, LockedProtocol]]:
@@ -164,10 +161,9 @@ class Lockfile:
             yield after
             # An unchanged lock keeps its bytes, which are under version control.
             if after != before:
-                value = msgspec.to_builtins(_File(1, after))
                 # It shows what its owner uses. A team that shares it, under version control, has chosen another mode.
-                mode = stat.S_IMODE(self._path.stat().st_mode) if before else 0o600
-                durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n", mode=mode)
+                mode = stat.S_IMODE(self._file.path.stat().st_mode) if before else 0o600
+                self._file.write(_File(1, after), mode=mode)
 
 
 def line_of(uri: ProtocolUri) -> str:

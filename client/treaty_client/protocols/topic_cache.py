@@ -14,10 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from treaty_consensus import canonical
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.kinds import Digest
-from treaty_io import durable
+from treaty_io.state_file import StateFile
 
 from ..policy import Policy
 from ..registries.trust import TrustedRegistries
@@ -46,7 +45,8 @@ class TopicCache:
 
     def __init__(self, home: Path, store: Store, registries: TrustedRegistries, policy: Policy, now: Callable[[], int]) -> None:
         """Read nothing yet. `now`: Unix seconds."""
-        self._path, self._store, self._registries, self._policy, self._now = home / "topics.json", store, registries, policy, now
+        self._store, self._registries, self._policy, self._now = store, registries, policy, now
+        self._file = StateFile(home / "topics.json", _Topics, limit=MAX_FILE)
         self._views: dict[tuple[str, str], TopicView] = {}
         self._distrusted: set[str] = set()
 
@@ -82,7 +82,7 @@ class TopicCache:
 
     def _write(self, entries: list[_Entry], newest: list[_Entry]) -> None:
         if newest != entries:
-            durable.write(self._path, canonical.dumps(msgspec.to_builtins(_Topics(tuple(newest)))), mode=0o600)
+            self._file.write(_Topics(tuple(newest)))
         used = {entry.bundle for entry in newest}
         for entry in entries:
             if entry.bundle not in used:
@@ -106,8 +106,5 @@ class TopicCache:
             return None
 
     def _read(self) -> list[_Entry]:
-        try:
-            value = canonical.parse_json(self._path.read_bytes(), limit=MAX_FILE, name="topics.json")
-            return list(msgspec.convert(value, _Topics).topics[:MAX_TOPICS])
-        except (OSError, TreatyError, msgspec.ValidationError):
-            return []
+        content = self._file.read()
+        return list(content.topics[:MAX_TOPICS]) if content else []

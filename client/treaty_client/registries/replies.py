@@ -1,8 +1,21 @@
-"""The answers of a registry as structs: one for each JSON resource that this client reads."""
+"""The answers of a registry as structs: one for each JSON resource that this client reads.
+
+A registry encodes the same structs, except for six. `Summary`, `Page`, `Match`, `Credit`, `Standing` and `LogInfo` have fewer
+members here, or words of which a newer registry may know more. The registry's own structs of these are complete and closed,
+because the description of the API is generated from them.
+"""
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 import msgspec
+
+from treaty_consensus.kinds import Electorate
+
+# In the dialect of JSON Schema, because the description of the API shows them.
+Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -10,7 +23,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Testimony(Reply, frozen=True):
-    """A statement's payload (base64) and the operator's signature (base64) over it, by the key `keyid`."""
+    """A statement's payload (base64) with the first of its two signatures: `sig` (base64) by `keyid`, the operator's key."""
 
     payload: str
     keyid: str
@@ -49,115 +62,127 @@ class Match(Reply, frozen=True):
 
 
 class TopicSummary(Reply, frozen=True):
-    """A topic, the number of its protocols, and the consensus that was decided at the end of `epoch`, if there is one."""
+    """A topic: its number of protocols, the hash of its consensus, the epoch of its newest decision."""
 
     topic: str
     protocols: int
-    consensus: str | None = None
-    epoch: int | None = None
+    consensus: Digest | None
+    epoch: int | None
 
 
 class TopicPage(Reply, frozen=True):
-    """A page of topics by name; `next` is where the page after begins, or None."""
+    """All topics that have a protocol, by name. `next` is the start of the next page."""
 
-    topics: tuple[TopicSummary, ...]
-    next: str | None = None
+    topics: list[TopicSummary]
+    next: str | None
 
 
 class NextBallot(Reply, frozen=True):
-    """The sequence number and epoch that a voter's next ballot must carry."""
+    """The fields of a voter's next ballot in a topic: `seq`, and the open `epoch`."""
 
     seq: int
     epoch: int
 
 
 class UseInfo(Reply, frozen=True):
-    """The documents that most counterparties of a DID agreed on last, since and until when (epochs)."""
+    """The votes that the reports of a DID imply in a topic: for the documents that most counterparties agreed on last, as their
+    lines speak.
 
-    hashes: list[str]
+    `counterparties`: how many. `since`: the epoch since which it is these documents. `newest`: that of the newest report.
+    """
+
+    hashes: list[Digest]
     counterparties: int
     since: int
     newest: int
 
 
 class VoteInfo(Reply, frozen=True):
-    """The ballot of a DID in a topic, and its use. `first`: its first tier, by the versions to speak. `cast`, `since`: epochs."""
+    """The standing ballot of a DID in a topic, and its use there.
+
+    `tiers`: as they were signed; null without a ballot. `first`: its first tier by the versions to speak, without `none`. `cast`:
+    the epoch in which it was cast or reaffirmed. `since`: that in which its ranking began.
+    """
 
     topic: str
-    first: list[str]
-    tiers: list[list[str]] | None = None
-    cast: int | None = None
-    since: int | None = None
-    use: UseInfo | None = None
+    tiers: list[list[str]] | None
+    first: list[Digest]
+    cast: int | None
+    since: int | None
+    use: UseInfo | None
 
 
 class VotingInfo(Reply, frozen=True):
-    """How a DID votes. `epoch`: the open one. `renews`: whether use renews a vote. `names`: document → its first URI."""
+    """How a DID votes: its newest ballots. `epoch`: the open one. `renews`: whether use does. `names`: document → first URI."""
 
     did: str
     epoch: int
-    electorate: str | None
+    electorate: Electorate | None
     horizon_epochs: int
     renews: bool
     votes: list[VoteInfo]
-    names: dict[str, str]
+    names: dict[Digest, str]
 
 
 class VouchInfo(Reply, frozen=True):
-    """A present vouch of a DID: `to` is the vouched DID, `epoch` the open one when it was logged."""
+    """A vouch in force: its subject, the open epoch when it was logged, and the statement."""
 
     to: str
     epoch: int
-    statement: str
-    index: int
+    statement: Digest
+    index: Index
 
 
 class Vouches(Reply, frozen=True):
-    """The sequence number that a DID's next vouch must carry, the open epoch, and its present vouches, newest first."""
+    """The fields of a DID's next vouch: `seq`, and the open `epoch`. `vouches`: its vouches in force, newest first."""
 
     seq: int
     epoch: int
-    vouches: tuple[VouchInfo, ...]
+    vouches: list[VouchInfo]
 
 
 class GrantInfo(Reply, frozen=True):
-    """A grant in force: `by` lets `to` publish in `namespace`."""
+    """A grant in force: the namespace, the DID that may publish there, the DID that granted it, and the statement."""
 
     namespace: str
     to: str
     by: str
-    statement: str
-    index: int
+    statement: Digest
+    index: Index
 
 
 class Grants(Reply, frozen=True):
-    """The grants in force of a DID's namespace and to the DID, newest first."""
+    """The grants in force of a DID's namespace and to the DID itself, newest first."""
 
-    grants: tuple[GrantInfo, ...]
+    did: str
+    grants: list[GrantInfo]
 
 
 class Speaker(Reply, frozen=True):
-    """A DID that reported a document in a topic.
+    """A DID that co-signed reports of agreement on a document in a topic.
 
-    `reports`: their number; the newest is leaf `index`, in `epoch`. `standing`: that of its `principal`, decimal, in units of
-    2^-32 of a full credit.
+    `reports`: their number; `index` and `epoch`: of the newest. `principal`: the principal of the DID in the newest roll.
+    `standing`: decimal, in units of 2^-32 of a full credit.
     """
 
     did: str
     topic: str
-    hash: str
+    hash: Digest
+    principal: str | None
     standing: str
     reports: int
     epoch: int
-    index: int
-    principal: str | None = None
+    index: Index
 
 
 class Speakers(Reply, frozen=True):
-    """A page of speakers; `next` is the cursor of the page after, or None."""
+    """A page of speakers, ordered by standing, then by the time of the newest report.
 
-    speakers: tuple[Speaker, ...]
-    next: str | None = None
+    Reports are co-signed and optional, so an agent that is not listed may also speak the protocol.
+    """
+
+    speakers: list[Speaker]
+    next: str | None
 
 
 class Credit(Reply, frozen=True, rename={"corroborator": "with"}):
@@ -192,7 +217,10 @@ class Standing(Reply, frozen=True):
 
 
 class Reach(Reply, frozen=True):
-    """At the end of an epoch: sums over the pairs that report, and over those of them that could speak at once (`able`)."""
+    """How well the network understands itself at the end of an epoch: of `pairs`, so many (`able`) could speak at once.
+
+    Both are decimal sums of w · w' over pairs of principals that report in a topic.
+    """
 
     epoch: int
     able: str

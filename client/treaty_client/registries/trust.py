@@ -16,8 +16,6 @@ processes cannot accept two sides of a fork. Writers take HOME/registries.lock.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +31,7 @@ from treaty_consensus.protocol import is_origin
 from treaty_io import durable
 from treaty_io.base_url import parse_base_url
 from treaty_io.codes import ClientRegistryCode, MemoryCode
+from treaty_io.state_file import StateFile
 
 from .signed import SIGNED, SignedIds
 
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from .memory import SeenLeaves
 
 MAX_FILE = 16 * 1024 * 1024
+_FIX = "Put back a copy of it and of seen.db of the same moment. If there is none, move it away: treaty trust add URL#KEY"
 TIME_STEP = 300
 """Seconds after which a later time alone is written: a log signs one each minute, and each write is one to the disk."""
 
@@ -129,9 +129,8 @@ def parse_registry_name(text: str) -> RegistryName:
 
 
 class _Reading(NamedTuple):
-    """What was read of registries.json. `version`: of the file. `trusted`: the entries that were needed so far."""
+    """The content of registries.json. `trusted`: the entries that were needed so far."""
 
-    version: tuple[int, int, int]
     entries: dict[str, _Entry]
     trusted: dict[str, TrustedRegistry]
 
@@ -140,14 +139,14 @@ class TrustedRegistries:
     """HOME/registries.json. Safe among threads and processes; readers never wait."""
 
     def __init__(self, home: Path) -> None:
-        self._path = home / "registries.json"
+        # Every session asks, so that only a changed file is parsed.
+        self._file = StateFile(home / "registries.json", _File, limit=MAX_FILE, code=ClientRegistryCode.FILE, fix=_FIX)
         self._lock = home / "registries.lock"
         self.evidence = home / "evidence"
         """The folder for proofs against them."""
         self.home = home
         """The folder of registries.json, and of treaty.lock."""
-        # Every session asks, and parsing takes a tenth of a millisecond. Each write makes a new file.
-        self._last = _Reading((0, 0, 0), {}, {})
+        self._last = _Reading({}, {})
 
     @cached_property
     def memory(self) -> SeenLeaves:
@@ -285,29 +284,19 @@ class TrustedRegistries:
 
     def _read(self) -> dict[str, _Entry]:
         """Read the file, for a change of it. The caller holds the lock."""
-        self._last = _Reading((0, 0, 0), {}, {})
-        return self._reading().entries
+        content = self._file.read()
+        return content.registries if content else {}
 
     def _reading(self) -> _Reading:
         """Return the present content of the file."""
-        try:
-            if _version(self._path.stat()) == self._last.version:
-                return self._last
-            with self._path.open("rb") as file:
-                # Of the file that is read: another one may have replaced it since.
-                version, data = _version(os.fstat(file.fileno())), file.read()
-        except FileNotFoundError:
-            return _Reading((0, 0, 0), {}, {})
-        try:
-            value = canonical.parse_json(data, limit=MAX_FILE, name="registries.json")
-            self._last = _Reading(version, msgspec.convert(value, _File).registries, {})
-            return self._last
-        except msgspec.ValidationError as error:
-            raise Malformed(ClientRegistryCode.FILE, f"{self._path} is not a list of registries: {error}.") from error
+        content, last = self._file.latest(), self._last
+        entries = content.registries if content else {}
+        if last.entries is not entries:
+            last = self._last = _Reading(entries, {})
+        return last
 
     def _write(self, entries: dict[str, _Entry]) -> None:
-        value = msgspec.to_builtins(_File(entries))
-        durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n", mode=0o600)
+        self._file.write(_File(entries))
 
 
 def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
@@ -319,7 +308,3 @@ def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
     if entry.terms and entry.terms[-1].log_key != entry.key:
         raise Malformed(ClientRegistryCode.FILE, f"registries.json lists another key of {origin} than its newest one.")
     return TrustedRegistry(name, seen, entry.terms, entry.learned, entry.time)
-
-
-def _version(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, status.st_mtime_ns, status.st_size

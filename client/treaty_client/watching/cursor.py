@@ -11,23 +11,23 @@ file, by a lock that the system releases when the process dies.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from treaty_consensus import canonical
-from treaty_consensus.errors import Conflict, Malformed, TreatyError, Untrusted
+from treaty_consensus.errors import Conflict, Untrusted
 from treaty_consensus.kinds import Count
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_io import durable
 from treaty_io.codes import WatchCode
+from treaty_io.state_file import StateFile
 
 from .watches import Watch
 
 _MAX_FILE = 4 * 1024 * 1024
+_FIX = "Move it away, and begin with --from at the last finding."
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -40,9 +40,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 class Cursors:
     """The cursors of one state file. Every write is durable on return. Raises OSError when the disk fails."""
 
-    def __init__(self, path: Path, state: _File) -> None:
+    def __init__(self, file: StateFile[_File], state: _File) -> None:
         """Use `open`."""
-        self._path, self._state = path, state
+        self._file, self._state = file, state
 
     @classmethod
     @contextmanager
@@ -54,7 +54,8 @@ class Cursors:
         """
         try:
             with durable.exclusive(path.with_suffix(".lock"), wait=False):
-                yield cls(path, _read(path, keys))
+                file = StateFile(path, _File, limit=_MAX_FILE, code=WatchCode.STATE, fix=_FIX)
+                yield cls(file, _read(file, keys))
         except BlockingIOError as error:
             raise Conflict(
                 WatchCode.HELD, f"Another process watches with {path}.", fix="Stop it, or give this watch another --name."
@@ -86,7 +87,7 @@ class Cursors:
     def place(self, watches: Iterable[Watch], index: int) -> None:
         """Set the cursors of watches, also backwards."""
         self._state.watches.update((str(watch), index) for watch in watches)
-        self._write()
+        self._file.write(self._state)
 
     def advance(self, watches: Iterable[Watch], index: int, *, read: int | None = None) -> None:
         """Move the cursors of watches forward. `read`: set too, if all leaves of a head were read."""
@@ -94,27 +95,18 @@ class Cursors:
             self._state.watches[str(watch)] = max(index, self.of(watch))
         if read is not None:
             self._state.read = max(read, self._state.read)
-        self._write()
-
-    def _write(self) -> None:
-        value = msgspec.to_builtins(self._state)
-        durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n", mode=0o600)
+        self._file.write(self._state)
 
 
-def _read(path: Path, keys: LogKeys) -> _File:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+def _read(file: StateFile[_File], keys: LogKeys) -> _File:
+    state = file.read()
+    if state is None:
         return _File(str(keys.newest.log), 0, {})
-    try:
-        state = msgspec.convert(canonical.parse_json(data, limit=_MAX_FILE, name="state of the watch"), _File)
-    except (TreatyError, msgspec.ValidationError) as error:
-        raise Malformed(
-            WatchCode.STATE, f"{path} is damaged: {error}.", fix="Move it away, and begin with --from at the last finding."
-        ) from error
     # Indexes of another log would skip leaves of this one.
     if state.key not in {str(term.log) for term in keys.terms}:
         raise Untrusted(
-            WatchCode.OTHER_LOG, f"{path} is of a log with another key.", fix="Move it away, or give this watch another --name."
+            WatchCode.OTHER_LOG,
+            f"{file.path} is of a log with another key.",
+            fix="Move it away, or give this watch another --name.",
         )
     return state

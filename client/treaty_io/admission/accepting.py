@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from ..line_limit import limited_logger
 from ..network.turns import asker_at
+from ..task_set import TaskSet
 from .rounds import Rounds
 
 # In a row. Other work of the loop comes between.
@@ -40,7 +41,7 @@ class Accepting:
         """Begin to accept. `listening`: they are closed at the end. `handshake`: seconds for one of TLS."""
         self._protocol, self._rounds, self._tls, self._handshake = protocol, rounds, tls, handshake
         self._accepting = [asyncio.create_task(self._accept(each)) for each in listening]
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._waiting = TaskSet[None]()
         self.port = int(listening[0].getsockname()[1])
 
     def close(self) -> None:
@@ -51,9 +52,8 @@ class Accepting:
     async def aclose(self) -> None:
         """Also end those that are not set up."""
         self.close()
-        for waiting in self._waiting:
-            waiting.cancel()
-        await asyncio.gather(*self._accepting, *self._waiting, return_exceptions=True)
+        await self._waiting.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -62,9 +62,7 @@ class Accepting:
                 try:
                     for _ in range(_ACCEPTS):
                         connection, address = await loop.sock_accept(listening)
-                        task = asyncio.create_task(self._set_up(connection, asker_at(address[0])))
-                        self._waiting.add(task)
-                        task.add_done_callback(self._waiting.discard)
+                        self._waiting.start(self._set_up(connection, asker_at(address[0])))
                     await asyncio.sleep(0)
                 except OSError as error:
                     if error.errno != errno.ECONNABORTED:  # only this connection has failed

@@ -1,6 +1,6 @@
 """Assembly: many members in one session of a room, which tells all of them each text.
 
-The room is a shared role: its session has all members, so it can send to each of them what one of them said.
+The room is a shared role: its session has all members, so it can send to each of them the words of one of them.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Room:
         self.judged: dict[str, list[str]] = state.get("judged", {})
 
     def handle(self, event: Event) -> list[Effect]:
-        """Tell what a member said to all members."""
+        """Tell the words of a member to all members."""
         match event:
             case Opened(stored=stored):
                 kept = decode_json(stored["last"]) if "last" in stored else []

@@ -38,7 +38,7 @@ class Node:
         self.address: str = json.loads(first)["address"]
 
     def events(self) -> list[dict[str, Any]]:
-        """Return what it tells from now on, to its "done" or its end."""
+        """Return the lines that it writes from now on, to its "done" or its end."""
         found: list[dict[str, Any]] = []
         for line in self._stdout:
             found.append(json.loads(line))
@@ -47,7 +47,7 @@ class Node:
         return found
 
     def end(self) -> list[dict[str, Any]]:
-        """End it, and return the rest of what it told."""
+        """End it, and return the rest of its lines."""
         self._stdin.close()
         rest = self.events()
         self._process.wait(timeout=30)

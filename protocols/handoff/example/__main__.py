@@ -34,7 +34,7 @@ class Output(Protocol):
     """How the story and the flow are shown."""
 
     def said(self, agent: str, text: str) -> None:
-        """Show what an agent says."""
+        """Show the words of an agent."""
 
     def flow(self, entries: list[dict[str, Any]]) -> None:
         """Show the messages in the order in which they were sent."""

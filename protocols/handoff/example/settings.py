@@ -24,7 +24,7 @@ FLOW, TASK = "flow-xyz-123", "task-abc-456"
 
 @dataclass(frozen=True)
 class Deployment:
-    """A folder with an identity for each agent, the DIDs of all, and the key of what is stored."""
+    """A folder with an identity for each agent, the DIDs of all, and the key of the stored messages."""
 
     folder: Path
     url: str

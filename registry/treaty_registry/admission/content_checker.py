@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.kinds import Handler, Publish
+from treaty_io.task_set import TaskSet
 
 from ..catalogue.handler_facts import HandlerFacts
 from ..catalogue.readers import ReaderKind
@@ -35,7 +36,7 @@ class ContentChecker:
         self._queue = FairQueue(time.monotonic, width=processes or os.cpu_count() or 1)
         self._idle: list[ContentProcess] = []
         self._busy: set[ContentProcess] = set()
-        self._jobs: set[asyncio.Task[Any]] = set()
+        self._jobs = TaskSet[Any]()
         self._stopped = False
 
     @property
@@ -82,9 +83,7 @@ class ContentChecker:
     async def _turn(self, use: Callable[[ContentProcess], Awaitable[_T]], source: str) -> _T:
         # The turn comes before the bytes are loaded. Waiting statements hold no blobs, and networks take turns.
         async with self._queue.turn(source, 1):
-            job = asyncio.create_task(self._run(use))
-            self._jobs.add(job)
-            job.add_done_callback(self._jobs.discard)
+            job = self._jobs.start(self._run(use))
             # A cancelled submission does not stop the check: killing its process would make the next check start a new one.
             try:
                 return await asyncio.shield(job)
@@ -100,7 +99,7 @@ class ContentChecker:
         self.stop()
         # Kill first: a job ends only with its process, so waiting for the jobs first could take `patience` seconds.
         await asyncio.gather(*(process.close() for process in (*self._idle, *self._busy)))
-        await asyncio.gather(*self._jobs, return_exceptions=True)
+        await self._jobs.finish()
 
     async def _run(self, use: Callable[[ContentProcess], Awaitable[_T]]) -> _T:
         # Again here, because the turn may have come after `stop`.

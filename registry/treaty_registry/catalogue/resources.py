@@ -1,4 +1,5 @@
-"""Define the JSON of the catalogue: one struct per resource of the HTTP API.
+"""Define the JSON of the catalogue: one struct per resource of the HTTP API. Those that a client reads as a whole are in
+`treaty_client.registries.replies`.
 
 Digests and statement ids are 64 hexadecimal digits; `index` is the index of a leaf. A missing field is null. Only `successor` is
 omitted when missing, as in the statement it comes from.
@@ -6,14 +7,13 @@ omitted when missing, as in the statement it comes from.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
+from treaty_client.registries.replies import Digest, Index, Reach
 from treaty_consensus.kinds import Electorate
 
-Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 ProtocolState: TypeAlias = Literal["active", "deprecated", "yanked", "revoked"]
 
 
@@ -129,22 +129,6 @@ class Resolution(msgspec.Struct, frozen=True):
     matches: list[Match]
 
 
-class TopicSummary(msgspec.Struct, frozen=True):
-    """A topic: its number of protocols, the hash of its consensus, the epoch of its newest decision."""
-
-    topic: str
-    protocols: int
-    consensus: Digest | None
-    epoch: int | None
-
-
-class Topics(msgspec.Struct, frozen=True):
-    """All topics that have a protocol, by name. `next` is the start of the next page."""
-
-    topics: list[TopicSummary]
-    next: str | None
-
-
 class Candidate(msgspec.Struct, frozen=True):
     """A document of a topic: its URIs, the number of reports that agreed on it, and its result in the newest decision.
 
@@ -196,121 +180,6 @@ class IdentityView(msgspec.Struct, frozen=True, omit_defaults=True):
     index: Index | None = None
 
 
-class TestimonyView(msgspec.Struct, frozen=True):
-    """A statement's payload (base64) with the first of its two signatures: `sig` (base64) by `keyid`, the operator's key."""
-
-    payload: str
-    keyid: str
-    sig: str
-
-
-class VoterPosition(msgspec.Struct, frozen=True):
-    """The fields of a voter's next ballot in a topic: `seq`, and the open `epoch`."""
-
-    seq: int
-    epoch: int
-
-
-class UseView(msgspec.Struct, frozen=True):
-    """What the reports of a DID imply in a topic: the documents that most counterparties agreed on last, as their lines speak.
-
-    `counterparties`: how many. `since`: the epoch since which it is these documents. `newest`: that of the newest report.
-    """
-
-    hashes: list[Digest]
-    counterparties: int
-    since: int
-    newest: int
-
-
-class VoteView(msgspec.Struct, frozen=True):
-    """The standing ballot of a DID in a topic, and its use there.
-
-    `tiers`: as they were signed; null without a ballot. `first`: its first tier by the versions to speak, without `none`. `cast`:
-    the epoch in which it was cast or reaffirmed. `since`: that in which its ranking began.
-    """
-
-    topic: str
-    tiers: list[list[str]] | None
-    first: list[Digest]
-    cast: int | None
-    since: int | None
-    use: UseView | None
-
-
-class VotingView(msgspec.Struct, frozen=True):
-    """How a DID votes: its newest ballots. `epoch`: the open one. `renews`: whether use does. `names`: document → first URI."""
-
-    did: str
-    epoch: int
-    electorate: Electorate | None
-    horizon_epochs: int
-    renews: bool
-    votes: list[VoteView]
-    names: dict[Digest, str]
-
-
-class VouchView(msgspec.Struct, frozen=True):
-    """A vouch: its subject, the open epoch when it was logged, and the statement."""
-
-    to: str
-    epoch: int
-    statement: Digest
-    index: Index
-
-
-class Vouches(msgspec.Struct, frozen=True):
-    """The fields of a DID's next vouch: `seq`, and the open `epoch`. `vouches`: its vouches in force, newest first."""
-
-    seq: int
-    epoch: int
-    vouches: list[VouchView]
-
-
-class GrantView(msgspec.Struct, frozen=True):
-    """A grant in force: the namespace, the DID that may publish there, the DID that granted it, and the statement."""
-
-    namespace: str
-    to: str
-    by: str
-    statement: Digest
-    index: Index
-
-
-class Grants(msgspec.Struct, frozen=True):
-    """The grants in force of a DID's namespace and to the DID itself, newest first."""
-
-    did: str
-    grants: list[GrantView]
-
-
-class Speaker(msgspec.Struct, frozen=True):
-    """A DID that co-signed reports of agreement on a document in a topic.
-
-    `reports`: their number; `index` and `epoch`: of the newest. `principal`: the principal of the DID in the newest roll.
-    `standing`: decimal, in units of 2^-32 of a full credit.
-    """
-
-    did: str
-    topic: str
-    hash: Digest
-    principal: str | None
-    standing: str
-    reports: int
-    epoch: int
-    index: Index
-
-
-class Speakers(msgspec.Struct, frozen=True):
-    """A page of speakers, ordered by standing, then by the time of the newest report.
-
-    Reports are co-signed and optional, so an agent that is not listed may also speak the protocol.
-    """
-
-    speakers: list[Speaker]
-    next: str | None
-
-
 class CreditView(msgspec.Struct, frozen=True, rename={"corroborator": "with"}):
     """A credit, earned at the end of `epoch` for the report at leaf `index`, which `with` corroborated.
 
@@ -352,17 +221,6 @@ class StandingView(msgspec.Struct, frozen=True):
     next: str | None
 
 
-class ReachView(msgspec.Struct, frozen=True):
-    """How well the network understands itself at the end of an epoch: of `pairs`, so many (`able`) could speak at once.
-
-    Both are decimal sums of w · w' over pairs of principals that report in a topic.
-    """
-
-    epoch: int
-    able: str
-    pairs: str
-
-
 class LogView(msgspec.Struct, frozen=True):
     """The log's name, keys and size.
 
@@ -388,7 +246,7 @@ class LogView(msgspec.Struct, frozen=True):
     size: int
     rotations: list[Index]
     contact: str | None
-    reach: list[ReachView]
+    reach: list[Reach]
 
 
 class Signature(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from treaty_client.registries.replies import Speaker, Speakers
 from treaty_consensus import statement
 from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.did import parse_did
@@ -20,7 +21,7 @@ from treaty_consensus.kinds import Parameters
 from treaty_consensus.protocol import is_topic
 
 from ..codes import SpeakersCode, StandingCode
-from .resources import CreditView, Speaker, Speakers, StandingView
+from .resources import CreditView, StandingView
 
 if TYPE_CHECKING:
     from asyncpg import Pool

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from treaty_client.registries.replies import GrantInfo, VouchInfo
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.kinds import NONE, Parameters
@@ -25,7 +26,7 @@ from ..catalogue.agents import (
 )
 from ..catalogue.gathering import Gathering
 from ..catalogue.queries import IDENTITY, key_identity, unknown_did
-from ..catalogue.resources import GrantView, IdentityView, StandingView, VouchView
+from ..catalogue.resources import IdentityView, StandingView
 from ..catalogue.standing import CREDITS, ENTRY, PRINCIPAL, ROLL, Principal
 from ..serving.topics import GRANTS, VOUCHES, namespace_of
 from . import charts, filters
@@ -85,8 +86,8 @@ class _Rows(msgspec.Struct):
     credits: list[dict[str, Any]]
     spoken: list[Spoken]
     ballots: list[StandingBallot]
-    vouches: list[VouchView]
-    grants: list[GrantView]
+    vouches: list[VouchInfo]
+    grants: list[GrantInfo]
     named: list[_Named]
     statements: list[AuthoredStatement]
 

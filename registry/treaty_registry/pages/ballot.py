@@ -6,7 +6,6 @@ import asyncio
 import shlex
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from treaty_client.audit.renewal import sentences
@@ -18,7 +17,6 @@ from .renderer import Gathered
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..catalogue.resources import VotingView
     from ..serving.views import Views
 
 
@@ -45,11 +43,10 @@ async def gather(views: Views, topic: str, did: str | None) -> Gathered:
     return Gathered(shown, lambda: {**shown, "most": MAX_CANDIDATES, "command": command})
 
 
-def _renewal(voting: VotingView) -> Iterator[str]:
+def _renewal(voting: VotingInfo) -> Iterator[str]:
     """Yield the sentences of `treaty vote --check`."""
-    told = msgspec.convert(msgspec.to_builtins(voting), VotingInfo)
-    for vote in told.votes:
-        yield from sentences(vote, told)
+    for vote in voting.votes:
+        yield from sentences(vote, voting)
 
 
 async def _nothing() -> None:

@@ -12,8 +12,9 @@ from ..catalogue.queries import SUMMARY, summary
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from treaty_client.registries.replies import TopicSummary
+
     from ..catalogue.agents import AgentQueries, Named
-    from ..catalogue.resources import TopicSummary
     from ..serving.history import TopicHistory
     from ..serving.views import Views
 

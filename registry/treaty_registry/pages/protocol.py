@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from packaging.version import Version
 
+from treaty_client.registries.replies import Speaker
 from treaty_consensus.did import parse_did
 from treaty_consensus.handler import DECLARATIVE
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
@@ -16,7 +17,7 @@ from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 from ..catalogue.gathering import Gathering
 from ..catalogue.packages import PackageView
 from ..catalogue.queries import MAX_VERSIONS, VERSIONS, in_order, unknown_protocol
-from ..catalogue.resources import HandlerView, Record, Speaker, Summary
+from ..catalogue.resources import HandlerView, Record, Summary
 from ..catalogue.signatures import SignatureView
 from ..catalogue.standing import MAX_RANKED, MAX_SPEAKERS, speakers_by
 from . import schemas

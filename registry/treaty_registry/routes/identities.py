@@ -11,11 +11,12 @@ from litestar.openapi.spec import Schema
 from litestar.openapi.spec.enums import OpenAPIType
 from litestar.params import FromPath, QueryParameter
 
+from treaty_client.registries.replies import Testimony
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
 
 from ..cache_control import NO_STORE
-from ..catalogue.resources import IdentityView, TestimonyView
+from ..catalogue.resources import IdentityView
 from ..codes import RegistryIdentityCode
 from ..pages.pages import Pages
 from ..problems import http_problem
@@ -69,7 +70,7 @@ async def identity(
     summary="The operator's half of a DID's next identity",
     description="The document is fetched. Co-signed by a logged key and sent to /statements, it opens no new tenure.",
     operation_class=operation(reads={JSON: _ASKED}, about='Which logged key is to co-sign: `{"keyid": DID-URL}`.'),
-    responses=answers(TestimonyView, "What to co-sign; nothing is logged.", *WRITE),
+    responses=answers(Testimony, "What to co-sign; nothing is logged.", *WRITE),
     status_code=200,
 )
 async def testimony(did: FromPath[str], request: HttpRequest, registry: NamedDependency[Registry]) -> Response[bytes]:
@@ -82,5 +83,5 @@ async def testimony(did: FromPath[str], request: HttpRequest, registry: NamedDep
     except msgspec.ValidationError as error:
         raise Malformed(RegistryIdentityCode.REQUEST, f"The body is not a request for an identity: {error}.") from error
     made = await registry.testimony(did, asked.keyid, source=source(request, registry.proxies))
-    view = TestimonyView(canonical.b64encode(made.payload), made.key_id, canonical.b64encode(made.signature))
+    view = Testimony(canonical.b64encode(made.payload), made.key_id, canonical.b64encode(made.signature))
     return Response(msgspec.json.encode(view), status_code=200, media_type=JSON, headers={"Cache-Control": NO_STORE})

@@ -8,9 +8,10 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
+from treaty_client.registries.replies import Speakers
 from treaty_consensus.canonical import parse_digest
 
-from ..catalogue.resources import Speakers, StandingView
+from ..catalogue.resources import StandingView
 from ..log.changes import PERIODIC
 from ..serving.representation import Representation
 from ..serving.views import Views

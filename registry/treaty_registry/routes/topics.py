@@ -9,10 +9,11 @@ from litestar.di import NamedDependency
 from litestar.exceptions import ValidationException
 from litestar.params import FromPath, QueryParameter
 
+from treaty_client.registries.replies import Grants, NextBallot, TopicPage, VotingInfo, Vouches
 from treaty_consensus.did import MAX_DID
 
 from ..cache_control import SHARED
-from ..catalogue.resources import Grants, Topic, Topics, VoterPosition, VotingView, Vouches
+from ..catalogue.resources import Topic
 from ..log.changes import CATALOGUE, HEAD
 from ..pages.pages import Pages
 from ..serving.representation import BUNDLE, Representation
@@ -30,7 +31,7 @@ AnyVoter = Annotated[
 Voter = Annotated[str, QueryParameter(name="did", max_length=MAX_DID)]
 
 
-@get(["/topics", "/topics.json"], summary="All topics", responses=answers(Topics, "By name.", *READ))
+@get(["/topics", "/topics.json"], summary="All topics", responses=answers(TopicPage, "By name.", *READ))
 async def topics(
     request: HttpRequest, views: NamedDependency[Views], pages: NamedDependency[Pages], after: After = ""
 ) -> Representation:
@@ -66,7 +67,7 @@ async def topic(
     return await views.topic(name)
 
 
-@get("/ballots", summary="A voter's next ballot", responses=answers(VoterPosition, "`seq` and the open epoch.", *READ))
+@get("/ballots", summary="A voter's next ballot", responses=answers(NextBallot, "`seq` and the open epoch.", *READ))
 async def voter(
     request: HttpRequest, topic: TopicName, views: NamedDependency[Views], pages: NamedDependency[Pages], did: AnyVoter = None
 ) -> Representation:
@@ -78,7 +79,7 @@ async def voter(
     return await views.json(target("/ballots", topic=topic, did=did), lambda: views.elections.voter(topic, did), HEAD)
 
 
-@get("/votes", summary="How a DID votes", responses=answers(VotingView, "Its ballots, and its use.", *READ))
+@get("/votes", summary="How a DID votes", responses=answers(VotingInfo, "Its ballots, and its use.", *READ))
 async def votes(did: Voter, views: NamedDependency[Views], topic: AnyTopic = "") -> Representation:
     """Return the newest standing ballots of a DID, each with what its reports imply in the topic."""
     head = views.registry.head

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from treaty_client.registries.replies import GrantInfo, Grants, NextBallot, Reach, TopicPage, TopicSummary, Vouches, VouchInfo
 from treaty_consensus import facts
 from treaty_consensus.amendment import constitution_of
 from treaty_consensus.canonical import b64encode
@@ -22,16 +23,8 @@ from ..catalogue.lookup import Lookup
 from ..catalogue.resources import (
     Candidate,
     DecisionView,
-    Grants,
-    GrantView,
     LogView,
-    ReachView,
     Topic,
-    Topics,
-    TopicSummary,
-    VoterPosition,
-    Vouches,
-    VouchView,
 )
 from ..log.tables import read_facts
 from ..readable import Head, ReadableLog
@@ -91,7 +84,7 @@ select v.subject as "to", coalesce(d.epoch + 1, 0) as epoch, encode(v.statement,
 left join lateral (select epoch from decisions where index < v.index order by index desc limit 1) d on true
 where v.author = $1 order by v.index desc limit $2
 """
-"""The rows of `VouchView`: of a DID, in force, at most so many."""
+"""The rows of `VouchInfo`: of a DID, in force, at most so many."""
 
 GRANTS = """
 select g.namespace, g.grantee as "to", g.owner as by, encode(l.statement, 'hex') as statement, g.index from (
@@ -99,7 +92,7 @@ select g.namespace, g.grantee as "to", g.owner as by, encode(l.statement, 'hex')
   union (select * from grants where grantee = $2 and ended is null order by index desc limit $3)
 ) g join leaves l on l.index = g.index order by g.index desc limit $3
 """
-"""The rows of `GrantView`: of a namespace or to a DID, in force, at most so many."""
+"""The rows of `GrantInfo`: of a namespace or to a DID, in force, at most so many."""
 
 
 class _Votes(msgspec.Struct):
@@ -135,7 +128,7 @@ class Elections:
         self._standings = standings
         self._facts = Lookup(registry.pool, read_facts)
 
-    async def topics(self, after: str, most: int = MAX_TOPICS) -> Topics:
+    async def topics(self, after: str, most: int = MAX_TOPICS) -> TopicPage:
         """Return at most `most` topics by name, starting after the topic `after` or at the first one. Raises `Malformed`."""
         if after:
             check_topic(after)
@@ -144,7 +137,7 @@ class Elections:
             TopicSummary(row["topic"], row["protocols"], row["consensus"].hex() if row["consensus"] else None, row["epoch"])
             for row in rows[:most]
         ]
-        return Topics(shown, shown[-1].topic if len(rows) > most else None)
+        return TopicPage(shown, shown[-1].topic if len(rows) > most else None)
 
     async def topic(self, topic: str, head: Head) -> Topic:
         """Return a topic's election. Raises `NotFound`, or `Malformed` when `topic` cannot be a topic."""
@@ -180,13 +173,13 @@ class Elections:
         check_topic(topic)
         return _candidates(await self._documents(topic), None)
 
-    async def voter(self, topic: str, did: str) -> VoterPosition:
+    async def voter(self, topic: str, did: str) -> NextBallot:
         """Return the sequence number and epoch of the next ballot of `did` in `topic`. Raises `Malformed`."""
         check_topic(topic)
         parse_did(did)
         # From the facts that admission reads, so that the next ballot has the number that it expects.
         last, (log, _) = await asyncio.gather(self._facts.get(f"ballot/{topic}/{did}"), self._log())
-        return VoterPosition(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)
+        return NextBallot(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)
 
     async def parameters(self, named: str | None) -> Parameters | None:
         """Return the parameters in a logged statement; None for none."""
@@ -199,12 +192,12 @@ class Elections:
         last, (log, _), rows = await asyncio.gather(
             self._facts.get(f"vouch/{did}"), self._log(), self._pool.fetch(VOUCHES, did, MAX_VOUCHES)
         )
-        return Vouches(last.seq + 1 if isinstance(last, VouchFact) else 0, log.epoch, [VouchView(**row) for row in rows])
+        return Vouches(last.seq + 1 if isinstance(last, VouchFact) else 0, log.epoch, [VouchInfo(**row) for row in rows])
 
     async def grants(self, did: str) -> Grants:
         """Return the newest grants in force of the namespace of `did` and to `did`. Raises `Malformed`."""
         rows = await self._pool.fetch(GRANTS, namespace_of(parse_did(did)), did, MAX_GRANTS)
-        return Grants(did, [GrantView(**row) for row in rows])
+        return Grants(did, [GrantInfo(**row) for row in rows])
 
     async def log(self, head: Head) -> LogView:
         """Return the log's name, keys, size, parameters and reach."""
@@ -229,7 +222,7 @@ class Elections:
             size=head.size,
             rotations=[term.since - 1 for term in registry.keys.below(head.size).terms if term.since],
             contact=registry.contact,
-            reach=[ReachView(**row) for row in reach],
+            reach=[Reach(**row) for row in reach],
         )
 
     async def _documents(self, topic: str) -> list[Row]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from treaty_client.audit.decision import Transcript
+from treaty_client.registries.replies import UseInfo, VoteInfo, VotingInfo
 from treaty_consensus import statement
 from treaty_consensus.did import parse_did
 from treaty_consensus.election.ballot import Implied, implied_ballots
@@ -23,7 +24,6 @@ from treaty_consensus.errors import Gone, NotFound
 from treaty_consensus.kinds import NONE, Parameters, Report
 
 from ..catalogue.agents import AgentQueries, read_tiers
-from ..catalogue.resources import UseView, VoteView, VotingView
 from ..readable import Head, ReadableLog
 from .topics import VOUCHES, Elections, check_topic
 
@@ -69,7 +69,7 @@ class VotingQueries:
         # Transcripts never change.
         self._lines: OrderedDict[bytes, Mapping[str, str]] = OrderedDict()
 
-    async def voting(self, did: str, topic: str, head: Head) -> VotingView:
+    async def voting(self, did: str, topic: str, head: Head) -> VotingInfo:
         """Return the newest standing ballots of a DID, or what it says in one topic. Raises `Malformed`."""
         if topic:
             check_topic(topic)
@@ -89,7 +89,7 @@ class VotingQueries:
         named = {choice for vote in votes for tier in vote.tiers or () for choice in tier if choice != NONE}
         named |= {document for vote in votes for document in (*vote.first, *(vote.use.hashes if vote.use else ()))}
         names = await self._names.names(sorted(named))
-        return VotingView(
+        return VotingInfo(
             did=did,
             epoch=log.epoch,
             electorate=log.electorate,
@@ -99,7 +99,7 @@ class VotingQueries:
             names={document: found.uri for document, found in names.items()},
         )
 
-    async def _vote(self, did: str, topic: str, said: Sequence[_Said], epoch: int, parameters: Parameters | None) -> VoteView:
+    async def _vote(self, did: str, topic: str, said: Sequence[_Said], epoch: int, parameters: Parameters | None) -> VoteInfo:
         cast = await self._registry.pool.fetch(_CAST, topic, did, _MAX_CAST)
         lines = await self._lines_of(topic)
         tiers = read_tiers(cast[0]["tiers"]) if cast else []
@@ -111,8 +111,8 @@ class VotingQueries:
         # A count over up to a thousand reports for each epoch would keep the event loop from all others.
         use = await asyncio.to_thread(_use, did, recent, lines)
         if not tiers:
-            return VoteView(topic, None, [], None, None, use)
-        return VoteView(topic, tiers, first, cast[0]["epoch"], _since(cast), use)
+            return VoteInfo(topic, None, [], None, None, use)
+        return VoteInfo(topic, tiers, first, cast[0]["epoch"], _since(cast), use)
 
     async def _lines_of(self, topic: str) -> Mapping[str, str]:
         """Return document → the document that its line speaks, by the newest decision of a topic."""
@@ -141,7 +141,7 @@ def _agreed(did: str, leaves: Iterable[bytes]) -> Iterable[_Said]:
             yield _Said(body.topic, body.epoch, others[0], body.document)
 
 
-def _use(did: str, said: Sequence[_Said], lines: Mapping[str, str]) -> UseView | None:
+def _use(did: str, said: Sequence[_Said], lines: Mapping[str, str]) -> UseInfo | None:
     """Return what reports imply, by the rule of the election. `said`: in the order of the log."""
     pairs: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
     newest: dict[str, str] = {}
@@ -159,7 +159,7 @@ def _use(did: str, said: Sequence[_Said], lines: Mapping[str, str]) -> UseView |
     use = implied.get(did)
     if use is None:
         return None
-    return UseView([*use.favourites], sum(line in use.favourites for line in newest.values()), use.since, use.reported)
+    return UseInfo([*use.favourites], sum(line in use.favourites for line in newest.values()), use.since, use.reported)
 
 
 def _since(cast: Sequence[Row]) -> int:

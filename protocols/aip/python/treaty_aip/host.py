@@ -33,6 +33,7 @@ from treaty_handler import (
 )
 from treaty_io.admission.connections import ConnectionGuard, ConnectionLimits
 from treaty_io.line_limit import limit_lines, limited_logger
+from treaty_io.task_set import TaskSet
 
 from .addresses import NodeAddresses
 from .calls import KEEPALIVE, Bounds, IncomingCalls, OutgoingCalls, served_methods
@@ -78,7 +79,7 @@ class SessionHost:
         self._delivering = False
         self._waiting: dict[str, asyncio.Future[Value]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._working: set[asyncio.Task[None]] = set()
+        self._working = TaskSet[None]()
         self._numbers = itertools.count(1)
         waiting = Waiting()
         self._incoming = IncomingCalls(self._frame, bounds, addresses, waiting)
@@ -117,9 +118,7 @@ class SessionHost:
         if server is not None:
             await server.stop(grace=0.5)
         self._guard.close()
-        for task in [*self._working]:
-            task.cancel()
-        await asyncio.gather(*self._working, return_exceptions=True)
+        await self._working.cancel()
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(OperationError(503, "This node was stopped."))
@@ -182,9 +181,7 @@ class SessionHost:
                 flow = self.outgoing.send(peer, frame) if frame.kind in REQUESTS else self._incoming.send(frame)
                 self._touched += [flow] if flow is not None else []
             case Invoke(call=call, operation=operation, arguments=arguments):
-                task = asyncio.create_task(self._invoke(call, operation, arguments))
-                self._working.add(task)
-                task.add_done_callback(self._working.discard)
+                self._working.start(self._invoke(call, operation, arguments))
             case Return(call=call, value=value, error=error):
                 self._return(call, value, error)
             case SetTimer(name=name, seconds=seconds):
