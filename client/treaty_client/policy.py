@@ -59,7 +59,7 @@ class Policy:
     have passed, and so learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were
     lost with seen.db, or a warning is logged.
 
-    Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `policy.via`, `did.*`, `canonical.digest`) for
+    Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `policy.via`, `did.*`, `canonical.text`) for
     impossible values.
     """
 

@@ -30,7 +30,7 @@ def genesis_keys(genesis: Genesis) -> KeysFact:
 
 
 def keys_of_log(fact: KeysFact) -> LogKeys:
-    """Return the keys of the fact, parsed. Raises `Malformed` (`note.key`) for a genesis without keys."""
+    """Return the keys of the fact, parsed. Raises `Malformed` (`note.form`) for a genesis without keys."""
     terms = (astuple(keys) for keys in fact.terms)
     return LogKeys(tuple(KeyTerm(VerifierKey.parse(log), VerifierKey.parse(clock), *rest) for log, clock, *rest in terms))
 

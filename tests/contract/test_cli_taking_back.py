@@ -100,7 +100,7 @@ async def test_nobody_elses_protocol_is_yanked(treaty: Treaty, registry: Registr
         assert await treaty.refused("bob", command, made.body.uri) == "status.not-publisher"
     assert await treaty.refused("bob", "yank", made.body.uri, "--wheel", "00" * 32) == "status.no-handler"
     assert await treaty.refused("alice", "yank", made.body.uri.replace("1.0", "9.9")) == "protocol.unknown"
-    assert await treaty.refused("alice", "yank", "greeting") == "protocol.uri"
+    assert await treaty.refused("alice", "yank", "greeting") == "protocol.name"
     assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", made.body.uri) == "status.successor"
     missing = made.body.uri.replace("1.0", "9.9")
     assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", missing) == "protocol.unknown"

@@ -40,7 +40,7 @@ KINDS = {
     if isinstance(kind, type) and issubclass(kind, TreatyError)
 }
 
-NO_CODES = {"http.request", "protocol.uri", "witness.key"}
+NO_CODES = {"http.request", "protocol.name", "witness.key"}
 """Codes that are also an event of ASGI, a field of the manifest and the name of a file."""
 FILE = re.compile(r".*\.(db|example|json|key|lock|md|pem|pid|py|start|toml)")
 """Names of files and hosts, some of which have the form of a code."""

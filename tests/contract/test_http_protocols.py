@@ -120,7 +120,7 @@ async def test_what_is_not_offered_is_not_acceptable(api: httpx.AsyncClient, ali
     path = "/protocols/alice.example/product-info/1.0"
     problem(await api.get(path, headers={"Accept": "image/png"}), 406, "http.not-acceptable")
     problem(await api.get("/topics/" + TOPIC, headers={"Accept": "text/markdown"}), 406, "http.not-acceptable")
-    problem(await api.get(path + ".html"), 400, "protocol.version")
+    problem(await api.get(path + ".html"), 400, "protocol.name")
 
 
 async def test_markdown_is_the_published_bytes(api: httpx.AsyncClient, alice: Signer) -> None:
@@ -155,8 +155,8 @@ async def test_impossible_names_and_queries_are_refused(api: httpx.AsyncClient) 
         ("/protocols/alice.example/nothing/1.0.md", 404, "protocol.unknown"),
         ("/protocols/alice.example/nothing/1.0.bundle", 404, "protocol.unknown"),
         ("/protocols/alice.example/nothing/1.0.bundle?since=1", 404, "protocol.unknown"),
-        ("/protocols/alice.example/nothing/01.0", 400, "protocol.version"),
-        ("/protocols/Alice.example/nothing/1.0", 400, "did.host"),
+        ("/protocols/alice.example/nothing/01.0", 400, "protocol.name"),
+        ("/protocols/Alice.example/nothing/1.0", 400, "did.syntax"),
         ("/protocols/alice.example/No_thing/1.0", 400, "protocol.name"),
         ("/protocols/alice.example/nothing", 404, "protocol.unknown"),
         ("/protocols/alice.example/No_thing", 400, "protocol.name"),

@@ -150,7 +150,7 @@ async def test_what_the_services_refuse_logs_nothing(api: httpx.AsyncClient, reg
         for path in authority:
             problem(await api.post(path, content=b"{", headers=JSON), 400, "canonical.json")
             problem(await api.post(path, content=b"{}", headers=JSON), 401, "sigstore.token-missing")
-            problem(await api.post(path, content=b"{}", headers=JSON | token), 400, "token.header")
+            problem(await api.post(path, content=b"{}", headers=JSON | token), 400, "token.form")
             problem(await api.post(path, content=b"{}", headers={"Content-Type": "text/plain"}), 415, "http.media-type")
             problem(await api.post(path, content=b" " * 20_000, headers=JSON), 413, "http.body-too-large")
         entries = "/sigstore/api/v2/log/entries"
@@ -192,8 +192,8 @@ async def test_monitors_of_rekor_read_the_log(api: httpx.AsyncClient, registry: 
         answer, own = await api.get(f"{base}/api/v2{path}"), await api.get(path)
         assert (answer.status_code, answer.content) == (200, own.content), path
         assert answer.headers["content-type"] == own.headers["content-type"]
-    problem(await api.get(f"{base}/api/v2/tile/0/000.p/{width + 1}"), 404, "log.tile-missing")
-    problem(await api.get(f"{base}/api/v2/tile/0/00"), 400, "log.tile-path")
+    problem(await api.get(f"{base}/api/v2/tile/0/000.p/{width + 1}"), 404, "log.missing")
+    problem(await api.get(f"{base}/api/v2/tile/0/00"), 400, "log.form")
 
 
 def _der(pem: str) -> dict[str, str]:

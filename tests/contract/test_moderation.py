@@ -129,7 +129,7 @@ async def test_all_versions_of_a_name_and_one_digest(
     for wrong in ("https://other.example/protocols/alice.example/product-info", "ab" * 32):
         error = (await console("withdraw", wrong, "--reason", "illegal", "--yes", status=1))["error"]
         assert error["code"] == "blob.unknown"
-    assert (await console("withdraw", "https://x", "--reason", "illegal", "--yes", status=1))["error"]["code"] == "protocol.uri"
+    assert (await console("withdraw", "https://x", "--reason", "illegal", "--yes", status=1))["error"]["code"] == "protocol.name"
     assert await withdrawn(registry) == ["malicious"]
 
 

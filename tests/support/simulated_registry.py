@@ -366,7 +366,7 @@ class SimulatedRegistry:
         for known, content in everything.items():
             if (known.level, known.index) == (tile.level, tile.index):
                 return tiles.truncated(tile, content)
-        raise NotFound("log.tile", f"There is no {path}.")
+        raise NotFound("log.form", f"There is no {path}.")
 
     def answer(self, request: httpx.Request) -> tuple[int, bytes]:
         """Status and body for a request."""

@@ -247,7 +247,7 @@ async def test_a_seen_checkpoint_that_our_key_did_not_sign(registry: Registry, w
     forged = sign(Checkpoint("registry.example", 2, registry.head.root).format(), [other]).decode()
     refusal = await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), forged)))
     assert refusal.code == "note.signature"
-    assert (await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), "no note")))).code == "note.malformed"
+    assert (await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), "no note")))).code == "note.form"
 
 
 @pytest.mark.parametrize(("size", "root"), [(2, b"\1" * 32), (1, b"\1" * 32), (1_000, b"\1" * 32)])
@@ -298,7 +298,7 @@ async def test_uploads_that_do_not_fit_their_statement(registry: Registry, web: 
     assert (await refused_upload(registry, leaf, b"another blob")).code == "blob.not-named"
     assert (await refused_upload(registry, leaf, made.document + b"x", digest)).code == "blob.size"
     assert (await refused_upload(registry, leaf, other, digest)).code == "blob.digest"
-    assert (await refused_upload(registry, leaf, made.document, "no digest")).code == "canonical.digest"
+    assert (await refused_upload(registry, leaf, made.document, "no digest")).code == "canonical.text"
     assert (await refused_upload(registry, b"no statement", made.document)).code == "canonical.json"
     impostor = Signer(ALICE.did, ALICE.key_id, KEY.private_key)
     forged = impostor.statement(made.body).leaf
@@ -348,12 +348,12 @@ class Contents:
 @pytest.mark.parametrize(
     "case",
     [
-        Contents(b"\xff\xfe", b'{"summary":"","title":"x"}', "document.utf8"),
+        Contents(b"\xff\xfe", b'{"summary":"","title":"x"}', "document.text"),
         Contents(b"  \n", b'{"summary":"","title":"x"}', "document.text"),
         Contents(b"# text", b"no card", "canonical.json"),
-        Contents(b"# text", b'{"title":"x"}', "card.field"),
-        Contents(b"# text", b'{"summary":"", "title":"x"}', "canonical.form"),
-        Contents(b"# text", b'{"summary":"","tags":["A B"],"title":"x"}', "card.tags"),
+        Contents(b"# text", b'{"title":"x"}', "card.form"),
+        Contents(b"# text", b'{"summary":"", "title":"x"}', "canonical.json"),
+        Contents(b"# text", b'{"summary":"","tags":["A B"],"title":"x"}', "card.form"),
     ],
 )
 async def test_documents_and_cards_are_read_before_they_are_logged(registry: Registry, web: Web, case: Contents) -> None:
@@ -402,7 +402,7 @@ async def handler_for(registry: Registry, made: Publication, **changes: str) -> 
     ("changes", "code"),
     [
         ({"wheel": base64.b64encode(b"no wheel").decode()}, "handler.archive"),
-        ({"filename": "something_else-1.0-py3-none-any.whl"}, "handler.filename"),
+        ({"filename": "something_else-1.0-py3-none-any.whl"}, "handler.metadata"),
         ({"entry_point": "elsewhere:handler"}, "handler.mismatch"),
         ({"bundle": "no bundle"}, "canonical.json"),
         ({"document": "ab" * 32}, "handler.mismatch"),

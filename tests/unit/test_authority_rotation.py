@@ -151,10 +151,10 @@ def test_no_other_authority_is_let_in(log: Log, following: AuthorityKeys, tmp_pa
     [
         ({"ca": "A" * 1369}, "canonical.too-large"),
         ({"ct_key": "A" * 173}, "canonical.too-large"),
-        ({"ca": "AAB="}, "canonical.base64"),
-        ({"ca": "AA AA"}, "canonical.base64"),
+        ({"ca": "AAB="}, "canonical.text"),
+        ({"ca": "AA AA"}, "canonical.text"),
         ({"proofs": ("A" * 100,) * 3}, "canonical.too-large"),
-        ({"proofs": ("AAAA",) * 2}, "statement.body"),
+        ({"proofs": ("AAAA",) * 2}, "statement.form"),
     ],
 )
 def test_parts_are_bounded_and_have_one_spelling(following: AuthorityKeys, parts: dict[str, object], code: str) -> None:

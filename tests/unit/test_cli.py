@@ -79,7 +79,7 @@ def test_registries_are_trusted_by_key(home: list[str], capsys: pytest.CaptureFi
     assert "--home" in untrusting["fix"]
     assert said(capsys, "trust", "add", NAME, *home)["origin"] == "registry.example"
     other = NAME.replace("registry.example", "other.example")
-    assert refused(capsys, "trust", "add", other, *home)["code"] == "note.key"
+    assert refused(capsys, "trust", "add", other, *home)["code"] == "note.form"
     assert said(capsys, "trust", "list", *home)["registries"] == [NAME]
     assert said(capsys, "trust", "remove", "registry.example", *home) == {"removed": "registry.example"}
     assert said(capsys, "trust", "list", *home)["registries"] == []

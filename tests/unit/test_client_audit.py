@@ -122,7 +122,7 @@ async def test_what_was_signed_by_a_key_that_no_longer_speaks_is_refused_though_
     index = registry.force(signed(ballot, ALICE, issued=registry.now).leaf)
     with pytest.raises(Untrusted, match=f"Leaf {index} ") as error:
         await audited(registry, tmp_path)
-    assert error.value.code == "audit.signature"
+    assert error.value.code == "audit.leaf"
     renewed = registry.rewritten(index, signed(ballot, new, issued=registry.now).leaf)
     assert (await audited(renewed, tmp_path / "anew")).leaves["ballot"] == 3
 
@@ -164,7 +164,7 @@ async def test_a_leaf_that_breaks_a_rule_is_found(tmp_path: Path) -> None:
     registry.force(signed(kinds.Grant("alice.example", BOB.did), BOB, issued=registry.now).leaf)
     with pytest.raises(Untrusted) as error:
         await audited(registry, tmp_path)
-    assert error.value.code == "audit.refused"
+    assert error.value.code == "audit.leaf"
 
 
 @pytest.mark.threat(11)

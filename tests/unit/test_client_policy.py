@@ -132,7 +132,7 @@ def test_a_policy_that_cannot_be_read_is_not_an_absent_one(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("via", "code"),
     [
-        ({"registry.example": ["https://w1.example#" + VKEYS_IN_DOCUMENTATION[0][:-1]]}, "note.key"),
+        ({"registry.example": ["https://w1.example#" + VKEYS_IN_DOCUMENTATION[0][:-1]]}, "note.form"),
         ({"registry.example": ["w1.example#" + VKEYS_IN_DOCUMENTATION[0]]}, "registry.url"),
         ({"registry.example": "https://w1.example#" + VKEYS_IN_DOCUMENTATION[0]}, "policy.via"),
         ({"registry.example": ["https://w1.example#" + VKEYS_IN_DOCUMENTATION[0]] * 17}, "policy.via"),

@@ -257,4 +257,4 @@ async def test_a_connection_that_is_lost_after_its_statement_fails_no_reader(dat
 
 async def test_a_statement_by_two_authors_is_refused_where_one_is_asked(registry: Registry, web: Web) -> None:
     made = signed(grant(KEY), KEY, key_signer("another"))
-    assert (await refuse(registry, made)).code == "statement.by"
+    assert (await refuse(registry, made)).code == "statement.signatures"

@@ -203,7 +203,7 @@ def csr_by(key: Any, algorithm: Any) -> bytes:
         ),
         (canonical.dumps(challenge(KEY, subject=BOB.did)), "sigstore.key-unproven"),
         (canonical.dumps(challenge(KEY, proofOfPossession="")), "sigstore.key-unproven"),
-        (canonical.dumps(challenge(KEY, proofOfPossession="?")), "canonical.base64"),
+        (canonical.dumps(challenge(KEY, proofOfPossession="?")), "canonical.text"),
         (canonical.dumps(challenge(KEY, publicKey={"algorithm": "ECDSA", "content": "x"})), "sigstore.certificate-request"),
         (
             canonical.dumps(challenge(KEY, publicKey={"algorithm": "RSA_PSS", "content": PUBLIC_PEM.decode()})),

@@ -154,8 +154,8 @@ def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for name, kind, code in (
         (None, NotFound, "witness.no-key"),
-        ("w" * 81, Malformed, "witness.keys"),
-        ("w w", Malformed, "note.name"),
+        ("w" * 81, Malformed, "witness.policy"),
+        ("w w", Malformed, "note.form"),
     ):
         with pytest.raises(kind) as refusal:
             store.key(name)

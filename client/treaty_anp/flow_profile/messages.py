@@ -207,7 +207,7 @@ def is_flow(message: str | bytes) -> bool:
 
 def parse(text: str, *, limit: int = MAX_APPLICATION) -> SignedMessage:
     """Parse a message of at most `limit` bytes. Raises `TooLarge` (`flow.too-large`), `Malformed` (`flow.*`,
-    `protocol.version`) or
+    `protocol.name`) or
     `Refused` (`flow.version`)."""
     if len(text) > limit or len(data := text.encode("utf-8", "surrogatepass")) > limit:
         raise TooLarge(FlowCode.TOO_LARGE, f"A message here has at most {limit} bytes.")

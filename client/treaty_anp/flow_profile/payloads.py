@@ -70,7 +70,7 @@ class ProtocolId(NamedTuple):
 
 
 def parse_protocol_id(text: str) -> ProtocolId:
-    """Parse an id in its one spelling. Raises `Malformed` (`flow.id`, `protocol.version`)."""
+    """Parse an id in its one spelling. Raises `Malformed` (`flow.id`, `protocol.name`)."""
     name, separator, version = text.removeprefix(PREFIX).partition(":")
     if not text.startswith(PREFIX) or not separator or not is_name(name) or len(text) > MAX_ID:
         raise Malformed(FlowCode.ID, f"Not a protocol id ({PREFIX}NAME:VERSION): {text[:80]!r}.")

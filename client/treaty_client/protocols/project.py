@@ -101,7 +101,7 @@ class Project:
 
 def load_project(folder: Path) -> Project:
     """Read a project. Raises the first of its problems: `NotFound`, `Malformed`, `Refused` or `TooLarge`, codes `project.…`,
-    `document.…`, `card.…`, `protocol.version`, `vector.…`."""
+    `document.…`, `card.…`, `protocol.name`, `vector.…`."""
     found = examine_project(folder)
     if found.project is None:
         error, more = found.problems[0].error, len(found.problems) - 1

@@ -47,7 +47,7 @@ class StampingWitness:
 
     @classmethod
     def parse(cls, text: str) -> StampingWitness:
-        """Parse URL#VKEY. Raises `Malformed` (`registry.url`, `note.key`) and `Untrusted` (`stamping.key`)."""
+        """Parse URL#VKEY. Raises `Malformed` (`registry.url`, `note.form`) and `Untrusted` (`stamping.key`)."""
         url, _, vkey = text.partition("#")
         witness = cls(parse_base_url(url), VerifierKey.parse(vkey))
         if witness.key.type != KeyType.COSIGNATURE:

@@ -111,7 +111,7 @@ class TrustedRegistry:
 
 
 def parse_registry_name(text: str) -> RegistryName:
-    """Parse `BASE_URL#VKEY`. Raises `Malformed` (`registry.url`, `registry.no-key`, `registry.key`, `note.key`)."""
+    """Parse `BASE_URL#VKEY`. Raises `Malformed` (`registry.url`, `registry.no-key`, `registry.key`, `note.form`)."""
     url, separator, vkey = text.partition("#")
     base_url = parse_base_url(url)
     # A key from the server itself would prove nothing about the server.

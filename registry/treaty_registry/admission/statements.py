@@ -278,14 +278,14 @@ class Admission:
 def check_anchors(parameters: Parameters, contents: Mapping[str, bytes]) -> None:
     """Check the anchors of an open electorate against the suffix list that its parameters name. CPU-bound.
 
-    `contents` holds the suffix list. Raises `Malformed` (`parameters.suffix-list`) or `Refused` (`parameters.anchors`).
+    `contents` holds the suffix list. Raises `Malformed` (`parameters.value`) or `Refused` (`parameters.value`).
     """
     if not isinstance(parameters.reputation, Reputation):
         return
     suffixes = SuffixList(contents[parameters.reputation.suffix_list.sha256])
     for anchor in parameters.reputation.anchors:
         if not suffixes.is_registrable(anchor):
-            raise Refused(ParametersCode.ANCHORS, f"The anchor {anchor} is not a registrable domain by its suffix list.")
+            raise Refused(ParametersCode.VALUE, f"The anchor {anchor} is not a registrable domain by its suffix list.")
 
 
 async def _each(
