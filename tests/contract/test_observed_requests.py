@@ -127,7 +127,7 @@ def test_an_address_for_metrics_is_parsed(text: str, address: tuple[str, int]) -
 def test_another_address_for_metrics_is_refused(text: str) -> None:
     with pytest.raises(Malformed) as refused:
         MetricsAddress.parse(text)
-    assert refused.value.code == "settings.metrics-address"
+    assert refused.value.code == "settings.value"
 
 
 @pytest.mark.deep

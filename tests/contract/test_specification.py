@@ -233,7 +233,7 @@ CAPS = {
         ("`application/json`: one statement's leaf, at most {} bytes", statement.MAX_LEAF),
         ("10 s in all and {} of memory", ContentLimits().memory),
         ("`q` (at most {} characters", search.MAX_QUERY),
-        ("`search.too-many-terms` (more than {})", search.MAX_QUERY_TERMS),
+        ("`search.query` (more than {})", search.MAX_QUERY_TERMS),
         ("`limit` (1 to {}; 20)", retrieval.MAX_PAGE),
         ("A page looks at {} protocols", retrieval.MAX_WALK),
         ("newest first by PEP 440, at most {} |", queries.MAX_VERSIONS),

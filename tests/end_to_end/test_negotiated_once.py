@@ -280,11 +280,11 @@ SILENCE = instead(Reply(silent=True))
     ("names", "fault", "codes"),
     [
         (["draft"], prose, {"model.answer"}),
-        (["draft"], SILENCE, {"model.timeout"}),
+        (["draft"], SILENCE, {"model.unavailable"}),
         (["consider"], torn, {"negotiation.rejected"}),
         (["consider"], refusal, {"negotiation.rejected"}),
         (["handler"], prose, {"model.answer", "session.peer-code"}),
-        (["handler"], oversized, {"model.response", "session.peer-code"}),
+        (["handler"], oversized, {"model.too-large", "session.peer-code"}),
         (["handler"], BUSY, {"model.unavailable", "session.peer-code"}),
         (["handler", "repair"], code(network), {"negotiation.handler", "session.peer-code"}),
         (["handler", "repair"], code(fails_its_tests), {"negotiation.handler", "session.peer-code"}),

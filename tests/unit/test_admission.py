@@ -296,7 +296,7 @@ async def test_uploads_that_do_not_fit_their_statement(registry: Registry, web: 
     digest = made.body.document.sha256
     other = bytes(reversed(made.document))
     assert (await refused_upload(registry, leaf, b"another blob")).code == "blob.not-named"
-    assert (await refused_upload(registry, leaf, made.document + b"x", digest)).code == "blob.size"
+    assert (await refused_upload(registry, leaf, made.document + b"x", digest)).code == "blob.digest"
     assert (await refused_upload(registry, leaf, other, digest)).code == "blob.digest"
     assert (await refused_upload(registry, leaf, made.document, "no digest")).code == "canonical.text"
     assert (await refused_upload(registry, b"no statement", made.document)).code == "canonical.json"
@@ -370,7 +370,7 @@ async def test_a_size_that_the_stored_bytes_do_not_have(registry: Registry, web:
     await upload(registry, ALICE, made.body, made.document, made.card)
     wrong = kinds.Blob(made.body.document.sha256, made.body.document.size + 1)
     body = kinds.Publish(made.body.uri, made.body.topic, wrong, made.body.card, "negotiated")
-    assert (await refuse(registry, ALICE.statement(body))).code == "blob.size"
+    assert (await refuse(registry, ALICE.statement(body))).code == "blob.digest"
 
 
 async def test_stored_bytes_that_are_damaged(registry: Registry, web: Web, tmp_path: Path) -> None:
@@ -433,7 +433,7 @@ async def test_quotas_refuse_before_anything_is_parsed(tmp_path: Path, database:
         before = await contents(registry)
         with pytest.raises(Unavailable) as refusal:
             await registry.submit([b"nonsense"] * 7, source="192.0.2.1")
-        assert refusal.value.code == "quota.prefix"
+        assert refusal.value.code == "quota.sender"
         assert len(await registry.submit([b"nonsense"] * 6, source="192.0.2.9")) == 6
         with pytest.raises(Unavailable):
             await registry.put_blob("ab" * 32, b"nonsense", b"", source="192.0.2.1")
@@ -450,7 +450,7 @@ async def test_an_authors_quota_counts_what_it_signed(tmp_path: Path, database: 
         for _ in range(5):
             await refuse(registry, impostor.statement(ballot(registry, 1)))
         await log(registry, ballot(registry, 1), ALICE)
-        assert (await refuse(registry, ALICE.statement(ballot(registry, 2)))).code == "quota.principal"
+        assert (await refuse(registry, ALICE.statement(ballot(registry, 2)))).code == "quota.sender"
         await log(registry, ballot(registry), BOB)
 
 

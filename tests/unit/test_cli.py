@@ -87,7 +87,7 @@ def test_registries_are_trusted_by_key(home: list[str], capsys: pytest.CaptureFi
 
 def test_a_registry_that_does_not_answer_is_a_clear_error(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "trust", "add", NAME, *home)
-    assert refused(capsys, "search", "x", *home, status=3)["code"] == "registry.refused"
+    assert refused(capsys, "search", "x", *home, status=3)["code"] == "registry.unreachable"
     assert refused(capsys, "topic", "Not A Topic", *home)["code"] == "topic.name"
     assert refused(capsys, "vote", "a/b", *home)["code"] == "vote.tiers"
 

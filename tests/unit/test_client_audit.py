@@ -137,7 +137,7 @@ async def test_a_process_that_is_killed_is_told_of(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(ahead, "check_all", die)
     with pytest.raises(Unavailable) as error:
         await audited(elected(), tmp_path)
-    assert error.value.code == "audit.process"
+    assert error.value.code == "audit.failed"
 
 
 @contextmanager
@@ -156,7 +156,7 @@ async def test_a_disk_that_fails_is_told_of(tmp_path: Path, monkeypatch: pytest.
     with full_disk(), pytest.raises(Unavailable) as error, ReplayStore(tmp_path) as scratch:
         for number in range(2 * RECENT):
             scratch.digests.add(f"{number:064x}")
-    assert error.value.code == "audit.disk"
+    assert error.value.code == "audit.failed"
 
 
 async def test_a_leaf_that_breaks_a_rule_is_found(tmp_path: Path) -> None:

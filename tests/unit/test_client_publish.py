@@ -220,7 +220,7 @@ async def test_a_handler_without_vectors_is_not_published_unless_its_author_says
     project, before = project_in(tmp_path / "project"), list(registry.leaves)
     with pytest.raises(Refused) as refusal:
         await done(publisher(registry, tmp_path / "home"), project, allow_uncovered=False)
-    assert refusal.value.code == "publish.uncovered"
+    assert refusal.value.code == "publish.vectors"
     assert "ping as provider, ping as requester" in refusal.value.message
     assert "--allow-uncovered" in refusal.value.fix
     assert registry.leaves == before

@@ -323,7 +323,7 @@ async def test_a_witness_that_hangs_is_reported_and_holds_the_others_up_once(
                 await log(registry, grant(WRITER, 100 + seq), WRITER)
                 await published(watched, others)
     assert [(entry["code"], entry["log_level"]) for entry in logged if entry["event"] == "not witnessed"] == [
-        ("witness.silent", "warning")
+        ("witness.unreachable", "warning")
     ]
     monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.2)
     async with running(watched):

@@ -45,7 +45,7 @@ ALL: list[MetaMessage] = [
     NaturalLanguageNegotiation("RESPONSE", "!\"#$%&'()*+,-./:", "In euro."),
     ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64)),
     ReportSigned("did:wba:shop.example#key-1", bytes(64)),
-    ReportRefused("report.document"),
+    ReportRefused("report.other"),
     CallMetadata(),
     TracedMessage(CallMetadata(None, 1), b"\x00\n@\xff"),
     CallMetadata(TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", flags=255, state='a="\\"'), 2**31 - 1),

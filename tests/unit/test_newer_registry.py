@@ -94,7 +94,7 @@ async def test_a_decision_of_a_newer_rule_is_the_operators_and_is_not_left_out_l
         decided.left_out, decided.tamper = before
         with pytest.raises(VerificationFailed) as failure:
             await agent.fetch(uri_of(), fresh=True)
-        assert (failure.value.step, failure.value.code) == (10, "memory.decision")
+        assert (failure.value.step, failure.value.code) == (10, "memory.contradicted")
         assert known_in(tmp_path) == known
 
 

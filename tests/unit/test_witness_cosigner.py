@@ -172,7 +172,7 @@ def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
-        (lambda path: path.chmod(0o640), "witness.key-mode"),
+        (lambda path: path.chmod(0o640), "witness.key"),
         (lambda path: path.write_text("PRIVATE+KEY+"), "witness.key"),
         (lambda path: path.write_bytes(b"\xff"), "witness.key"),
         (lambda path: path.write_text(f"{SignerKey(NAME, KeyType.ED25519, bytes(32)).format()}\n"), "witness.key"),

@@ -293,7 +293,7 @@ class AgentContext:
 
     def served(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
         """Return this side's role and functions for a session. Raises `Refused` (`session.role`), `NotFound`
-        (`agent.function-missing`), `Malformed` (`agent.function-kind`, `agent.function-signature`)."""
+        (`agent.function-missing`), `Malformed` (`agent.function`)."""
         service, manifest = self.service(protocol, request.serving), protocol.package.manifest
         wanted = request.role or service.role
         found = choose_role(manifest, is_initiator=request.is_initiator, wanted=wanted, peer_role=request.peer_role)
@@ -339,9 +339,9 @@ class AgentContext:
 
     def session_facts(self, protocol: SpokenProtocol | None, parties: ReportParties, *, spoke: bool) -> SessionFacts:
         """Return the facts of a session for a report. A negotiated protocol is reported to the agent's own registry. Raises
-        `Refused` (`report.document`) without a protocol."""
+        `Refused` (`report.other`) without a protocol."""
         if protocol is None:
-            raise Refused(ClientReportCode.DOCUMENT, "A session without a protocol cannot be reported.")
+            raise Refused(ClientReportCode.OTHER, "A session without a protocol cannot be reported.")
         log = self.report_log(protocol.uri)
         return SessionFacts(parties.own_key, parties.peer_key, log, parties.nid, protocol.topic, protocol.hash, spoke)
 

@@ -152,11 +152,11 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         """Return the keys and the nid. Each side chose one of the two ids in it with new random bits."""
         session, key = self.machine.sessions.get(session_id), self._processor.peer_key
         if key is None or self._dependencies.key_ids is None:
-            raise Refused(ClientReportCode.KEY, "A report needs a key of each side.")
+            raise Refused(ClientReportCode.OTHER, "A report needs a key of each side.")
         known = await self._dependencies.key_ids(self.peer)
         peer_key = next((id for id, value in known.items() if value == key), None)
         if peer_key is None:
-            raise Refused(ClientReportCode.KEY, f"The key by which {self.peer} signs has no id.")
+            raise Refused(ClientReportCode.OTHER, f"The key by which {self.peer} signs has no id.")
         local = self.machine.local
         initiator, responder = (local, self.peer) if self.is_initiator else (self.peer, local)
         nid = flow_negotiation_id(initiator, responder, session_id, session.acknowledgment)

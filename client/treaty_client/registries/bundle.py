@@ -115,7 +115,7 @@ def parse_bundle(data: bytes) -> Bundle:
     indexes = [leaf.index for leaf in leaves]
     # The replay needs the order of the log, and leaf 0 for the clock's key.
     if indexes != sorted(set(indexes)) or indexes[0] != 0:
-        raise Malformed(BundleCode.LEAVES, "The leaves of a bundle begin with leaf 0, ascend, and occur once.")
+        raise Malformed(BundleCode.FORM, "The leaves of a bundle begin with leaf 0, ascend, and occur once.")
     return Bundle(
         file.checkpoint.encode("utf-8"),
         leaves,

@@ -111,13 +111,13 @@ class TrustedRegistry:
 
 
 def parse_registry_name(text: str) -> RegistryName:
-    """Parse `BASE_URL#VKEY`. Raises `Malformed` (`registry.url`, `registry.no-key`, `registry.key`, `note.form`)."""
+    """Parse `BASE_URL#VKEY`. Raises `Malformed` (`registry.url`, `registry.key`, `note.form`)."""
     url, separator, vkey = text.partition("#")
     base_url = parse_base_url(url)
     # A key from the server itself would prove nothing about the server.
     if not separator:
         raise Malformed(
-            ClientRegistryCode.NO_KEY,
+            ClientRegistryCode.KEY,
             f"{base_url} names no key. Without a key no answer can be checked.",
             fix=f"Ask its operator for URL#KEY, or show the key that it presents: treaty trust add {base_url}",
         )

@@ -15,10 +15,12 @@ class AgentCode(Code, origin=Origin.CALLER):
         Origin.REGISTRY,
         Retry.YES,
     )
-    FUNCTION = "agent.function", "A function has no unique name, or cannot be described.", Malformed
-    FUNCTION_KIND = "agent.function-kind", "A stream has no async generator function, or another operation has one.", Malformed
+    FUNCTION = (
+        "agent.function",
+        "A function has no unique name, is of another kind than its operation, or takes other arguments.",
+        Malformed,
+    )
     FUNCTION_MISSING = "agent.function-missing", "No function serves an operation of the protocol.", NotFound
-    FUNCTION_SIGNATURE = "agent.function-signature", "A function does not take the arguments of its operation.", Malformed
     IDENTITY = "agent.identity", "The identity to go on with has another DID.", Conflict
     INTERNAL = "agent.internal", "This side failed; its log has the reason.", Unavailable
     ISOLATION = "agent.isolation", "A negotiator needs the sandbox for the code that it writes.", Refused
@@ -53,24 +55,11 @@ class ClientDocumentCode(Code, origin=Origin.REGISTRY):
 
 class ClientHandlerCode(Code, origin=Origin.CALLER):
     CODE = "handler.code", "The cached code of the handler cannot be read.", Refused
-    EFFECT_AFTER_END = "handler.effect-after-end", "The handler asked for an effect after End.", Refused
-    EFFECT_ARGUMENTS = "handler.effect-arguments", "The handler invoked an operation with wrong arguments.", Refused
-    EFFECT_AUDIT = "handler.effect-audit", "The handler wrote an audit note over its cap.", Refused
-    EFFECT_CALL = "handler.effect-call", "The handler used a call id that is not allowed.", Refused
-    EFFECT_CREDIT = "handler.effect-credit", "The handler emitted or requested more items than are allowed.", Refused
-    EFFECT_INTERFACE = "handler.effect-interface", "The handler used an effect of a later interface than its manifest's.", Refused
-    EFFECT_MANY = "handler.effect-many", "The handler asked for more effects than one event allows.", Refused
-    EFFECT_MESSAGE = "handler.effect-message", "The handler sent a message over its cap or on an odd stream.", Refused
-    EFFECT_OPERATION = "handler.effect-operation", "The handler invoked an operation outside its role.", Refused
-    EFFECT_PEER = "handler.effect-peer", "The handler sent to an agent outside the session.", Refused
-    EFFECT_RESULT = "handler.effect-result", "The handler returned a result of another form.", Refused
-    EFFECT_STORAGE = "handler.effect-storage", "The handler stored too much, or under a bad key.", Refused
-    EFFECT_TIMER = "handler.effect-timer", "The handler set a timer out of bounds, or too many.", Refused
+    EFFECT = "handler.effect", "The handler asked for an effect that it may not have, or for too much.", Refused
     RAISED = "handler.raised", "The handler raised an exception.", Refused
     REJECTED = "handler.rejected", "The handler rejected the message as malformed.", Malformed, Origin.PEER
-    REPLY = "handler.reply", "The worker's reply is not one frame within its caps.", Refused
+    REPLY = "handler.reply", "The handler broke its interface, or the worker's reply is not one frame within its caps.", Refused
     SYNTAX = "handler.syntax", "The handler does not compile.", Refused
-    TYPE = "handler.type", "The handler broke its interface.", Refused
 
 
 class ClientReportCode(Code, origin=Origin.PEER):
@@ -81,21 +70,14 @@ class ClientReportCode(Code, origin=Origin.PEER):
         Refused,
         Origin.REGISTRY,
     )
-    DOCUMENT = "report.document", "The report is of another document.", Refused
     EQUIVOCATION = "report.equivocation", "The negotiation was reported with another document.", Conflict
-    ISSUED = "report.issued", "The report is not dated to the opening of its epoch.", Refused
-    KEY = "report.key", "A Hello named no key.", Refused
     LEDGER = "report.ledger", "The record of reports is damaged or cannot be written.", Unavailable, Origin.CALLER
-    LOG = "report.log", "The report is for another log.", Refused
-    NID = "report.nid", "The report is of another negotiation.", Refused
     NO_ANSWER = "report.no-answer", "The peer did not answer the proposed report.", Unavailable
     NO_CHECKPOINT = "report.no-checkpoint", "No checkpoint of the log was seen yet.", Unavailable, Origin.REGISTRY
     NOT_CHECKED = "report.not-checked", "The report could not be checked, or not in time.", Unavailable, Origin.REGISTRY
-    OUTCOME = "report.outcome", "The report has another outcome than the session.", Refused
-    RANDOM = "report.random", "A Hello had no random value.", Refused
+    OTHER = "report.other", "The report is not the one of this negotiation: a field of it differs from the session.", Refused
     REPEATED = "report.repeated", "The peer and topic were reported in this epoch already.", Refused
     SIGNATURE = "report.signature", "A signature of the report does not verify.", Unauthorized
-    TOPIC = "report.topic", "The report is of another topic.", Refused
     TYPE = "report.type", "The proposed statement is not a report.", Malformed
 
 
@@ -196,9 +178,7 @@ class MetaCode(Code, origin=Origin.PEER):
 
 
 class NegotiatedCode(Code, origin=Origin.CALLER):
-    DOCUMENT = "negotiated.document", "A kept document does not match its hash.", Malformed
-    PATH = "negotiated.path", "A kept project has a file with a bad path.", Malformed
-    WHEEL = "negotiated.wheel", "A kept project does not build to the wheel that was tested.", Malformed
+    DAMAGED = "negotiated.damaged", "A kept document or project does not match its hash, or has a bad path.", Malformed
 
 
 class NegotiationCode(Code, origin=Origin.PEER):

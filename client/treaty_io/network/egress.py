@@ -255,12 +255,12 @@ def _check_head(reply: HttpReply, url: httpx.URL) -> None:
         raise NotFound(EgressCode.NOT_FOUND, f"There is no document at {url}.")
     if 300 <= reply.status <= 399:
         raise Refused(
-            EgressCode.REDIRECT, f"{host} redirects, and redirects are not followed.", fix="Serve the document at its own URL."
+            EgressCode.ANSWER, f"{host} redirects, and redirects are not followed.", fix="Serve the document at its own URL."
         )
     if reply.status != 200:
         raise Unavailable(EgressCode.STATUS, f"{host} answered with status {reply.status}.")
     if reply.headers.get("content-encoding", "identity") != "identity":
-        raise Refused(EgressCode.ENCODING, f"{host} sent an encoded body without being asked to.")
+        raise Refused(EgressCode.ANSWER, f"{host} sent an encoded body without being asked to.")
 
 
 def _remember(memory: dict[str, _Value], key: str, value: _Value) -> None:

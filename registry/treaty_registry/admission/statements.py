@@ -145,7 +145,7 @@ class Admission:
         if blob is None or not isinstance(signed.body, Publish | Handler):
             raise Refused(RegistryBlobCode.NOT_NAMED, f"The statement does not name the blob {sha256}.")
         if blob.size != len(data):
-            raise Refused(RegistryBlobCode.SIZE, f"The statement says {blob.size} bytes, {len(data)} came.")
+            raise Refused(RegistryBlobCode.DIGEST, f"The statement says {blob.size} bytes, {len(data)} came.")
         # Before the signature, because verifying may have to fetch a DID document.
         self._quota.take_upload(source, len(data))
         with asking_for(source):

@@ -208,18 +208,18 @@ def said(made: Statement) -> str:
 def _code_of(made: Statement, answer: RegistryAnswer) -> str:
     match made.body:
         case Identity():
-            return MemoryCode.IDENTITY
+            return MemoryCode.CONTRADICTED
         case Grant():
-            return MemoryCode.GRANT
+            return MemoryCode.CONTRADICTED
         case Publish() as body:
-            return MemoryCode.PUBLISH if body.uri == answer.uri or body.uri in answer.publishes else MemoryCode.TOPIC
+            return MemoryCode.CONTRADICTED if body.uri == answer.uri or body.uri in answer.publishes else MemoryCode.CONTRADICTED
         case Handler():
-            return MemoryCode.HANDLER
+            return MemoryCode.CONTRADICTED
         case Status():
-            return MemoryCode.STATUS
+            return MemoryCode.CONTRADICTED
         case Decision() | Newer():
-            return MemoryCode.DECISION
-    return MemoryCode.PARAMETERS
+            return MemoryCode.CONTRADICTED
+    return MemoryCode.CONTRADICTED
 
 
 def _some(leaves: Iterable[SeenLeaf]) -> tuple[SeenLeaf, ...]:
