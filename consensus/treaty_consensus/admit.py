@@ -222,7 +222,7 @@ def _genesis(case: _Case, body: Genesis) -> dict[str, Fact]:
     if case.index != 0 or LOG in case.facts:
         raise Conflict(GenesisCode.EXISTS, "The log already has a genesis, its leaf 0.")
     if statement.log != body.origin or [did.text for did in statement.authors] != [body.operator]:
-        raise Refused(GenesisCode.OPERATOR, "A genesis must be signed by the operator and for the origin that it names.")
+        raise Refused(GenesisCode.FORM, "A genesis must be signed by the operator and for the origin that it names.")
     return {LOG: LogFact(body.origin, body.operator, statement.issued, 0, opened=statement.issued), KEYS: genesis_keys(body)}
 
 

@@ -128,8 +128,7 @@ class EquivocationCode(Code):
 
 class GenesisCode(Code):
     EXISTS = "genesis.exists", "The log has its genesis already.", Conflict
-    OPERATOR = "genesis.operator", "The signer is not the operator, a did:key that the genesis names.", Malformed, Refused
-    ORIGIN = "genesis.origin", "The origin is not a host with an optional port.", Malformed
+    FORM = "genesis.form", "The origin is no host, or the signer is not the operator that the genesis names.", Malformed, Refused
 
 
 class GrantCode(Code):
@@ -237,8 +236,7 @@ class SigstoreLeafCode(Code):
 
 
 class RotationCode(Code):
-    AUTHORITY = "rotation.authority", "The next authority is none of this log, or was named before.", Malformed, Conflict
-    KEYS = "rotation.keys", "The keys are not new keys of the log and its clock.", Malformed, Conflict
+    KEYS = "rotation.keys", "The keys or the next authority are not new ones of this log.", Malformed, Conflict
     LIMIT = "rotation.limit", "The keys of the log were rotated 64 times, or its authority 16 times.", Conflict
     OVERLAP = "rotation.overlap", "The keys before are not retired yet.", Conflict
     PROOF = "rotation.proof", "Not every key that comes or goes has signed the rotation.", Untrusted

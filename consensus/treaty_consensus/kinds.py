@@ -86,9 +86,9 @@ class Genesis(Body, frozen=True):
 
     def check(self) -> None:
         if not is_origin(self.origin):
-            raise Malformed(GenesisCode.ORIGIN, "A log's origin must be a host, with a port if it is not the default.")
+            raise Malformed(GenesisCode.FORM, "A log's origin must be a host, with a port if it is not the default.")
         if parse_did(self.operator).method != "key":
-            raise Malformed(GenesisCode.OPERATOR, "The operator of a log must be a did:key.")
+            raise Malformed(GenesisCode.FORM, "The operator of a log must be a did:key.")
 
 
 class Key(Body, frozen=True):

@@ -34,8 +34,7 @@ class ContentCode(Code):
 
 
 class ControlCode(Code):
-    BROKEN = "control.broken", "The registry stopped before it answered.", Unavailable
-    FAILED = "control.failed", "The registry could not do it; its log has the reason.", Unavailable
+    FAILED = "control.failed", "The registry could not do it, or stopped; its log has the reason.", Unavailable
     NOT_RUNNING = "control.not-running", "No registry runs on the data directory.", NotFound
 
 
@@ -80,7 +79,6 @@ class FenceCode(Code):
 
 
 class HttpCode(Code):
-    BODY = "http.body", "The body broke off, or is not encoded as its head says.", Malformed
     BODY_TOO_LARGE = "http.body-too-large", "The body is larger than the route reads.", TooLarge
     HEADERS_TOO_LARGE = "http.headers-too-large", "The headers are larger than the registry reads."
     INTERNAL = "http.internal", "The registry failed; its log has the reason."
@@ -88,8 +86,7 @@ class HttpCode(Code):
     METHOD = "http.method", "The path does not answer this method."
     NOT_ACCEPTABLE = "http.not-acceptable", "The resource has no representation of an acceptable type."
     NOT_FOUND = "http.not-found", "Nothing is served at the path.", NotFound
-    QUERY = "http.query", "A parameter of the query is out of its range.", Malformed
-    REQUEST = "http.request", "The request is not in the form of its route.", Malformed
+    REQUEST = "http.request", "The request is not in the form of its route: its body or its query.", Malformed
     TARGET_TOO_LONG = "http.target-too-long", "The path or the query is too long."
     TIMEOUT = "http.timeout", "The request took too long to arrive."
 
@@ -186,7 +183,6 @@ class RegistryResolveCode(Code):
 
 
 class RegistryStatementCode(Code):
-    NOT_LOGGED = "statement.not-logged", "The statement is not in the log.", NotFound
     UNKNOWN = "statement.unknown", "The log has no statement with the id.", NotFound
 
 

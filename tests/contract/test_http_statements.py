@@ -62,7 +62,7 @@ async def test_a_logged_statement_is_read_back_with_its_proof(
 
 @pytest.mark.parametrize("resource", ["statements", "proofs"])
 async def test_what_is_not_logged_is_not_found(api: httpx.AsyncClient, resource: str) -> None:
-    unknown = {"statements": "statement.unknown", "proofs": "statement.not-logged"}[resource]
+    unknown = {"statements": "statement.unknown", "proofs": "statement.unknown"}[resource]
     problem(await api.get(f"/{resource}/{'0' * 64}"), 404, unknown)
     problem(await api.get(f"/{resource}/{'0' * 63}G"), 400, "canonical.text")
 

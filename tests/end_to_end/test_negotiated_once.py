@@ -320,7 +320,7 @@ async def test_without_a_model_it_says_so(tmp_path: Path, registry: SimulatedReg
     async with agent(registry, tmp_path, CUSTOMER) as customer:
         with pytest.raises(TreatyError) as caught:
             await meet(customer, "ws://127.0.0.1:1", TRAINS, requirement=wanted)
-        assert caught.value.code == "agent.no-negotiator"
+        assert caught.value.code == "agent.settings"
         assert "neither a language model" in caught.value.message
         with pytest.raises(NotFound):
             await meet(customer, "ws://127.0.0.1:1", TRAINS, topic=plan.topic)

@@ -411,7 +411,7 @@ class SimulatedRegistry:
         for index, made in self.shown():
             if made.id == digest:
                 return index
-        raise NotFound("statement.not-logged", f"There is no statement {digest}.")
+        raise NotFound("statement.unknown", f"There is no statement {digest}.")
 
     def receipt(self, index: int) -> bytes:
         return Receipt(index, self.inclusion(index), self.checkpoint()).format()

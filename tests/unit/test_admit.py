@@ -49,8 +49,8 @@ def test_nothing_comes_before_the_genesis() -> None:
 
 def test_a_log_has_one_genesis_signed_by_its_operator(log: Log) -> None:
     assert log.refuses(GENESIS, OPERATOR) == "genesis.exists"
-    assert Log().refuses(GENESIS, key_signer("somebody")) == "genesis.operator"
-    assert Log().refuses(GENESIS, OPERATOR, log="other.example") == "genesis.operator"
+    assert Log().refuses(GENESIS, key_signer("somebody")) == "genesis.form"
+    assert Log().refuses(GENESIS, OPERATOR, log="other.example") == "genesis.form"
     late = Log(size=1)
     assert late.refuses(GENESIS, OPERATOR) == "genesis.exists"
 

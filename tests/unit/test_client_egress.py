@@ -165,7 +165,7 @@ async def test_a_host_that_never_finishes_is_given_up() -> None:
 
     world = World(answer=answer)
     guard = EgressGuard(Network(), lookup=world.lookup, transport=world.transport, deadline=0.05)
-    assert (await refusal(guard)).code == "egress.deadline"
+    assert (await refusal(guard)).code == "egress.unreachable"
 
 
 @pytest.mark.threat(67)

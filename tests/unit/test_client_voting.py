@@ -157,8 +157,8 @@ async def test_a_ballot_is_stamped_before_the_registry_gets_it_and_outlives_its_
     ("host", "code"),
     [
         (503, "witness.box-full"),
-        (stamps(1), "stamping.key"),
-        (stamps(0, after=1000), "stamping.time"),
+        (stamps(1), "stamping.stamp"),
+        (stamps(0, after=1000), "stamping.stamp"),
         (lambda leaf: stamps(0)(leaf).replace(b"treaty-stamp", b"x"), "stamp.form"),
         (lambda leaf: flipped(stamps(0)(leaf), -20), "note.signature"),
     ],

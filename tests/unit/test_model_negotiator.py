@@ -116,7 +116,7 @@ BAD_ANSWERS: list[tuple[Fault, str]] = [
     (another_schema, "model.answer"),
     (truncated, "model.answer"),
     (torn, "model.answer"),
-    (refusal, "model.refusal"),
+    (refusal, "model.answer"),
     (oversized, "model.too-large"),
     (instead(Reply(500, error("oops"))), "model.unavailable"),
     (instead(Reply(429, error("slow down"), {"Retry-After": "1"})), "model.unavailable"),

@@ -28,7 +28,7 @@ WRONG = {
     "settings.value: Not a witness": ("--witness", "https://witness.example"),
     "settings.value: object store": ("--blobs", "s3:"),
     "network.ca": ("--ca", "/nonexistent"),
-    "network.resolve": ("--resolve", "host"),
+    "network.url": ("--resolve", "host"),
 }
 
 

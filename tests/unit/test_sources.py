@@ -89,7 +89,7 @@ async def test_an_error_names_all_addresses() -> None:
         async with RegistryClient(Sources(registry, (mirror,)), Network()) as client:
             with pytest.raises(RegistryUnavailable) as refused:
                 await client.checkpoint()
-    assert refused.value.code == "registry.sources"
+    assert refused.value.code == "registry.unreachable"
     assert registry in refused.value.message and mirror in refused.value.message
     assert "registry.unreachable" in refused.value.message and "registry.status" in refused.value.message
 

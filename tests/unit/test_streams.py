@@ -403,7 +403,7 @@ async def test_items_that_wait_hold_a_bounded_number_of_bytes(tmp_path: Path, mo
         with pytest.raises(TooLarge) as refused:
             while True:
                 await anext(items)
-        assert refused.value.code == "session.items"
+        assert refused.value.code == "session.outbox-full"
         await feed.closed.wait()
         for _ in range(3):  # the bytes are free again
             assert len(await listed(session, size=2, item="x" * 1_000)) == 2

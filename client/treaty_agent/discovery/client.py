@@ -62,7 +62,8 @@ class Discoverer:
     async def discover(self, name: str) -> Discovery:
         """Find the agents of a domain, a DID or a URL, by the form of `name`.
 
-        If no agent can be read, raises `Malformed` (`discovery.name`, `did.*`), `NotFound` (`discovery.nothing`), `Refused` (`discovery.other`), `PeerUnavailable` (`egress.*`), and the other errors of the guard
+        If no agent can be read, raises `Malformed` (`discovery.name`, `did.*`), `NotFound`
+        (`discovery.nothing`), `Refused` (`discovery.other`), `PeerUnavailable` (`egress.*`), and the other errors of the guard
         and of `parse`.
         """
         if name.startswith("did:"):

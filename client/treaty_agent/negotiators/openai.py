@@ -12,7 +12,7 @@ Failures:
     no answer within `timeout`                   `model.unavailable`
     another status, or no completion in it       `model.unavailable`
     an answer beyond the byte limit              `model.too-large`
-    a refusal                                    `model.refusal`
+    a refusal                                    `model.answer`
     no JSON, cut off, another schema, or refused by `prompt.read`     the model is told, at most `attempts` answers
 
 The key is sent in `Authorization` over TLS or to this machine, and never logged or shown.
@@ -261,7 +261,7 @@ class OpenAIModel:
             budget.spend(tokens=used or estimate)
         if choice.message.refusal or choice.finish_reason == "content_filter":
             said = printable(choice.message.refusal or "by its content filter", 300)
-            raise Refused(ModelCode.REFUSAL, f"{self._name} refuses to answer: {said}")
+            raise Refused(ModelCode.ANSWER, f"{self._name} refuses to answer: {said}")
         return choice
 
     def _unavailable(self, reply: _Reply | None) -> Unavailable:

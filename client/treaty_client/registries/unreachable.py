@@ -21,7 +21,8 @@ _MAX_CAUSES = 32
 
 
 def unreachable(base_url: str, error: BaseException) -> RegistryUnavailable:
-    """Return the error for a failed exchange with the registry at `base_url`: `registry.unreachable`, `registry.broken`, else `registry.unreachable`."""
+    """Return the error for a failed exchange with the registry at `base_url`: `registry.broken` after it was reached, else
+    `registry.unreachable`."""
     host = urlsplit(base_url).hostname or base_url
     for cause in _causes(error):
         match cause:
@@ -94,7 +95,7 @@ def unanswered(failed: Sequence[tuple[str, TreatyError]]) -> TreatyError:
     if unknown:
         return NotFound(unknown[0].code, f"No mirror has it, and the registry does not answer. {reasons}.")
     return RegistryUnavailable(
-        ClientRegistryCode.SOURCES,
+        ClientRegistryCode.UNREACHABLE,
         f"Neither the registry nor its mirrors answer. {reasons}.",
         fix="Check your connection, or name another mirror in policy.toml.",
     )

@@ -93,20 +93,14 @@ class ClientRegistryCode(Code, origin=Origin.REGISTRY):
     BATCH = "registry.batch", "The batch is over its caps.", TooLarge, Origin.CALLER
     BROKEN = "registry.broken", "The connection to the registry broke before its answer was complete.", Unavailable
     FILE = "registry.file", "The list of trusted registries is malformed.", Malformed, Origin.CALLER
-    KEY = "registry.key", "The URL names no key, or not the Ed25519 key of a log.", Malformed, Origin.CALLER
     NONE = "registry.none", "No registry is trusted yet.", NotFound, Origin.CALLER
     NOT_TRUSTED = "registry.not-trusted", "The registry is not among the trusted ones.", Untrusted, Origin.CALLER
     OTHER_KEY = "registry.other-key", "The registry is trusted by another key.", Conflict, Origin.CALLER
     SEVERAL = "registry.several", "Several registries are trusted; one must be named.", Refused, Origin.CALLER
-    SOURCES = "registry.sources", "Neither the registry nor a mirror of the policy answers.", Unavailable
     STATUS = "registry.status", "The registry answered with an error status and no problem."
     UNCERTAIN = "registry.uncertain", "Statements were sent, and no answer came: they may be logged or not.", Unavailable
-    UNREACHABLE = (
-        "registry.unreachable",
-        "The registry cannot be reached: its name, its port, its certificate or the network.",
-        Unavailable,
-    )
-    URL = "registry.url", "The text is not the URL of a registry.", Malformed, Origin.CALLER
+    UNREACHABLE = "registry.unreachable", "The registry cannot be reached, and no mirror of the policy answers.", Unavailable
+    URL = "registry.url", "The text is not the URL of a registry with the Ed25519 key of its log.", Malformed, Origin.CALLER
 
 
 class ClientStatusCode(Code, origin=Origin.REGISTRY):
@@ -198,8 +192,7 @@ class SigstoreBundleCode(Code, origin=Origin.REGISTRY):
 
 class StampingCode(Code, origin=Origin.REGISTRY):
     FILE = "stamping.file", "The file of stamped statements cannot be read.", NotFound, Origin.CALLER
-    KEY = "stamping.key", "The stamp is not by the key of the witness.", Untrusted
-    TIME = "stamping.time", "The stamp is dated in the future.", Untrusted
+    STAMP = "stamping.stamp", "The stamp is not by the key of the witness, or is dated in the future.", Untrusted
     UNREACHABLE = "stamping.unreachable", "The witness cannot be reached.", Unavailable
 
 
@@ -214,10 +207,9 @@ class TrustedRootCode(Code, origin=Origin.REGISTRY):
 class VectorCode(Code, origin=Origin.CALLER):
     DIFFERS = "vector.differs", "The handler does not repeat a recorded session.", Refused
     EXISTS = "vector.exists", "The project has a vector of this name.", Conflict
-    FORM = "vector.form", "The file is not a test vector.", Malformed
+    FORM = "vector.form", "The file is not a test vector, or is over its cap.", Malformed, TooLarge
     ROLE = "vector.role", "The role of the test vector is not one of the protocol.", Refused
     SLOW = "vector.slow", "The vectors of a published handler take too long.", Unavailable
-    TOO_LARGE = "vector.too-large", "The test vector is over its cap.", TooLarge
 
 
 class VoteCode(Code, origin=Origin.CALLER):

@@ -74,7 +74,9 @@ def check_not_older(verified: VerifiedProtocol, locked: LockedVersion | None, se
 def check_pins(entries: Mapping[str, LockedProtocol], origin: str, evidence: Evidence, *, is_kept: bool = False) -> None:
     """Check the history that the lock pins for a registry: the publishers' identities, and the documents of the versions.
 
-    `is_kept`: the evidence was stored, and may be of an older log than the lock. Raises `Untrusted` (`lock.contradicted`) if the log differs now, and `Unavailable` (`lock.behind`) if the answer is of an older log than the lock.
+    `is_kept`: the evidence was stored, and may be of an older log than the lock. Raises `Untrusted`
+    (`lock.contradicted`) if the log differs now, and `Unavailable` (`lock.behind`) if the answer is of an older log than
+    the lock.
     """
     for line, locked in entries.items():
         # Entries of other registries: this log says nothing about them.
@@ -91,8 +93,8 @@ def check_status(entries: Mapping[str, LockedProtocol], uri: ProtocolUri, eviden
     """Check that the evidence is as new as the statuses that the lock pins for a protocol and its locked handler.
 
     Return the locked version with its newest statuses, as far as they take back or follow such ones. Return None if the lock
-    lacks the version. Raises `Untrusted` (`lock.contradicted`) if the evidence, of an answer about the protocol, has an older status or
-    none. A handler's status counts only while the handler is listed.
+    lacks the version. Raises `Untrusted` (`lock.contradicted`) if the evidence, of an answer about the protocol, has an older
+    status or none. A handler's status counts only while the handler is listed.
     """
     locked = entries.get(line_of(uri))
     version = locked.versions.get(uri.version) if locked is not None else None
