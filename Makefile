@@ -96,8 +96,11 @@ site: $(VENV)/development ## Build the documentation as a site, which a registry
 screens: site ## Take the pictures of the command line and of the pages anew, in docs/screens
 	$(BIN)/python tools/screens.py
 
-wheel: site ## A wheel that carries the site, in dist/
+wheel: site ## The wheel of everything, with the site, and the wheels of single packages, in dist/
 	$(BIN)/python -m hatchling build -t wheel
+	@for folder in $(dir $(wildcard consensus/*/pyproject.toml client/*/pyproject.toml)); do \
+		(cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist) || exit 1; \
+	done
 
 bench: $(VENV)/development ## The ratios that the docs quote, into bench/results
 	$(BIN)/python -m bench

@@ -85,7 +85,7 @@ else:
             ".sessions.operation_errors": "OperationError OutcomeUnknown PeerOperationError",
             ".sessions.peer": "Peer",
             ".sessions.session": "ItemStream Session",
-            ".sessions.shared_member": "SharedMember",
+            ".sessions.shared_handler": "SharedMember",
             ".sessions.shared_session": "SharedSession",
             "treaty_anp.flow_profile.capabilities": "FlowRequest ProtocolOffer",
             "treaty_anp.flow_profile.states": "FlowLimits FlowTimeouts",

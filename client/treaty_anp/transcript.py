@@ -9,7 +9,7 @@ docs/specification/home.md, section "Transcripts", has the format for both profi
 
 A transcript contains all messages, business data included, so store it as carefully as that data.
 
-Show values of a transcript in one line each. The transcript may come from a stranger and contain anything.
+`shown` gives a value in one line. A transcript may come from a stranger and contain anything.
 """
 
 from __future__ import annotations

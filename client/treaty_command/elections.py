@@ -1,10 +1,7 @@
-"""`treaty vote`, `treaty topic`: take part in an election and show its result.
+"""`treaty vote`, `treaty topic`, `treaty topics`: take part in an election, show its result, and list the topics of a registry.
 
-The pairs of agents that reported the protocols of a topic, for `treaty topic --explain`.
-
-By the registry's account, for display only: a decision counts reports from proven leaves.
-
-`treaty topics`: the topics of a registry.
+`treaty topic --explain` shows the pairs of agents that reported the protocols of a topic, by the registry's account and for
+display only: a decision counts reports from proven leaves.
 """
 
 from __future__ import annotations

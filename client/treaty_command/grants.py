@@ -1,7 +1,4 @@
-"""`treaty grant`, `ungrant`, `grants`: let other agents publish in the own namespace.
-
-`treaty vouch`, `treaty vouches`: vouch for other agents.
-"""
+"""`treaty grant`, `ungrant`, `grants`: let others publish in the own namespace. `treaty vouch`, `vouches`: vouch for them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """`treaty policy`: allow publishers, list those that are allowed, and export the policy of witnesses.
 
-Add a publisher to a policy.toml, and keep the rest of the file as its owner wrote it.
-
-The text is changed in one place, and the result is read again. If it does not say exactly the former policy with the new
-publisher, the file stays as it is.
+A publisher is added to policy.toml, and the rest of the file stays as its owner wrote it. The text is changed in one place, and
+the result is read again. If it does not say exactly the former policy with the new publisher, the file stays as it is.
 """
 
 from __future__ import annotations

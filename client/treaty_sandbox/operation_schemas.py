@@ -1,6 +1,6 @@
 """Check the values of operations against a manifest's schemas.
 
-Say which arguments of a call are unknown and which are missing.
+An error says which arguments of a call are unknown and which are missing:
 
 book has no argument guestt, and lacks guest. Its arguments: guest, nights.
 """

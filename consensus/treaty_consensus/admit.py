@@ -4,22 +4,12 @@
 The sequencer calls it before a statement becomes leaf `index`, an auditor for every leaf, and a client for the few leaves
 that prove one protocol. So all three enforce the same rules. A refusal changes nothing.
 
-Specification: `docs/specification/statements.md`, "Admission".
-
-Decide which decision is due, when an epoch closes and opens, and check that witnesses saw the input of its decisions.
-
-Specification: `docs/specification/statements.md`, "Admission".
-
-Decide whether a grant is in force: whether a DID may publish in the namespace of another one.
+The parts in their order: statements of each type; epochs, and the input of decisions that witnesses saw; grants; tenures.
 
 A grant ends when the namespace's owner takes it back, and when the owner or the DID that got it begins a new tenure: then another
 person may hold the domain. Its order in the log decides. A protocol that was published before the end stays published.
 
-Specification: `docs/specification/statements.md`, "Kinds".
-
-Decide the tenure of an identity, and when a new tenure may publish and vote.
-
-Specification: `docs/specification/statements.md`, "Admission".
+Specification: `docs/specification/statements.md`, "Admission" and "Kinds".
 """
 
 from __future__ import annotations

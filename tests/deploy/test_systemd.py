@@ -14,6 +14,7 @@ from pathlib import Path
 import operating_guides as guides
 import pytest
 from conftest import temporary_directory
+from docs.generate.parts import completed
 from machine import Machine, machine_of_namespaces, missing
 from units import APPLIED, BEYOND, Unit
 
@@ -130,7 +131,7 @@ def test_every_setting_is_one() -> None:
 
 
 def test_deploy_names_no_setting_that_the_table_lacks() -> None:
-    table = (FOLDER.parents[1] / "docs" / "reference" / "settings.md").read_text()
+    table = completed((FOLDER.parents[1] / "docs" / "reference" / "settings.md").read_text())
     known = set(re.findall(r"^\| `(TREATY_\w+)`", table, re.MULTILINE)) | {"TREATY_IMAGE"}  # of compose itself
     files = [path for path in FOLDER.parent.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     named = {name for path in files for name in re.findall(r"\bTREATY_\w+", path.read_text())}

@@ -3,19 +3,17 @@
 A report makes two counterparties public for ever. So it is made only if both policies allow it, and its submission waits for a
 random time of up to `delay` seconds. The outbox survives a crash: `resume` submits its reports.
 
-No application waits for a registry. The facts of a report are read beforehand (`report_facts`). While the registry is silent, the
+No application waits for a registry. The facts of a report are read beforehand (`ReportFacts`). While the registry is silent, the
 responder refuses at once. Such a report is not lost: the next session of the pair proposes one, and an election counts one of a
 pair, topic and epoch. Of the sessions with one peer on one topic, one at a time proposes.
 
-Hold the facts of a registry that reports need, so that a session need not wait for them: the open epoch, keys of peers, and
-the checkpoints that peers have seen.
-
-Facts are read in the background, when a session begins. They are used for a minute. An older epoch is harmless: the other side or
+`ReportFacts` are the open epoch, keys of peers, and the checkpoints that peers have seen. They are read in the background, when a
+session begins. They are used for a minute. An older epoch is harmless: the other side or
 the registry refuses the report, and it is read again. One request for a fact runs at a time, so a registry that hangs gets one.
 
 A registry that did not answer is *silent* for a minute, or until it answers again. Sessions do not wait for it meanwhile.
 
-Store an agent's reports below HOME.
+`ReportLedger` stores an agent's reports below HOME:
 
     HOME/reports/NID.json             {"document": HEX, "epoch": N, "peer": DID, "settled": BOOL, "topic": TOPIC}
     HOME/reports/outbox/ID.json       {"due": UNIX-SECONDS, "leaf": B64}, a signed report until the log has it

@@ -17,10 +17,6 @@ at most `window` items wait here, and all that wait in a session hold at most `M
 
 A call whose caller leaves (by cancellation, a timeout or the end of an `async for`) is cancelled at the handler, when the session
 can take that event; until then it stays in the table.
-
-The interface of a session to the table of its calls.
-
-One call that the application made, from its beginning to its answer.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ of the machine, and by `SessionTimeouts` for the rest. Each profile subclasses t
 One task reads and one task writes. The reader hands over one message at a time. It reads the next message when that step is done
 and the outbox has room for the answers.
 
-The connections of an agent that are open now, and their end in good order.
+`OpenConnections` are those of an agent, and end in good order.
 """
 
 from __future__ import annotations

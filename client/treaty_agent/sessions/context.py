@@ -1,7 +1,4 @@
-"""Hold the data that all sessions of an agent share: identity, ports, provided protocols, offers and memory.
-
-The protocols that an agent provides, with their functions.
-"""
+"""Hold the data that all sessions of an agent share: identity, provided protocols with their functions, offers and memory."""
 
 from __future__ import annotations
 

@@ -14,8 +14,6 @@
 
 All methods that give events are called from one task, the task of the connection, one at a time. A timer and a function's answer
 are posted to that task.
-
-The interface of a session to the host of its handler.
 """
 
 from __future__ import annotations

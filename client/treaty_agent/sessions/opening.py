@@ -1,10 +1,10 @@
 """Open a session with an agent by the name that an application uses, within a bounded time.
 
 A name is a URL, or the name of an agent to discover. The documents of discovery are cached. If an address of such an agent fails,
-its documents are read again, and a new address is tried. The DID that answered first under a name is pinned (`peer_pins`);
+its documents are read again, and a new address is tried. The DID that answered first under a name is pinned;
 another one is refused, unless the application accepts it.
 
-Remember which DID answered at an address: HOME/peers.json (docs/specification/home.md).
+The pins are in HOME/peers.json (docs/specification/home.md):
 
     {"peers": [{"name": "wss://shop.example", "did": "did:wba:shop.example", "proved": true}, …]}
 

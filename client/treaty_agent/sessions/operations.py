@@ -6,7 +6,7 @@
             raise OperationError(404, "There is no such product.")
         return catalogue[productId]
 
-The name of a function is the name of its operation; its keyword arguments are those of the operation (`function_checks`). It may
+The name of a function is the name of its operation; its keyword arguments are those of the operation. It may
 be `async` or not; functions that are not `async` run in threads. It returns a JSON value that satisfies the operation's schema,
 or raises `OperationError` with a code that the protocol lists. At the other end `Session.call` returns that value, or raises an
 `OperationError` with the same status and message. The value that the function of an event returns is dropped.
@@ -30,10 +30,9 @@ An offered function is described to a negotiator by its name, its docstring and 
 describes: JSON's own types, dataclasses, TypedDicts, Structs, `Literal`, `Annotated`. An argument without a hint may be any JSON
 value.
 
-Check the functions of an agent against the operations of a protocol, before a peer can call them.
-
-A function has to take all arguments that the manifest declares, and must require no other ones. An argument that a caller may
-leave out needs a default. A function with `**kwargs` takes every argument.
+Functions are checked against the operations of a protocol before a peer can call them. A function has to take all arguments
+that the manifest declares, and must require no other ones. An argument that a caller may leave out needs a default. A function
+with `**kwargs` takes every argument.
 
     operation search: to, date required, limit optional, no other arguments
 

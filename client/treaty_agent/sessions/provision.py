@@ -11,11 +11,10 @@ are answered. Sessions of other protocols go on.
 Protocols may be provided and withdrawn while the agent serves. `AgentContext.note_change` is called after each change, so that
 the documents of discovery are renewed.
 
-Verify protocols again in the background, before their proofs are too old: so a running agent learns of revocations.
-
-The protocols are those that the agent serves, and those of its open sessions. Each is verified again, by one request, when its
+Protocols are verified again in the background, before their proofs are too old: so a running agent learns of revocations. They
+are those that the agent serves, and those of its open sessions. Each is verified again, by one request, when its
 proof has half of the policy's `max_age`. While a registry is away, a protocol is served until its proof reaches `max_age`. Then
-it is not served, and peers get a temporary error, until the registry answers (`provision`).
+it is not served, and peers get a temporary error, until the registry answers.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An initiator offers three things in its Hello, in this order of preference. Firs
 address, if its code is here and was negotiated or verified recently enough. Then candidate URIs: the topic's consensus, then the
 protocols that a discovered agent lists. Last, with a requirement, the willingness to negotiate.
 
-The purpose of a session that this agent opens, and the protocols that it names.
+`SessionRequest` is the purpose of a session that this agent opens, and the protocols that it names.
 """
 
 from __future__ import annotations

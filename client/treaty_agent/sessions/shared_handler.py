@@ -16,8 +16,6 @@ a stranger cannot take a place that is held.
 A message of a member is read only when fewer than `Capacity.functions` of its functions run, and all functions together are fewer
 than `MAX_SHARED`. So one member cannot use up the calls that a handler may have open, which would end the session of all. The
 steps of its connection go on meanwhile. When more than `MAX_WAITING` bytes wait for all members, the slowest one is dropped.
-
-The part of one connection in a shared session (`shared_handler`).
 """
 
 from __future__ import annotations

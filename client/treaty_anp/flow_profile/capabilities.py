@@ -1,9 +1,9 @@
-"""Describe this side's protocols to the peer, and collect the peer's description (the capability manager).
+"""Describe this side's protocols to the peer, and collect the peer's description (the protocol registry, the capability manager).
 
 In one step, `supportedProtocols` has all details. In two steps, after a request for a summary, it has ids, versions and
 preferences first; then each side sends the details of the ids that the other one names in `requestDetails`.
 
-Keep the protocols that an agent speaks in the flow profile: ids, capabilities, metrics and terms (the protocol registry).
+The registry keeps the protocols that an agent speaks in the flow profile: ids, capabilities, metrics and terms.
 
 registry.add(ProtocolOffer("anp:protocol:product-info:1.1", capabilities=("query",), preference=0.9,
                            parameters={"maxMessageSize": Range(1024, 1_048_576)}))

@@ -7,7 +7,7 @@
 docs/specification/flow-profile.md, section 4, has the procedure. For example, a responder with Range(1, 10) answers 20 with 10. A
 parameter that the responder leaves out is dropped, unless its rule is `required`.
 
-Define the parameters that the session itself keeps. All other parameters belong to the handlers, which get them in `Opened`.
+The session itself keeps five parameters. All others belong to the handlers, which get them in `Opened`.
 
     maxMessageSize      bytes of one handler's message in either direction
     responseTimeout     milliseconds that a call waits

@@ -22,8 +22,8 @@
 
 `version` is "1.0". Scores are JSON numbers from 0 to 1; inside they are whole ten-thousandths, and four decimals at most are
 written (`0.85`). Metrics are `low`, `medium` or `high`. Parameters and extensions are objects of any JSON values. Empty
-optional members are left out, so that messages are small. Other members are ignored, but signed. `lenient` reads entries of
-another form.
+optional members are left out, so that messages are small. Other members are ignored, but signed. `tolerated` reads entries
+of another form.
 
 Beyond the source: `capabilityDetail: "summary"` asks for ids first, and `requestDetails` for the rest of the ids that matter; the
 metric `security`; `report-cosignature`, only after both sides agreed on the extension `reportCosignature`.
@@ -33,11 +33,10 @@ Protocol ids of this profile: `anp:protocol:NAME:VERSION`.
 NAME is lower-case words joined by `-`, at most 64 characters, VERSION a PEP 440 version in its normal form. An id names no
 bytes and belongs to nobody: what it means is for `names` to say.
 
-Read a payload of a peer that knows more, or writes more loosely, than this profile: pass over its odd entries.
-
-An optional member with another value is left out, as if it were absent. An entry of a list or of an object with another form is
-left out, and so are those beyond the cap. A required member stays, so that the parser reports it. For example, in
-`supportedProtocols` a protocol with `"preferenceScore": 1.5` loses the score, and one without `version` is left out.
+A peer may know more, or write more loosely, than this profile: its odd entries are passed over. An optional member with another
+value is left out, as if it were absent. An entry of a list or of an object with another form is left out, and so are those
+beyond the cap. A required member stays, so that the parser reports it. For example, in `supportedProtocols` a protocol with
+`"preferenceScore": 1.5` loses the score, and one without `version` is left out.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@
     states       the states, transitions and waits
     machine      the state machine of both sides
     core         the shared parts of the machine, and its limits
-    application  the application messages, and those that wait
     negotiation  the negotiations of a protocol, of test cases, and questions
     generation   the code of both sides, and its repair
     actions      the machine's requests to its driver

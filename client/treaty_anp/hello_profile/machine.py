@@ -9,12 +9,11 @@
 Each returns the actions to perform, in their order. `now` is in seconds of any monotonic clock. The states and all transitions
 are the table in `states`. A peer's message never raises: it ends the machine, after a last message that says why. After the end
 every call returns no actions. A decision that is no longer due does nothing. A command that may never be given, or a text over
-its cap, raises `TreatyError` and changes nothing. `application` has the order of application messages on the wire.
+its cap, raises `TreatyError` and changes nothing.
 
-The application messages of a Hello session (PT=01): early data, and messages that wait until the session runs.
-
-Messages of both directions keep their order. Those of the peer that come before the session runs here are delivered when it does.
-Early data are the frames that an initiator sends right behind its Hello because of an offered hash.
+The application messages of a session (PT=01) are early data, and messages that wait until it runs. Messages of both directions
+keep their order. Those of the peer that come before the session runs here are delivered when it does. Early data are the frames
+that an initiator sends right behind its Hello because of an offered hash.
 
 The metadata of a call (`callContext`) go before its message, in the same frame, to a peer that reads them. Those of the peer are
 for its next message; of several before it the last counts, so that there is one at any time.

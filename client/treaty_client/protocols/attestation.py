@@ -14,7 +14,7 @@ The accepted signers depend on the root of trust under which the bundle verifies
 and only the DID of the publisher is accepted. The public-good instance, or a private one, certifies the OIDC identities that a
 policy names.
 
-Read Sigstore trusted roots: verifiers, the root of the public-good instance, and authorities that have ended.
+A Sigstore trusted root gives the verifier, and says which authorities have ended.
 """
 
 from __future__ import annotations

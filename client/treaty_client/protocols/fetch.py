@@ -10,12 +10,11 @@ the lock and after the same comparison. A crash in between leaves the lock of be
 ran was recorded, and the next fetch compares with what the lock had. If another process pinned something else meanwhile, the
 protocol holds no longer (`holds`), and its sessions end.
 
-Take the last part of step 10: compare a verified handler with treaty.lock, store its bytes, and record it in the lock.
+`Keeper` takes the last part of step 10: it compares a verified handler with treaty.lock, stores its bytes, and records it in the
+lock.
 
-Step 1 for a name: find the URI of the protocol that it means.
-
-A name is a protocol URI, or a name that the policy's registries resolve to exactly one verified protocol: `sha256:HEX`, or the
-canonical URI of a standard.
+Step 1 finds the URI of the protocol that a name means. A name is a protocol URI, or a name that the policy's registries resolve
+to exactly one verified protocol: `sha256:HEX`, or the canonical URI of a standard.
 """
 
 from __future__ import annotations

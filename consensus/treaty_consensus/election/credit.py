@@ -31,8 +31,6 @@ each time.
 
 Specification: `docs/specification/election.md`, section 9. Claims and credits are kept in columns. An epoch is closed for all
 facts together, except for the choice of the corroborators: it depends on the credits that were paid just before.
-
-Find the reports that corroborate claims: the first independent one of an epoch, in the order of the log (`credit`).
 """
 
 from __future__ import annotations

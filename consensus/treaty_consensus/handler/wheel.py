@@ -3,21 +3,19 @@
 The rules are in `docs/specification/handler-packages.md`, "The wheel": a wheel (Python packaging specifications, "Binary
 distribution format"), restricted so that all readers see the same content and unpacking runs no code. For example,
 `treaty_handler_product_info-1.0-py3-none-any.whl` contains `treaty_handler_product_info/` and its `.dist-info/`, and nothing
-else. `archive`, `paths`, `modules`, `text`, `dist_info` and `manifest` each check their part.
+else. `archive`, `paths`, `dist_info` and `manifest` each check their part.
 
 Every rule reads each byte a bounded number of times and caps its input before parsing. So a wheel costs at most 8 MiB of text
 to inflate, hash and decode, and a manifest and a README to parse.
 
-Check which files of a package Python imports: those that end in `.py`, each as exactly one module.
+Python imports the files that end in `.py`, each as exactly one module. A module is a file `NAME.py`, or a folder `NAME/` with
+an `__init__.py`, never both. Names are ASCII identifiers. A folder with sources is a package, and so is every folder above it:
+without namespace packages, no import depends on other installed distributions. No other file has an ending that an interpreter
+treats as code, on any system.
 
-A module is a file `NAME.py`, or a folder `NAME/` with an `__init__.py`, never both. Names are ASCII identifiers. A folder
-with sources is a package, and so is every folder above it: without namespace packages, no import depends on other installed
-distributions. No other file has an ending that an interpreter treats as code, on any system.
-
-Check that text has a single interpretation: the same for an interpreter, a metadata parser and a person.
-
-Every file of a package is UTF-8 without NUL. Python sources and metadata files must also be *plain*. Plain text contains none
-of the characters that readers treat differently:
+Text has a single interpretation: the same for an interpreter, a metadata parser and a person. Every file of a package is UTF-8
+without NUL. Python sources and metadata files must also be *plain*. Plain text contains none of the characters that readers
+treat differently:
 
 - Control characters except tab and line feed. A carriage return may only precede a line feed: alone it ends a line for Python
   but not for most editors, so a comment could hide code. Form feed, U+0085, U+2028 and U+2029 end a line for some readers.

@@ -1,10 +1,8 @@
 """Build the parts of admission for one registry: the checks, the queue in front of them, and their caches.
 
-Keep the standing of DIDs in memory, because the quotas need it for every statement.
-
-Standing belongs to a principal, and changes when an epoch is decided. `refresh` then reads the newest roll from the projection
-(`projection.rolls`) and the DIDs of each principal. A grant that is made
-or ends in an epoch counts so from the next epoch on.
+`StandingCache` holds the standing of DIDs, because the quotas need it for every statement. Standing belongs to a principal, and
+changes when an epoch is decided. `refresh` then reads the newest roll from the projection (`projection.rolls`) and the DIDs of
+each principal. A grant that is made or ends in an epoch counts so from the next epoch on.
 """
 
 from __future__ import annotations

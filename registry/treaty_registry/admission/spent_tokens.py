@@ -1,6 +1,6 @@
 """Remember the single-use tokens that the Sigstore services accepted.
 
-Delete what has expired: uploads that no statement named, and single-use tokens.
+`sweep` deletes the expired: tokens, and uploads that no statement named.
 """
 
 from __future__ import annotations

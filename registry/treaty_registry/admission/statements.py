@@ -11,7 +11,7 @@
 The rules about the state of the log remain (`treaty_consensus.admit`); the sequencer applies them. A rejected statement changes
 nothing, except that step 5 may have logged the author's identity.
 
-Limit the number of documents that a document is based on, directly and indirectly.
+The number of documents that a document is based on, directly and indirectly, is limited.
 """
 
 from __future__ import annotations

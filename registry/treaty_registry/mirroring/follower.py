@@ -13,8 +13,6 @@ all checks.
 
 Errors of the network, the disk or the database are tried again, after 1, 2, 4, … 30 seconds. A log that broke a rule, or signed
 two histories, is not followed any further: this needs a decision of people. Readers keep what was verified.
-
-Record the facts that a replay changes, for the tables.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Serve a mirror: the application of a registry over verified copies.
-
-Add the state of a mirror to the metrics of its process.
-"""
+"""Serve a mirror: the application of a registry over verified copies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The pages of the log: its head, its tree, its entries, and one entry.
 
-Decode the leaves of the log for people: the kind of each, its author, and every member with its meaning.
-
-Lay out the pictures of the log's tree at one size: its perfect subtrees, and its tiles with the partial right edge.
+A leaf is decoded for people: its kind, its author, and every member with its meaning. The pictures of the tree have one size: its
+perfect subtrees, and its tiles with the partial right edge.
 """
 
 from __future__ import annotations

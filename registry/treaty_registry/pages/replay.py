@@ -3,9 +3,8 @@
 It is pure: it reads the pasted text, fetches nothing, and keeps nothing. The choice is made by the code with which agents
 themselves answer a Hello (`hello.choose`), once with all candidates, and once with each candidate alone.
 
-Examples of the page that replays a negotiation, recorded by the code of agents itself, so that they are never out of date.
-
-The messages and decisions of a recorded negotiation, each in one line. The transcript may come from a stranger.
+Each message and each decision is one line. The examples are recorded by the code of agents itself, so that they are never out of
+date.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The page of all versions of a protocol, and the difference of two of them.
 
-Compare the manifests of two versions: operations that were added or removed, and members that differ.
-
-Treaty has no rule by which one version may stand in for another: each version is a protocol of its own, and two agents agree on
-one. So a change is stated as a fact, and not called compatible or breaking.
+Two versions are compared by their manifests: operations that were added or removed, and members that differ. Treaty has no rule
+by which one version may stand in for another: each version is a protocol of its own, and two agents agree on one. So a change
+is stated as a fact, and not called compatible or breaking.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 Every label has a bounded set of values that this program chooses: groups of routes, methods, statuses, codes. No label comes from
 a request. Names begin with `treaty_`, times are in seconds.
 
-Count the requests that are answered and those under way, for `/metrics`.
-
-prometheus_client takes a lock for each change and three changes for a request, which was a fifth of an answer from memory. So
-requests are counted in plain numbers, and become metrics only when somebody asks for them.
+Answered requests and those under way are counted apart. prometheus_client takes a lock for each change and three changes for a
+request, which was a fifth of an answer from memory. So requests are counted in plain numbers, and become metrics only when
+somebody asks for them.
 """
 
 from __future__ import annotations

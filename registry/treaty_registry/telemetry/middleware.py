@@ -2,7 +2,7 @@
 
 The framework's own plugins see only the requests that reach its routes. Most are answered before that, from the cache.
 
-The groups of routes that metrics, lines and spans name. Paths are not named: one may hold a DID, and they have no bound.
+Metrics, lines and spans name groups of routes. Paths are not named: one may hold a DID, and they have no bound.
 """
 
 from __future__ import annotations

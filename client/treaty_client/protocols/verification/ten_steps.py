@@ -7,12 +7,11 @@ verify again offline, from the store or from a folder.
 
 Every function of a step raises `VerificationFailed` with the number of that step.
 
-Warn of a protocol whose publisher was a guest in the namespace, and is one no longer.
+A protocol whose publisher was a guest in the namespace, and is one no longer, is a warning. It stays valid: the grant was in
+force when it was published. But the owner of the namespace stands for it no longer. Specification:
+docs/specification/statements.md, "Kinds".
 
-The protocol stays valid: the grant was in force when it was published. But the owner of the namespace stands for it no longer.
-Specification: docs/specification/statements.md, "Kinds".
-
-The detail of step 6: the handlers that the log holds for a protocol, and the one that the policy selects.
+Step 6 takes the handlers that the log holds for a protocol, and the one of them that the policy selects.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ package adds clock, sockets and the names of the source.
     host                 runs a session of the handler; calls, channels, flow and security are its gRPC side
     addresses            the addresses that a gateway connects to
     gateway, agent, tool, node    the source's classes
-    executors, handlers  the functions of an application
+    handlers             the functions of an application
     data, messages       the source's data
     memory               the history of an agent
     stubs                aip.proto and the modules that are generated from it

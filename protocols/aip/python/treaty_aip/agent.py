@@ -1,7 +1,4 @@
-"""The agent: it speaks to other agents in streams, and calls tools, through a gateway or directly.
-
-The path of a method in a class of generated stubs.
-"""
+"""The agent: it speaks to other agents in streams, and calls tools, through a gateway or directly."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The gRPC side of one session: frames of the handler become calls, and calls become frames.
-
-The connections of a gateway or node to others.
+"""The gRPC side of one session: frames of the handler become calls, and calls become frames. `Channels` are the connections of a
+gateway or node to others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The tool: it answers requests, by a handler, a Python function or an HTTP API.
-
-What is behind a tool: a Python function, or an HTTP API.
-"""
+"""The tool: it answers requests, by a handler, a Python function or an HTTP API."""
 
 from __future__ import annotations
 
