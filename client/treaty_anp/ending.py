@@ -13,7 +13,7 @@ from treaty_io.codes import AuthenticationCode, FlowCode, SecureCode
 from treaty_io.codes.lookup import find_code
 from treaty_io.errors import PeerUnavailable, clock_error, code_in, peer_code_of
 
-_CLOCK = frozenset((AuthenticationCode.EXPIRED, AuthenticationCode.FUTURE, SecureCode.STALE, FlowCode.STALE))
+_CLOCK = frozenset((AuthenticationCode.TIME, SecureCode.STALE, FlowCode.STALE))
 """The codes of a refusal that usually means that the clocks differ."""
 
 

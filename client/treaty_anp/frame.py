@@ -50,25 +50,25 @@ def encode(type: ProtocolType, payload: bytes) -> bytes:
 
 
 def decode(message: bytes) -> Frame:
-    """Split a binary message. Raises `TooLarge` (`frame.too-large`) or `Malformed` (`frame.empty`)."""
+    """Split a binary message. Raises `TooLarge` (`frame.too-large`) or `Malformed` (`frame.form`)."""
     if len(message) > MAX_FRAME:
         raise TooLarge(FrameCode.TOO_LARGE, f"A frame carries at most {MAX_PAYLOAD} bytes, not {len(message) - 1}.")
     if not message:
-        raise Malformed(FrameCode.EMPTY, "The frame is empty; it needs its header byte.")
+        raise Malformed(FrameCode.FORM, "The frame is empty; it needs its header byte.")
     return Frame(ProtocolType(message[0] >> 6), message[1:])
 
 
 def encode_text(text: str) -> bytes:
-    """Encode the payload of a PT=10 frame. Raises `Malformed` (`frame.text`)."""
+    """Encode the payload of a PT=10 frame. Raises `Malformed` (`frame.form`)."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise Malformed(FrameCode.TEXT, "Natural language is UTF-8 text.") from error
+        raise Malformed(FrameCode.FORM, "Natural language is UTF-8 text.") from error
 
 
 def decode_text(payload: bytes) -> str:
-    """Decode the text of a PT=10 frame. Raises `Malformed` (`frame.text`)."""
+    """Decode the text of a PT=10 frame. Raises `Malformed` (`frame.form`)."""
     try:
         return payload.decode()
     except UnicodeDecodeError as error:
-        raise Malformed(FrameCode.TEXT, "Natural language is UTF-8 text.") from error
+        raise Malformed(FrameCode.FORM, "Natural language is UTF-8 text.") from error

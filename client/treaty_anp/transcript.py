@@ -161,11 +161,11 @@ class TranscriptRecorder:
 def parse_transcript(data: bytes) -> tuple[Profile, list[Note]]:
     """Return the profile and the calls of a transcript.
 
-    Raises `TooLarge` (`transcript.too-large`), `Malformed` (`transcript.form`), and `Untrusted` (`transcript.changed`) if the
+    Raises `TooLarge` (`transcript.form`), `Malformed` (`transcript.form`), and `Untrusted` (`transcript.changed`) if the
     text does not match its digest.
     """
     if len(data) > MAX_TRANSCRIPT:
-        raise TooLarge(TranscriptCode.TOO_LARGE, f"A transcript has at most {MAX_TRANSCRIPT} bytes.")
+        raise TooLarge(TranscriptCode.FORM, f"A transcript has at most {MAX_TRANSCRIPT} bytes.")
     head, _, _ = data.rstrip(b"\n").rpartition(b"\n")
     written = head + b"\n"
     profile = next((profile for profile, first in _HEADS.items() if written.startswith(first)), None)

@@ -59,7 +59,7 @@ class Policy:
     have passed, and so learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were
     lost with seen.db, or a warning is logged.
 
-    Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `policy.via`, `did.*`, `canonical.digest`) for
+    Raises `Malformed` (`policy.value`, `did.*`, `canonical.text`) for
     impossible values.
     """
 
@@ -89,7 +89,7 @@ class Policy:
             value = getattr(self, name)
             # A string is a sequence too: each of its letters would be a publisher.
             if isinstance(value, str):
-                raise Malformed(PolicyCode.LIST, f"`{name}` of a policy is a list, not one string.")
+                raise Malformed(PolicyCode.VALUE, f"`{name}` of a policy is a list, not one string.")
             object.__setattr__(self, name, None if value is None else tuple(value))
         for did in (*self.publishers, *self.tenures):
             # A misspelt DID admits no publisher. It fails here, where its owner reads the message.
@@ -97,16 +97,16 @@ class Policy:
         for origin in (*(self.registries or ()), *self.mirrors, *self.via, *self.constitutions):
             if not is_origin(origin):
                 raise Malformed(
-                    PolicyCode.REGISTRIES, f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
+                    PolicyCode.VALUE, f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
                 )
         if any(isinstance(urls, str) or len(urls) > MAX_MIRRORS for urls in self.mirrors.values()):
-            raise Malformed(PolicyCode.MIRRORS, f"The mirrors of an origin are a list of at most {MAX_MIRRORS} URLs.")
+            raise Malformed(PolicyCode.VALUE, f"The mirrors of an origin are a list of at most {MAX_MIRRORS} URLs.")
         mirrors = {origin: tuple(map(parse_base_url, urls)) for origin, urls in self.mirrors.items()}
         object.__setattr__(self, "mirrors", mirrors)
         via = {origin: tuple(names) for origin, names in self.via.items() if not isinstance(names, str)}
         if len(via) < len(self.via) or any(len(names) > MAX_COSIGNERS for names in via.values()):
             raise Malformed(
-                PolicyCode.VIA, f"The witnesses by which statements go are a list of at most {MAX_COSIGNERS} URL#KEY."
+                PolicyCode.VALUE, f"The witnesses by which statements go are a list of at most {MAX_COSIGNERS} URL#KEY."
             )
         for url, _, vkey in (name.partition("#") for names in via.values() for name in names):
             # Here, where its owner reads the message, and not at the first report of an agent.

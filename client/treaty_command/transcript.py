@@ -57,9 +57,9 @@ def _read(path: Path) -> bytes:
             # One byte more than the cap shows that the file is too large.
             data = file.read(MAX_TRANSCRIPT + 1)
     except OSError as error:
-        raise NotFound(TranscriptCode.FILE, f"{path}: {error.strerror or 'it cannot be read'}.") from error
+        raise NotFound(TranscriptCode.FORM, f"{path}: {error.strerror or 'it cannot be read'}.") from error
     if len(data) > MAX_TRANSCRIPT:
-        raise TooLarge(TranscriptCode.TOO_LARGE, f"A transcript has at most {MAX_TRANSCRIPT} bytes.")
+        raise TooLarge(TranscriptCode.FORM, f"A transcript has at most {MAX_TRANSCRIPT} bytes.")
     return data
 
 

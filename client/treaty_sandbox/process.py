@@ -237,6 +237,6 @@ def _failure(reply: framing.WorkerMessage) -> TreatyError:
         case "unmovable":
             return Refused(SessionCode.SNAPSHOT, f"The handler has no snapshot of this session that could be kept: {detail}.")
         case "type":
-            return Refused(ClientHandlerCode.TYPE, f"The handler broke its interface: {detail}.")
+            return Refused(ClientHandlerCode.REPLY, f"The handler broke its interface: {detail}.")
         case _:
             return Refused(ClientHandlerCode.RAISED, f"The handler raised {detail}.")

@@ -109,7 +109,7 @@ class Mismatch:
 def parse_vector(name: str, data: bytes) -> Vector:
     """Parse the bytes of a file. `name` is its name for errors and reports. Raises `TooLarge` or `Malformed` (`vector.…`)."""
     if len(data) > MAX_VECTOR:
-        raise TooLarge(VectorCode.TOO_LARGE, f"{name} has {len(data)} bytes; a vector has at most {MAX_VECTOR}.")
+        raise TooLarge(VectorCode.FORM, f"{name} has {len(data)} bytes; a vector has at most {MAX_VECTOR}.")
     try:
         file = msgspec.convert(decode_json(data), _File)
         roles = _roles(file)

@@ -193,7 +193,7 @@ class _Case:
         # Two signatures are for reports, and for identities that an old key co-signs.
         pair = isinstance(self.statement.body, Report | Identity)
         if len(self.statement.by) != 1 and not pair:
-            raise Refused(StatementCode.BY, f"A {self.statement.type} statement has one author.")
+            raise Refused(StatementCode.SIGNATURES, f"A {self.statement.type} statement has one author.")
         check_operator(self.statement, operator)
         for did, key_id, key in zip(self.statement.authors, self.statement.by, keys, strict=True):
             # The keys may have changed since the signature was verified: the sequencer checks again at the final index.
@@ -212,7 +212,7 @@ def _genesis(case: _Case, body: Genesis) -> dict[str, Fact]:
     if case.index != 0 or LOG in case.facts:
         raise Conflict(GenesisCode.EXISTS, "The log already has a genesis, its leaf 0.")
     if statement.log != body.origin or [did.text for did in statement.authors] != [body.operator]:
-        raise Refused(GenesisCode.OPERATOR, "A genesis must be signed by the operator and for the origin that it names.")
+        raise Refused(GenesisCode.FORM, "A genesis must be signed by the operator and for the origin that it names.")
     return {LOG: LogFact(body.origin, body.operator, statement.issued, 0, opened=statement.issued), KEYS: genesis_keys(body)}
 
 
@@ -222,7 +222,7 @@ def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
     cosigned = any(did.text == body.did for did in case.statement.authors)
     if any(did.text not in (body.did, case.log.operator) for did in case.statement.authors):
         raise Refused(
-            StatementCode.BY,
+            StatementCode.SIGNATURES,
             "Only the operator and an old key of the same DID may sign an identity.",
         )
     # The link to the previous identity makes the order explicit, so two fetches at a time cannot both be admitted.
@@ -343,7 +343,7 @@ def _vouch(case: _Case, body: Vouch) -> dict[str, Fact]:
 def _parameters(case: _Case, body: Parameters) -> dict[str, Fact]:
     made = case.statement.id
     if body.witnesses and any(f"{key.name}/".startswith(f"{case.log.origin}/") for key in body.witnesses.parsed.keys):
-        raise Refused(ParametersCode.WITNESSES, "A log cannot witness itself. Name keys of other operators.")
+        raise Refused(ParametersCode.AMENDMENT, "A log cannot witness itself. Name keys of other operators.")
     now = max(case.log.time, case.statement.issued)
     constitution = case.constitution
     # The rules of an open epoch never change: only the first parameters of a log apply at once.
@@ -365,14 +365,14 @@ def _parameters(case: _Case, body: Parameters) -> dict[str, Fact]:
 def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
     log = case.log
     if body.parameters != log.parameters:
-        raise Refused(DecisionCode.PARAMETERS, "A decision must name the parameters in force.")
+        raise Refused(DecisionCode.RULE, "A decision must name the parameters in force.")
     previous: TopicFact | None = case.find(topic_key(body.topic), TopicFact)
     if body.previous != (previous.decision if previous else None):
         raise Conflict(DecisionCode.PREVIOUS, f"`previous` is not the newest decision in {body.topic}.")
     check_place(log, body, case.index)
     parameters: ParametersFact | None = case.find(parameters_key(body.parameters), ParametersFact)
     if parameters is None:
-        raise Refused(DecisionCode.PARAMETERS, "The parameters of this decision are not among the given leaves.")
+        raise Refused(DecisionCode.RULE, "The parameters of this decision are not among the given leaves.")
     check_witnessed(log, body, parameters, case.statement.issued)
     closed = replace(
         log,
@@ -439,7 +439,7 @@ MAX_AHEAD = 300
 
 
 def check_place(log: LogFact, body: Decision, index: int) -> None:
-    """Check that a decision is the next one due, and follows its input. Raises `Refused` (`decision.epoch`)."""
+    """Check that a decision is the next one due, and follows its input. Raises `Refused` (`decision.rule`)."""
     if log.remaining:
         next_up = body.remaining == log.remaining - 1 and body.topic > log.closed_topic
         follows = next_up and body.epoch == log.epoch - 1 and body.input.size == log.closed_at
@@ -447,7 +447,7 @@ def check_place(log: LogFact, body: Decision, index: int) -> None:
         follows = body.epoch == log.epoch and body.input.size == index
     if not follows:
         raise Refused(
-            DecisionCode.EPOCH,
+            DecisionCode.RULE,
             "The decisions of an epoch must directly follow their input, in the order of their topics.",
         )
 
@@ -461,18 +461,18 @@ def check_witnessed(log: LogFact, body: Decision, parameters: ParametersFact, is
     """
     if parameters.witnesses is None:
         if body.input.witnessed is not None:
-            raise Refused(DecisionCode.NOT_WITNESSED, "The parameters in force name no witnesses. Leave `witnessed` out.")
+            raise Refused(DecisionCode.RULE, "The parameters in force name no witnesses. Leave `witnessed` out.")
         return
     head = Checkpoint(log.origin, body.input.size, bytes.fromhex(body.input.root))
     try:
         parameters.witnesses.parsed.check((body.input.witnessed or "").encode(), head)
     except TreatyError as error:
-        raise Refused(DecisionCode.NOT_WITNESSED, error.message, fix=error.fix) from error
+        raise Refused(DecisionCode.RULE, error.message, fix=error.fix) from error
     seen = parameters.witnesses.parsed.time_of((body.input.witnessed or "").encode())
     ahead = max(log.time, issued) - (seen or 0)
     if body.rule != RULES[0] and ahead > MAX_AHEAD:
         raise Refused(
-            DecisionCode.AHEAD,
+            DecisionCode.RULE,
             f"The log's clock is {ahead} seconds ahead of the witnesses of this decision's input.",
             fix="Correct the clock of the registry, or those of the witnesses.",
         )

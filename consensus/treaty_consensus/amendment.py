@@ -169,14 +169,14 @@ def enacted(parameters: Parameters | None) -> ConstitutionFact:
 def check_amendment(in_force: Parameters, announced: Parameters) -> None:
     """Check that parameters may follow those in force, of a rule with notice.
 
-    Raises `Refused`: `parameters.downgrade` for an earlier rule, or a development electorate after an open one;
-    `parameters.bound` for a constant that changes too far.
+    Raises `Refused`: `parameters.amendment` for an earlier rule, or a development electorate after an open one;
+    `parameters.amendment` for a constant that changes too far.
     """
     earlier = RULES.index(announced.rule) < RULES.index(in_force.rule)
     if earlier or (in_force.electorate == "open" and announced.electorate != "open"):
         left = f"the rule {in_force.rule}" if earlier else "an open electorate"
         raise Refused(
-            ParametersCode.DOWNGRADE,
+            ParametersCode.AMENDMENT,
             f"A log does not leave {left}.",
             fix="Announce parameters of the same kind, or begin a new log.",
         )
@@ -220,7 +220,7 @@ def _check_witnesses(in_force: Parameters, announced: Parameters) -> None:
 
 def _beyond(fault: str) -> Refused:
     return Refused(
-        ParametersCode.BOUND,
+        ParametersCode.AMENDMENT,
         f"An amendment has bounds: {fault}.",
         fix="Announce a smaller change, and a further one when it holds.",
     )

@@ -68,7 +68,7 @@ class SavedReplay(msgspec.Struct, frozen=True, array_like=True):
     elections: SavedElections
 
     def root(self) -> bytes:
-        """Return the Merkle root over the replayed leaves. Raises `Malformed` (`log.frontier`)."""
+        """Return the Merkle root over the replayed leaves. Raises `Malformed` (`log.form`)."""
         return Frontier(self.size, self.frontier).root()
 
 
@@ -160,7 +160,7 @@ class Replay:
             parsed = self._checked(AuditCode.LEAF, lambda: statement.parse(leaf))
             # The keys at this leaf, not the newest ones: a later rotation must not invalidate earlier statements.
             keys = {k: v for did in parsed.authors for k, v in keys_of(self._facts, did).items()}
-            verified = self._checked(AuditCode.SIGNATURE, lambda: statement.verify(parsed, keys))
+            verified = self._checked(AuditCode.LEAF, lambda: statement.verify(parsed, keys))
             self.apply(verified)
             return parsed
         entry = self._checked(AuditCode.LEAF, lambda: parse_sigstore_leaf(leaf))
@@ -168,7 +168,7 @@ class Replay:
             self._digests.add(canonical.hex_digest(entry.der))
         # A certificate that the log did not issue could have been made at any time, for any key.
         elif canonical.hex_digest(entry.certificate) not in self._digests:
-            self._fail(AuditCode.CERTIFICATE, "is signed under a certificate that this log has not issued before")
+            self._fail(AuditCode.LEAF, "is signed under a certificate that this log has not issued before")
         self._frontier.append(leaf_hash(leaf))
         return entry
 
@@ -177,8 +177,8 @@ class Replay:
         made, index = verified.statement, self.size
         # `admit` alone would accept some statements twice, such as a status.
         if made.id in self._digests:
-            self._fail(AuditCode.DUPLICATE, "repeats a statement that stands in the log already")
-        changes = self._checked(AuditCode.REFUSED, lambda: admit(self._facts, verified, index))
+            self._fail(AuditCode.LEAF, "repeats a statement that stands in the log already")
+        changes = self._checked(AuditCode.LEAF, lambda: admit(self._facts, verified, index))
         recomputed = self._check_decision(made.body) if isinstance(made.body, Decision) else None
         # All checks are done: from here on nothing raises, so the state stays consistent.
         self._facts.update(changes)
@@ -225,12 +225,12 @@ class Replay:
 
         A log that is ahead has closed epochs that have not ended yet. `by`: the cosigner, for the message.
 
-        Raises `Untrusted` (`audit.clock`).
+        Raises `Untrusted` (`audit.checkpoint`).
         """
         ahead = self._log.time - cosigned
         if ahead > MAX_AHEAD:
             raise Untrusted(
-                AuditCode.CLOCK,
+                AuditCode.CHECKPOINT,
                 f"The log's clock, set by leaf {self._log.time_index}, is {ahead} seconds ahead of the cosignature of {by}: the "
                 "operator dates its statements ahead.",
                 fix="Keep the leaves and the checkpoint: together they prove it.",
@@ -288,7 +288,7 @@ class Replay:
         if self._what_if and body.topic in closing.outcomes:
             return closing.due_in(body.topic, remaining=body.remaining)
         if self._what_if or self._logged >= len(closing.due):
-            self._fail(AuditCode.UNEXPECTED_DECISION, f"decides {body.topic}, but that topic was not due")
+            self._fail(AuditCode.DECISION, f"decides {body.topic}, but that topic was not due")
         return closing.due[self._logged]
 
     def _explain(self, body: Decision, logged: Blob, recomputed: bytes, limit: int, part: str) -> list[str]:

@@ -64,7 +64,7 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     def check_certificates(self, origin: str, *, issued: int, until: int) -> None:
         """Check the profile of the certificates, and that they are valid from `issued` to after `until` (POSIX seconds).
 
-        Raises `Malformed` (`rotation.authority`).
+        Raises `Malformed` (`rotation.keys`).
         """
         try:
             ca, tsa, root = self._certificates()
@@ -182,4 +182,4 @@ def _key_bytes(certificate: x509.Certificate) -> bytes:
 
 
 def _unfit(why: str) -> Malformed:
-    return Malformed(RotationCode.AUTHORITY, f"The next authority does not fit: {why}.")
+    return Malformed(RotationCode.KEYS, f"The next authority does not fit: {why}.")

@@ -70,7 +70,7 @@ def loads(data: bytes, *, limit: int, name: str = "JSON") -> Any:
     value = parse_json(data, limit=limit, name=name, values=limit)
     # Readers of other encodings could disagree, and one value would have several digests.
     if _encode(value) != data:
-        raise Malformed(CanonicalCode.FORM, f"This {name} is not in canonical form (RFC 8785).")
+        raise Malformed(CanonicalCode.JSON, f"This {name} is not in canonical form (RFC 8785).")
     return value
 
 
@@ -124,9 +124,9 @@ def hex_digest(data: bytes) -> str:
 
 
 def parse_digest(text: str) -> str:
-    """Return `text` if it is 64 lower-case hexadecimal digits. Raises `Malformed` (`canonical.digest`)."""
+    """Return `text` if it is 64 lower-case hexadecimal digits. Raises `Malformed` (`canonical.text`)."""
     if not _DIGEST.fullmatch(text):
-        raise Malformed(CanonicalCode.DIGEST, "A digest must be 64 lower-case hexadecimal digits.")
+        raise Malformed(CanonicalCode.TEXT, "A digest must be 64 lower-case hexadecimal digits.")
     return text
 
 
@@ -135,11 +135,11 @@ def parse_decimal(text: str, *, limit: int) -> int:
 
     No sign, leading zero or separator is accepted.
 
-    Raises `Malformed` (`canonical.decimal`).
+    Raises `Malformed` (`canonical.text`).
     """
     # The length first, because `int` takes quadratic time on long text.
     if len(text) > len(str(limit)) or not _DECIMAL.fullmatch(text) or int(text) > limit:
-        raise Malformed(CanonicalCode.DECIMAL, f"A number must be plain decimal digits, at most {limit}.")
+        raise Malformed(CanonicalCode.TEXT, f"A number must be plain decimal digits, at most {limit}.")
     return int(text)
 
 
@@ -151,7 +151,7 @@ def b64encode(data: bytes) -> str:
 def b64decode(text: str, *, limit: int) -> bytes:
     """Decode padded standard base64 of at most `limit` bytes; the strict inverse of `b64encode`.
 
-    Raises `TooLarge` (`canonical.too-large`) or `Malformed` (`canonical.base64`).
+    Raises `TooLarge` (`canonical.too-large`) or `Malformed` (`canonical.text`).
     """
     # Checked before decoding, so that long foreign text costs nothing.
     if len(text) > (limit + 2) // 3 * 4:
@@ -159,10 +159,10 @@ def b64decode(text: str, *, limit: int) -> bytes:
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
-        raise Malformed(CanonicalCode.BASE64, "The text is not padded standard base64.") from error
+        raise Malformed(CanonicalCode.TEXT, "The text is not padded standard base64.") from error
     # Unused bits of the last character may be set: then two texts decode to the same bytes.
     if b64encode(data) != text:
-        raise Malformed(CanonicalCode.BASE64, "The base64 text has bits after its last byte. Encode the bytes again.")
+        raise Malformed(CanonicalCode.TEXT, "The base64 text has bits after its last byte. Encode the bytes again.")
     return data
 
 
@@ -202,20 +202,20 @@ def _number(text: str) -> int | float:
 
 def _check(value: object, depth: int, *, floats: bool = False) -> None:
     if depth < 0:
-        raise Malformed(CanonicalCode.DEPTH, f"JSON is nested deeper than {MAX_DEPTH} levels.")
+        raise Malformed(CanonicalCode.JSON, f"JSON is nested deeper than {MAX_DEPTH} levels.")
     match value:
         case str():
             if not value.isascii():
                 _check_text(value)
         case int():
             if not -MAX_INTEGER <= value <= MAX_INTEGER:
-                raise Malformed(CanonicalCode.INTEGER, "An integer is beyond 2^53-1. Write it as a decimal string.")
+                raise Malformed(CanonicalCode.JSON, "An integer is beyond 2^53-1. Write it as a decimal string.")
         case list() | tuple():
             _check_items(value, depth, floats)
         case dict():
             for name in value:
                 if not isinstance(name, str):
-                    raise Malformed(CanonicalCode.VALUE, "Names in an object must be strings.")
+                    raise Malformed(CanonicalCode.JSON, "Names in an object must be strings.")
                 if not name.isascii():
                     _check_text(name)
             _check_items(value.values(), depth, floats)
@@ -224,7 +224,7 @@ def _check(value: object, depth: int, *, floats: bool = False) -> None:
         case float() if floats:
             return
         case _:
-            raise Malformed(CanonicalCode.VALUE, f"Canonical JSON has no values of type {type(value).__name__}.")
+            raise Malformed(CanonicalCode.JSON, f"Canonical JSON has no values of type {type(value).__name__}.")
 
 
 def _check_items(items: Iterable[object], depth: int, floats: bool) -> None:
@@ -239,4 +239,4 @@ def _check_text(text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise Malformed(CanonicalCode.STRING, "A string holds a lone surrogate.") from error
+        raise Malformed(CanonicalCode.JSON, "A string holds a lone surrogate.") from error

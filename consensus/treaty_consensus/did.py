@@ -91,7 +91,7 @@ class Did:
 def parse_did(text: str) -> Did:
     """Parse a DID. Raises `Malformed` (`did.*`)."""
     if len(text) > MAX_DID:
-        raise Malformed(DidCode.TOO_LONG, f"A DID has at most {MAX_DID} characters.")
+        raise Malformed(DidCode.SYNTAX, f"A DID has at most {MAX_DID} characters.")
     scheme, _, rest = text.partition(":")
     method, _, identifier = rest.partition(":")
     if scheme != "did" or not identifier:
@@ -105,7 +105,7 @@ def parse_did(text: str) -> Did:
     host, port = _authority(authority)
     # A URL parser would resolve "." and ".." and fetch another document.
     if not all(_SEGMENT.fullmatch(segment) and segment not in (".", "..") for segment in path):
-        raise Malformed(DidCode.PATH, f"Path segments of a DID must be letters, digits, '.', '_' and '-': {text[:80]!r}.")
+        raise Malformed(DidCode.SYNTAX, f"Path segments of a DID must be letters, digits, '.', '_' and '-': {text[:80]!r}.")
     return Did(text, method, host, port, tuple(path))
 
 
@@ -113,11 +113,11 @@ def parse_key_id(text: str) -> tuple[Did, str]:
     """Split the DID URL of a key into its DID and fragment. Raises `Malformed` (`did.*`)."""
     did_text, separator, fragment = text.partition("#")
     if not separator or not _FRAGMENT.fullmatch(fragment):
-        raise Malformed(DidCode.KEY_ID, f"A key must be named by DID#fragment, not {text[:80]!r}.")
+        raise Malformed(DidCode.SYNTAX, f"A key must be named by DID#fragment, not {text[:80]!r}.")
     did = parse_did(did_text)
     # The did:key method defines this fragment; any other would be a second name of the same key.
     if did.method == "key" and fragment != did.text.removeprefix("did:key:"):
-        raise Malformed(DidCode.KEY_ID, "The fragment of a did:key's key must be the last part of the DID.")
+        raise Malformed(DidCode.SYNTAX, "The fragment of a did:key's key must be the last part of the DID.")
     return did, fragment
 
 
@@ -223,10 +223,10 @@ def _authority(text: str) -> tuple[str, int | None]:
     host, _, port = text.partition("%3A")
     if not is_host(host) or _NUMBER.fullmatch(host.rpartition(".")[2]):
         # URL parsers and `inet_aton` read a host that ends in a number as IPv4: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
-        raise Malformed(DidCode.HOST, f"The host of a DID must be a domain name of lower-case A-labels, not {host[:80]!r}.")
+        raise Malformed(DidCode.SYNTAX, f"The host of a DID must be a domain name of lower-case A-labels, not {host[:80]!r}.")
     if port or text.endswith("%3A"):
         if not re.fullmatch(r"[1-9][0-9]{0,4}", port) or int(port) > 65535:
-            raise Malformed(DidCode.PORT, f"This is not a port: {port[:10]!r}.")
+            raise Malformed(DidCode.SYNTAX, f"This is not a port: {port[:10]!r}.")
         return host, int(port)
     return host, None
 

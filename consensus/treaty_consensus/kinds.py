@@ -65,9 +65,9 @@ class Blob(Body, frozen=True):
     size: Count
 
     def at_most(self, limit: int, what: str) -> None:
-        """Check the size. Raises `Malformed` (`statement.blob-size`) when it exceeds `limit`."""
+        """Check the size. Raises `Malformed` (`statement.form`) when it exceeds `limit`."""
         if self.size > limit:
-            raise Malformed(StatementCode.BLOB_SIZE, f"A {what} has at most {limit} bytes, not {self.size}.")
+            raise Malformed(StatementCode.FORM, f"A {what} has at most {limit} bytes, not {self.size}.")
 
 
 class Genesis(Body, frozen=True):
@@ -86,9 +86,9 @@ class Genesis(Body, frozen=True):
 
     def check(self) -> None:
         if not is_origin(self.origin):
-            raise Malformed(GenesisCode.ORIGIN, "A log's origin must be a host, with a port if it is not the default.")
+            raise Malformed(GenesisCode.FORM, "A log's origin must be a host, with a port if it is not the default.")
         if parse_did(self.operator).method != "key":
-            raise Malformed(GenesisCode.OPERATOR, "The operator of a log must be a did:key.")
+            raise Malformed(GenesisCode.FORM, "The operator of a log must be a did:key.")
 
 
 class Key(Body, frozen=True):
@@ -267,7 +267,7 @@ class Reputation(Body, frozen=True):
         self.suffix_list.at_most(MAX_SUFFIX_LIST, "Public Suffix List")
         # Sorted, so that one set of anchors has one digest.
         if list(self.anchors) != sorted(set(self.anchors)) or not all("." in host and is_host(host) for host in self.anchors):
-            raise Malformed(ParametersCode.ANCHORS, "Anchors must be distinct registrable domains, sorted.")
+            raise Malformed(ParametersCode.VALUE, "Anchors must be distinct registrable domains, sorted.")
 
 
 class Witnesses(Body, frozen=True):
@@ -281,7 +281,7 @@ class Witnesses(Body, frozen=True):
 
     @property
     def parsed(self) -> Quorum:
-        """Return the parsed keys, which are Ed25519 cosignature keys. Raises `Malformed` (`witness.keys`, `note.key`)."""
+        """Return the parsed keys, which are Ed25519 cosignature keys. Raises `Malformed` (`witness.policy`, `note.form`)."""
         # A decision carries the cosignatures in its leaf, and one of ML-DSA-44 alone would nearly fill it.
         return Quorum.parse(self.keys, self.quorum, (KeyType.COSIGNATURE,))
 
@@ -338,13 +338,13 @@ class Parameters(Body, frozen=True):
         # The fields must match the electorate, so that no constant is logged that nothing reads.
         if (self.reputation is not None) != is_open or (self.epoch_seconds is not None) != is_open:
             raise Malformed(
-                ParametersCode.ELECTORATE,
+                ParametersCode.VALUE,
                 "An open electorate needs `reputation` and `epoch_seconds`; a development one has neither.",
             )
         if (self.memory_horizons is None) != self.is_v2:
-            raise Malformed(ParametersCode.MEMORY, "`memory_horizons` belongs to the rule schulze-margins-v3, which needs it.")
+            raise Malformed(ParametersCode.VALUE, "`memory_horizons` belongs to the rule schulze-margins-v3, which needs it.")
         if self.quorum_share == 1 and not self.is_v2:
-            raise Malformed(ParametersCode.QUORUM, "A quorum of all votes is never met. `quorum_share` must be 2 or more.")
+            raise Malformed(ParametersCode.VALUE, "A quorum of all votes is never met. `quorum_share` must be 2 or more.")
         for part in filter(None, (self.reputation, self.witnesses)):
             part.check()
 

@@ -30,7 +30,7 @@ def genesis_keys(genesis: Genesis) -> KeysFact:
 
 
 def keys_of_log(fact: KeysFact) -> LogKeys:
-    """Return the keys of the fact, parsed. Raises `Malformed` (`note.key`) for a genesis without keys."""
+    """Return the keys of the fact, parsed. Raises `Malformed` (`note.form`) for a genesis without keys."""
     terms = (astuple(keys) for keys in fact.terms)
     return LogKeys(tuple(KeyTerm(VerifierKey.parse(log), VerifierKey.parse(clock), *rest) for log, clock, *rest in terms))
 
@@ -47,7 +47,7 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
     `now`: the log's clock.
 
     Raises `Malformed` or `Conflict` (`rotation.keys`), `Conflict` (`rotation.limit`, `rotation.overlap`), `Refused`
-    (`rotation.until`), `Untrusted` (`rotation.proof`), and `Malformed` or `Conflict` (`rotation.authority`).
+    (`rotation.until`), `Untrusted` (`rotation.proof`), and `Malformed` or `Conflict` (`rotation.keys`).
     """
     keys = keys_in(facts)
     before, after = keys.newest, (body.log, body.clock)
@@ -82,7 +82,7 @@ def _check_authority(keys: LogKeys, authority: Authority, *, issued: int, until:
         raise Conflict(RotationCode.LIMIT, f"The authority of a log is rotated at most {MAX_AUTHORITIES} times.")
     authority.check_certificates(keys.name, issued=issued, until=until)
     if any(part in known.public for known in earlier for part in authority.public):
-        raise Conflict(RotationCode.AUTHORITY, "A rotation must name an authority that this log has never had.")
+        raise Conflict(RotationCode.KEYS, "A rotation must name an authority that this log has never had.")
 
 
 def _fact(facts: Facts) -> KeysFact:

@@ -83,10 +83,10 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         """Return the canonical bytes. Raises `Malformed` (`card.*`) when a field exceeds its cap."""
         if not self.title or len(self.title) > 120 or len(self.summary) > 500 or len(self.licence) > 64:
             raise Malformed(
-                CardCode.FIELD, "A card needs a title of 1–120 characters, a summary of at most 500, a licence of at most 64."
+                CardCode.FORM, "A card needs a title of 1–120 characters, a summary of at most 500, a licence of at most 64."
             )
         if len(self.tags) > 16 or not all(is_name(tag) for tag in self.tags):
-            raise Malformed(CardCode.TAGS, "A card has at most 16 tags of lower-case letters, digits and '-'.")
+            raise Malformed(CardCode.FORM, "A card has at most 16 tags of lower-case letters, digits and '-'.")
         return canonical.dumps(msgspec.to_builtins(self))
 
 
@@ -96,7 +96,7 @@ def parse_card(data: bytes) -> Card:
     try:
         card = msgspec.convert(value, Card)
     except msgspec.ValidationError as error:
-        raise Malformed(CardCode.FIELD, f"This is not a card: {error}.") from error
+        raise Malformed(CardCode.FORM, f"This is not a card: {error}.") from error
     if card.encode() != data:
         raise Malformed(CardCode.FORM, "The card contains an empty field. Leave empty fields out.")
     return card
@@ -114,7 +114,7 @@ def check_document(data: bytes) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Malformed(DocumentCode.UTF8, "A protocol document must be UTF-8 text.") from error
+        raise Malformed(DocumentCode.TEXT, "A protocol document must be UTF-8 text.") from error
     # A byte-order mark or NUL is invisible, and would give one visible text two hashes.
     if not text.strip() or text.startswith("\ufeff") or "\0" in text:
         raise Malformed(DocumentCode.TEXT, "A protocol document must be text, not empty, without byte-order mark and NUL.")
@@ -137,10 +137,10 @@ def is_topic(text: str) -> bool:
 
 
 def check_topic(topic: str) -> None:
-    """Check the name of a topic. Raises `Malformed` (`statement.topic`)."""
+    """Check the name of a topic. Raises `Malformed` (`statement.form`)."""
     if not is_topic(topic):
         raise Malformed(
-            StatementCode.TOPIC,
+            StatementCode.FORM,
             "A topic must be one to four lower-case names joined by '/', such as commerce/product-info.",
         )
 
@@ -169,17 +169,17 @@ def is_verified_alias(alias: str, publisher: Did) -> bool:
 def parse_version(text: str) -> str:
     """Return `text` if it is a PEP 440 version in normal form, at most 64 characters, without a local part.
 
-    Raises `Malformed` (`protocol.version`).
+    Raises `Malformed` (`protocol.name`).
     """
     from packaging.version import InvalidVersion, Version  # here: most imports of this module read no version
 
     try:
         version = Version(text) if len(text) <= 64 else None
     except InvalidVersion as error:
-        raise Malformed(ProtocolCode.VERSION, f"{text!r} is not a PEP 440 version, such as 1.0 or 2.1rc1.") from error
+        raise Malformed(ProtocolCode.NAME, f"{text!r} is not a PEP 440 version, such as 1.0 or 2.1rc1.") from error
     # A local part names a private build, and equal versions must have one spelling, because a version is immutable.
     if version is None or str(version) != text or version.local is not None:
-        raise Malformed(ProtocolCode.VERSION, f"{text[:64]!r} is not in normal form: write {str(version)[:64]!r}.")
+        raise Malformed(ProtocolCode.NAME, f"{text[:64]!r} is not in normal form: write {str(version)[:64]!r}.")
     return text
 
 
@@ -187,20 +187,18 @@ def parse_namespace(text: str) -> str:
     """Return `text` if it is a namespace: a host, a host and path joined by ':', or a did:key. Raises `Malformed`."""
     did = parse_did(text if text.startswith("did:") else f"did:wba:{text}")
     if did.port is not None or did.namespace != text:
-        raise Malformed(
-            ProtocolCode.NAMESPACE, f"A namespace must be a domain, a domain and path, or a did:key, not {text[:80]!r}."
-        )
+        raise Malformed(ProtocolCode.NAME, f"A namespace must be a domain, a domain and path, or a did:key, not {text[:80]!r}.")
     return text
 
 
 def parse_protocol_uri(text: str) -> ProtocolUri:
-    """Parse a protocol URI. Raises `Malformed` (`protocol.uri`, `protocol.name`, `protocol.version`, `did.*`)."""
+    """Parse a protocol URI. Raises `Malformed` (`protocol.name`, `did.*`)."""
     scheme, _, rest = text.partition("://")
     parts = rest.split("/")
     # No query and no escapes: a URI is a key of facts, so it has one spelling.
     if len(text) > MAX_URI or scheme != "https" or len(parts) != 5 or parts[1] != "protocols" or not is_origin(parts[0]):
         raise Malformed(
-            ProtocolCode.URI,
+            ProtocolCode.NAME,
             f"This is not a protocol URI (https://HOST/protocols/NAMESPACE/NAME/VERSION): {text[:120]!r}.",
         )
     if not is_name(parts[3]):

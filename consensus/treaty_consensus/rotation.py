@@ -48,12 +48,12 @@ class Rotation(Body, frozen=True):
 
     @property
     def log(self) -> VerifierKey:
-        """Return the parsed key of the log. Raises `Malformed` (`note.key`)."""
+        """Return the parsed key of the log. Raises `Malformed` (`note.form`)."""
         return VerifierKey.parse(self.log_key)
 
     @property
     def clock(self) -> VerifierKey:
-        """Return the parsed key of the clock. Raises `Malformed` (`note.key`)."""
+        """Return the parsed key of the clock. Raises `Malformed` (`note.form`)."""
         return VerifierKey.parse(self.clock_key)
 
     def check_proof(self, before: KeyTerm) -> None:

@@ -126,14 +126,14 @@ def parse(text: str) -> IdentityToken:
         header = msgspec.convert(canonical.parse_json(header_json, limit=MAX_TOKEN, name="token header"), _Header)
     except msgspec.ValidationError as error:
         raise Malformed(
-            TokenCode.HEADER,
+            TokenCode.FORM,
             f"The header of an identity token is not valid: {error}.",
             fix='It is {"alg": "EdDSA", "kid": DID-URL, "typ": "JWT"}; the key comes from the DID, never from the token.',
         ) from error
     try:
         claims = msgspec.convert(canonical.parse_json(claims_json, limit=MAX_TOKEN, name="token claims"), _Claims)
     except msgspec.ValidationError as error:
-        raise Malformed(TokenCode.CLAIMS, f"The claims of an identity token are not valid: {error}.") from error
+        raise Malformed(TokenCode.FORM, f"The claims of an identity token are not valid: {error}.") from error
     did = parse_key_id(header.kid)[0]
     _check(claims, did)
     return IdentityToken(
@@ -170,14 +170,14 @@ def verify(token: IdentityToken, keys: Mapping[str, bytes]) -> None:
 def _check(claims: _Claims, did: Did) -> None:
     # The token is self-issued: subject and issuer are the DID of the key that signs it.
     if claims.sub != did.text or claims.iss != did.text:
-        raise Malformed(TokenCode.SUBJECT, "`sub` and `iss` of an identity token are the DID of its `kid`.")
+        raise Malformed(TokenCode.FORM, "`sub` and `iss` of an identity token are the DID of its `kid`.")
     if claims.aud[0] != CLIENT_ID:
-        raise Malformed(TokenCode.AUDIENCE, f'`aud` of an identity token is ["{CLIENT_ID}", ORIGIN].')
+        raise Malformed(TokenCode.FORM, f'`aud` of an identity token is ["{CLIENT_ID}", ORIGIN].')
     if not _JTI.fullmatch(claims.jti):
-        raise Malformed(TokenCode.JTI, "`jti` is 16 to 64 characters of A-Z, a-z, 0-9, '_' and '-'.")
+        raise Malformed(TokenCode.FORM, "`jti` is 16 to 64 characters of A-Z, a-z, 0-9, '_' and '-'.")
     # Each used `jti` is stored until the token expires, so a long life would fill the store.
     if not 0 < claims.exp - claims.iat <= MAX_LIFETIME:
-        raise Malformed(TokenCode.LIFETIME, f"An identity token lives for 1 to {MAX_LIFETIME} seconds (`exp` - `iat`).")
+        raise Malformed(TokenCode.FORM, f"An identity token lives for 1 to {MAX_LIFETIME} seconds (`exp` - `iat`).")
 
 
 def _encode(data: bytes) -> str:

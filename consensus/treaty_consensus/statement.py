@@ -104,11 +104,11 @@ class Draft:
 
         `signatures`: DID URL → 64 bytes.
 
-        Raises `Malformed` (`statement.unsigned`) when a key of `by` has no signature.
+        Raises `Malformed` (`statement.signatures`) when a key of `by` has no signature.
         """
         missing = [key_id for key_id in self.by if key_id not in signatures]
         if missing:
-            raise Malformed(StatementCode.UNSIGNED, f"{missing[0]} has not signed.")
+            raise Malformed(StatementCode.SIGNATURES, f"{missing[0]} has not signed.")
         return _statement(self.payload, tuple(signatures[key_id] for key_id in self.by))
 
 
@@ -227,7 +227,7 @@ def _parse(leaf: bytes, read_payload: Callable[[bytes], tuple[_Head, Body]]) -> 
     # Strict parsing before anything else: equal statements have equal bytes, so the log can find duplicates by digest.
     envelope = _decode_canonical(leaf, _ENVELOPE, limit=MAX_LEAF) or _read_envelope(leaf)
     if envelope.payloadType != PAYLOAD_TYPE:
-        raise Malformed(StatementCode.PAYLOAD_TYPE, f"A statement's payloadType must be {PAYLOAD_TYPE}.")
+        raise Malformed(StatementCode.FORM, f"A statement's payloadType must be {PAYLOAD_TYPE}.")
     payload = canonical.b64decode(envelope.payload, limit=MAX_PAYLOAD)
     signatures = tuple(canonical.b64decode(signature.sig, limit=64) for signature in envelope.signatures)
     head, body = read_payload(payload)
@@ -290,11 +290,11 @@ def _read_newer(payload: bytes) -> tuple[_Head, Body]:
 def _check_head(head: _Head) -> None:
     # Two authors are for reports and co-signed identities; `admit` checks the type.
     if not 1 <= len(head.by) <= 2 or list(head.by) != sorted(set(head.by)):
-        raise Malformed(StatementCode.BY, "`by` must name one or two distinct keys, sorted.")
+        raise Malformed(StatementCode.SIGNATURES, "`by` must name one or two distinct keys, sorted.")
     for key_id in head.by:
         parse_key_id(key_id)
     if head.issued < 0:
-        raise Malformed(StatementCode.ISSUED, "`issued` must be Unix seconds.")
+        raise Malformed(StatementCode.FORM, "`issued` must be Unix seconds.")
 
 
 def _decode_payload(payload: bytes) -> tuple[_Head, Body] | None:
@@ -326,7 +326,7 @@ def _read_envelope(leaf: bytes) -> _Envelope:
     try:
         return msgspec.convert(value, _Envelope)
     except msgspec.ValidationError as error:
-        raise Malformed(StatementCode.ENVELOPE, f"This is not a DSSE envelope: {error}.") from error
+        raise Malformed(StatementCode.FORM, f"This is not a DSSE envelope: {error}.") from error
 
 
 def _read_payload_strictly(payload: bytes) -> tuple[_Head, Body]:
@@ -345,10 +345,10 @@ def _read_payload_strictly(payload: bytes) -> tuple[_Head, Body]:
     try:
         body = msgspec.convert(head.body, kind)
     except msgspec.ValidationError as error:
-        raise Malformed(StatementCode.BODY, f"This is not a statement: {error}.") from error
+        raise Malformed(StatementCode.FORM, f"This is not a statement: {error}.") from error
     # A default value that is written out would give the same statement a second encoding.
     if msgspec.json.decode(msgspec.json.encode(body)) != head.body:
-        raise Malformed(StatementCode.BODY, "A field is null or empty. Leave absent fields out.")
+        raise Malformed(StatementCode.FORM, "A field is null or empty. Leave absent fields out.")
     return head, body
 
 
@@ -357,4 +357,4 @@ def _read_head(payload: bytes) -> _Payload:
     try:
         return msgspec.convert(value, _Payload)
     except msgspec.ValidationError as error:
-        raise Malformed(StatementCode.BODY, f"This is not a statement: {error}.") from error
+        raise Malformed(StatementCode.FORM, f"This is not a statement: {error}.") from error

@@ -45,8 +45,7 @@ GROUPS = {
 _ADVICE: dict[Code, str] = {
     AgentCode.LATE: "wait; the agent goes on trying",
     AgentCode.NO_CANDIDATES: "name a protocol, or another topic",
-    AuthenticationCode.EXPIRED: "compare the clocks",
-    AuthenticationCode.FUTURE: "compare the clocks",
+    AuthenticationCode.TIME: "compare the clocks",
     ConnectionCode.REFUSED: "read `peer_code`",
     FlowCode.PEER_REFUSED: "read `peer_code`",
     HelloCode.DESTINATION: "compare `peer=` with the DID of the agent at the address",

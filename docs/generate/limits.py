@@ -143,7 +143,7 @@ def stream_limits() -> str:
             (
                 "items of all streams of a session that wait for the application",
                 f"{size(calls.MAX_HELD)}, each value counted with its text and {calls.VALUE_BYTES} bytes",
-                "`session.items`, the call is cancelled",
+                "`session.outbox-full`, the call is cancelled",
             ),
             ("streams that a session provides at the same time", Capacity().streams, "the `Invoke` fails with 503"),
             (

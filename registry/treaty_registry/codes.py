@@ -34,8 +34,7 @@ class ContentCode(Code):
 
 
 class ControlCode(Code):
-    BROKEN = "control.broken", "The registry stopped before it answered.", Unavailable
-    FAILED = "control.failed", "The registry could not do it; its log has the reason.", Unavailable
+    FAILED = "control.failed", "The registry could not do it, or stopped; its log has the reason.", Unavailable
     NOT_RUNNING = "control.not-running", "No registry runs on the data directory.", NotFound
 
 
@@ -48,11 +47,13 @@ class CopyCode(Code):
 
 class DatabaseCode(Code):
     EMPTY = "database.empty", "The log has signed leaves, and its database has no table.", NotFound
-    FAILED = "database.failed", "PostgreSQL failed while the log was opened.", Unavailable
     MIGRATION = "database.migration", "A migration was applied to this database in another form.", Untrusted
-    NO_LOCK = "database.no-lock", "The database does not keep the leader's lock.", Refused
-    NOT_DURABLE = "database.not-durable", "PostgreSQL runs with a setting that can lose commits.", Refused
-    UNREACHABLE = "database.unreachable", "PostgreSQL does not answer.", Unavailable
+    SETTINGS = (
+        "database.settings",
+        "PostgreSQL runs with a setting that can lose commits, or behind a proxy that loses the leader's lock.",
+        Refused,
+    )
+    UNREACHABLE = "database.unreachable", "PostgreSQL does not answer, or failed while the log was opened.", Unavailable
 
 
 class DiskCode(Code):
@@ -68,18 +69,16 @@ class EmbeddedCode(Code):
 
 class FenceCode(Code):
     BEHIND = "fence.behind", "The database is behind the record of signed heads, or forked from it.", Untrusted
+    DAMAGED = "fence.damaged", "The record of signed heads is damaged, or of another log.", Untrusted
     EXISTS = "fence.exists", "There is a record of signed heads, and its keys are missing.", Conflict
     FAILED = "fence.failed", "The record of signed heads cannot be read or written: its object store or disk fails.", Unavailable
     HELD = "fence.held", "Another process signs on the data directory.", Unavailable
     IGNORED = "fence.ignored", "The object store does not keep the conditions of a write.", Refused
     MISSING = "fence.missing", "The record of signed heads is missing.", NotFound
     MOVED = "fence.moved", "Another node has advanced the record of signed heads.", Unavailable
-    OTHER_LOG = "fence.other-log", "The record of signed heads is of another log.", Untrusted
-    UNREADABLE = "fence.unreadable", "The record of signed heads is damaged.", Untrusted
 
 
 class HttpCode(Code):
-    BODY = "http.body", "The body broke off, or is not encoded as its head says.", Malformed
     BODY_TOO_LARGE = "http.body-too-large", "The body is larger than the route reads.", TooLarge
     HEADERS_TOO_LARGE = "http.headers-too-large", "The headers are larger than the registry reads."
     INTERNAL = "http.internal", "The registry failed; its log has the reason."
@@ -87,15 +86,13 @@ class HttpCode(Code):
     METHOD = "http.method", "The path does not answer this method."
     NOT_ACCEPTABLE = "http.not-acceptable", "The resource has no representation of an acceptable type."
     NOT_FOUND = "http.not-found", "Nothing is served at the path.", NotFound
-    QUERY = "http.query", "A parameter of the query is out of its range.", Malformed
-    REQUEST = "http.request", "The request is not in the form of its route.", Malformed
+    REQUEST = "http.request", "The request is not in the form of its route: its body or its query.", Malformed
     TARGET_TOO_LONG = "http.target-too-long", "The path or the query is too long."
     TIMEOUT = "http.timeout", "The request took too long to arrive."
 
 
 class KeysCode(Code):
-    DAMAGED = "keys.damaged", "A key file holds no signer key.", Untrusted
-    MISMATCH = "keys.mismatch", "The keys do not belong together.", Untrusted
+    DAMAGED = "keys.damaged", "A key file holds no signer key, or the keys do not belong together.", Untrusted
     MISSING = "keys.missing", "There is no key file.", NotFound
     MODE = "keys.mode", "Other users of the machine can read a key file.", Untrusted
     NOT_PREPARED = "keys.not-prepared", "No rotation is prepared, or none is to be ended.", NotFound
@@ -112,19 +109,14 @@ class NodeCode(Code):
 
 
 class QuotaCode(Code):
-    BUSY = "quota.busy", "More statements wait than the registry takes in 5 seconds. Retry later.", Unavailable
-    PREFIX = "quota.prefix", "Too many statements came from one network prefix. Retry later.", Unavailable
-    PRINCIPAL = "quota.principal", "Too many statements came from one author. Retry later.", Unavailable
-    SERVICES = "quota.services", "One network asked for too many certificates, timestamps or entries.", Unavailable
+    SENDER = "quota.sender", "Too much came from one author or one network. Retry later.", Unavailable
     STRANGERS = "quota.strangers", "Too many statements were signed by did:keys. Use a domain's DID.", Unavailable
-    TOTAL = "quota.total", "Too many statements came in all. Retry later.", Unavailable
-    UPLOADS = "quota.uploads", "One network uploaded too much, or too much waits for a statement.", Unavailable
+    TOTAL = "quota.total", "Too many statements came in all, or wait. Retry later.", Unavailable
 
 
 class RegistryBlobCode(Code):
-    DIGEST = "blob.digest", "The bytes do not match their digest.", Malformed
+    DIGEST = "blob.digest", "The bytes do not have the digest or the size that the statement names.", Malformed, Refused
     NOT_NAMED = "blob.not-named", "The statement does not name the blob, or is of a kind without blobs.", Malformed, Refused
-    SIZE = "blob.size", "The bytes do not have the size that the statement names.", Refused
     UNKNOWN = "blob.unknown", "No logged statement names the blob.", NotFound
     WITHDRAWN = "blob.withdrawn", "The operator withdrew the bytes.", Gone
 
@@ -145,16 +137,14 @@ class RegistryLogCode(Code):
     CLOCK_AHEAD = "log.clock-ahead", "The clock of the registry is ahead; nothing was begun.", Unavailable
     CLOCK_BEHIND = "log.clock-behind", "The clock of the registry is behind; nothing was begun.", Unavailable
     COPIES = "log.copies", "Too few copies or standbys hold the newest leaves; they are not confirmed.", Unavailable
-    DAMAGED = "log.damaged", "The leaves in the database do not hash to the recorded root.", Untrusted
+    DAMAGED = "log.damaged", "The database lacks leaves or tiles of the log, or they do not hash to the recorded root.", Untrusted
     EXISTS = "log.exists", "A log is where a new one was to be made.", Conflict
     FORKED = "log.forked", "The carried checkpoint is signed by this log and not of its past.", Untrusted
-    INCOMPLETE = "log.incomplete", "The database lacks leaves or tiles of the log.", Untrusted
-    NOT_LEADING = "log.not-leading", "This process does not write the log.", Unavailable
+    NOT_LEADING = "log.not-leading", "This process does not write the log, or no longer.", Unavailable
     OTHER = "log.other", "The log in the database has other keys.", Untrusted
     OTHER_LEADER = "log.other-leader", "Another process writes the log.", Unavailable
     SIGNED_ELSEWHERE = "log.signed-elsewhere", "Another process signs this log; nothing is signed here.", Unavailable
     SIZE = "log.size", "The log does not have so many leaves yet.", NotFound
-    SUPERSEDED = "log.superseded", "Another process writes the log now.", Unavailable
     UNAVAILABLE = "log.unavailable", "The log did not confirm the statement; it may be logged. Retry.", Unavailable
 
 
@@ -193,7 +183,6 @@ class RegistryResolveCode(Code):
 
 
 class RegistryStatementCode(Code):
-    NOT_LOGGED = "statement.not-logged", "The statement is not in the log.", NotFound
     UNKNOWN = "statement.unknown", "The log has no statement with the id.", NotFound
 
 
@@ -202,8 +191,7 @@ class RegistryWitnessCode(Code):
     BOX_FULL = "witness.box-full", "The witness holds too many statements of the sender's network.", Unavailable
     HELD = "witness.held", "Another witness runs on the data directory.", Unavailable
     HISTORY = "witness.history", "The witness has cosigned another history of the log.", Untrusted
-    KEY = "witness.key", "The key file of the witness is damaged.", Untrusted
-    KEY_MODE = "witness.key-mode", "Other users of the machine can read the witness key.", Untrusted
+    KEY = "witness.key", "The key file of the witness is damaged, or other users can read it.", Untrusted
     LOGS = (
         "witness.logs",
         "A log is known by two keys or one of another type, or the list is too long.",
@@ -215,28 +203,21 @@ class RegistryWitnessCode(Code):
     QUORUM = "witness.quorum", "Fewer witnesses are configured than the parameters require.", Unavailable
     RECORD = "witness.record", "The kept record is not a signed checkpoint of the log.", Untrusted
     REFUSED = "witness.refused", "The witness answered with an unexpected status.", Unavailable
-    SILENT = "witness.silent", "The witness did not answer within 5 seconds.", Unavailable
     STORAGE = "witness.storage", "The witness cannot record checkpoints now.", Unavailable
     UPLOAD = "witness.upload", "The upload does not continue the copy of the log.", Conflict
-    UNREACHABLE = "witness.unreachable", "The witness cannot be reached.", Unavailable
+    UNREACHABLE = "witness.unreachable", "The witness cannot be reached, or does not answer within 5 seconds.", Unavailable
 
 
 class SearchCode(Code):
-    CURSOR = "search.cursor", "The cursor is not the next of a page.", Malformed
-    FACET = "search.facet", "A filter has an unknown value.", Malformed
-    QUERY_TOO_LONG = "search.query-too-long", "The query is too long.", Malformed
-    TOO_MANY_TERMS = "search.too-many-terms", "The query has too many terms.", Malformed
-    TOPIC = "search.topic", "The topic is malformed.", Malformed
+    QUERY = "search.query", "The query, a filter, the topic or the cursor of a search is malformed or too long.", Malformed
 
 
 class SenderCode(Code):
     BLOCKED = "sender.blocked", "The operator of the registry takes nothing from this DID, domain or network.", Refused
+    FORM = "sender.form", "The sender, the reason or the factor of a quota is malformed.", Malformed
     NOT_BLOCKED = "sender.not-blocked", "The sender is not blocked.", NotFound
     OWN = "sender.own", "The operator cannot block its own DID.", Refused
-    QUOTA = "sender.quota", "The factor of a sender's quota is out of its range, or the sender is a network.", Malformed
-    REASON = "sender.reason", "A block has no reason, or a long one.", Malformed
     TOO_MANY = "sender.too-many", "There are as many blocks and quotas as a registry keeps.", TooLarge
-    UNKNOWN = "sender.unknown", "The text is no DID, no domain and no network, or the network is too wide.", Malformed
 
 
 class ServerCode(Code):
@@ -249,43 +230,32 @@ class ServiceCode(Code):
 
 
 class SettingsCode(Code):
-    BASE_URL = "settings.base-url", "Agents cannot use the URL as the address of a registry.", Malformed
-    BLOBS = "settings.blobs", "The URL names no object store.", Malformed
-    CONTACT = "settings.contact", "The contact is no e-mail address and no https URL.", Malformed
-    DATABASE = "settings.database", "The URL of the database is not one of PostgreSQL.", Malformed
-    DURABILITY = "settings.durability", "Receipts cannot promise so many copies or standbys.", Malformed
-    HEAD = "settings.head", "The URL names no object for the record of the newest signed head.", Malformed
-    NODE = "settings.node", "The settings of a node are missing or do not fit.", Malformed
-    METRICS_ADDRESS = "settings.metrics-address", "The text is no address for metrics.", Malformed
-    ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
     OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
     OWNER = "settings.owner", "The data directory belongs to another user.", Refused
-    PORT = "settings.port", "The number is no port.", Malformed
-    QUOTA = "settings.quota", "The factor of the quotas is not a positive number.", Malformed
-    TLS = "settings.tls", "The files are no certificate chain and its key.", Malformed
-    TRUSTED_PROXY = "settings.trusted-proxy", "The text is no address and no network.", Malformed
-    VARIABLE = "settings.variable", "An environment variable is no setting of this command.", Malformed
-    WITNESS = "settings.witness", "The text is not a witness.", Malformed
+    VALUE = "settings.value", "A setting has a value that is not allowed, does not fit another one, or does not exist.", Malformed
 
 
 class SigstoreCode(Code):
-    CERTIFICATE_EXPIRED = "sigstore.certificate-expired", "The signing certificate is not valid now.", Unauthorized
-    CERTIFICATE_FOREIGN = "sigstore.certificate-foreign", "The certificate is not one of this registry's authority.", Unauthorized
-    CERTIFICATE_KEY = "sigstore.certificate-key", "The key is not an ECDSA P-256 key.", Malformed
-    CERTIFICATE_REQUEST = "sigstore.certificate-request", "The body is not a certificate request.", Malformed
-    ENTRY = "sigstore.entry", "The body is not a log entry request.", Malformed
-    ENTRY_SIGNATURE = "sigstore.entry-signature", "The signature of the entry does not verify.", Unauthorized
-    KEY_UNPROVEN = "sigstore.key-unproven", "The request does not prove that its sender has the private key.", Unauthorized
-    KEYS = "sigstore.keys", "The keys and certificates of the authority do not belong together.", Untrusted
+    CERTIFICATE = (
+        "sigstore.certificate",
+        "The signing certificate is not one of this registry's authority, or is not valid now.",
+        Unauthorized,
+    )
+    KEYS = (
+        "sigstore.keys",
+        "The keys and certificates of the authority do not belong together, or other users can read them.",
+        Untrusted,
+    )
     KEYS_EXIST = "sigstore.keys-exist", "The authority has its keys already.", Conflict
     KEYS_MISSING = "sigstore.keys-missing", "A key file of the authority is absent.", NotFound
-    KEYS_MODE = "sigstore.keys-mode", "Other users of the machine can read a key of the authority.", Untrusted
     KEYS_ROTATED = "sigstore.keys-rotated", "The keys of the authority in force are not on this node.", Unavailable
-    TOKEN_AUDIENCE = "sigstore.token-audience", "The identity token is for another registry.", Unauthorized
-    TOKEN_BINDING = "sigstore.token-binding", "The identity token is bound to another key.", Unauthorized
-    TOKEN_EXPIRED = "sigstore.token-expired", "The identity token is not valid now.", Unauthorized
-    TOKEN_MISSING = "sigstore.token-missing", "The request does not carry one identity token.", Unauthorized
-    TOKEN_REUSED = "sigstore.token-reused", "The identity token was used before.", Unauthorized
+    PROOF = "sigstore.proof", "The request is not signed by the key that it names.", Unauthorized
+    REQUEST = "sigstore.request", "The body is not a request for a certificate or a log entry.", Malformed
+    TOKEN = (
+        "sigstore.token",
+        "The request carries no identity token that is valid here, now, for this key and for the first time.",
+        Unauthorized,
+    )
 
 
 class SpeakersCode(Code):

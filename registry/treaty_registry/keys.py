@@ -214,10 +214,10 @@ def load_operator(directory: Path, *, rotating: bool = False) -> Operator:
     """
     log_key, clock_key = load_key(directory / "log.key"), load_key(directory / "clock.key")
     if log_key.type != KeyType.ED25519 or clock_key.type != KeyType.COSIGNATURE or clock_key.name != f"{log_key.name}/clock":
-        raise Untrusted(KeysCode.MISMATCH, f"The keys in {directory} do not belong together.")
+        raise Untrusted(KeysCode.DAMAGED, f"The keys in {directory} do not belong together.")
     upcoming, following = _load_next(directory / NEXT, needed=rotating)
     if any(key.name != named.name or key.type != named.type for key in upcoming for named in _of_role(key, log_key, clock_key)):
-        raise Untrusted(KeysCode.MISMATCH, f"The keys in {directory / NEXT} are not those of {log_key.name}.")
+        raise Untrusted(KeysCode.DAMAGED, f"The keys in {directory / NEXT} are not those of {log_key.name}.")
     # `Rotations.retire` moves two folders, and may have been ended between them.
     present = following is None or (directory / "authority").exists()
     authority = load_keys(directory / "authority") if present else following

@@ -69,7 +69,7 @@ class Listening:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_cert, self.tls_key)
         except OSError as error:  # ssl.SSLError is one
             raise Malformed(
-                SettingsCode.TLS,
+                SettingsCode.VALUE,
                 f"{self.tls_cert} and {self.tls_key} are no certificate chain and its key: {error.strerror or error}.",
                 fix="Give PEM files: --tls-cert, the chain, the server's own certificate first; --tls-key, its private key.",
             ) from error

@@ -29,14 +29,14 @@ class TrustedProxies:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> TrustedProxies:
-        """Parse IP addresses and networks in CIDR notation. Raises `Malformed` (`settings.trusted-proxy`)."""
+        """Parse IP addresses and networks in CIDR notation. Raises `Malformed` (`settings.value`)."""
         networks: list[Network] = []
         for text in texts:
             try:
                 networks.append(ipaddress.ip_network(text))
             except ValueError as error:
                 raise Malformed(
-                    SettingsCode.TRUSTED_PROXY,
+                    SettingsCode.VALUE,
                     f"Not an address or a network: {text[:80]!r}.",
                     fix="Name the proxy by its IP address, or its network: 192.0.2.7, 10.0.0.0/8, fd00::/8.",
                 ) from error

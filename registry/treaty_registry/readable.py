@@ -132,7 +132,7 @@ class ReadableLog(ABC):
         at = head or self.head
         index = (await self.reader.index_of([statement_id], at)).get(statement_id)
         if index is None:
-            raise NotFound(RegistryStatementCode.NOT_LOGGED, f"The statement {statement_id} is not in this log.")
+            raise NotFound(RegistryStatementCode.UNKNOWN, f"The statement {statement_id} is not in this log.")
         return (await self.reader.receipts([index], at))[index]
 
     async def tile(self, path: str, head: Head | None = None) -> bytes | None:

@@ -93,10 +93,10 @@ class Quotas:
     uploads: Rate = Rate(32 * 1024, 192 * 1024 * 1024)
 
     def times(self, factor: float) -> Quotas:
-        """Return these quotas, each multiplied by `factor`. Raises `Malformed` (`settings.quota`) unless it is positive."""
+        """Return these quotas, each multiplied by `factor`. Raises `Malformed` (`settings.value`) unless it is positive."""
         # A quota of nothing, or of NaN, would refuse every write.
         if not (math.isfinite(factor) and factor > 0):
-            raise Malformed(SettingsCode.QUOTA, f"{factor} is no factor for quotas.", fix="Give a positive number: --quota 2")
+            raise Malformed(SettingsCode.VALUE, f"{factor} is no factor for quotas.", fix="Give a positive number: --quota 2")
         return Quotas(
             self.principal.times(factor),
             self.prefix.times(factor),
@@ -117,20 +117,20 @@ class WitnessName:
 
     @classmethod
     def parse(cls, text: str) -> WitnessName:
-        """Parse URL#VKEY. The URL is https, or http on this machine. Raises `Malformed` (`settings.witness`)."""
+        """Parse URL#VKEY. The URL is https, or http on this machine. Raises `Malformed` (`settings.value`)."""
         url, _, key = text.partition("#")
         try:
             return cls(parse_base_url(url), VerifierKey.parse(key))
         except Malformed as error:
             raise Malformed(
-                SettingsCode.WITNESS,
+                SettingsCode.VALUE,
                 f"Not a witness: {text[:200]!r}.",
                 fix="Name it as its operator does: URL#KEY, where the URL is https, or http on this machine.",
             ) from error
 
 
 def witnesses_of(policy: WitnessPolicy) -> tuple[WitnessName, ...]:
-    """Return the witnesses of a policy that have a URL. Raises `Malformed` (`settings.witness`)."""
+    """Return the witnesses of a policy that have a URL. Raises `Malformed` (`settings.value`)."""
     return tuple(WitnessName.parse(f"{each.url}#{each.key}") for each in policy.witnesses if each.url is not None)
 
 
@@ -143,7 +143,7 @@ class MetricsAddress:
 
     @classmethod
     def parse(cls, text: str) -> MetricsAddress:
-        """Parse PORT, IP:PORT or [IPV6]:PORT. Raises `Malformed` (`settings.metrics-address`)."""
+        """Parse PORT, IP:PORT or [IPV6]:PORT. Raises `Malformed` (`settings.value`)."""
         host, _, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
         try:
@@ -153,7 +153,7 @@ class MetricsAddress:
             return cls(str(ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)), number)
         except ValueError as error:
             raise Malformed(
-                SettingsCode.METRICS_ADDRESS,
+                SettingsCode.VALUE,
                 f"Not an address for metrics: {text[:80]!r}.",
                 fix="Name a port of this machine, or an IP address and a port: 9464, 127.0.0.1:9464, [::1]:9464.",
             ) from error
@@ -207,14 +207,14 @@ class Settings:
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):
             raise Malformed(
-                SettingsCode.ORIGIN,
+                SettingsCode.VALUE,
                 f"{self.origin!r} cannot be a log's origin.",
                 fix="An origin is a lower-case host, such as registry.example. The port belongs to the address (--base-url).",
             )
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise Malformed(SettingsCode.TLS, "TLS needs both a certificate and its key.", fix="Give --tls-cert and --tls-key.")
+            raise Malformed(SettingsCode.VALUE, "TLS needs both a certificate and its key.", fix="Give --tls-cert and --tls-key.")
         if not 0 < self.port < 65536:
-            raise Malformed(SettingsCode.PORT, f"{self.port} is no port.", fix="Choose one from 1 to 65535: --port")
+            raise Malformed(SettingsCode.VALUE, f"{self.port} is no port.", fix="Choose one from 1 to 65535: --port")
         if self.database is not None:
             _check_database(self.database)
         if self.head_object is not None:
@@ -234,7 +234,7 @@ class Settings:
         # The same key under two names would count twice. A witness may have a key of each type, under one name.
         if len({key.public for key in keys}) != len(keys) or len(keys) > 2 * MAX_COSIGNERS:
             raise Malformed(
-                SettingsCode.WITNESS,
+                SettingsCode.VALUE,
                 f"Two witnesses have the same key, or there are more than {2 * MAX_COSIGNERS}.",
                 fix="Name each key of a witness once.",
             )
@@ -243,7 +243,7 @@ class Settings:
         # A mirror takes entries of a checkpoint alone that its witness has cosigned.
         if others:
             raise Malformed(
-                SettingsCode.WITNESS,
+                SettingsCode.VALUE,
                 f"No witness of this log is at {shown(min(others))!r}, so no copy can be uploaded there.",
                 fix="Name the mirror as a witness too, with the same URL: --witness URL#KEY --tlog-mirror URL",
             )
@@ -255,7 +255,7 @@ class Settings:
         missing = {"--database": self.database, "--blobs": self.blobs, "--head": self.head}
         if not all(missing.values()):
             raise Malformed(
-                SettingsCode.NODE,
+                SettingsCode.VALUE,
                 f"The nodes of a registry share {', '.join(name for name, value in missing.items() if not value)}.",
                 fix="Give every node the same --database, --blobs and --head, each a URL, and the same keys.",
             )
@@ -268,7 +268,7 @@ class Settings:
             is_node = False
         if not is_node:
             raise Malformed(
-                SettingsCode.NODE,
+                SettingsCode.VALUE,
                 f"{shown(self.node)!r} is no URL of a node.",
                 fix="Name it as http://HOST:PORT or https://HOST:PORT; an address of IPv6 stands in brackets.",
             )
@@ -277,7 +277,7 @@ class Settings:
         copies = self.durability.copies
         if not (0 <= copies <= len(self.tiles) and 0 <= self.durability.standbys <= MAX_PLACES):
             raise Malformed(
-                SettingsCode.DURABILITY,
+                SettingsCode.VALUE,
                 f"A leaf cannot be in {copies} of {len(self.tiles)} copies, and on {self.durability.standbys} standbys.",
                 fix="Name a store for each copy: --tiles URL --tiles URL --copies 2",
             )
@@ -286,13 +286,13 @@ class Settings:
         here = [name for name, url in places if self._is_here(url)] if copies else []
         if here:
             raise Malformed(
-                SettingsCode.DURABILITY,
+                SettingsCode.VALUE,
                 f"Receipts promise {copies} copies, and {', '.join(dict.fromkeys(here))} is in the data directory.",
                 fix="Give --blobs, --head and each --tiles the URL of a store on another disk.",
             )
         if self.durability.standbys and self.database is None:
             raise Malformed(
-                SettingsCode.DURABILITY,
+                SettingsCode.VALUE,
                 "The embedded database has no standbys.",
                 fix="Name a PostgreSQL server that has them (--database), or use --copies.",
             )
@@ -354,7 +354,7 @@ def _check_base_url(url: str) -> None:
         parse_base_url(url)
     except Malformed as error:
         raise Malformed(
-            SettingsCode.BASE_URL,
+            SettingsCode.VALUE,
             f"Agents cannot use {shown(url)!r} as the address of a registry.",
             fix="Give the https URL at which they reach it, or an http URL on this machine: --base-url https://registry.example",
         ) from error
@@ -370,7 +370,7 @@ def _check_database(url: str) -> None:
     if not is_postgres:
         # Without the text and the cause: they may hold a password.
         raise Malformed(
-            SettingsCode.DATABASE,
+            SettingsCode.VALUE,
             "The URL of the database is not one of PostgreSQL.",
             fix="Give postgresql://USER@HOST:PORT/DATABASE, or leave it out for the embedded server: --database. "
             "In a password write / as %2F, @ as %40, : as %3A.",
@@ -381,7 +381,7 @@ def _check_contact(text: str) -> None:
     # Pages show it as a link, and refusals as text.
     if not _CONTACT.fullmatch(text) or len(text) > _MAX_CONTACT:
         raise Malformed(
-            SettingsCode.CONTACT,
+            SettingsCode.VALUE,
             f"{text[:80]!r} is no contact.",
             fix="Give an e-mail address or an https URL: --contact abuse@example.com",
         )
@@ -391,7 +391,7 @@ def _check_object(url: str) -> None:
     name = urlsplit(url).path.rpartition("/")[2] if "://" in url else ""
     if not name:
         raise Malformed(
-            SettingsCode.HEAD,
+            SettingsCode.VALUE,
             f"{shown(url)!r} names no object for the record of the newest signed head.",
             fix="Name the object itself, in a bucket: --head s3://BUCKET/PATH/head, or file:///PATH/head",
         )

@@ -61,7 +61,7 @@ def test_an_operator_neither_hurries_its_epochs_nor_swaps_the_anchors(bend: str)
     facts, root = dict(made.replay.facts), made.replay.root()
     with pytest.raises(Untrusted) as refused:
         made.add(wanted, made.operator)
-    assert refused.value.code == "audit.refused" and "An amendment has bounds" in refused.value.message
+    assert refused.value.code == "audit.leaf" and "An amendment has bounds" in refused.value.message
     assert (dict(made.replay.facts), made.replay.root()) == (facts, root)
 
 
@@ -78,7 +78,7 @@ async def test_epochs_that_were_closed_by_dates_in_the_future_are_found(tmp_path
     registry.cosigned = honest
     with pytest.raises(Untrusted) as refused:
         await audited(registry, tmp_path / "mirror", now=honest)
-    assert refused.value.code == "audit.clock" and f"{10 * WEEK} seconds ahead" in refused.value.message
+    assert refused.value.code == "audit.checkpoint" and f"{10 * WEEK} seconds ahead" in refused.value.message
     # Nothing of it is kept: the next audit begins where the last good one ended.
     found = Snapshots(tmp_path / "mirror", tmp_path / "audit.key").find(NAME.origin)
     assert found is None or found.size < registry.size
@@ -115,7 +115,7 @@ async def test_a_log_is_on_time_up_to_the_stated_bound(tmp_path: Path) -> None:
     registry.cosigned -= 1
     with pytest.raises(Untrusted) as refused:
         await audited(registry, tmp_path / "other")
-    assert refused.value.code == "audit.clock"
+    assert refused.value.code == "audit.checkpoint"
 
 
 @pytest.mark.threat(351)

@@ -359,4 +359,4 @@ async def test_the_beginning_of_a_tile_is_no_tile_of_its_own(api: httpx.AsyncCli
             narrow = await api.get(f"/tile/{kind}/000.p/{width}")
             assert narrow.status_code == 200 and widest.content.startswith(narrow.content)
             assert (len(narrow.content) == 32 * width) or kind == "entries"
-        problem(await api.get(f"/tile/{kind}/000.p/{size + 1}"), 404, "log.tile-missing")
+        problem(await api.get(f"/tile/{kind}/000.p/{size + 1}"), 404, "log.missing")

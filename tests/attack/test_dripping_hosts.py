@@ -327,7 +327,7 @@ async def test_a_guarded_fetch_from_a_host_that_drips_ends_and_keeps_nothing(tmp
         async with asyncio.timeout(BOUND):
             with pytest.raises(Unavailable) as failure:
                 await guard.get("https://alice.example/.well-known/did.json")
-    assert failure.value.code == "egress.deadline" and "alice.example" in failure.value.message
+    assert failure.value.code == "egress.unreachable" and "alice.example" in failure.value.message
 
 
 @pytest.mark.parametrize("how", ["says nothing", "drips its head", "drips its body", "pours interim answers"])

@@ -101,7 +101,7 @@ async def test_a_registry_that_hides_a_proved_end_contradicts_itself(tmp_path: P
     registry.left_out = {hidden}
     registry.now += 7200
     failure = await refused_at(10, registry, tmp_path, uri_of("2.0"), publishers=(BOB,))
-    assert failure.code == "memory.grant"
+    assert failure.code == "memory.contradicted"
 
 
 async def test_a_newer_grant_replaces_the_one_that_was_seen(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ async def test_an_attestation_of_something_else_is_refused(tmp_path: Path, field
     registry.publish("2.0")
     registry.attach("2.0", attested={field: value})
     failure = await refused_at(8, registry, tmp_path, uri_of("2.0"))
-    assert failure.code == "attestation.binding"
+    assert failure.code == "attestation.signature"
 
 
 async def test_an_attestation_by_somebody_else_is_refused(tmp_path: Path) -> None:

@@ -46,18 +46,18 @@ async def test_a_signature_over_the_authority_alone_is_good_for_no_request(liste
     signature = base64.b64encode(ALICE.sign(base.encode())).decode()
     headers = {"Signature-Input": f"sig1={inputs}", "Signature": f"sig1=:{signature}:"}
     for method in ("GET", "DELETE"):
-        assert await refused(listener, headers, method=method, body=b"") == "authentication.coverage"
+        assert await refused(listener, headers, method=method, body=b"") == "authentication.signature"
 
 
 @pytest.mark.threat(101)
 async def test_another_body_is_not_the_one_that_was_signed(listener: Listener) -> None:
     headers = signer(ALICE).headers("POST", URL, b'{"pay":1}')
-    assert await refused(listener, headers, body=b'{"pay":9}') == "authentication.digest"
+    assert await refused(listener, headers, body=b'{"pay":9}') == "authentication.signature"
     other = signer(MALLORY).headers("POST", URL, b'{"pay":9}')["Content-Digest"]
     assert await refused(listener, {**headers, "Content-Digest": other}, body=b'{"pay":9}') == "authentication.signature"
     bodiless = signer(ALICE).headers("POST", URL)
-    assert await refused(listener, bodiless, body=b'{"pay":9}') == "authentication.coverage"
-    assert await refused(listener, {**bodiless, "Content-Digest": other}, body=b'{"pay":9}') == "authentication.coverage"
+    assert await refused(listener, bodiless, body=b'{"pay":9}') == "authentication.signature"
+    assert await refused(listener, {**bodiless, "Content-Digest": other}, body=b'{"pay":9}') == "authentication.signature"
 
 
 @pytest.mark.threat(101)
@@ -101,7 +101,7 @@ async def test_a_key_that_was_rotated_out_or_a_did_taken_out_of_use_sends_nothin
     assert await listener.verify(signer(ALICE).headers("POST", URL, b"{}")) == ALICE.did
     former = signer(MALLORY).headers("POST", URL, b"{}")
     listener.knows(MALLORY.rotated())
-    assert await refused(listener, former) == "authentication.key"
+    assert await refused(listener, former) == "authentication.identity"
     listener.now += 61
     listener.documents[ALICE.did] = ALICE.did_document(deactivated=True)
     late = RequestSigner(ALICE, clock=lambda: listener.now).headers("POST", URL, b"{}")

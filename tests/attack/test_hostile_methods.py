@@ -135,7 +135,7 @@ async def test_arguments_that_break_the_schema_are_not_sent(hotel: Hotel) -> Non
     remote = hotel.remote(method(schema={"type": "string", "maxLength": 5}))
     for wrong in ({}, {"query": 1}, {"query": "Tokyo!"}, {"query": "Tokyo", "x": 1}, {"query": ["a"] * 30_000}):
         assert await refused(remote, wrong) == "rpc.arguments"
-    assert await refused(remote, name="other") == "rpc.method"
+    assert await refused(remote, name="other") == "rpc.nothing"
     assert hotel.asked == []
 
 
@@ -143,7 +143,7 @@ async def test_arguments_that_break_the_schema_are_not_sent(hotel: Hotel) -> Non
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (7, "rpc.result"),
+        (7, "rpc.answer"),
         ({"jsonrpc": "2.0", "id": 99, "result": "a"}, "rpc.answer"),
         ({"jsonrpc": "2.0", "id": 1}, "rpc.answer"),
         ({"jsonrpc": "2.0", "id": 1, "result": "a", "error": {}}, "rpc.answer"),
@@ -152,12 +152,12 @@ async def test_arguments_that_break_the_schema_are_not_sent(hotel: Hotel) -> Non
         (response(b"[" * 100_000), "rpc.answer"),
         (response(b"hello"), "rpc.answer"),
         (response(b"x" * (MAX_ANSWER + 1)), "rpc.too-large"),
-        (response(b"", "Location: https://evil.example/", "302 Found"), "rpc.status"),
+        (response(b"", "Location: https://evil.example/", "302 Found"), "rpc.unreachable"),
         (response(b"", "X: y", "401 Unauthorized"), "rpc.unauthorized"),
-        (response(b"", "X: y", "500 Oops"), "rpc.status"),
+        (response(b"", "X: y", "500 Oops"), "rpc.unreachable"),
         (b"", "rpc.unreachable"),
         (response(b'data: {"id": 1}\n\ndata: [\n\n', "Content-Type: text/event-stream"), "rpc.answer"),
-        (response(json.dumps({"id": 1, "result": ["a"] * 30_000}).encode()), "rpc.result"),
+        (response(json.dumps({"id": 1, "result": ["a"] * 30_000}).encode()), "rpc.answer"),
     ],
 )
 async def test_an_answer_that_is_none_is_refused(hotel: Hotel, answer: Any, code: str) -> None:
@@ -174,8 +174,8 @@ async def test_an_answer_that_is_none_is_refused(hotel: Hotel, answer: Any, code
 @pytest.mark.parametrize(
     ("url", "code"),
     [
-        ("http://hotel.example/", "rpc.interface"),
-        ("file:///etc", "rpc.interface"),
+        ("http://hotel.example/", "rpc.answer"),
+        ("file:///etc", "rpc.answer"),
         ("https://127.0.0.1/rpc", "egress.unreachable"),
         ("https://u:p@hotel.example/", "egress.url"),
         ("https://localhost/", "egress.unreachable"),
@@ -220,7 +220,7 @@ async def test_a_name_that_leads_into_the_own_network_is_not_connected_to(hotel:
 )
 async def test_a_document_of_another_form_is_refused(hotel: Hotel, document: dict[str, Any]) -> None:
     content = {"openrpc": "1.3.2", "servers": [{"url": URL}], "methods": [method()], **document}
-    assert await refused(hotel.mcp(RemoteInterface("openrpc", URL, document=content))) in ("rpc.interface", "rpc.too-large")
+    assert await refused(hotel.mcp(RemoteInterface("openrpc", URL, document=content))) in ("rpc.answer", "rpc.too-large")
     assert hotel.asked == []
 
 
@@ -233,18 +233,18 @@ BEGUN = {"protocolVersion": "2025-06-18", "capabilities": {}}
 @pytest.mark.parametrize(
     ("results", "code"),
     [
-        ({"initialize": {}}, "rpc.interface"),
-        ({"initialize": {"protocolVersion": "2025\r\nX: y"}}, "rpc.interface"),
-        ({"tools/list": []}, "rpc.interface"),
-        ({"tools/list": {"tools": [7]}}, "rpc.interface"),
+        ({"initialize": {}}, "rpc.answer"),
+        ({"initialize": {"protocolVersion": "2025\r\nX: y"}}, "rpc.answer"),
+        ({"tools/list": []}, "rpc.answer"),
+        ({"tools/list": {"tools": [7]}}, "rpc.answer"),
         ({"tools/list": {"tools": [TOOL] * (MAX_METHODS + 1)}}, "rpc.too-large"),
         ({"tools/list": {"tools": [], "nextCursor": "again"}}, "rpc.too-large"),
         ({"tools/list": {"tools": [{**TOOL, "inputSchema": {"allOf": [{"uniqueItems": True}] * 480}}]}}, "rpc.schema"),
-        ({"tools/list": {"tools": []}}, "rpc.method"),
+        ({"tools/list": {"tools": []}}, "rpc.nothing"),
         ({"tools/call": []}, "rpc.answer"),
         ({"tools/call": {"content": 7}}, "rpc.answer"),
         ({"tools/call": {"content": [{"type": "text", "text": "\x1b[2J" * 999}], "isError": True}}, "rpc.error"),
-        ({"tools/call": {"structuredContent": 7}}, "rpc.result"),
+        ({"tools/call": {"structuredContent": 7}}, "rpc.answer"),
     ],
 )
 async def test_an_mcp_server_of_another_form_is_refused(hotel: Hotel, results: dict[str, Any], code: str) -> None:

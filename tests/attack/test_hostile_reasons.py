@@ -23,7 +23,7 @@ from treaty_consensus.errors import Origin, Refused, TreatyError, Unauthorized, 
 from treaty_io.errors import MAX_PEER_CODE, SKEW
 
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"
-CLOCK = "authentication.expired"
+CLOCK = "authentication.time"
 REASONS = ["hello.version\x1b[2J", "<img src=x>", "\u202egnp.exe", "a.b\r\nERROR forged", "x" * 120, "%s%n {} ${jndi}"]
 
 

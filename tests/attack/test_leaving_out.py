@@ -57,7 +57,7 @@ async def test_a_second_first_identity_of_a_publisher_stops(tmp_path: Path, tenu
     registry = with_echo()
     await seen(registry, tmp_path)
     retell(registry, tell_another_first_identity(registry))
-    failure = await stops(registry, tmp_path, "memory.identity", tenures=tenures)
+    failure = await stops(registry, tmp_path, "memory.contradicted", tenures=tenures)
     assert isinstance(failure, LeftOut) and failure.contradiction is not None
     assert failure.contradiction.verify(), "two first identities exclude each other"
 
@@ -70,8 +70,8 @@ async def test_a_second_first_identity_is_known_again_in_another_protocol_and_in
     leave_out(registry, kinds.Handler)
     registry.publish("2.0", signer=forger)
     registry.attach("2.0", signer=forger)
-    await stops(registry, tmp_path, "memory.identity", uri_of("2.0"))
-    await topic_stops(registry, tmp_path, "memory.identity")
+    await stops(registry, tmp_path, "memory.contradicted", uri_of("2.0"))
+    await topic_stops(registry, tmp_path, "memory.contradicted")
 
 
 @pytest.mark.threat(16)
@@ -81,7 +81,7 @@ async def test_a_key_that_was_rotated_out_does_not_come_back(tmp_path: Path) -> 
     await seen(registry, tmp_path)
     leave_out(registry, kinds.Identity, -1)
     registry.now += 60
-    await stops(registry, tmp_path, "memory.identity")
+    await stops(registry, tmp_path, "memory.contradicted")
 
 
 @pytest.mark.threat(18)
@@ -91,10 +91,10 @@ async def test_a_lock_refuses_a_second_first_identity_on_a_machine_that_never_me
     as_new_machine(tmp_path)
     forger = tell_another_first_identity(registry)
     retell(registry, forger, document=b"# Echo 1.0\n\nWhat is sent comes back.\n")
-    assert (await refused_at(10, registry, tmp_path)).code == "lock.identity"
+    assert (await refused_at(10, registry, tmp_path)).code == "lock.contradicted"
     registry.publish("2.0", signer=forger)
     registry.attach("2.0", signer=forger)
-    assert (await refused_at(10, registry, tmp_path, uri_of("2.0"))).code == "lock.identity"
+    assert (await refused_at(10, registry, tmp_path, uri_of("2.0"))).code == "lock.contradicted"
     async with fetcher(registry, tmp_path) as agent:
         with pytest.raises(VerificationFailed, match="another history of its keys"):
             await agent.candidates(TOPIC)
@@ -129,7 +129,7 @@ async def test_going_back_to_an_older_handler_stops(tmp_path: Path) -> None:
     registry.attach(release="2")
     await seen(registry, tmp_path)
     leave_out(registry, kinds.Handler, -1)
-    failure = await stops(registry, tmp_path, "memory.handler")
+    failure = await stops(registry, tmp_path, "memory.contradicted")
     assert isinstance(failure, LeftOut) and failure.contradiction is not None
     assert not failure.contradiction.verify(), "what was left out proves nothing to others"
 
@@ -143,10 +143,10 @@ async def test_going_back_to_a_revoked_handler_stops(tmp_path: Path) -> None:
     await seen(registry, tmp_path)
     leave_out(registry, kinds.Handler, -1)
     leave_out(registry, kinds.Status)
-    await stops(registry, tmp_path, "memory.handler")
+    await stops(registry, tmp_path, "memory.contradicted")
     registry.left_out.clear()
     leave_out(registry, kinds.Status)
-    await stops(registry, tmp_path, "memory.status")
+    await stops(registry, tmp_path, "memory.contradicted")
 
 
 @pytest.mark.threat(16)
@@ -165,8 +165,8 @@ async def test_what_was_refused_as_taken_back_stays_so(tmp_path: Path, state: st
                 await getattr(agent, learned_by)(uri_of())
             assert failure.value.code == f"status.{state}"
     leave_out(registry, kinds.Status)
-    await stops(registry, tmp_path, "memory.status")
-    await topic_stops(registry, tmp_path, "memory.status")
+    await stops(registry, tmp_path, "memory.contradicted")
+    await topic_stops(registry, tmp_path, "memory.contradicted")
 
 
 async def test_an_older_status_does_not_pass_for_the_newest(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_an_older_status_does_not_pass_for_the_newest(tmp_path: Path) -> N
     registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
     await refused_at(9, registry, tmp_path)
     leave_out(registry, kinds.Status, -1)
-    await stops(registry, tmp_path, "memory.status")
+    await stops(registry, tmp_path, "memory.contradicted")
 
 
 @pytest.mark.threat(33)
@@ -222,15 +222,15 @@ async def test_a_version_does_not_change_its_document(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
     retell(registry, ALICE, document=b"# Another\n")
-    failure = await stops(registry, tmp_path, "memory.publish")
+    failure = await stops(registry, tmp_path, "memory.contradicted")
     assert isinstance(failure, LeftOut) and failure.contradiction is not None and failure.contradiction.verify()
     as_new_machine(tmp_path)
-    assert (await refused_at(10, registry, tmp_path)).code == "lock.document"
+    assert (await refused_at(10, registry, tmp_path)).code == "lock.contradicted"
     async with fetcher(registry, tmp_path) as agent:
         for attempt in (agent.document(uri_of()), agent.fetch(uri_of(), accept_change=True), agent.candidates(TOPIC)):
             with pytest.raises(VerificationFailed) as refused:
                 await attempt
-            assert refused.value.code == "lock.document"
+            assert refused.value.code == "lock.contradicted"
 
 
 @pytest.mark.threat(16)
@@ -239,8 +239,8 @@ async def test_a_protocol_that_was_there_is_not_unknown(tmp_path: Path) -> None:
     await seen(registry, tmp_path)
     leave_out(registry, kinds.Publish)
     registry.now += 7200
-    assert (await refused_at(10, registry, tmp_path)).code == "memory.unknown"
-    await topic_stops(registry, tmp_path, "memory.unknown")
+    assert (await refused_at(10, registry, tmp_path)).code == "memory.contradicted"
+    await topic_stops(registry, tmp_path, "memory.contradicted")
 
 
 async def test_a_guests_publish_is_not_logged_again_under_a_newer_grant(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ async def test_a_guests_publish_is_not_logged_again_under_a_newer_grant(tmp_path
     registry.now += 1
     registry.add(kinds.Grant("alice.example", BOB.did), ALICE)
     registry.add(kinds.Publish(GUEST_URI, TOPIC, document, card, "negotiated"), BOB)
-    await topic_stops(registry, tmp_path, "memory.publish")
+    await topic_stops(registry, tmp_path, "memory.contradicted")
 
 
 async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path)
     registry.add(msgspec.structs.replace(parameters, horizon_epochs=parameters.horizon_epochs + 1), OPERATOR)
     await seen(registry, tmp_path)
     leave_out(registry, kinds.Parameters, -1)
-    await stops(registry, tmp_path, "memory.parameters")
+    await stops(registry, tmp_path, "memory.contradicted")
 
 
 @pytest.mark.threat(18)
@@ -289,10 +289,10 @@ async def test_a_lock_remembers_on_another_machine_that_a_version_was_taken_back
     as_new_machine(tmp_path)
     registry.trusted_in(tmp_path)
     leave_out(registry, kinds.Status)
-    assert (await refused_at(10, registry, tmp_path)).code == "lock.status"
+    assert (await refused_at(10, registry, tmp_path)).code == "lock.contradicted"
     with pytest.raises(VerificationFailed) as failure:
         verify_directory(tmp_path / "out", registry.trusted_in(tmp_path), Policy([ALICE.did]))
-    assert (failure.value.step, failure.value.code) == (10, "lock.status")
+    assert (failure.value.step, failure.value.code) == (10, "lock.contradicted")
     registry.left_out.clear()
     registry.add(kinds.Status(uri_of(), "active", wheel=of), ALICE)
     await seen(registry, tmp_path)
@@ -311,7 +311,7 @@ async def test_a_folder_is_compared_with_the_lock(tmp_path: Path) -> None:
     before = kept_in(home)
     with pytest.raises(VerificationFailed) as failure:
         verify_directory(tmp_path / "out", registry.trusted_in(home), Policy([ALICE.did]))
-    assert (failure.value.step, failure.value.code) == (10, "lock.document")
+    assert (failure.value.step, failure.value.code) == (10, "lock.contradicted")
     assert {**kept_in(home), "registries.json": b""} == {**before, "registries.json": b""}
 
 
@@ -337,7 +337,7 @@ async def test_accepting_another_publisher_leaves_the_other_versions_pinned(tmp_
     as_new_machine(tmp_path)
     retell(registry, ALICE, document=b"# Another\n")
     registry.attach(signer=BOB)
-    assert (await refused_at(10, registry, tmp_path, publishers=(BOB,))).code == "lock.document"
+    assert (await refused_at(10, registry, tmp_path, publishers=(BOB,))).code == "lock.contradicted"
 
 
 # Going back without a lie

@@ -40,9 +40,9 @@ def decided() -> SimulatedRegistry:
 async def test_another_decision_of_the_same_epoch_stops(decided: SimulatedRegistry, tmp_path: Path) -> None:
     await seen(decided, tmp_path)
     other_decision(decided)
-    failure = await topic_stops(decided, tmp_path, "memory.decision")
+    failure = await topic_stops(decided, tmp_path, "memory.contradicted")
     assert isinstance(failure, LeftOut) and failure.contradiction is not None and failure.contradiction.verify()
-    await stops(decided, tmp_path, "memory.decision")
+    await stops(decided, tmp_path, "memory.contradicted")
 
 
 @pytest.mark.parametrize("lie", ["same epoch", "after the one before", "after none", "after another", "on an older log"])
@@ -62,7 +62,7 @@ async def test_a_decision_that_does_not_follow_the_one_that_was_seen_stops(
         "on an older log": {"input": newest.body.input},
     }
     index = other_decision(decided, TOPIC, **(honest | changes[lie]))
-    failure = await topic_stops(decided, tmp_path, "memory.decision")
+    failure = await topic_stops(decided, tmp_path, "memory.contradicted")
     assert isinstance(failure, LeftOut)
     assert failure.contradiction is None or failure.contradiction.verify() is (lie != "on an older log")
     decided.left_out.add(index)
@@ -118,7 +118,7 @@ async def test_decisions_that_do_not_lead_to_the_one_that_was_seen_stop(
     other_decision(decided, TOPIC, epoch=3, previous=made.id, input=kinds.Input(decided.size, decided.root().hex()))
     decided.left_out.remove(hidden)
     assert made.id != last
-    failure = await topic_stops(decided, tmp_path, "memory.decision")
+    failure = await topic_stops(decided, tmp_path, "memory.contradicted")
     assert isinstance(failure, LeftOut) and failure.contradiction is not None
     # Whoever gets the file sees it too, except where the decision before has a later epoch: no rule of the log was broken by two.
     assert failure.contradiction.verify() is (lie != "endless")
@@ -138,7 +138,7 @@ async def test_a_decision_that_passes_over_the_one_that_was_seen_convinces_other
     decided.left_out.add(index)
     other_decision(decided, TOPIC, epoch=5, previous=before.id, input=input_of(decided))
     decided.left_out.remove(index)
-    failure = await topic_stops(decided, tmp_path, "memory.decision")
+    failure = await topic_stops(decided, tmp_path, "memory.contradicted")
     assert isinstance(failure, LeftOut) and failure.contradiction is not None
     assert failure.contradiction.verify()
 
@@ -158,7 +158,7 @@ async def test_what_is_shown_for_an_id_is_that_decision(decided: SimulatedRegist
         honest = other_decision(decided, TOPIC, epoch=2, previous=last, input=input_of(decided))
         decided.left_out.add(honest)
     other_decision(decided, TOPIC, epoch=5, previous=between.id, input=input_of(decided))
-    await topic_stops(decided, tmp_path, "memory.decision")
+    await topic_stops(decided, tmp_path, "memory.contradicted")
 
 
 def input_of(registry: SimulatedRegistry) -> kinds.Input:
@@ -171,7 +171,7 @@ async def test_decisions_that_are_not_shown_stop(decided: SimulatedRegistry, tmp
     before = decided.left_out.copy()
     for index in indexes(decided, kinds.Decision, lambda made: getattr(made.body, "epoch", 0) in (1, 2)):
         decided.left_out.add(index)
-    await topic_stops(decided, tmp_path, "memory.decision")
+    await topic_stops(decided, tmp_path, "memory.contradicted")
     decided.left_out = before
     await seen(decided, tmp_path)
 
@@ -182,8 +182,8 @@ async def test_an_older_decision_stops(decided: SimulatedRegistry, tmp_path: Pat
     await seen(decided, tmp_path)
     for index in indexes(decided, kinds.Decision, lambda made: getattr(made.body, "epoch", 0) == 1):
         decided.left_out.add(index)
-    await topic_stops(decided, tmp_path, "memory.decision")
-    await stops(decided, tmp_path, "memory.decision")
+    await topic_stops(decided, tmp_path, "memory.contradicted")
+    await stops(decided, tmp_path, "memory.contradicted")
 
 
 @pytest.mark.parametrize("learned_by", ["protocol", "topic"])
@@ -191,8 +191,8 @@ async def test_no_decision_where_there_was_one_stops(decided: SimulatedRegistry,
     async with fetcher(decided, tmp_path) as agent:
         await (agent.fetch(uri_of()) if learned_by == "protocol" else agent.topic(TOPIC))
     leave_out(decided, kinds.Decision)
-    await topic_stops(decided, tmp_path, "memory.decision")
-    await stops(decided, tmp_path, "memory.decision")
+    await topic_stops(decided, tmp_path, "memory.contradicted")
+    await stops(decided, tmp_path, "memory.contradicted")
 
 
 @pytest.mark.threat(19)
@@ -209,7 +209,7 @@ async def test_a_decision_is_not_replaced_by_way_of_an_answer_about_something_el
     async with fetcher(decided, tmp_path) as agent:
         with pytest.raises(VerificationFailed) as failure:
             await agent.document(uri_of("4.0"))
-    assert (failure.value.step, failure.value.code) == (10, "memory.decision")
+    assert (failure.value.step, failure.value.code) == (10, "memory.contradicted")
     assert known_in(tmp_path) == before
 
 
@@ -219,7 +219,7 @@ async def test_a_competitor_does_not_vanish_from_its_topic(tmp_path: Path) -> No
     registry.publish(signer=BOB)
     await seen(registry, tmp_path)
     leave_out(registry, kinds.Publish, -1)
-    failure = await topic_stops(registry, tmp_path, "memory.topic")
+    failure = await topic_stops(registry, tmp_path, "memory.contradicted")
     assert uri_of(signer=BOB) in failure.message
 
 
@@ -229,4 +229,4 @@ async def test_what_a_protocols_answer_showed_belongs_into_its_topic(tmp_path: P
     async with fetcher(registry, tmp_path) as agent:
         await agent.document(uri_of(signer=BOB))
     leave_out(registry, kinds.Publish, -1)
-    await topic_stops(registry, tmp_path, "memory.topic")
+    await topic_stops(registry, tmp_path, "memory.contradicted")

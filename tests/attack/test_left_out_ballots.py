@@ -210,7 +210,7 @@ def test_a_stamp_of_something_else_is_none(stamps: Callable[[bytes], bytes]) -> 
 def test_a_stamp_is_never_a_cosignature_of_a_checkpoint() -> None:
     with pytest.raises(TreatyError) as error:
         Checkpoint.parse(stamp_text(ORIGIN, b"leaf"))
-    assert error.value.code == "log.checkpoint"
+    assert error.value.code == "log.form"
     with pytest.raises(TreatyError):  # an ML-DSA-44 key cosigns nothing else
         stamp(honest(at_the_close()), SignerKey("w.example", KeyType.ML_DSA_44, b"\1" * 32), CLOSE)
 

@@ -190,7 +190,7 @@ def test_a_hostile_role_of_a_source_is_refused_before_anything_is_chosen(role: o
     value = json.loads(source_hello().format())
     value["metaProtocol"]["candidateRoles"] = {URI: role}
     actions = machine.receive(json.dumps(value), 0.0)
-    assert rejection_in(actions).startswith("hello.field: ")
+    assert rejection_in(actions).startswith("hello.form: ")
     assert (machine.agreement, machine.peer) == (None, None)
 
 
@@ -204,7 +204,7 @@ def test_a_hostile_role_of_a_destination_is_refused_before_it_is_believed(role: 
     actions = machine.receive(json.dumps(value), 0.0)
     assert not any(isinstance(action, Load) for action in actions)
     assert machine.error is not None
-    assert (machine.error.code, machine.agreement, machine.peer) == ("hello.field", None, None)
+    assert (machine.error.code, machine.agreement, machine.peer) == ("hello.form", None, None)
 
 
 @pytest.mark.threat(173)
@@ -217,7 +217,7 @@ def test_the_number_of_roles_is_bounded(count: int) -> None:
     if count == MAX_CANDIDATE_ROLES:
         assert machine.agreement is not None
         return
-    assert rejection_in(actions).split(":")[0] in ("hello.field", "canonical.too-large")
+    assert rejection_in(actions).split(":")[0] in ("hello.form", "canonical.too-large")
     assert machine.agreement is None
 
 

@@ -36,7 +36,7 @@ async def test_evidence_is_kept_once_and_holds_without_the_agent(tmp_path: Path)
     registry = with_echo()
     await seen(registry, tmp_path)
     retell(registry, ALICE, document=b"# Another\n")
-    failure = await stops(registry, tmp_path, "memory.publish")
+    failure = await stops(registry, tmp_path, "memory.contradicted")
     (file,) = contradictions(tmp_path / "evidence", NAME.origin)
     assert str(file) in failure.fix and "treaty trust explain" in failure.fix
     proof = Contradiction.parse(file.read_bytes())
@@ -67,7 +67,7 @@ async def test_a_registry_cannot_fill_the_disk_with_evidence_against_itself(
         registry.left_out |= set(indexes(registry, kinds.Publish))
         registry.publish(document=b"# %d\n" % number)
         registry.now += 7200
-        assert (await refused_at(10, registry, tmp_path)).code == "memory.publish"
+        assert (await refused_at(10, registry, tmp_path)).code == "memory.contradicted"
     assert len(contradictions(tmp_path / "evidence", NAME.origin)) == 2
 
 
@@ -82,7 +82,7 @@ async def test_evidence_against_a_registry_with_a_longer_name_does_not_count(
     registry = with_echo()
     await seen(registry, tmp_path)
     retell(registry, ALICE, document=b"# Another\n")
-    failure = await stops(registry, tmp_path, "memory.publish")
+    failure = await stops(registry, tmp_path, "memory.contradicted")
     (file,) = contradictions(evidence, NAME.origin)
     assert file != foreign and str(file) in failure.fix
 
@@ -113,7 +113,7 @@ async def test_whoever_stands_between_cannot_put_anything_into_the_memory(tmp_pa
         return json.dumps(bundle).encode() if path.endswith(".bundle") else body
 
     registry.tamper = shorten
-    assert (await refused_at(10, registry, tmp_path)).code == "memory.handler"
+    assert (await refused_at(10, registry, tmp_path)).code == "memory.contradicted"
     assert known_in(tmp_path) == before
     registry.tamper = lambda path, body: body
     async with fetcher(registry, tmp_path) as agent:

@@ -37,7 +37,7 @@ async def test_a_home_is_for_its_user(tmp_path: Path) -> None:
     TrustedRegistries(home).add(NAME)
     await seen(registry, home)
     retell(registry, ALICE, document=b"# Another\n")
-    await stops(registry, home, "memory.publish")
+    await stops(registry, home, "memory.contradicted")
     assert any((home / "evidence").iterdir())
     assert shown(home) == {}
 

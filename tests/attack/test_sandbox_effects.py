@@ -110,7 +110,7 @@ async def test_an_effect_with_a_field_of_another_type(effect: str) -> None:
 @pytest.mark.parametrize("effects", ["[1]", "[None]", "['send']", "[Opened()]", "[{'send': {}}]", "[object()]"])
 async def test_what_is_no_effect(effects: str) -> None:
     async with probe() as inside:
-        await refused(inside, f"effects = {effects}", "handler.type")
+        await refused(inside, f"effects = {effects}", "handler.reply")
 
 
 @pytest.mark.sample(4)
@@ -131,7 +131,7 @@ async def test_a_forged_reply_is_judged_like_any_other() -> None:
         "os.write(0, reply)\nwhile True: pass"
     )
     async with probe() as inside:
-        await refused(inside, forged, "handler.effect-peer")
+        await refused(inside, forged, "handler.effect")
 
 
 async def test_what_it_may_have_it_gets_with_texts_made_printable() -> None:
@@ -220,7 +220,7 @@ async def test_a_result_that_breaks_the_schema_can_be_mended() -> None:
         # The handler passes on what it received; the manifest's schema stands between a peer and business logic.
         with pytest.raises(Refused) as refusal:
             await session.handle(Received(peer=PEER, data=b"{}"))
-        assert refusal.value.code == "handler.effect-arguments"
+        assert refusal.value.code == "handler.effect"
         assert not worker.alive
 
 

@@ -112,7 +112,7 @@ def test_a_key_that_the_document_no_longer_lists_proves_nothing() -> None:
     document = BUYER.did_document()
     for gone in (document | {"authentication": []}, document | {"deactivated": True}, MALLORY.did_document()):
         far = Peer(destination().channel, SHOP, documents=DOCUMENTS | {BUYER.did: gone})
-        refused("secure.unlisted-key", far, source().say(ASKED)[0])
+        refused("secure.identity", far, source().say(ASKED)[0])
 
 
 def test_another_agent_that_answers_in_its_own_name_is_not_the_one_that_was_asked() -> None:

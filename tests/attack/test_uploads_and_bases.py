@@ -55,7 +55,7 @@ async def test_when_strangers_fill_the_room_for_uploads_a_did_is_still_learned(r
     made = publication(STRANGER)
     with pytest.raises(Unavailable) as error:
         await upload(registry, STRANGER, made)
-    assert error.value.code == "quota.uploads"
+    assert error.value.code == "quota.sender"
     web.serve(ALICE)
     await log(registry, kinds.Grant("alice.example", STRANGER.did), ALICE)
 
@@ -71,7 +71,7 @@ async def test_uploads_count_before_their_sum_is_read_again(
     await upload(registry, STRANGER, first)
     with pytest.raises(Unavailable) as error:
         await upload(registry, STRANGER, second)
-    assert error.value.code == "quota.uploads"
+    assert error.value.code == "quota.sender"
     assert await registry.pool.fetchval("select sum(size) from pending_blobs") == room
 
 
@@ -108,7 +108,7 @@ async def test_a_part_of_the_room_for_uploads_is_kept_for_standing(
     before = await waiting(registry)
     with pytest.raises(Unavailable) as refused:
         await send(registry, STRANGER, 3, "192.0.3.1")
-    assert refused.value.code == "quota.uploads"
+    assert refused.value.code == "quota.sender"
     assert await waiting(registry) == before
     web.serve(ALICE)
     monkeypatch.setattr(registry.intake.quota, "_standing", lambda did: did == ALICE.did)
@@ -129,7 +129,7 @@ async def test_the_newest_upload_of_the_greediest_network_falls_out(registry: Re
     # The greedy network gets nothing back by it: its next upload would make it the greediest again.
     with pytest.raises(Unavailable) as refused:
         await send(registry, key_signer("greedy 2"), 2, "192.0.2.3")
-    assert refused.value.code == "quota.uploads"
+    assert refused.value.code == "quota.sender"
     # Nor by claiming the bytes of another one.
     await send(registry, STRANGER, 3, "198.51.100.1")
     assert await waiting(registry) == kept | {one_upload(STRANGER, 3)[0]}

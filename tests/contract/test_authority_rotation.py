@@ -104,7 +104,7 @@ async def test_a_rotation_to_an_authority_that_did_not_agree_changes_nothing(pla
         text = rotation_text(before, before.log, before.clock, until, elsewhere.named())
         unproved = rotation_text(before, before.log, before.clock, until, own.named())
         for named, said, code in (
-            (elsewhere.named(text), text, "rotation.authority"),
+            (elsewhere.named(text), text, "rotation.keys"),
             (own.named("another text\n"), unproved, "rotation.proof"),
         ):
             proof = sign(said, [operator.log_key], time=place.time.now).decode()

@@ -68,4 +68,4 @@ async def test_a_store_that_fails_is_unavailable(tmp_path: Path) -> None:
 def test_an_unknown_kind_of_store_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(Malformed) as refused:
         BlobStore.open(tmp_path, url)
-    assert refused.value.code == "settings.blobs"
+    assert refused.value.code == "settings.value"

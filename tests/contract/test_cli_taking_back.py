@@ -100,7 +100,7 @@ async def test_nobody_elses_protocol_is_yanked(treaty: Treaty, registry: Registr
         assert await treaty.refused("bob", command, made.body.uri) == "status.not-publisher"
     assert await treaty.refused("bob", "yank", made.body.uri, "--wheel", "00" * 32) == "status.no-handler"
     assert await treaty.refused("alice", "yank", made.body.uri.replace("1.0", "9.9")) == "protocol.unknown"
-    assert await treaty.refused("alice", "yank", "greeting") == "protocol.uri"
+    assert await treaty.refused("alice", "yank", "greeting") == "protocol.name"
     assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", made.body.uri) == "status.successor"
     missing = made.body.uri.replace("1.0", "9.9")
     assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", missing) == "protocol.unknown"
@@ -167,11 +167,11 @@ async def test_a_voter_who_is_not_heard_votes_by_a_witness(treaty: Treaty, regis
         full = registry.intake.quota.take_from
 
         def deaf(source: str | None, count: int = 1) -> bool:
-            raise Unavailable("quota.prefix", "Your network sends too many statements.")
+            raise Unavailable("quota.sender", "Your network sends too many statements.")
 
         registry.intake.quota.take_from = deaf  # type: ignore[method-assign]
         lost = await treaty.told("bob", "vote", TOPIC, "none")
-        assert (lost["index"], lost["failure"]["code"]) == (None, "quota.prefix") and lost["stamps"]
+        assert (lost["index"], lost["failure"]["code"]) == (None, "quota.sender") and lost["stamps"]
         assert "Not logged yet" in await treaty.says("bob", "vouch", own.did)
         registry.intake.quota.take_from = full  # type: ignore[method-assign]
         kept = sorted((tmp_path / "bob" / "stamped").iterdir())

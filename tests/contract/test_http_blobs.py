@@ -69,14 +69,14 @@ async def test_uploads_that_do_not_fit_are_refused(api: httpx.AsyncClient, regis
     other = bytes(len(made.document))
     cases = [
         (path, other, named, 400, "blob.digest"),
-        (path, made.document[:-1], named, 422, "blob.size"),
+        (path, made.document[:-1], named, 422, "blob.digest"),
         (path, made.document + b".", named, 413, "http.body-too-large"),
         (path, made.document, {}, 400, "http.request"),
-        (path, made.document, {"Treaty-Statement": "e30"}, 400, "canonical.base64"),
-        (path, made.document, {"Treaty-Statement": canonical.b64encode(b"{}")}, 400, "statement.envelope"),
+        (path, made.document, {"Treaty-Statement": "e30"}, 400, "canonical.text"),
+        (path, made.document, {"Treaty-Statement": canonical.b64encode(b"{}")}, 400, "statement.form"),
         (path, made.document, {"Treaty-Statement": "A" * 17_000}, 400, "http.request"),
         (f"/blobs/sha256/{canonical.hex_digest(other)}", other, named, 400, "blob.not-named"),
-        ("/blobs/sha256/abc", other, named, 400, "canonical.digest"),
+        ("/blobs/sha256/abc", other, named, 400, "canonical.text"),
         (path, made.document, {"Treaty-Statement": canonical.b64encode(_forged(signed))}, 401, "statement.signature-invalid"),
     ]
     for target, data, headers, status, code in cases:

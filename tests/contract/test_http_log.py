@@ -79,7 +79,7 @@ async def test_every_width_of_a_tile_is_a_prefix_of_it(api: httpx.AsyncClient, r
 
 async def test_a_partial_tile_grows_under_new_names_only(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     before = await api.get("/tile/0/000.p/2")
-    problem(await api.get("/tile/0/000.p/4"), 404, "log.tile-missing")
+    problem(await api.get("/tile/0/000.p/4"), 404, "log.missing")
     await _fill(api, registry, alice, 2)
     assert (await api.get("/tile/0/000.p/2")).content == before.content
     wider = (await api.get("/tile/0/000.p/4")).content
@@ -88,7 +88,7 @@ async def test_a_partial_tile_grows_under_new_names_only(api: httpx.AsyncClient,
 
 async def test_paths_have_one_spelling(api: httpx.AsyncClient) -> None:
     for path in ("/tile/0/000", "/tile/1/000.p/1", "/tile/entries/000.p/200", "/tile/entries/001.p/1", "/tile/0/x999/999"):
-        problem(await api.get(path), 404, "log.tile-missing")
+        problem(await api.get(path), 404, "log.missing")
     for path in (
         "/tile/0/0",
         "/tile/0/000.p/0",
@@ -98,7 +98,7 @@ async def test_paths_have_one_spelling(api: httpx.AsyncClient) -> None:
         "/tile/0/x000/000",
         "/tile/x",
     ):
-        problem(await api.get(path), 400, "log.tile-path")
+        problem(await api.get(path), 400, "log.form")
     for path in ("/tile", "/tile/"):
         assert (await api.get(path)).status_code in (400, 404)
 

@@ -147,7 +147,7 @@ async def test_a_hash_finds_every_protocol_that_has_it(api: httpx.AsyncClient, a
     assert found["hash"] == digest
     assert [entry["uri"] for entry in found["protocols"]] == [ours.body.uri, theirs.uri]
     problem(await api.get(f"/hashes/{'0' * 64}"), 404, "protocol.unknown-hash")
-    problem(await api.get(f"/hashes/{digest.upper()}"), 400, "canonical.digest")
+    problem(await api.get(f"/hashes/{digest.upper()}"), 400, "canonical.text")
 
 
 async def test_names_are_capped(api: httpx.AsyncClient) -> None:

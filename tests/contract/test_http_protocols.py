@@ -120,7 +120,7 @@ async def test_what_is_not_offered_is_not_acceptable(api: httpx.AsyncClient, ali
     path = "/protocols/alice.example/product-info/1.0"
     problem(await api.get(path, headers={"Accept": "image/png"}), 406, "http.not-acceptable")
     problem(await api.get("/topics/" + TOPIC, headers={"Accept": "text/markdown"}), 406, "http.not-acceptable")
-    problem(await api.get(path + ".html"), 400, "protocol.version")
+    problem(await api.get(path + ".html"), 400, "protocol.name")
 
 
 async def test_markdown_is_the_published_bytes(api: httpx.AsyncClient, alice: Signer) -> None:
@@ -155,8 +155,8 @@ async def test_impossible_names_and_queries_are_refused(api: httpx.AsyncClient) 
         ("/protocols/alice.example/nothing/1.0.md", 404, "protocol.unknown"),
         ("/protocols/alice.example/nothing/1.0.bundle", 404, "protocol.unknown"),
         ("/protocols/alice.example/nothing/1.0.bundle?since=1", 404, "protocol.unknown"),
-        ("/protocols/alice.example/nothing/01.0", 400, "protocol.version"),
-        ("/protocols/Alice.example/nothing/1.0", 400, "did.host"),
+        ("/protocols/alice.example/nothing/01.0", 400, "protocol.name"),
+        ("/protocols/Alice.example/nothing/1.0", 400, "did.syntax"),
         ("/protocols/alice.example/No_thing/1.0", 400, "protocol.name"),
         ("/protocols/alice.example/nothing", 404, "protocol.unknown"),
         ("/protocols/alice.example/No_thing", 400, "protocol.name"),
@@ -166,19 +166,19 @@ async def test_impossible_names_and_queries_are_refused(api: httpx.AsyncClient) 
         ("/protocols?limit=0", 400, "http.request"),
         ("/protocols?limit=101", 400, "http.request"),
         ("/protocols?limit=1_0", 400, "http.request"),
-        ("/protocols?cursor=x", 400, "search.cursor"),
-        ("/protocols?cursor=0-3-1_0", 400, "search.cursor"),
-        ("/protocols?cursor=23-3-1", 400, "search.cursor"),
-        ("/protocols?state=new", 400, "search.facet"),
-        ("/protocols?origin=Standard", 400, "search.facet"),
-        ("/protocols?signed=did:key", 400, "search.facet"),
-        ("/protocols?coverage=50", 400, "search.facet"),
-        ("/protocols?handler=code", 400, "search.facet"),
-        ("/protocols?namespace=Alice.example", 400, "search.facet"),
-        ("/protocols?namespace=a/b", 400, "search.facet"),
-        ("/protocols?topic=A", 400, "search.topic"),
+        ("/protocols?cursor=x", 400, "search.query"),
+        ("/protocols?cursor=0-3-1_0", 400, "search.query"),
+        ("/protocols?cursor=23-3-1", 400, "search.query"),
+        ("/protocols?state=new", 400, "search.query"),
+        ("/protocols?origin=Standard", 400, "search.query"),
+        ("/protocols?signed=did:key", 400, "search.query"),
+        ("/protocols?coverage=50", 400, "search.query"),
+        ("/protocols?handler=code", 400, "search.query"),
+        ("/protocols?namespace=Alice.example", 400, "search.query"),
+        ("/protocols?namespace=a/b", 400, "search.query"),
+        ("/protocols?topic=A", 400, "search.query"),
         ("/protocols?q=" + "a" * 201, 400, "http.request"),
-        ("/protocols?q=" + "+".join(f"w{n}" for n in range(17)), 400, "search.too-many-terms"),
+        ("/protocols?q=" + "+".join(f"w{n}" for n in range(17)), 400, "search.query"),
     ]
     for path, status, code in cases:
         problem(await api.get(path), status, code)

@@ -161,7 +161,7 @@ async def test_quotas_ask_to_come_back_later(tmp_path: Path, database: str, web:
                 assert (await post(api, alice.statement(ballot(registry, seq)))).status_code == 201
             async with unchanged(registry):
                 refused = await post(api, alice.statement(ballot(registry, 3)))
-                problem(refused, 429, "quota.prefix")
+                problem(refused, 429, "quota.sender")
             assert refused.headers["retry-after"]
             assert (await api.get("/checkpoint")).status_code == 200, "reading costs nothing"
 

@@ -225,7 +225,7 @@ async def test_impossible_questions_are_refused(api: httpx.AsyncClient, agents: 
         (f"/speakers?hash={X}&topic={TOPIC}", 400, "speakers.query"),
         ("/speakers?topic=Nothing", 400, "speakers.query"),
         ("/topics?after=%00", 400, "http.request"),
-        (f"/speakers?hash={X.upper()}", 400, "canonical.digest"),
+        (f"/speakers?hash={X.upper()}", 400, "canonical.text"),
         ("/speakers?hash=abc", 400, "http.request"),
         (f"/speakers?hash={X}&cursor=1", 400, "standing.cursor"),
         (f"/speakers?hash={X}&cursor=1-2-alice", 400, "standing.cursor"),

@@ -62,9 +62,9 @@ async def test_a_logged_statement_is_read_back_with_its_proof(
 
 @pytest.mark.parametrize("resource", ["statements", "proofs"])
 async def test_what_is_not_logged_is_not_found(api: httpx.AsyncClient, resource: str) -> None:
-    unknown = {"statements": "statement.unknown", "proofs": "statement.not-logged"}[resource]
+    unknown = {"statements": "statement.unknown", "proofs": "statement.unknown"}[resource]
     problem(await api.get(f"/{resource}/{'0' * 64}"), 404, unknown)
-    problem(await api.get(f"/{resource}/{'0' * 63}G"), 400, "canonical.digest")
+    problem(await api.get(f"/{resource}/{'0' * 63}G"), 400, "canonical.text")
 
 
 async def test_refusals_say_why_and_change_nothing(
@@ -77,8 +77,8 @@ async def test_refusals_say_why_and_change_nothing(
     made = publication(alice)
     cases = [
         (b"", 400, "canonical.json"),
-        (b"[]", 400, "statement.envelope"),
-        (unsigned.leaf.replace(b'"payload"', b' "payload"', 1), 400, "canonical.form"),
+        (b"[]", 400, "statement.form"),
+        (unsigned.leaf.replace(b'"payload"', b' "payload"', 1), 400, "canonical.json"),
         (b"\xff", 400, "canonical.json"),
         (forged.leaf, 401, "statement.signature-invalid"),
         (alice.statement(ballot(registry, 1), log="other.example").leaf, 422, "statement.other-log"),
@@ -116,7 +116,7 @@ async def test_a_batch_has_one_outcome_a_line(api: httpx.AsyncClient, registry: 
     assert response.status_code == 200 and response.headers["content-type"] == "application/x-ndjson"
     outcomes = [json.loads(line) for line in response.content.splitlines()]
     assert [outcome["status"] for outcome in outcomes] == [201, 400, 201, 200, 201]
-    assert outcomes[1].keys() == {"status", "problem"} and outcomes[1]["problem"]["code"] == "statement.envelope"
+    assert outcomes[1].keys() == {"status", "problem"} and outcomes[1]["problem"]["code"] == "statement.form"
     for outcome, signed in zip(outcomes[:1] + outcomes[2:], [fresh[0], fresh[1], known, fresh[2]], strict=True):
         assert outcome["id"] == signed.id
         Receipt.parse(outcome["receipt"].encode()).verify(signed.leaf, registry.log_key)

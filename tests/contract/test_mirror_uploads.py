@@ -227,5 +227,5 @@ async def test_a_broken_mirror_stops_nothing(
 def test_a_mirror_is_one_of_the_witnesses(tmp_path: Path) -> None:
     with pytest.raises(Malformed) as refusal:
         Settings(tmp_path, tlog_mirrors=("https://mirror.example",))
-    assert refusal.value.code == "settings.witness"
+    assert refusal.value.code == "settings.value"
     assert "--witness" in str(refusal.value)

@@ -129,7 +129,7 @@ async def test_all_versions_of_a_name_and_one_digest(
     for wrong in ("https://other.example/protocols/alice.example/product-info", "ab" * 32):
         error = (await console("withdraw", wrong, "--reason", "illegal", "--yes", status=1))["error"]
         assert error["code"] == "blob.unknown"
-    assert (await console("withdraw", "https://x", "--reason", "illegal", "--yes", status=1))["error"]["code"] == "protocol.uri"
+    assert (await console("withdraw", "https://x", "--reason", "illegal", "--yes", status=1))["error"]["code"] == "protocol.name"
     assert await withdrawn(registry) == ["malicious"]
 
 
@@ -219,7 +219,7 @@ async def test_a_quota_is_raised_and_lowered(registry: Registry, console: Consol
     await console("quota", author.did, "1")
     assert senders.factor(did) == 0.5
     for wrong in (("shop.example", "0"), ("192.0.2.0/24", "2"), ("shop.example", "1e9")):
-        assert (await console("quota", *wrong, status=1))["error"]["code"] == "sender.quota"
+        assert (await console("quota", *wrong, status=1))["error"]["code"] == "sender.form"
     assert [each["sender"] for each in (await console("quota"))["senders"]] == ["shop.example"]
 
 
@@ -332,4 +332,4 @@ async def test_a_contact_is_shown_on_pages_in_the_log_and_in_refusals(
 def test_a_contact_is_an_address_or_a_page(tmp_path: Path, contact: str) -> None:
     with pytest.raises(Malformed) as error:
         Settings(data=tmp_path, contact=contact)
-    assert error.value.code == "settings.contact"
+    assert error.value.code == "settings.value"

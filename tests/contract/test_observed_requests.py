@@ -68,7 +68,7 @@ async def test_requests_are_named_counted_and_told(data: Path) -> None:
         assert found["treaty_http_requests_total", (("group", "other"), ("method", "GET"), ("status", "404"))] == 1
         assert found["treaty_http_requests_total", (("group", "log"), ("method", "other"), ("status", "405"))] == 1
         assert found["treaty_http_request_seconds_count", (("group", "statements"),)] == 1
-        assert found["treaty_refusals_total", (("code", "statement.envelope"),)] == 1
+        assert found["treaty_refusals_total", (("code", "statement.form"),)] == 1
         assert found["treaty_leader", ()] == found["treaty_clock_is_right", ()] == found["treaty_event_loop_answers", ()] == 1
         assert found["treaty_log_size", ()] == found["treaty_statements_total", (("outcome", "logged"),)] == 2
         assert found["treaty_http_requests_in_flight", ()] == 0
@@ -127,7 +127,7 @@ def test_an_address_for_metrics_is_parsed(text: str, address: tuple[str, int]) -
 def test_another_address_for_metrics_is_refused(text: str) -> None:
     with pytest.raises(Malformed) as refused:
         MetricsAddress.parse(text)
-    assert refused.value.code == "settings.metrics-address"
+    assert refused.value.code == "settings.value"
 
 
 @pytest.mark.deep

@@ -209,7 +209,7 @@ async def test_an_empty_filter_is_none_and_an_unknown_value_is_refused(api: http
     names = ("topic", "state", "origin", "namespace", "signed", "coverage", "handler")
     assert await found(api, **dict.fromkeys(names, "")) == ["p"]
     for facet, values in VALUES.items():
-        said = problem(await api.get("/protocols", params={facet: "nonsense"}), 400, "search.facet")
+        said = problem(await api.get("/protocols", params={facet: "nonsense"}), 400, "search.query")
         assert all(value in said["detail"] for value in values)
 
 

@@ -107,7 +107,7 @@ CAPS = {
     "log.md": [
         ("at least 16 are accepted | 100, and {} |", note.MAX_NOTE_BYTES),
         ("at least 16 are accepted | {}, and", note.MAX_SIGNATURES),
-        ("`log.receipt-size` TooLarge: over {}.", proof.MAX_RECEIPT_BYTES),
+        ("`log.too-large` TooLarge: over {}.", proof.MAX_RECEIPT_BYTES),
         ('["extra " B64(1 to {} bytes)', proof.MAX_EXTRA_BYTES),
         ("LF (B64(hash) LF)* at most {}, the leaf's sibling first", proof.MAX_PROOF_HASHES),
         ("`POST PREFIX/add-checkpoint`, at most {} bytes", witness.MAX_REQUEST),
@@ -233,7 +233,7 @@ CAPS = {
         ("`application/json`: one statement's leaf, at most {} bytes", statement.MAX_LEAF),
         ("10 s in all and {} of memory", ContentLimits().memory),
         ("`q` (at most {} characters", search.MAX_QUERY),
-        ("`search.too-many-terms` (more than {})", search.MAX_QUERY_TERMS),
+        ("`search.query` (more than {})", search.MAX_QUERY_TERMS),
         ("`limit` (1 to {}; 20)", retrieval.MAX_PAGE),
         ("A page looks at {} protocols", retrieval.MAX_WALK),
         ("newest first by PEP 440, at most {} |", queries.MAX_VERSIONS),

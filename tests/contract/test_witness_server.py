@@ -146,7 +146,7 @@ async def test_it_goes_on_where_it_stopped_and_under_its_own_name(tmp_path: Path
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(("name", "code"), [("w w", "note.name"), ("w" * 81, "witness.keys")])
+@pytest.mark.parametrize(("name", "code"), [("w w", "note.form"), ("w" * 81, "witness.policy")])
 async def test_a_name_that_no_witness_can_have_makes_none(tmp_path: Path, name: str, code: str) -> None:
     async with witness_process(tmp_path / "w", LOG.verifier, name=name) as witness:
         assert witness.about["error"]["code"] == code

@@ -165,7 +165,7 @@ def test_a_witness_is_named_by_url_and_key(text: str) -> None:
     assert str(WitnessName.parse(f"https://w.example/x/#{key}").key) == key
     with pytest.raises(Malformed) as refusal:
         WitnessName.parse(text.replace("KEY", key))
-    assert refusal.value.code == "settings.witness"
+    assert refusal.value.code == "settings.value"
 
 
 def test_one_witness_under_two_names_is_no_two(tmp_path: Path) -> None:
@@ -173,4 +173,4 @@ def test_one_witness_under_two_names_is_no_two(tmp_path: Path) -> None:
     witness = WitnessName.parse(f"https://w.example#{key}")
     with pytest.raises(Malformed) as refusal:
         Settings(data=tmp_path, witnesses=(witness, witness))
-    assert refusal.value.code == "settings.witness"
+    assert refusal.value.code == "settings.value"

@@ -280,11 +280,11 @@ SILENCE = instead(Reply(silent=True))
     ("names", "fault", "codes"),
     [
         (["draft"], prose, {"model.answer"}),
-        (["draft"], SILENCE, {"model.timeout"}),
+        (["draft"], SILENCE, {"model.unavailable"}),
         (["consider"], torn, {"negotiation.rejected"}),
         (["consider"], refusal, {"negotiation.rejected"}),
         (["handler"], prose, {"model.answer", "session.peer-code"}),
-        (["handler"], oversized, {"model.response", "session.peer-code"}),
+        (["handler"], oversized, {"model.too-large", "session.peer-code"}),
         (["handler"], BUSY, {"model.unavailable", "session.peer-code"}),
         (["handler", "repair"], code(network), {"negotiation.handler", "session.peer-code"}),
         (["handler", "repair"], code(fails_its_tests), {"negotiation.handler", "session.peer-code"}),
@@ -320,7 +320,7 @@ async def test_without_a_model_it_says_so(tmp_path: Path, registry: SimulatedReg
     async with agent(registry, tmp_path, CUSTOMER) as customer:
         with pytest.raises(TreatyError) as caught:
             await meet(customer, "ws://127.0.0.1:1", TRAINS, requirement=wanted)
-        assert caught.value.code == "agent.no-negotiator"
+        assert caught.value.code == "agent.settings"
         assert "neither a language model" in caught.value.message
         with pytest.raises(NotFound):
             await meet(customer, "ws://127.0.0.1:1", TRAINS, topic=plan.topic)

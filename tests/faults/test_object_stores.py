@@ -80,7 +80,7 @@ def test_a_record_is_made_once_and_is_of_one_log(store: None) -> None:
     assert objects().keys() == {"log/head"}
     StoredFence(HEAD, ORIGIN).advance(1, root(1))
     assert code(StoredFence.create, HEAD, ORIGIN) == "fence.exists"
-    assert code(StoredFence, HEAD, "other.example") == "fence.other-log"
+    assert code(StoredFence, HEAD, "other.example") == "fence.damaged"
 
 
 def test_the_record_of_a_restored_log_never_replaces_a_later_one(store: None) -> None:

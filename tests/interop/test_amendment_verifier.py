@@ -136,7 +136,7 @@ def test_both_refuse_what_bends_the_constitution(changes: dict[str, Any]) -> Non
     root, facts = made.replay.root(), dict(made.replay.facts)
     with pytest.raises(Untrusted) as refusal:
         made.replay.append(bent.leaf)
-    assert refusal.value.code == "audit.refused"
+    assert refusal.value.code == "audit.leaf"
     assert (made.replay.root(), dict(made.replay.facts)) == (root, facts)
     broken = findings(made, [*made.leaves, bent.leaf])
     assert broken[-1].outcome == "broken" and broken[-1].leaf == len(made.leaves)

@@ -142,7 +142,7 @@ def test_the_sdk_and_this_side_speak_in_either_role(end: Any, begin: Callable[[A
 def test_by_default_the_sdk_is_refused_as_its_records_keep_no_order(end: Any, begin: Callable[..., Peer]) -> None:
     with pytest.raises(TreatyError) as refusal:
         begin(end, versions=(BOUND,))
-    assert refusal.value.code == "secure.version"
+    assert refusal.value.code == "secure.no-common"
 
 
 def test_the_sdk_refuses_a_hello_that_was_changed(end: Any) -> None:

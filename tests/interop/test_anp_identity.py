@@ -139,7 +139,7 @@ async def test_a_signature_over_the_authority_alone_passes_the_sdk_on_another_re
     listener.now = time.time()
     with pytest.raises(Unauthorized) as refusal:
         await listener.verify(headers, method="DELETE", url=other, body=b"")
-    assert refusal.value.code == "authentication.coverage"
+    assert refusal.value.code == "authentication.signature"
     judged = sdk.call("verify", document=document, method="DELETE", url=other, headers=headers, body="")
     assert judged["did"] == document["id"]  # the day this fails, the SDK has mended it
 

@@ -314,7 +314,7 @@ def step(wire: FlowWire, what: str, who: str, *rest: Any) -> None:
         case "close":
             actions = engine.close()
         case "unverified":
-            actions = engine.apply(Unverified(TreatyError("flow.unverified", "No.")), now)
+            actions = engine.apply(Unverified(TreatyError("flow.verification", "No.")), now)
         case "send" | "change":
             for session in list(engine.sessions):
                 try:

@@ -225,7 +225,7 @@ def test_any_bytes_are_a_frame_or_refused(data: bytes) -> None:
     try:
         decoded = frame.decode(data)
     except TreatyError as error:
-        assert (data, error.code) == (b"", "frame.empty")
+        assert (data, error.code) == (b"", "frame.form")
     else:
         assert frame.encode(*decoded)[1:] == data[1:]
 

@@ -140,7 +140,7 @@ async def topic_stops(registry: SimulatedRegistry, home: Path, code: str) -> Ver
             with pytest.raises(VerificationFailed) as failure:
                 await ask(TOPIC)
             assert (failure.value.step, failure.value.code) == (10, code), failure.value
-        if code != "memory.unknown":  # otherwise there is no bundle
+        if code != "memory.contradicted":  # otherwise there is no bundle
             registry.tamper, honest = renamed(registry), registry.tamper
             with pytest.raises(VerificationFailed) as other_kind:
                 await agent.topic(TOPIC)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from rejections import rejection
 from signers import domain_signer
 
 from treaty_agent.transport.connection import Connection
@@ -128,10 +129,10 @@ def opened(**options: Any) -> tuple[Peer, Peer]:
 
 
 def refused(code: str, action: Callable[..., object], *arguments: object) -> TreatyError:
-    """Expect an error with this code."""
+    """Expect an error with this code, or "CODE: PATTERN" for one of its reasons."""
     with pytest.raises(TreatyError) as refusal:
         action(*arguments)
-    assert refusal.value.code == code
+    assert rejection(refusal.value, code) == code
     return refusal.value
 
 

@@ -366,7 +366,7 @@ class SimulatedRegistry:
         for known, content in everything.items():
             if (known.level, known.index) == (tile.level, tile.index):
                 return tiles.truncated(tile, content)
-        raise NotFound("log.tile", f"There is no {path}.")
+        raise NotFound("log.form", f"There is no {path}.")
 
     def answer(self, request: httpx.Request) -> tuple[int, bytes]:
         """Status and body for a request."""
@@ -411,7 +411,7 @@ class SimulatedRegistry:
         for index, made in self.shown():
             if made.id == digest:
                 return index
-        raise NotFound("statement.not-logged", f"There is no statement {digest}.")
+        raise NotFound("statement.unknown", f"There is no statement {digest}.")
 
     def receipt(self, index: int) -> bytes:
         return Receipt(index, self.inclusion(index), self.checkpoint()).format()

@@ -247,7 +247,7 @@ async def test_a_seen_checkpoint_that_our_key_did_not_sign(registry: Registry, w
     forged = sign(Checkpoint("registry.example", 2, registry.head.root).format(), [other]).decode()
     refusal = await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), forged)))
     assert refusal.code == "note.signature"
-    assert (await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), "no note")))).code == "note.malformed"
+    assert (await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), "no note")))).code == "note.form"
 
 
 @pytest.mark.parametrize(("size", "root"), [(2, b"\1" * 32), (1, b"\1" * 32), (1_000, b"\1" * 32)])
@@ -296,9 +296,9 @@ async def test_uploads_that_do_not_fit_their_statement(registry: Registry, web: 
     digest = made.body.document.sha256
     other = bytes(reversed(made.document))
     assert (await refused_upload(registry, leaf, b"another blob")).code == "blob.not-named"
-    assert (await refused_upload(registry, leaf, made.document + b"x", digest)).code == "blob.size"
+    assert (await refused_upload(registry, leaf, made.document + b"x", digest)).code == "blob.digest"
     assert (await refused_upload(registry, leaf, other, digest)).code == "blob.digest"
-    assert (await refused_upload(registry, leaf, made.document, "no digest")).code == "canonical.digest"
+    assert (await refused_upload(registry, leaf, made.document, "no digest")).code == "canonical.text"
     assert (await refused_upload(registry, b"no statement", made.document)).code == "canonical.json"
     impostor = Signer(ALICE.did, ALICE.key_id, KEY.private_key)
     forged = impostor.statement(made.body).leaf
@@ -348,12 +348,12 @@ class Contents:
 @pytest.mark.parametrize(
     "case",
     [
-        Contents(b"\xff\xfe", b'{"summary":"","title":"x"}', "document.utf8"),
+        Contents(b"\xff\xfe", b'{"summary":"","title":"x"}', "document.text"),
         Contents(b"  \n", b'{"summary":"","title":"x"}', "document.text"),
         Contents(b"# text", b"no card", "canonical.json"),
-        Contents(b"# text", b'{"title":"x"}', "card.field"),
-        Contents(b"# text", b'{"summary":"", "title":"x"}', "canonical.form"),
-        Contents(b"# text", b'{"summary":"","tags":["A B"],"title":"x"}', "card.tags"),
+        Contents(b"# text", b'{"title":"x"}', "card.form"),
+        Contents(b"# text", b'{"summary":"", "title":"x"}', "canonical.json"),
+        Contents(b"# text", b'{"summary":"","tags":["A B"],"title":"x"}', "card.form"),
     ],
 )
 async def test_documents_and_cards_are_read_before_they_are_logged(registry: Registry, web: Web, case: Contents) -> None:
@@ -370,7 +370,7 @@ async def test_a_size_that_the_stored_bytes_do_not_have(registry: Registry, web:
     await upload(registry, ALICE, made.body, made.document, made.card)
     wrong = kinds.Blob(made.body.document.sha256, made.body.document.size + 1)
     body = kinds.Publish(made.body.uri, made.body.topic, wrong, made.body.card, "negotiated")
-    assert (await refuse(registry, ALICE.statement(body))).code == "blob.size"
+    assert (await refuse(registry, ALICE.statement(body))).code == "blob.digest"
 
 
 async def test_stored_bytes_that_are_damaged(registry: Registry, web: Web, tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ async def handler_for(registry: Registry, made: Publication, **changes: str) -> 
     ("changes", "code"),
     [
         ({"wheel": base64.b64encode(b"no wheel").decode()}, "handler.archive"),
-        ({"filename": "something_else-1.0-py3-none-any.whl"}, "handler.filename"),
+        ({"filename": "something_else-1.0-py3-none-any.whl"}, "handler.metadata"),
         ({"entry_point": "elsewhere:handler"}, "handler.mismatch"),
         ({"bundle": "no bundle"}, "canonical.json"),
         ({"document": "ab" * 32}, "handler.mismatch"),
@@ -433,7 +433,7 @@ async def test_quotas_refuse_before_anything_is_parsed(tmp_path: Path, database:
         before = await contents(registry)
         with pytest.raises(Unavailable) as refusal:
             await registry.submit([b"nonsense"] * 7, source="192.0.2.1")
-        assert refusal.value.code == "quota.prefix"
+        assert refusal.value.code == "quota.sender"
         assert len(await registry.submit([b"nonsense"] * 6, source="192.0.2.9")) == 6
         with pytest.raises(Unavailable):
             await registry.put_blob("ab" * 32, b"nonsense", b"", source="192.0.2.1")
@@ -450,7 +450,7 @@ async def test_an_authors_quota_counts_what_it_signed(tmp_path: Path, database: 
         for _ in range(5):
             await refuse(registry, impostor.statement(ballot(registry, 1)))
         await log(registry, ballot(registry, 1), ALICE)
-        assert (await refuse(registry, ALICE.statement(ballot(registry, 2)))).code == "quota.principal"
+        assert (await refuse(registry, ALICE.statement(ballot(registry, 2)))).code == "quota.sender"
         await log(registry, ballot(registry), BOB)
 
 

@@ -49,8 +49,8 @@ def test_nothing_comes_before_the_genesis() -> None:
 
 def test_a_log_has_one_genesis_signed_by_its_operator(log: Log) -> None:
     assert log.refuses(GENESIS, OPERATOR) == "genesis.exists"
-    assert Log().refuses(GENESIS, key_signer("somebody")) == "genesis.operator"
-    assert Log().refuses(GENESIS, OPERATOR, log="other.example") == "genesis.operator"
+    assert Log().refuses(GENESIS, key_signer("somebody")) == "genesis.form"
+    assert Log().refuses(GENESIS, OPERATOR, log="other.example") == "genesis.form"
     late = Log(size=1)
     assert late.refuses(GENESIS, OPERATOR) == "genesis.exists"
 
@@ -80,7 +80,7 @@ def test_an_identity_follows_the_newest_one(log: Log) -> None:
     changed = taken_over(first)
     assert log.refuses(identity_body(ALICE, document="new"), OPERATOR) == "identity.previous"
     assert log.refuses(identity_body(ALICE, previous=first.statement), OPERATOR) == "identity.unchanged"
-    assert log.refuses(changed, OPERATOR, BOB) == "statement.by"
+    assert log.refuses(changed, OPERATOR, BOB) == "statement.signatures"
     assert log.refuses(msgspec.structs.replace(changed, tenure=1), OPERATOR) == "identity.tenure"
     log.add(changed, OPERATOR)
     second = log.facts["identity/did:wba:alice.example"]
@@ -224,7 +224,7 @@ def test_a_negotiation_is_reported_once_and_another_hash_is_equivocation(log: Lo
 
 
 def test_only_a_report_or_an_identity_has_two_authors(log: Log) -> None:
-    assert log.refuses(publish(), ALICE, BOB) == "statement.by"
+    assert log.refuses(publish(), ALICE, BOB) == "statement.signatures"
 
 
 def test_vouches_are_numbered_without_gaps_whoever_they_are_for(log: Log) -> None:

@@ -51,7 +51,7 @@ def test_an_epoch_is_closed_by_one_decision_or_by_several() -> None:
     ids=str,
 )
 def test_the_first_decision_closes_the_open_epoch_at_its_own_leaf(changes: dict[str, object]) -> None:
-    assert refusal(OPEN, msgspec.structs.replace(DECISION, **changes)) == "decision.epoch"
+    assert refusal(OPEN, msgspec.structs.replace(DECISION, **changes)) == "decision.rule"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_first_decision_closes_the_open_epoch_at_its_own_leaf(changes: dict[
 def test_the_others_follow_in_order_with_the_same_input(changes: dict[str, object]) -> None:
     follows = msgspec.structs.replace(DECISION, topic="n", remaining=1)
     assert after(CLOSING, follows, 101).remaining == 1
-    assert refusal(CLOSING, msgspec.structs.replace(follows, **changes), 101) == "decision.epoch"
+    assert refusal(CLOSING, msgspec.structs.replace(follows, **changes), 101) == "decision.rule"
 
 
 def test_while_an_epoch_is_being_closed_others_wait() -> None:
@@ -93,7 +93,7 @@ def test_parameters_hold_at_once_or_from_the_next_epoch() -> None:
 
 def test_announced_parameters_come_into_force_when_the_epoch_is_closed() -> None:
     announced = msgspec.structs.replace(OPEN, announced=ANNOUNCED)
-    assert refusal(announced, msgspec.structs.replace(DECISION, parameters=ANNOUNCED)) == "decision.parameters"
+    assert refusal(announced, msgspec.structs.replace(DECISION, parameters=ANNOUNCED)) == "decision.rule"
     closing = after(announced, msgspec.structs.replace(DECISION, remaining=1))
     assert (closing.parameters, closing.announced) == (IN_FORCE, ANNOUNCED)
     closed = after(closing, msgspec.structs.replace(DECISION, topic="n"), 101)

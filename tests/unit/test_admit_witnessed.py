@@ -71,20 +71,20 @@ def test_a_quorum_of_the_witnesses_is_enough() -> None:
 def test_anything_less_is_refused(witnessed: bytes | None) -> None:
     with pytest.raises(Refused) as refusal:
         admitted(decision(witnessed), TWO_OF_THREE)
-    assert refusal.value.code == "decision.not-witnessed"
+    assert refusal.value.code == "decision.rule"
 
 
 def test_without_witnesses_there_is_one_spelling() -> None:
     assert admitted(decision(None), None)
     with pytest.raises(Refused) as refusal:
         admitted(decision(note_of(HEAD, *WITNESSES)), None)
-    assert refusal.value.code == "decision.not-witnessed"
+    assert refusal.value.code == "decision.rule"
 
 
 def test_parameters_that_are_not_there_are_not_taken_to_name_no_witnesses() -> None:
     with pytest.raises(Refused) as refusal:
         admitted(decision(None), None, known=False)
-    assert refusal.value.code == "decision.parameters"
+    assert refusal.value.code == "decision.rule"
 
 
 def test_parameters_carry_their_witnesses_to_the_decisions_under_them() -> None:
@@ -98,7 +98,7 @@ def test_a_log_does_not_witness_itself(name: str) -> None:
     itself = Witnesses((str(witness_key(name).verifier),), 1)
     with pytest.raises(Refused) as refusal:
         admitted(msgspec.structs.replace(development_parameters(), witnesses=itself), None)
-    assert refusal.value.code == "parameters.witnesses"
+    assert refusal.value.code == "parameters.amendment"
     sibling = Witnesses((str(witness_key(f"{ORIGIN}.witness").verifier),), 1)
     assert admitted(msgspec.structs.replace(development_parameters(), witnesses=sibling), None)
 

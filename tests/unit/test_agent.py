@@ -116,7 +116,7 @@ def test_without_a_common_protocol_both_are_told_and_nothing_is_fetched_run_or_r
 def test_a_topic_without_protocols_and_an_empty_offer_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)
     assert run(fails(seller, customer, topic="commerce/nothing")).code == "agent.no-candidates"
-    assert run(fails(seller, customer, topic=TOPIC, protocols=[URI_1])).code == "agent.offer"
+    assert run(fails(seller, customer, topic=TOPIC, protocols=[URI_1])).code == "agent.call"
     assert customer.events == []
 
 
@@ -329,7 +329,7 @@ def test_a_role_nobody_serves_is_found_before_the_door_opens(tmp_path: Path) -> 
         async with seller.agent.listen("127.0.0.1", 0):
             pass
 
-    assert _error(listen).code == "agent.provides-nothing"
+    assert _error(listen).code == "agent.settings"
 
     @seller.agent.provides(URI_1)
     async def somethingElse() -> None: ...  # noqa: N802
@@ -537,10 +537,10 @@ def test_a_silent_source_is_sent_away(tmp_path: Path) -> None:
     ("said", "reason"),
     [
         ("", "canonical.json"),
-        ("{}", "hello.field"),
-        (b"\x40data", "hello.missing"),
-        (b"", "frame.empty"),
-        (b"{}", "hello.field"),
+        ("{}", "hello.form"),
+        (b"\x40data", "hello.form"),
+        (b"", "frame.form"),
+        (b"{}", "hello.form"),
         (b"{\xff", "canonical.json"),
     ],
 )
@@ -601,7 +601,7 @@ def test_a_peer_that_is_lost_in_the_middle_of_a_call_fails_it(tmp_path: Path) ->
     ("action", "code"),
     [
         ("hang", "session.handler-timeout"),
-        (Refused("handler.effect-peer", "The handler sent to a stranger."), "handler.effect-peer"),
+        (Refused("handler.effect", "The handler sent to a stranger."), "handler.effect"),
         (Unavailable("sandbox.died", "The worker died."), "sandbox.died"),
         ([Send(peer="did:wba:shop.example", data=b"x", stream="other")], "session.stream"),
         ([End(status="failed")], "session.failed"),

@@ -298,7 +298,7 @@ async def test_an_address_where_nobody_listens(tmp_path: Path, scheme: str) -> N
         with pytest.raises(TreatyError) as failure:
             async with customer.connect(f"{scheme}://127.0.0.1:{port}", topic=TOPIC):
                 raise AssertionError("a session with nobody")
-        assert failure.value.code == "connection.failed"
+        assert failure.value.code == "connection.lost"
 
 
 async def test_a_door_can_be_opened_again_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -410,11 +410,11 @@ async def test_an_address_or_a_name_to_discover_but_not_both(tmp_path: Path) -> 
             with pytest.raises(Malformed) as refusal:
                 async with customer.connect(url, discover=name, topic=TOPIC):
                     raise AssertionError("a session with nobody in particular")
-            assert refusal.value.code == "agent.address"
+            assert refusal.value.code == "agent.call"
 
 
 async def test_no_negotiator_without_a_sandbox(tmp_path: Path) -> None:
     unconfined = Policy(publishers=["did:wba:publisher.example"], isolation="none")
     with pytest.raises(Refused) as refusal:
         buyer(tmp_path, policy=unconfined, negotiators=ScriptedNegotiators())
-    assert refusal.value.code == "agent.isolation"
+    assert refusal.value.code == "agent.settings"

@@ -93,7 +93,7 @@ class Prompts:
     async def complete(self, prompt: Prompt[T], budget: Budget | None = None) -> T:
         self.asked.append((prompt.name, prompt.user))
         if prompt.name != "consider":
-            raise Refused("model.refusal", "No.")
+            raise Refused("model.answer", "No.")
         return prompt.read({"decision": "accept", "document": "", "summary": "", "reason": ""})
 
     async def aclose(self) -> None:
@@ -392,7 +392,7 @@ def test_without_a_model_at_the_destination_the_result_says_so(tmp_path: Path) -
 def test_without_a_model_at_the_source_the_result_says_so(tmp_path: Path) -> None:
     shop, buyer = seller(tmp_path, Script()), customer(tmp_path)
     error = run(fails(shop, buyer))
-    assert error.code == "agent.no-negotiator"
+    assert error.code == "agent.settings"
     buyer.protocols.published.clear()
     assert run(fails(shop, buyer, topic=TOPIC)).code == "agent.no-candidates"
     assert run(fails(shop, buyer, protocols=["https://elsewhere.example/p/1"])).code == "session.no-common-protocol"

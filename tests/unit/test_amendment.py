@@ -141,7 +141,7 @@ def test_a_date_in_the_past_makes_no_notice_shorter() -> None:
 def test_a_newer_announcement_replaces_the_pending_one_and_its_notice_begins_anew() -> None:
     chain = Chain(BASE)
     chain.announce(replace(BASE, quorum_share=5))
-    assert chain.refused(replace(BASE, quorum_share=6)) == "parameters.bound", "compared with those in force"
+    assert chain.refused(replace(BASE, quorum_share=6)) == "parameters.amendment", "compared with those in force"
     chain.close(NOW + 12 * WEEK)
     first, second = chain.in_force, chain.announce(replace(BASE, cluster_share=4))
     chain.close(NOW + 24 * WEEK)
@@ -149,7 +149,7 @@ def test_a_newer_announcement_replaces_the_pending_one_and_its_notice_begins_ane
     chain.close(NOW + 25 * WEEK)
     assert chain.in_force == second
     # The bound refers to what is in force: the replaced announcement has left nothing.
-    assert chain.refused(replace(BASE, quorum_share=6, cluster_share=4)) == "parameters.bound"
+    assert chain.refused(replace(BASE, quorum_share=6, cluster_share=4)) == "parameters.amendment"
 
 
 def test_announcing_the_parameters_in_force_withdraws_the_announcement() -> None:
@@ -180,7 +180,7 @@ def test_no_amendment_enters_or_takes_effect_within_a_closing() -> None:
     assert chain.in_force == first
     # A crash here leaves the closing half logged: the rest still names the parameters of its epoch.
     follows = chain.decision(topic="b", epoch=0, input=Input(begun, "7" * 64))
-    assert chain.refused(replace(follows, parameters=announced)) == "decision.parameters"
+    assert chain.refused(replace(follows, parameters=announced)) == "decision.rule"
     chain.append(follows)
     assert chain.in_force == announced
 
@@ -197,8 +197,8 @@ def test_many_amendments_take_one_notice_each() -> None:
             chain.close(chain.log.opened + WEEK)
         horizons.append(chain.log.time - began)
     assert horizons[0] >= 13 * WEEK and all(notice >= 28 * DAY for notice in horizons)
-    assert chain.refused(replace(wanted, epoch_seconds=DAY - 1)) == "parameters.bound"
-    assert chain.refused(replace(wanted, horizon_epochs=27)) == "parameters.bound"
+    assert chain.refused(replace(wanted, epoch_seconds=DAY - 1)) == "parameters.amendment"
+    assert chain.refused(replace(wanted, horizon_epochs=27)) == "parameters.amendment"
 
 
 def test_the_fastest_way_to_anchors_of_ones_own_is_as_long_as_the_text_says() -> None:
@@ -227,7 +227,7 @@ def test_in_a_development_electorate_the_next_epoch_has_the_new_parameters() -> 
     opened = chain.announce(bounded(5))
     chain.close(NOW, electorate="development")
     assert chain.in_force == opened, "an electorate opens without bounds"
-    assert chain.refused(base) == "parameters.downgrade"
+    assert chain.refused(base) == "parameters.amendment"
 
 
 def test_under_the_first_rule_the_next_epoch_has_the_new_parameters_whatever_they_say() -> None:
@@ -241,7 +241,7 @@ def test_under_the_first_rule_the_next_epoch_has_the_new_parameters_whatever_the
     later = chain.announce(bounded(7))
     chain.close(NOW + 101, rule=BEFORE)
     assert chain.in_force == later
-    assert chain.refused(free(7)) == "parameters.downgrade"
+    assert chain.refused(free(7)) == "parameters.amendment"
     held = chain.announce(bounded(14))
     chain.close(NOW + 101 + 12 * 7)
     assert chain.in_force == later
@@ -302,19 +302,19 @@ def test_a_constant_moves_up_to_its_bound(constant: str, least: Any, most: Any, 
         Chain(BASE).announce(moved(constant, value))
     for value in (less, more):
         chain = Chain(BASE)
-        assert chain.refused(moved(constant, value)) == "parameters.bound"
+        assert chain.refused(moved(constant, value)) == "parameters.amendment"
 
 
 def test_a_floor_holds_for_changes_alone() -> None:
     # Tests and demonstrations begin with seconds: these may grow, and not shrink.
     chain = Chain(bounded(2))
-    assert chain.refused(bounded(1)) == "parameters.bound"
-    assert chain.refused(bounded(2, horizon_epochs=12)) == "parameters.bound"
+    assert chain.refused(bounded(1)) == "parameters.amendment"
+    assert chain.refused(bounded(2, horizon_epochs=12)) == "parameters.amendment"
     chain.announce(bounded(4))
     equal = bounded(over_none=(1, 1))
-    assert Chain(equal).refused(replace(equal, over_none=(9, 10))) == "parameters.bound"
+    assert Chain(equal).refused(replace(equal, over_none=(9, 10))) == "parameters.amendment"
     fewer = bounded(over_none=(1, 2))
-    assert Chain(fewer).refused(replace(fewer, over_none=(49, 100))) == "parameters.bound"
+    assert Chain(fewer).refused(replace(fewer, over_none=(49, 100))) == "parameters.amendment"
     Chain(fewer).announce(replace(fewer, over_none=(2, 3)))
 
 
@@ -324,19 +324,19 @@ def test_a_tenth_of_the_anchors_is_exchanged_at_most() -> None:
 
     Chain(BASE).announce(with_anchors(*ANCHORS[1:], "new.example"))
     Chain(BASE).announce(with_anchors(*ANCHORS, "new.example"))
-    assert Chain(BASE).refused(with_anchors(*ANCHORS, "new.example", "newer.example")) == "parameters.bound"
-    assert Chain(BASE).refused(with_anchors(*ANCHORS[2:], "new.example", "newer.example")) == "parameters.bound"
+    assert Chain(BASE).refused(with_anchors(*ANCHORS, "new.example", "newer.example")) == "parameters.amendment"
+    assert Chain(BASE).refused(with_anchors(*ANCHORS[2:], "new.example", "newer.example")) == "parameters.amendment"
     many = [f"many-{number:03}.example" for number in range(5 * ANCHOR_SHARE)]
     Chain(with_anchors(*many)).announce(with_anchors(*many[5:], *ANCHORS[:5]))
-    assert Chain(with_anchors(*many)).refused(with_anchors(*many[6:], *ANCHORS[:5])) == "parameters.bound"
-    assert Chain(with_anchors(*many)).refused(with_anchors(*many[5:], *ANCHORS[:6])) == "parameters.bound"
+    assert Chain(with_anchors(*many)).refused(with_anchors(*many[6:], *ANCHORS[:5])) == "parameters.amendment"
+    assert Chain(with_anchors(*many)).refused(with_anchors(*many[5:], *ANCHORS[:6])) == "parameters.amendment"
 
 
 def test_the_suffix_list_does_not_change_with_the_anchors() -> None:
     """A list that calls domains suffixes takes them out of the anchors."""
     other, anchors = Blob("5" * 64, 9), tuple(sorted([*ANCHORS[1:], "new.example"]))
     Chain(BASE).announce(with_terms(suffix_list=other))
-    assert Chain(BASE).refused(with_terms(suffix_list=other, anchors=anchors)) == "parameters.bound"
+    assert Chain(BASE).refused(with_terms(suffix_list=other, anchors=anchors)) == "parameters.amendment"
 
 
 def test_the_operator_cannot_put_own_witnesses_in_the_place_of_others() -> None:
@@ -358,10 +358,10 @@ def test_the_operator_cannot_put_own_witnesses_in_the_place_of_others() -> None:
         Witnesses((*VKEYS, stranger, other), 2),
     )
     for named in bent:
-        assert Chain(of_two).refused(replace(of_two, witnesses=named)) == "parameters.bound"
+        assert Chain(of_two).refused(replace(of_two, witnesses=named)) == "parameters.amendment"
     # The last one goes only after another one came.
     of_one = bounded(witnesses=Witnesses(VKEYS[:1], 1))
-    assert Chain(of_one).refused(replace(of_one, witnesses=Witnesses((stranger,), 1))) == "parameters.bound"
+    assert Chain(of_one).refused(replace(of_one, witnesses=Witnesses((stranger,), 1))) == "parameters.amendment"
     Chain(of_one).announce(replace(of_one, witnesses=Witnesses((VKEYS[0], stranger), 2)))
     # They may be named where there were none.
     Chain(BASE).announce(replace(BASE, witnesses=Witnesses(VKEYS, len(WITNESSES))))

@@ -307,7 +307,7 @@ def test_a_hashedrekord_needs_its_certificate_before_it(log: LogBuilder) -> None
     size, root = log.replay.size, log.replay.root()
     with pytest.raises(Untrusted) as refusal:
         log.append(rekord)
-    assert refusal.value.code == "audit.certificate"
+    assert refusal.value.code == "audit.leaf"
     assert (log.replay.size, log.replay.root()) == (size, root)
     log.append(CertificateLeaf(b"certificate").encode())
     log.append(rekord)

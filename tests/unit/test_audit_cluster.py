@@ -57,7 +57,7 @@ async def test_a_cluster_finds_what_one_process_finds(tmp_path: Path, scheduler:
 async def test_a_cluster_that_cannot_be_reached_is_told_of(tmp_path: Path) -> None:
     with pytest.raises(Unavailable) as refused:
         await audited(elected(), tmp_path / "mirror", NOWHERE)
-    assert refused.value.code == "audit.cluster"
+    assert refused.value.code == "audit.failed"
 
 
 def test_what_a_worker_raises_is_told_of(scheduler: str) -> None:
@@ -65,7 +65,7 @@ def test_what_a_worker_raises_is_told_of(scheduler: str) -> None:
         assert cluster.each(abs, [-1, 2, -3]) == [1, 2, 3]
         with pytest.raises(Unavailable) as refused:
             cluster.each(int, ["x", "y"])
-    assert refused.value.code == "audit.cluster"
+    assert refused.value.code == "audit.failed"
 
 
 @pytest.mark.deep

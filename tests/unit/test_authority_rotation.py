@@ -82,7 +82,7 @@ def test_the_log_names_the_next_authority(log: Log, following: AuthorityKeys) ->
     assert (newest.log, newest.clock, newest.since, newest.until) == (FIRST.log, FIRST.clock, 2, UNTIL)
     assert newest.authority == body.authority
     assert facts.decode(facts.encode(log.facts[facts.KEYS])) == log.facts[facts.KEYS]
-    assert log.refuses(rotation(following, until=UNTIL + 1), OPERATOR, issued=UNTIL) == "rotation.authority", "no second time"
+    assert log.refuses(rotation(following, until=UNTIL + 1), OPERATOR, issued=UNTIL) == "rotation.keys", "no second time"
     assert signers_of_rotation(FIRST, FIRST.log, KEYS[1].verifier, body.authority) == [FIRST.log]
 
 
@@ -112,8 +112,8 @@ def _public_good() -> str:
 def test_no_other_authority_is_let_in(log: Log, following: AuthorityKeys, tmp_path: Path) -> None:
     body = rotation(following)
     assert body.authority
-    assert log.refuses(changed(body, ca=_public_good()), OPERATOR) == "rotation.authority"
-    assert log.refuses(rotation(made(tmp_path, "elsewhere", "other.example")), OPERATOR) == "rotation.authority"
+    assert log.refuses(changed(body, ca=_public_good()), OPERATOR) == "rotation.keys"
+    assert log.refuses(rotation(made(tmp_path, "elsewhere", "other.example")), OPERATOR) == "rotation.keys"
     leaf, root = body.authority.tsa
     for parts in (
         {"ca": leaf},  # a certificate of the timestamp authority signs nothing
@@ -123,11 +123,11 @@ def test_no_other_authority_is_let_in(log: Log, following: AuthorityKeys, tmp_pa
         {"tsa": (body.authority.ca, root)},
         {"ca": "AAAA"},
     ):
-        assert log.refuses(changed(body, **parts), OPERATOR) == "rotation.authority", parts
+        assert log.refuses(changed(body, **parts), OPERATOR) == "rotation.keys", parts
     one_key = replace(following, ct_key=following.ca_key)
-    assert log.refuses(rotation(one_key), OPERATOR) == "rotation.authority"
+    assert log.refuses(rotation(one_key), OPERATOR) == "rotation.keys"
     p384 = replace(following, ct_key=ec.generate_private_key(ec.SECP384R1()))
-    assert log.refuses(rotation(p384), OPERATOR) in ("rotation.authority", "canonical.too-large")
+    assert log.refuses(rotation(p384), OPERATOR) in ("rotation.keys", "canonical.too-large")
     # The right names and keys, and other rights: one that certifies nothing, and one that makes further authorities.
     for extensions in (
         extensions_of(following.ca_key.public_key(), following.ca_key.public_key(), is_ca=False),
@@ -139,11 +139,11 @@ def test_no_other_authority_is_let_in(log: Log, following: AuthorityKeys, tmp_pa
         for extension, critical in extensions:
             builder = builder.add_extension(extension, critical=critical)
         changed_ca = replace(following, ca_certificate=builder.sign(following.ca_key, hashes.SHA256()))
-        assert log.refuses(rotation(changed_ca), OPERATOR) == "rotation.authority"
+        assert log.refuses(rotation(changed_ca), OPERATOR) == "rotation.keys"
     # Its certificates begin after the rotation, or end before the overlap does.
-    assert log.refuses(rotation(made(tmp_path, "later", now=NOW + 7200)), OPERATOR) == "rotation.authority"
+    assert log.refuses(rotation(made(tmp_path, "later", now=NOW + 7200)), OPERATOR) == "rotation.keys"
     ten_years = int(timedelta(days=3650).total_seconds())
-    assert log.refuses(rotation(made(tmp_path, "old", now=NOW - ten_years + 4000)), OPERATOR) == "rotation.authority"
+    assert log.refuses(rotation(made(tmp_path, "old", now=NOW - ten_years + 4000)), OPERATOR) == "rotation.keys"
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_no_other_authority_is_let_in(log: Log, following: AuthorityKeys, tmp_pa
     [
         ({"ca": "A" * 1369}, "canonical.too-large"),
         ({"ct_key": "A" * 173}, "canonical.too-large"),
-        ({"ca": "AAB="}, "canonical.base64"),
-        ({"ca": "AA AA"}, "canonical.base64"),
+        ({"ca": "AAB="}, "canonical.text"),
+        ({"ca": "AA AA"}, "canonical.text"),
         ({"proofs": ("A" * 100,) * 3}, "canonical.too-large"),
-        ({"proofs": ("AAAA",) * 2}, "statement.body"),
+        ({"proofs": ("AAAA",) * 2}, "statement.form"),
     ],
 )
 def test_parts_are_bounded_and_have_one_spelling(following: AuthorityKeys, parts: dict[str, object], code: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rejections import rejection
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, TooLarge
@@ -17,30 +18,30 @@ def test_rfc8785_orders_names_by_utf16_and_escapes_minimally() -> None:
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (b'{"b":1,"a":2}', "canonical.form"),
-        (b'{"a": 1}', "canonical.form"),
-        (b'{"a":1}\n', "canonical.form"),
-        (b'"\\u00e9"', "canonical.form"),
-        (b'{"a":1,"a":1}', "canonical.json"),
-        (b"1.0", "canonical.json"),
-        (b"1e3", "canonical.json"),
-        (b"NaN", "canonical.json"),
-        (b"-Infinity", "canonical.json"),
-        (b"\xff", "canonical.json"),
-        (b"", "canonical.json"),
-        (b"\xef\xbb\xbf1", "canonical.json"),
-        (b"9007199254740992", "canonical.integer"),
-        (b"-9007199254740992", "canonical.integer"),
-        (b"9" * 5000, "canonical.json"),
-        (b'"\\ud800"', "canonical.string"),
-        (b"-0", "canonical.form"),
-        (b"[" * 40 + b"]" * 40, "canonical.depth"),
+        (b'{"b":1,"a":2}', "canonical.json: canonical form"),
+        (b'{"a": 1}', "canonical.json: canonical form"),
+        (b'{"a":1}\n', "canonical.json: canonical form"),
+        (b'"\\u00e9"', "canonical.json: canonical form"),
+        (b'{"a":1,"a":1}', "canonical.json: not valid JSON"),
+        (b"1.0", "canonical.json: not valid JSON"),
+        (b"1e3", "canonical.json: not valid JSON"),
+        (b"NaN", "canonical.json: not valid JSON"),
+        (b"-Infinity", "canonical.json: not valid JSON"),
+        (b"\xff", "canonical.json: not valid JSON"),
+        (b"", "canonical.json: not valid JSON"),
+        (b"\xef\xbb\xbf1", "canonical.json: not valid JSON"),
+        (b"9007199254740992", "canonical.json: 2.53"),
+        (b"-9007199254740992", "canonical.json: 2.53"),
+        (b"9" * 5000, "canonical.json: not valid JSON"),
+        (b'"\\ud800"', "canonical.json: surrogate"),
+        (b"-0", "canonical.json: canonical form"),
+        (b"[" * 40 + b"]" * 40, "canonical.json: nested deeper"),
     ],
 )
 def test_loads_refuses_second_spellings(data: bytes, code: str) -> None:
     with pytest.raises(Malformed) as refusal:
         canonical.loads(data, limit=10_000)
-    assert refusal.value.code == code
+    assert rejection(refusal.value, code) == code
 
 
 def test_loads_refuses_before_parsing_what_is_too_large() -> None:

@@ -79,7 +79,7 @@ def test_registries_are_trusted_by_key(home: list[str], capsys: pytest.CaptureFi
     assert "--home" in untrusting["fix"]
     assert said(capsys, "trust", "add", NAME, *home)["origin"] == "registry.example"
     other = NAME.replace("registry.example", "other.example")
-    assert refused(capsys, "trust", "add", other, *home)["code"] == "note.key"
+    assert refused(capsys, "trust", "add", other, *home)["code"] == "note.form"
     assert said(capsys, "trust", "list", *home)["registries"] == [NAME]
     assert said(capsys, "trust", "remove", "registry.example", *home) == {"removed": "registry.example"}
     assert said(capsys, "trust", "list", *home)["registries"] == []
@@ -87,7 +87,7 @@ def test_registries_are_trusted_by_key(home: list[str], capsys: pytest.CaptureFi
 
 def test_a_registry_that_does_not_answer_is_a_clear_error(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "trust", "add", NAME, *home)
-    assert refused(capsys, "search", "x", *home, status=3)["code"] == "registry.refused"
+    assert refused(capsys, "search", "x", *home, status=3)["code"] == "registry.unreachable"
     assert refused(capsys, "topic", "Not A Topic", *home)["code"] == "topic.name"
     assert refused(capsys, "vote", "a/b", *home)["code"] == "vote.tiers"
 

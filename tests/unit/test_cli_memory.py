@@ -53,12 +53,12 @@ def test_what_was_proved_of_a_protocol_and_what_contradicts_it(home: Path, capsy
     assert found["origin"] == NAME.origin
     assert [leaf["type"] for leaf in found["leaves"]] == ["publish", "handler", "handler"]
     assert all(leaf["proof"] and leaf["checkpoint"].startswith(NAME.origin) for leaf in found["leaves"])
-    by_code = {each["code"]: each for each in found["contradictions"]}
-    assert set(by_code) == {"memory.handler", "memory.publish"}
-    assert (by_code["memory.handler"]["excludes"], by_code["memory.publish"]["excludes"]) == (False, True)
-    (theirs,) = [leaf for leaf in by_code["memory.publish"]["shown"] if leaf["type"] == "publish"]
+    assert [each["code"] for each in found["contradictions"]] == 2 * ["memory.contradicted"]
+    excludes = {each["excludes"]: each for each in found["contradictions"]}
+    assert set(excludes) == {False, True}, "of the handler and of the publication"
+    (theirs,) = [leaf for leaf in excludes[True]["shown"] if leaf["type"] == "publish"]
     assert theirs["index"] not in [leaf["index"] for leaf in found["leaves"]]
-    assert all(Path(each["file"]).is_file() for each in by_code.values())
+    assert all(Path(each["file"]).is_file() for each in excludes.values())
     main(["trust", "explain", uri_of(), "--home", str(home)])
     printed = capsys.readouterr().out
     assert "proved two facts that exclude each other" in printed and "left out a fact that it had proved" in printed

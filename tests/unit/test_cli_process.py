@@ -236,10 +236,10 @@ def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_p
         closed = free.getsockname()[1]
     with listening(secure) as tls, listening(plain) as http:
         cases = {
-            f"https://localhost:{tls}": "registry.tls",
-            f"https://localhost:{http}": "registry.tls",
-            f"http://127.0.0.1:{closed}": "registry.refused",
-            "https://no-such-host.invalid": "registry.dns",
+            f"https://localhost:{tls}": "registry.unreachable",
+            f"https://localhost:{http}": "registry.unreachable",
+            f"http://127.0.0.1:{closed}": "registry.unreachable",
+            "https://no-such-host.invalid": "registry.unreachable",
         }
         fixes = set()
         for number, (url, code) in enumerate(cases.items()):
@@ -420,7 +420,7 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     (Path(home[1]) / "registries.json").write_text(json.dumps(registries))
     checks = {found["check"]: found for found in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
     assert (checks["sandbox"]["outcome"], checks["sandbox"]["code"]) == ("warning", "policy.unconfined")
-    assert checks["registry registry.example"]["code"] == "registry.refused"
+    assert checks["registry registry.example"]["code"] == "registry.unreachable"
     lost, workers = checks["memory of registry.example"], checks["memory of workers"]
     assert (lost["outcome"], lost["code"]) == ("fault", "memory.lost")
     assert "treaty trust accept-loss registry.example" in lost["fix"]

@@ -84,7 +84,7 @@ async def busy(request: httpx.Request) -> httpx.Response:
     return httpx.Response(503, stream=httpx.ByteStream(b'{"code":"registry.busy","detail":"Busy."}'))
 
 
-@pytest.mark.parametrize(("answer", "code"), [(refusing, "registry.refused"), (busy, "registry.busy")])
+@pytest.mark.parametrize(("answer", "code"), [(refusing, "registry.unreachable"), (busy, "registry.busy")])
 async def test_statements_that_were_not_taken_are_not_called_uncertain(answer: Answer, code: str) -> None:
     with pytest.raises(RegistryUnavailable) as error:
         await client_of(answer).submit_batch(statements(2))

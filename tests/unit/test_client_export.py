@@ -131,7 +131,7 @@ async def test_a_folder_that_leaves_out_what_was_seen_is_refused(tmp_path: Path)
         export(await agent.fetch(uri_of()), tmp_path / "out")
     with pytest.raises(VerificationFailed) as failure:
         verify_directory(tmp_path / "out", TrustedRegistries(tmp_path / "home"), POLICY)
-    assert (failure.value.step, failure.value.code) == (10, "memory.handler")
+    assert (failure.value.step, failure.value.code) == (10, "memory.contradicted")
 
 
 async def test_the_command_shows_what_the_vectors_cover(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

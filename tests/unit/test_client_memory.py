@@ -88,7 +88,7 @@ def test_what_the_check_refuses_is_not_learned(tmp_path: Path) -> None:
 
     def refuse(seen: list[SeenLeaf]) -> None:
         assert seen == [publish(5)]
-        raise Untrusted("memory.status", "No.")
+        raise Untrusted("memory.contradicted", "No.")
 
     with pytest.raises(Untrusted):
         memory.learn(ORIGIN, [leaf(7, kinds.Status(URI, "active"))], {f"protocol/{URI}"}, check=refuse)

@@ -186,7 +186,7 @@ async def test_a_handler_that_breaks_the_rules_publishes_nothing(registry: Simul
     before = list(registry.leaves)
     with pytest.raises(TreatyError) as error:
         await done(publisher(registry, tmp_path / "home"), load_project(tmp_path / "project"))
-    assert error.value.code == "handler.pth"
+    assert error.value.code == "handler.file"
     assert registry.leaves == before and registry.requests == []
 
 
@@ -220,7 +220,7 @@ async def test_a_handler_without_vectors_is_not_published_unless_its_author_says
     project, before = project_in(tmp_path / "project"), list(registry.leaves)
     with pytest.raises(Refused) as refusal:
         await done(publisher(registry, tmp_path / "home"), project, allow_uncovered=False)
-    assert refusal.value.code == "publish.uncovered"
+    assert refusal.value.code == "publish.vectors"
     assert "ping as provider, ping as requester" in refusal.value.message
     assert "--allow-uncovered" in refusal.value.fix
     assert registry.leaves == before

@@ -269,7 +269,7 @@ def test_a_decision_over_leaves_to_come_is_refused() -> None:
     registry = decided()
     with pytest.raises(VerificationFailed) as failure:
         examined(redecided(registry, input=kinds.Input(registry.size, "0" * 64)))
-    assert (failure.value.step, failure.value.code) == (4, "decision.epoch")
+    assert (failure.value.step, failure.value.code) == (4, "decision.rule")
 
 
 def test_consistency_is_proved_from_the_newest_seen_whatever_the_sizes() -> None:

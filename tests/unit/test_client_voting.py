@@ -135,13 +135,13 @@ async def test_a_ballot_is_stamped_before_the_registry_gets_it_and_outlives_its_
 
     def silent(path: str, body: bytes) -> bytes:
         if path == "/statements":
-            raise Unavailable("quota.prefix", "Your network sends too many statements.")
+            raise Unavailable("quota.sender", "Your network sends too many statements.")
         return body
 
     registry.tamper = silent
     unheard = await cast(registry, tmp_path, "none", stamping=stamping)
     assert unheard.delivery.receipt is None and unheard.delivery.failure is not None
-    assert unheard.delivery.failure.code == "quota.prefix"
+    assert unheard.delivery.failure.code == "quota.sender"
     ((path, kept),) = stamping.kept.read().items()
     assert kept.statement == unheard.statement and read_stamped(path) == [kept]
     # An hour later a receipt is no proof that no epoch closed without it.
@@ -157,8 +157,8 @@ async def test_a_ballot_is_stamped_before_the_registry_gets_it_and_outlives_its_
     ("host", "code"),
     [
         (503, "witness.box-full"),
-        (stamps(1), "stamping.key"),
-        (stamps(0, after=1000), "stamping.time"),
+        (stamps(1), "stamping.stamp"),
+        (stamps(0, after=1000), "stamping.stamp"),
         (lambda leaf: stamps(0)(leaf).replace(b"treaty-stamp", b"x"), "stamp.form"),
         (lambda leaf: flipped(stamps(0)(leaf), -20), "note.signature"),
     ],

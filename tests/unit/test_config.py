@@ -89,7 +89,7 @@ def test_each_key_is_reached_from_the_file_and_from_code(tmp_path: Path, key: st
 def test_a_value_of_another_type_is_refused_by_name(tmp_path: Path, key: str) -> None:
     with pytest.raises(Malformed, match=f"`{key}`") as failure:
         load(tmp_path, toml(key, True if not isinstance(DEFAULTS[key], bool) else "yes"))
-    assert (failure.value.code, bool(failure.value.fix)) == ("config.type", True)
+    assert (failure.value.code, bool(failure.value.fix)) == ("config.value", True)
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if type(DEFAULTS[key]) in (int, float)])
@@ -125,23 +125,23 @@ def test_work_ends_before_the_peer_stops_waiting() -> None:
 def test_a_part_of_another_type_is_refused_in_code(part: dict[str, Any]) -> None:
     with pytest.raises(Malformed, match=f"`{next(iter(part))}`") as failure:
         AgentConfig(**part)
-    assert failure.value.code == "config.type"
+    assert failure.value.code == "config.value"
 
 
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
-        ("timeout = 5", "config.key", ("`timeout`", "timeouts")),
-        ("[timeouts]\nhelo = 5", "config.key", ("`timeouts.helo`", "hello")),
-        ("[flow.thresholds]\nx = 5", "config.key", ("`flow.thresholds.x`", "latency")),
-        ("[flow.context]\nx = 5", "config.key", ("`flow.context.x`", "preferences")),
-        ("[policy]\nreport = true", "config.key", ("`policy`", "policy.toml")),
-        ('home = "/"', "config.key", ("`home`", "Remove")),
-        ("[flow.resolvers]\nanp = 1", "config.key", ("`flow.resolvers`", "Python")),
-        ("timeouts = 5", "config.type", ("`timeouts`", "[timeouts]")),
-        ('[flow]\ncontext = "low"', "config.type", ("`flow.context`", "[flow.context]")),
-        ('[flow.context]\nresource_availability = "much"', "config.type", ("`flow.context.resource_availability`",)),
-        ("[workers]\nmax_workers = 1.5", "config.type", ("`workers.max_workers`", "48")),
+        ("timeout = 5", "config.value", ("`timeout`", "timeouts")),
+        ("[timeouts]\nhelo = 5", "config.value", ("`timeouts.helo`", "hello")),
+        ("[flow.thresholds]\nx = 5", "config.value", ("`flow.thresholds.x`", "latency")),
+        ("[flow.context]\nx = 5", "config.value", ("`flow.context.x`", "preferences")),
+        ("[policy]\nreport = true", "config.value", ("`policy`", "policy.toml")),
+        ('home = "/"', "config.value", ("`home`", "Remove")),
+        ("[flow.resolvers]\nanp = 1", "config.value", ("`flow.resolvers`", "Python")),
+        ("timeouts = 5", "config.value", ("`timeouts`", "[timeouts]")),
+        ('[flow]\ncontext = "low"', "config.value", ("`flow.context`", "[flow.context]")),
+        ('[flow.context]\nresource_availability = "much"', "config.value", ("`flow.context.resource_availability`",)),
+        ("[workers]\nmax_workers = 1.5", "config.value", ("`workers.max_workers`", "48")),
         ("timeouts", "config.file", ("not TOML",)),
         (b"\xff", "config.file", ("not TOML",)),
         ("a = " + "[" * 20_000, "config.file", ("not TOML",)),
@@ -215,7 +215,7 @@ def test_the_default_home_is_the_users(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_home_beside_a_configuration_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(Malformed) as failure:
         Agent(Identity.create(), REGISTRY, AgentConfig(), home=tmp_path)
-    assert (failure.value.code, list(tmp_path.iterdir())) == ("config.home", [])
+    assert (failure.value.code, list(tmp_path.iterdir())) == ("config.value", [])
 
 
 async def test_sessions_beyond_the_capacity_are_refused(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_wrong_network_in_the_environment_is_refused_and_changes_nothing(
     monkeypatch.setenv("TREATY_RESOLVE", "shop.example")
     with pytest.raises(Malformed) as failure:
         Agent.from_home(tmp_path)
-    assert failure.value.code == "network.resolve"
+    assert failure.value.code == "network.url"
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -279,7 +279,7 @@ def test_one_of_several_registries_has_to_be_named(tmp_path: Path) -> None:
         ("identity.json", "identity.missing"),
         ("registries.json", "registry.none"),
         ("policy.toml", "policy.file"),
-        ("agent.toml", "config.key"),
+        ("agent.toml", "config.value"),
     ],
 )
 def test_a_refused_home_stays_as_it_is(tmp_path: Path, name: str, code: str) -> None:

@@ -124,7 +124,7 @@ async def test_uploads_that_wait_keep_no_epoch_open(registry: Registry, web: Web
     made = publication(AGENTS[0])
     with pytest.raises(Unavailable) as refusal:
         await publish(registry, AGENTS[0], made)
-    assert refusal.value.code == "quota.uploads"
+    assert refusal.value.code == "quota.sender"
     assert [decided.decision.topic for decided in await registry.decide()] == [TOPIC]
 
 

@@ -118,9 +118,9 @@ async def test_pages_are_followed_in_order(web: Web) -> None:
 @pytest.mark.parametrize(
     "following, code",
     [
-        (f"https://{OTHER}{ENTRANCE}", "discovery.next"),
-        (f"https://{HOST}:8443{ENTRANCE}", "discovery.next"),
-        (ENTRANCE, "discovery.next"),
+        (f"https://{OTHER}{ENTRANCE}", "discovery.other"),
+        (f"https://{HOST}:8443{ENTRANCE}", "discovery.other"),
+        (ENTRANCE, "discovery.other"),
         ("/missing", "egress.not-found"),
         ("/ad.json", "discovery.document"),
     ],
@@ -168,7 +168,7 @@ async def test_redirects_are_not_followed(web: Web) -> None:
     web.serve()
     web.redirects[f"https://{HOST}{ENTRANCE}"] = f"https://{OTHER}/"
     error = await web.refusal(HOST)
-    assert (type(error), error.code) == (Refused, "egress.redirect")
+    assert (type(error), error.code) == (Refused, "egress.answer")
     assert web.asked == [f"https://{HOST}{ENTRANCE}"]
 
 
@@ -187,11 +187,11 @@ async def test_a_did_leads_to_its_own_description_only(web: Web) -> None:
     did = f"{DID}:agents:a"
     web.put(at, {"id": did, "service": [service_entry(did, f"https://{HOST}/ad.json")]})
     error = await web.refusal(did)
-    assert (type(error), error.code) == (Refused, "discovery.did")
+    assert (type(error), error.code) == (Refused, "discovery.other")
     web.put(f"https://{HOST}/ad.json", {"type": "AgentDescription", "name": "nameless"})
     assert [agent.did for agent in (await web.discover(did)).agents] == [did]
     web.put(at, {"id": did})
-    assert (await web.refusal(did)).code == "discovery.no-service"
+    assert (await web.refusal(did)).code == "discovery.nothing"
 
 
 @pytest.mark.parametrize("name", ["", "Shop.Example", "shop example", "-", "shop.example/ad.json"])

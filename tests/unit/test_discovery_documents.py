@@ -165,7 +165,7 @@ def test_a_description_of_another_implementation_is_read() -> None:
     assert found.did == "did:wba:grand-hotel.example:service:hotel-assistant"
     with pytest.raises(NotFound) as caught:
         _ = found.address
-    assert caught.value.code == "discovery.no-address"
+    assert caught.value.code == "discovery.nothing"
 
 
 def test_a_card_of_another_implementation_is_read_before_and_after_a2a_1_0() -> None:

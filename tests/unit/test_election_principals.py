@@ -92,4 +92,4 @@ def test_the_list_that_is_shipped_has_its_private_section_ignored() -> None:
 def test_what_is_no_list_is_refused(data: bytes) -> None:
     with pytest.raises(Malformed) as refused:
         SuffixList(data)
-    assert refused.value.code == "parameters.suffix-list"
+    assert refused.value.code == "parameters.value"

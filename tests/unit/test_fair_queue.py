@@ -104,7 +104,7 @@ async def test_who_would_wait_too_long_is_sent_away_and_others_are_not() -> None
     for task in tasks[6:]:
         with pytest.raises(Unavailable) as error:
             task.result()
-        assert error.value.code == "quota.busy"
+        assert error.value.code == "quota.total"
     honest = asyncio.create_task(work.submit(HONEST, 1))
     await settle()
     assert not honest.done()

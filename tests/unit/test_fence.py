@@ -107,7 +107,7 @@ def test_without_the_record_nothing_goes_on(tmp_path: Path) -> None:
 def test_the_record_of_another_log_is_not_ours(path: Path) -> None:
     with pytest.raises(Untrusted) as refused:
         Fence(path, "other.example")
-    assert refused.value.code == "fence.other-log"
+    assert refused.value.code == "fence.damaged"
     with pytest.raises(Untrusted):
         read_fence(path, "other.example")
 
@@ -144,7 +144,7 @@ def noticed(path: Path) -> bool:
     try:
         read_fence(path, ORIGIN)
     except TreatyError as error:
-        assert error.code == "fence.unreadable"
+        assert error.code == "fence.damaged"
         return True
     return False
 

@@ -566,9 +566,9 @@ def test_001_16_after_a_refusal_something_both_support_is_asked_for() -> None:
 
 def test_001_17_a_message_that_does_not_verify_is_told_and_ends_all() -> None:
     wire = running()
-    wire.perform("responder", wire.responder.apply(Unverified(Unauthorized("flow.unverified", "No key made it.")), at(1)))
+    wire.perform("responder", wire.responder.apply(Unverified(Unauthorized("flow.verification", "No key made it.")), at(1)))
     assert only(wire, "error").error_code == "VERIFICATION_FAILED"
-    assert ended(wire, "responder").code == "flow.unverified"
+    assert ended(wire, "responder").code == "flow.verification"
     wire.settle()
     assert ended(wire, "initiator").code == "flow.verification"
 

@@ -93,7 +93,7 @@ def test_001_01_initialize_says_the_purpose_and_whether_capabilities_are_wanted(
         del value["payload"][name]
         with pytest.raises(Malformed) as failure:
             parse(signed(value))
-        assert failure.value.code == "flow.payload"
+        assert failure.value.code == "flow.message"
 
 
 def test_001_02_capabilities_say_protocols_context_and_requirements() -> None:
@@ -219,7 +219,7 @@ def test_001_06_times_are_written_with_whole_seconds_or_three_decimals_and_read_
     ):
         with pytest.raises(Malformed) as failure:
             parse_time(text)
-        assert failure.value.code == "flow.time"
+        assert failure.value.code == "flow.message"
 
 
 def test_001_07_a_protocols_message_has_its_name_as_type_a_session_and_the_handlers_bytes() -> None:
@@ -361,7 +361,7 @@ def test_001_17_whatever_is_changed_in_a_message_its_signature_does_not_hold(pat
         inside[place[-1]] = changed(inside[place[-1]])
         with pytest.raises(Unauthorized) as failure:
             verify(signing_input(value), parse_signature(value["signature"]), [BUYER.public_key], BUYER.did)
-        assert failure.value.code == "flow.unverified", place
+        assert failure.value.code == "flow.verification", place
         del inside[place[-1]]
         with pytest.raises(Unauthorized):
             verify(signing_input(value), parse_signature(value["signature"]), [BUYER.public_key], BUYER.did)
@@ -476,7 +476,7 @@ def test_other_versions_and_actions_are_refused() -> None:
     assert refused.value.code == "flow.version"
     with pytest.raises(Malformed) as failure:
         parse(signed({**vector("initialize"), "action": "finalize"}))
-    assert failure.value.code == "flow.action"
+    assert failure.value.code == "flow.message"
     with pytest.raises(Malformed):
         parse_payload("initialize", ["1.0"])
 

@@ -75,11 +75,11 @@ async def test_001_31_a_message_that_verifies_counts_and_binds_the_connection_to
 async def test_001_17_a_message_for_somebody_else_or_by_another_key_does_not_count() -> None:
     world = World()
     assert await world.refuses(said(recipient=BUYER.did)) == "flow.recipient"
-    assert await world.refuses(said(sender=BUYER.did, by=SHOP)) == "flow.unverified"
+    assert await world.refuses(said(sender=BUYER.did, by=SHOP)) == "flow.verification"
     assert await world.refuses(said(by=SHOP)) == "flow.keys"
     assert await World(peer=SHOP.did).refuses(said()) == "flow.sender"
     world.documents[BUYER.did] = []
-    assert await World(peer=BUYER.did).refuses(said().replace("purpose", "porpuse")) == "flow.payload"
+    assert await World(peer=BUYER.did).refuses(said().replace("purpose", "porpuse")) == "flow.message"
 
 
 @pytest.mark.parametrize(("age", "counts"), [(0, True), (120, True), (121, False), (-30, True), (-31, False), (10**6, False)])
@@ -110,7 +110,7 @@ async def test_001_17_messages_of_a_connection_count_in_their_order() -> None:
     await world.open(said(3, seconds=2), at(2))
     await world.open(said(4, seconds=1), at(2))  # a clock one second back, or whole seconds after decimals
     await world.open(said(5, seconds=5), at(5))
-    assert await world.refuses(said(6, seconds=2.9), at(5)) == "flow.order"
+    assert await world.refuses(said(6, seconds=2.9), at(5)) == "flow.replayed"
     await world.open(said(7, seconds=3), at(5))
     assert await world.refuses(said(7, seconds=3), at(5)) == "flow.replayed"
 
@@ -129,7 +129,7 @@ async def test_001_17_a_protocols_messages_are_not_replayed_either_and_their_mem
     monkeypatch.setattr(processing, "MAX_RECENT", 2)
     await world.open(spoken(2, 0.1), at(1))
     await world.open(spoken(3, 0.2), at(1))  # the first one is forgotten now
-    assert await world.refuses(spoken(1), at(1)) == "flow.order"
+    assert await world.refuses(spoken(1), at(1)) == "flow.replayed"
     assert await world.refuses(spoken(2, 0.1), at(1)) == "flow.replayed"
     await world.open(spoken(4, 0.1), at(1))
 
@@ -198,7 +198,7 @@ async def test_keys_are_asked_for_once_and_again_after_a_while() -> None:
     assert world.asked == [BUYER.did]
     world.documents[BUYER.did] = [SHOP.public_key]  # the key was taken back
     later = processing.KEYS_AGE + 1
-    assert await world.refuses(said(3, seconds=later), at(later)) == "flow.unverified"
+    assert await world.refuses(said(3, seconds=later), at(later)) == "flow.verification"
     assert world.asked == [BUYER.did] * 2
 
 

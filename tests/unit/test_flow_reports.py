@@ -25,7 +25,7 @@ KEY = f"{BUYER.did}#key-1"
 MESSAGES: list[ReportCosignature] = [
     ReportProposed(b'{"type":"report"}', KEY, bytes(64)),
     ReportSigned(KEY, bytes(range(64))),
-    ReportRefused("report.document"),
+    ReportRefused("report.other"),
 ]
 
 

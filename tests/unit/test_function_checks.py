@@ -81,7 +81,7 @@ def test_functions_that_take_all_arguments_fit(function: Callable[..., Any]) -> 
 def test_the_first_call_does_not_find_the_fault(function: Callable[..., Any], arguments: dict[str, Any], fault: str) -> None:
     with pytest.raises(Malformed) as failure:
         check(function, arguments)
-    assert failure.value.code == "agent.function-signature"
+    assert failure.value.code == "agent.function"
     assert fault in failure.value.message
     assert URI in failure.value.message
 
@@ -105,7 +105,7 @@ def test_a_protocol_whose_functions_do_not_fit_is_not_served_and_the_others_are(
             return LAPTOP
 
         await seller.agent.prepare()
-        assert {uri: error.code for uri, error in seller.agent.unserved.items()} == {URI_1: "agent.function-signature"}
+        assert {uri: error.code for uri, error in seller.agent.unserved.items()} == {URI_1: "agent.function"}
         async with meeting(seller) as wire, buyer(tmp_path).agent.connect_over(wire, topic=TOPIC) as session:
             assert session.protocol == URI_2
         await seller.agent.aclose()
@@ -123,7 +123,7 @@ def test_a_generator_serves_no_request(tmp_path: Path) -> None:
 
         with pytest.raises(Malformed) as failure:
             await seller.agent.prepare()
-        assert failure.value.code == "agent.function-kind"
+        assert failure.value.code == "agent.function"
         await seller.agent.aclose()
 
     run(main())

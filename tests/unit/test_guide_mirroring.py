@@ -71,7 +71,7 @@ async def test_a_registry_is_mirrored_read_from_the_mirror_and_continued_there(d
     policy = blocks("toml")[0].replace("$ORIGIN", "registry.localhost").replace("$MIRROR", mirror_url)
     (data / "home" / "policy.toml").write_text(policy)
     refused = await asyncio.to_thread(run, "treaty topics", data)
-    assert refused["error"]["code"] == "registry.sources" and url in refused["error"]["message"]
+    assert refused["error"]["code"] == "registry.unreachable" and url in refused["error"]["message"]
     assert mirror_url in refused["error"]["message"]
     async with server(mirror, data, REGISTRY=registry["name"]):
         assert (await asyncio.to_thread(run, "treaty topics", data))["topics"] == []

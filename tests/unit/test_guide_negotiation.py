@@ -81,4 +81,4 @@ async def test_without_a_model_the_first_meeting_says_so(tmp_path: Path, guide: 
     async with guide.Agent(guide.Identity.create(), REGISTRY, home=tmp_path) as buyer:
         with pytest.raises(Refused) as refusal:
             await guide.buy(buyer, "ws://127.0.0.1:1")
-    assert refusal.value.code == "agent.no-negotiator"
+    assert refusal.value.code == "agent.settings"

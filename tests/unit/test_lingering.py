@@ -132,7 +132,7 @@ def test_a_session_does_not_linger_for_a_registry_that_was_down_a_moment_ago(tmp
         answer, log.down = log.epoch, 0
 
         async def down() -> OpenEpoch:
-            raise Unavailable("registry.refused", "Nothing listens there.")
+            raise Unavailable("registry.unreachable", "Nothing listens there.")
 
         log.epoch = down  # type: ignore[method-assign]
         async with meeting(seller) as wire:

@@ -67,7 +67,7 @@ def test_the_parts_of_a_checkpoint() -> None:
 def test_other_spellings_are_no_checkpoint(text: str) -> None:
     with pytest.raises(Malformed) as refused:
         Checkpoint.parse(text)
-    assert refused.value.code == "log.checkpoint"
+    assert refused.value.code == "log.form"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_keys_in_the_wrong_place_are_refused() -> None:
     for log_key, clock_key in [(CLOCK, None), (LOG, LOG), (CLOCK, LOG)]:
         with pytest.raises(Malformed) as refused:
             open_checkpoint(note, log_key.verifier, clock_key.verifier if clock_key else None)
-        assert refused.value.code == "note.key-type"
+        assert refused.value.code == "note.form"
 
 
 def test_no_flipped_byte_changes_what_a_checkpoint_says() -> None:

@@ -66,7 +66,7 @@ def test_the_extreme_times_of_a_cosignature(time: int) -> None:
 def test_a_cosignature_needs_a_possible_time(time: int | None) -> None:
     with pytest.raises(Malformed) as refused:
         sign(TEXT, [LOG, CLOCK], time=time)
-    assert refused.value.code == "note.time"
+    assert refused.value.code == "note.form"
 
 
 def test_a_cosignature_of_an_impossible_time_is_refused() -> None:
@@ -103,7 +103,7 @@ def test_any_text_that_ends_in_a_newline_survives(text: str) -> None:
 def test_a_text_no_note_can_have_is_not_signed(text: str) -> None:
     with pytest.raises(Malformed) as refused:
         sign(text, [LOG])
-    assert refused.value.code == "note.text"
+    assert refused.value.code == "note.form"
 
 
 def test_lines_of_unknown_keys_are_ignored() -> None:
@@ -246,7 +246,7 @@ def test_a_note_needs_signers_and_each_once() -> None:
     for signers in ([], [LOG, LOG]):
         with pytest.raises(Malformed) as refused:
             sign(TEXT, signers)
-        assert refused.value.code == "note.signers"
+        assert refused.value.code == "note.form"
     with pytest.raises(Malformed):
         add_signatures(NOTE, [])
 

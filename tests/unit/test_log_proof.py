@@ -113,7 +113,7 @@ REST = f"{HASH}\n\n".encode() + NOTE
 def test_other_spellings_are_no_receipt(data: bytes) -> None:
     with pytest.raises(Malformed) as refused:
         Receipt.parse(data)
-    assert refused.value.code == "log.receipt"
+    assert refused.value.code == "log.form"
 
 
 def test_the_longest_proof_is_read() -> None:

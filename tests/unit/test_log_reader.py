@@ -104,7 +104,7 @@ async def test_receipts_by_statement(registry: Registry, heads: list[Head]) -> N
     assert receipt.index == logged.index == SIZE
     with pytest.raises(NotFound) as refused:
         await registry.receipt("ab" * 32)
-    assert refused.value.code == "statement.not-logged"
+    assert refused.value.code == "statement.unknown"
     with pytest.raises(NotFound):
         await registry.receipt(logged.id, heads[0])
     with pytest.raises(Malformed):

@@ -120,4 +120,4 @@ async def test_what_is_lost_is_noticed(log: Log, lost: str) -> None:
     await log.connection.execute(f"delete from {lost}")
     with pytest.raises(Untrusted) as refused:
         await log_tables.load_edge(log.connection, 600)
-    assert refused.value.code == "log.incomplete"
+    assert refused.value.code == "log.damaged"

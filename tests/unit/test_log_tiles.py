@@ -133,7 +133,7 @@ def test_a_path_and_its_tile(path: str, tile: Tile | Bundle) -> None:
 def test_other_spellings_are_no_tiles(path: str) -> None:
     with pytest.raises(Malformed) as refused:
         parse_path(path)
-    assert refused.value.code == "log.tile-path"
+    assert refused.value.code == "log.form"
 
 
 def test_the_tiles_of_70000_leaves_are_those_the_specification_lists() -> None:
@@ -241,7 +241,7 @@ def test_a_tile_gives_no_hash_it_does_not_hold(node: Node) -> None:
     tile = Tile(0, 1, 44)
     with pytest.raises(Malformed) as refused:
         node_hash_in_tile(node, tile, b"".join(LEAVES[:44]))
-    assert refused.value.code == "log.tile"
+    assert refused.value.code == "log.form"
 
 
 def test_a_full_tile_leaves_its_root_to_the_level_above() -> None:

@@ -263,8 +263,8 @@ async def test_a_witness_that_does_not_answer_holds_nobody_up_for_long(watched: 
         (sizes_without_end(), "warning", "witness.refused"),
         (answering(404, b""), "warning", "witness.refused"),
         (answering(503, b""), "warning", "witness.refused"),
-        (answering(200, b"thanks\n"), "warning", "note.malformed"),
-        (answering(200, b""), "warning", "note.malformed"),
+        (answering(200, b"thanks\n"), "warning", "note.form"),
+        (answering(200, b""), "warning", "note.form"),
         (answering(200, b"x" * 100_000), "warning", "witness.answer"),
         (None, "warning", "witness.unreachable"),
     ],
@@ -323,7 +323,7 @@ async def test_a_witness_that_hangs_is_reported_and_holds_the_others_up_once(
                 await log(registry, grant(WRITER, 100 + seq), WRITER)
                 await published(watched, others)
     assert [(entry["code"], entry["log_level"]) for entry in logged if entry["event"] == "not witnessed"] == [
-        ("witness.silent", "warning")
+        ("witness.unreachable", "warning")
     ]
     monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.2)
     async with running(watched):

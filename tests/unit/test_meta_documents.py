@@ -116,7 +116,7 @@ def test_a_header_line_has_one_spelling() -> None:
         ("", "document.text"),
         ("\ufeff# T\n", "document.text"),
         ("# T\0\n", "document.text"),
-        ("# \ud800\n", "document.utf8"),
+        ("# \ud800\n", "document.text"),
         ("x" * (protocol.MAX_DOCUMENT + 1), "document.too-large"),
     ],
 )

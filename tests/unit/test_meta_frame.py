@@ -39,7 +39,7 @@ def test_000_47_an_application_payload_is_any_bytes() -> None:
 def test_an_empty_message_is_no_frame() -> None:
     with pytest.raises(Malformed) as refusal:
         frame.decode(b"")
-    assert refusal.value.code == "frame.empty"
+    assert refusal.value.code == "frame.form"
 
 
 def test_payloads_are_capped_both_ways() -> None:

@@ -283,22 +283,22 @@ def test_000_53_a_side_with_v1_and_v2_speaks_v1_to_one_with_v1_alone(monkeypatch
 
 def test_000_64_a_selection_that_was_no_candidate_aborts() -> None:
     machine = buyer()
-    assert rejection_in(answer(machine, selected=OTHER_URI)).startswith("hello.selected: ")
-    assert error_of(machine) == "hello.selected"
+    assert rejection_in(answer(machine, selected=OTHER_URI)).startswith("hello.choice: ")
+    assert error_of(machine) == "hello.choice"
     stays_ended(machine)
 
 
 def test_a_hash_that_nobody_offered_is_not_confirmed() -> None:
     for machine in (buyer(), buyer(source_hello(offered=HASH))):
         answer(machine, used=OTHER_HASH)
-        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "hello.hash")
+        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "hello.choice")
 
 
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"sessionId": "x" * 16}, "hello.session"),
-        ({"destinationDid": "did:wba:else.example"}, "hello.session"),
+        ({"sessionId": "x" * 16}, "hello.choice"),
+        ({"destinationDid": "did:wba:else.example"}, "hello.choice"),
         ({"sourceDid": "did:wba:else.example"}, "hello.destination"),
     ],
 )
@@ -585,14 +585,14 @@ def test_early_data_to_a_destination_that_rejects_goes_nowhere() -> None:
 def test_000_09_a_frame_before_the_hello_is_an_error() -> None:
     for machine in (buyer(), shop()):
         machine.receive(application(b"x"), 0.0)
-        assert error_of(machine) == "hello.missing"
+        assert error_of(machine) == "hello.form"
 
 
 def test_a_second_hello_is_an_error() -> None:
     machine = shop()
     machine.receive(source_hello().format(), 0.0)
     machine.receive(source_hello().format(), 0.0)
-    assert error_of(machine) == "hello.repeated"
+    assert error_of(machine) == "hello.form"
 
 
 @pytest.mark.parametrize("make", [buyer, shop])

@@ -95,7 +95,7 @@ def test_000_48_it_is_utf_8() -> None:
     machine = natural_buyer()
     assert machine.receive(natural("商品ID:P12345 – 1.299,99 €"), 0.0) == [DeliverText("商品ID:P12345 – 1.299,99 €")]
     machine.receive(frame.encode(ProtocolType.NATURAL_LANGUAGE, b"\xff\xfe"), 0.0)
-    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "frame.text")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "frame.form")
     machine = natural_buyer()
     for text, family in (("\ud800", Malformed), ("x" * (frame.MAX_PAYLOAD + 1), TooLarge)):
         with pytest.raises(family):
@@ -118,7 +118,7 @@ def test_before_the_hellos_nothing_is_said() -> None:
         with pytest.raises(Refused):
             machine.apply(Say("Hello?"), 0.0)
         machine.receive(natural("Hello?"), 0.0)
-        assert error_of(machine) == "hello.missing"
+        assert error_of(machine) == "hello.form"
 
 
 def test_a_source_may_speak_before_it_proposes() -> None:
@@ -134,7 +134,7 @@ def test_there_are_no_application_messages_where_only_natural_language_is_spoken
     machine = natural_buyer()
     with pytest.raises(Refused) as refusal:
         machine.apply(Send(b"x"), 0.0)
-    assert refusal.value.code == "session.natural"
+    assert refusal.value.code == "session.profile"
     machine.receive(application(b"x"), 0.0)
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "frame.unexpected")
 

@@ -116,8 +116,8 @@ BAD_ANSWERS: list[tuple[Fault, str]] = [
     (another_schema, "model.answer"),
     (truncated, "model.answer"),
     (torn, "model.answer"),
-    (refusal, "model.refusal"),
-    (oversized, "model.response"),
+    (refusal, "model.answer"),
+    (oversized, "model.too-large"),
     (instead(Reply(500, error("oops"))), "model.unavailable"),
     (instead(Reply(429, error("slow down"), {"Retry-After": "1"})), "model.unavailable"),
     (instead(Reply(401)), "model.unavailable"),
@@ -161,7 +161,7 @@ async def test_a_silent_model(server: ScriptedModel) -> None:
     negotiators = ModelNegotiators(OpenAIModel(server.url, "scripted", api_key=KEY, timeout=0.3))
     with pytest.raises(TreatyError) as caught:
         await destination(negotiators, script(server)).implement(script(server).document)
-    assert caught.value.code == "model.timeout"
+    assert caught.value.code == "model.unavailable"
     await negotiators.aclose()
 
 

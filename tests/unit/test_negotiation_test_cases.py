@@ -116,4 +116,4 @@ def test_caps() -> None:
     for text in (format_test_cases([one] * (MAX_CASES + 1)), BOOKING + "\n" * MAX_TEXT):
         with pytest.raises(TreatyError) as caught:
             parse_test_cases(text)
-        assert caught.value.code == "test-cases.too-large"
+        assert caught.value.code == "test-cases.form"

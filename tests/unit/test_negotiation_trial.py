@@ -97,7 +97,7 @@ MISTAKES = [
     ("for call in self.open.values()]", "for call in self.nobody]", "AttributeError"),
     # state that a snapshot loses
     ("return encode_json([self.made, self.open])", "return encode_json([self.made, {}])", "snapshot"),
-    ("return encode_json([self.made, self.open])", "return 5", "handler.type"),
+    ("return encode_json([self.made, self.open])", "return 5", "handler.reply"),
     # foreign bytes
     ('except ValueError:\n            return ""', 'except KeyError:\n            return ""', "handler.raised"),
     (

@@ -51,4 +51,4 @@ def test_a_long_list_is_read_from_its_end() -> None:
 def test_what_is_no_network(text: str) -> None:
     with pytest.raises(Malformed) as error:
         TrustedProxies.parse(["10.0.0.0/8", text])
-    assert error.value.code == "settings.trusted-proxy" and error.value.fix
+    assert error.value.code == "settings.value" and error.value.fix

@@ -94,7 +94,7 @@ async def test_a_decision_of_a_newer_rule_is_the_operators_and_is_not_left_out_l
         decided.left_out, decided.tamper = before
         with pytest.raises(VerificationFailed) as failure:
             await agent.fetch(uri_of(), fresh=True)
-        assert (failure.value.step, failure.value.code) == (10, "memory.decision")
+        assert (failure.value.step, failure.value.code) == (10, "memory.contradicted")
         assert known_in(tmp_path) == known
 
 
@@ -123,7 +123,7 @@ def test_a_known_type_that_is_wrong_is_refused_by_every_reader(kind: str) -> Non
     for read in (statement.parse, statement.read):
         with pytest.raises(Malformed) as refused:
             read(newer_leaf(with_echo(), kind, {"rule": kinds.RULE, "surprise": 1}))
-        assert refused.value.code == "statement.body"
+        assert refused.value.code == "statement.form"
 
 
 def test_a_watch_describes_what_it_does_not_know() -> None:

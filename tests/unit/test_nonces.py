@@ -81,8 +81,8 @@ def test_a_clock_that_is_set_back_brings_nothing_back(machine: Machine) -> None:
     machine.now += 2 * LIFETIME
     memory.accept(ALICE, "b", machine.now)
     machine.now = NOW
-    assert refused(lambda: memory.accept(ALICE, "a", NOW)) == "authentication.expired"
-    assert refused(lambda: machine.start().accept(ALICE, "a", NOW)) in ("authentication.expired", "authentication.replayed")
+    assert refused(lambda: memory.accept(ALICE, "a", NOW)) == "authentication.time"
+    assert refused(lambda: machine.start().accept(ALICE, "a", NOW)) in ("authentication.time", "authentication.replayed")
 
 
 def test_the_file_does_not_grow_without_end(machine: Machine) -> None:
@@ -99,8 +99,8 @@ def test_a_flood_shortens_the_memory_and_replays_nothing(machine: Machine) -> No
     for again in (memory, machine.start(capacity=10)):
         for number in range(15):
             code = refused(lambda again=again, number=number: again.accept(ALICE, str(number), NOW - 20 + number))  # type: ignore[misc]
-            assert code == ("authentication.expired" if number < 5 else "authentication.replayed")
-        assert refused(lambda again=again: again.accept(ALICE, "new", NOW - 16)) == "authentication.expired"  # type: ignore[misc]
+            assert code == ("authentication.time" if number < 5 else "authentication.replayed")
+        assert refused(lambda again=again: again.accept(ALICE, "new", NOW - 16)) == "authentication.time"  # type: ignore[misc]
 
 
 def test_a_line_that_was_cut_off_was_not_accepted(machine: Machine) -> None:
@@ -137,7 +137,7 @@ def test_after_a_power_failure_or_damage_everything_until_now_is_refused_and_a_m
     machine.start()
     memory = machine.start()  # what it does not know is written down, too
     for created in (NOW, NOW + 30, NOW + FUTURE):
-        assert refused(lambda created=created: memory.accept(ALICE, "a", created)) == "authentication.expired"  # type: ignore[misc]
+        assert refused(lambda created=created: memory.accept(ALICE, "a", created)) == "authentication.time"  # type: ignore[misc]
     machine.now += FUTURE + 1
     memory.accept(ALICE, "b", machine.now)
     assert refused(lambda: machine.start().accept(ALICE, "b", machine.now)) == "authentication.replayed"
@@ -145,7 +145,7 @@ def test_after_a_power_failure_or_damage_everything_until_now_is_refused_and_a_m
 
 def test_a_new_file_refuses_what_was_signed_before_it(tmp_path: Path) -> None:
     memory = NonceMemory(tmp_path / "nonces", clock=lambda: NOW, boot=BOOT)
-    assert refused(lambda: memory.accept(ALICE, "a", NOW - 1)) == "authentication.expired"
+    assert refused(lambda: memory.accept(ALICE, "a", NOW - 1)) == "authentication.time"
     memory.accept(ALICE, "a", NOW)
     memory.close()
 
@@ -153,7 +153,7 @@ def test_a_new_file_refuses_what_was_signed_before_it(tmp_path: Path) -> None:
 def test_a_system_without_a_name_for_its_boot_waits_at_every_start(machine: Machine) -> None:
     machine.boot = "-"
     machine.start()
-    assert refused(lambda: machine.start().accept(ALICE, "a", NOW + FUTURE)) == "authentication.expired"
+    assert refused(lambda: machine.start().accept(ALICE, "a", NOW + FUTURE)) == "authentication.time"
 
 
 def test_a_second_process_does_not_open_it(machine: Machine) -> None:

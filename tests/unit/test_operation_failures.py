@@ -89,7 +89,7 @@ class OddError(Exception):
         (returning([0] * 20_001), (), 500, "operation.too-large", "The answer is too large."),
         (returning([SECRET * 200_000]), (), 500, "operation.too-large", "The answer is too large."),
         (raising(PeerUnavailable("session.peer-lost", SECRET)), (), 503, "operation.unavailable", "not available"),
-        (raising(RegistryUnavailable("registry.dns", SECRET)), (), 503, "operation.unavailable", "not available"),
+        (raising(RegistryUnavailable("registry.unreachable", SECRET)), (), 503, "operation.unavailable", "not available"),
         (raising(OutcomeUnknown("pay", SECRET, None)), (), 503, "operation.unavailable", "not available"),
         (raising(PeerOperationError(404, SECRET, None)), (404,), 500, "operation.upstream", "Another agent"),
         (raising(PeerOperationError(404, SECRET, None)), (404, 502), 502, "operation.upstream", "Another agent"),

@@ -53,7 +53,7 @@ def test_the_data_of_an_error_are_in_its_json(capsys: pytest.CaptureFixture[str]
 
 def test_a_failed_step_has_the_data_of_its_cause(capsys: pytest.CaptureFixture[str]) -> None:
     for cause, family, retryable in (
-        (RegistryUnavailable("registry.dns", "No."), "Unavailable", True),
+        (RegistryUnavailable("registry.unreachable", "No."), "Unavailable", True),
         (None, "Untrusted", False),
     ):
         error = VerificationFailed(9, ClientStatusCode.REVOKED, "No.")

@@ -103,7 +103,7 @@ def test_an_end_without_a_reason_may_be_repeated() -> None:
     assert (type(error), error.code, error.peer_code, error.origin) == (PeerUnavailable, "session.peer-lost", "", Origin.NETWORK)
 
 
-@pytest.mark.parametrize("code", ["authentication.expired", "authentication.future", "secure.stale", "flow.stale"])
+@pytest.mark.parametrize("code", ["authentication.time", "secure.stale", "flow.stale"])
 def test_a_reason_about_time_names_the_clock(code: str) -> None:
     error = ended(code)
     assert isinstance(error, Refused)
@@ -201,4 +201,4 @@ def test_an_error_message_of_the_flow_profile_has_both_codes() -> None:
 
 
 def test_our_own_message_is_read_again() -> None:
-    assert parse(meta(CodeGeneration("error", "registry.dns"))[1:]) == CodeGeneration("error", "registry.dns")
+    assert parse(meta(CodeGeneration("error", "registry.unreachable"))[1:]) == CodeGeneration("error", "registry.unreachable")

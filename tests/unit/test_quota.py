@@ -46,11 +46,11 @@ def test_a_bucket_empties_and_refills() -> None:
     limits = make(clock)
     for _ in range(3):
         limits.take_of(of("shop.example"))
-    assert refused(limits.take_of, of("shop.example")) == "quota.principal"
+    assert refused(limits.take_of, of("shop.example")) == "quota.sender"
     limits.take_of(of("other.example"))
     clock.now += 1
     limits.take_of(of("shop.example"))
-    assert refused(limits.take_of, of("shop.example")) == "quota.principal"
+    assert refused(limits.take_of, of("shop.example")) == "quota.sender"
 
 
 def test_a_bucket_never_holds_more_than_its_burst() -> None:
@@ -59,7 +59,7 @@ def test_a_bucket_never_holds_more_than_its_burst() -> None:
     clock.now += 1_000_000
     for _ in range(3):
         limits.take_of(of("shop.example"))
-    assert refused(limits.take_of, of("shop.example")) == "quota.principal"
+    assert refused(limits.take_of, of("shop.example")) == "quota.sender"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_network_shares_one_bucket(first: str, second: str, shared: bool) -> N
     limits = make(Clock())
     limits.take_from(first, 5)
     if shared:
-        assert refused(limits.take_from, second) == "quota.prefix"
+        assert refused(limits.take_from, second) == "quota.sender"
     else:
         limits.take_from(second)
 
@@ -86,7 +86,7 @@ def test_a_flood_from_one_network_leaves_the_rest_to_others() -> None:
     limits = make(Clock())
     limits.take_from("192.0.2.1", 5)
     for _ in range(100):
-        assert refused(limits.take_from, "192.0.2.1") == "quota.prefix"
+        assert refused(limits.take_from, "192.0.2.1") == "quota.sender"
     assert limits.take_from("198.51.100.1")
 
 
@@ -124,7 +124,7 @@ def test_a_bucket_grows_with_standing_up_to_a_bound(domain: str, at_once: int) -
     for refill in range(2):
         for _ in range(at_once):
             limits.take_of(of(domain))
-        assert refused(limits.take_of, of(domain)) == "quota.principal", refill
+        assert refused(limits.take_of, of(domain)) == "quota.sender", refill
         clock.now += 3  # the smallest bucket is full again by then, and the larger ones too
 
 
@@ -132,13 +132,13 @@ def test_the_bucket_of_a_host_is_one_whoever_of_it_sends() -> None:
     limits = make(Clock())
     for name in ("shop.example", "shop.example:agents:a", "shop.example:agents:b"):
         limits.take_of(of(name))
-    assert refused(limits.take_of, of("shop.example:agents:c")) == "quota.principal"
+    assert refused(limits.take_of, of("shop.example:agents:c")) == "quota.sender"
 
 
 def test_this_process_asks_nobody() -> None:
     limits = make(Clock(), total=0, prefix=0)
     assert limits.take_from(None, 1_000)
-    assert refused(limits.take_from, "127.0.0.1") == "quota.prefix"
+    assert refused(limits.take_from, "127.0.0.1") == "quota.sender"
 
 
 def test_memory_is_bounded_and_full_buckets_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_memory_is_bounded_and_full_buckets_are_forgotten(monkeypatch: pytest.Mo
     limits = make(clock)
     for number in range(4):
         limits.take_of(of(f"{number}.example"))
-    assert refused(limits.take_of, of("one-too-many.example")) == "quota.principal"
+    assert refused(limits.take_of, of("one-too-many.example")) == "quota.sender"
     limits.take_of(of("0.example"))  # those who are known go on
     clock.now += 3
     limits.take_of(of("one-too-many.example"))
@@ -166,11 +166,11 @@ def test_a_bucket_follows_the_capacity_that_was_measured() -> None:
     capacity = 10.0
     limits = Quota(Quotas(prefix=Share(0.5, 2)), Clock(), lambda _: 0, lambda: capacity)
     assert limits.take_from("192.0.2.1", 10)
-    assert refused(limits.take_from, "192.0.2.1") == "quota.prefix"
+    assert refused(limits.take_from, "192.0.2.1") == "quota.sender"
     capacity = 20.0
     assert limits.take_from("192.0.2.1", 10)
     capacity = 5.0
-    assert refused(limits.take_from, "192.0.2.1") == "quota.prefix"
+    assert refused(limits.take_from, "192.0.2.1") == "quota.sender"
 
 
 @pytest.mark.threat(79)
@@ -192,12 +192,12 @@ def test_all_did_keys_share_a_bucket_and_one_network_cannot_empty_it() -> None:
 def test_one_network_uploads_so_much_and_asks_for_so_many_certificates() -> None:
     limits = Quota(Quotas(uploads=Rate(0, 100), services=Rate(0, 2)), Clock(), lambda _: 0, lambda: 100)
     limits.take_upload("192.0.2.1", 60)
-    assert refused(limits.take_upload, "192.0.2.2", 60) == "quota.uploads"
+    assert refused(limits.take_upload, "192.0.2.2", 60) == "quota.sender"
     limits.take_upload("198.51.100.1", 60)
     limits.take_upload(None, 1_000)
     for _ in range(2):
         limits.take_service("192.0.2.1")
-    assert refused(limits.take_service, "192.0.2.1") == "quota.services"
+    assert refused(limits.take_service, "192.0.2.1") == "quota.sender"
     limits.take_service("198.51.100.1")
 
 
@@ -217,14 +217,14 @@ def test_the_operator_raises_and_lowers_the_quota_of_one_author() -> None:
     limits = Quota(quotas, Clock(), lambda _: 0, lambda: 1, lambda author: factors.get(author.text))
     for _ in range(6):
         limits.take_of(of("shop.example"))
-    assert refused(limits.take_of, of("shop.example")) == "quota.principal"
+    assert refused(limits.take_of, of("shop.example")) == "quota.sender"
     for _ in range(2):
         limits.take_of(foe, "192.0.2.1")
-    assert refused(limits.take_of, foe, "192.0.2.1") == "quota.principal"
+    assert refused(limits.take_of, foe, "192.0.2.1") == "quota.sender"
     # A raised one takes nothing from the did:keys that share a bucket.
     for _ in range(8):
         limits.take_of(friend, "192.0.2.1")
-    assert refused(limits.take_of, friend, "192.0.2.1") == "quota.principal"
+    assert refused(limits.take_of, friend, "192.0.2.1") == "quota.sender"
     for _ in range(2):
         limits.take_of(other, "192.0.2.1")
     assert refused(limits.take_of, other, "192.0.2.1") == "quota.strangers"

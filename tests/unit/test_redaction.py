@@ -49,7 +49,7 @@ def test_a_secret_in_a_text_is_removed(text: str, secret: str) -> None:
         "2026-11-23T13:45:00+00:00",
         "version 1.2.3",
         'File "/a/b.py", line 7, in serve',
-        "quota.prefix",
+        "quota.sender",
         "Traceback (most recent call last):\n  at line 7\nValueError",
     ],
 )

@@ -141,7 +141,7 @@ def test_without_a_random_in_both_hellos_there_is_no_id(side: str) -> None:
     hellos[side] = dataclasses.replace(hellos[side], random=None)
     with pytest.raises(Refused) as refusal:
         negotiation_id(hellos["source"], hellos["destination"])
-    assert refusal.value.code == "report.random"
+    assert refusal.value.code == "report.other"
 
 
 def test_a_report_is_signed_by_both_says_no_time_and_reaches_the_log(tmp_path: Path) -> None:
@@ -174,15 +174,15 @@ def test_what_is_signed_is_on_disk_before_it_is_signed(tmp_path: Path) -> None:
 
 
 REFUSALS: list[tuple[str, Callable[[], ReportProposed]]] = [
-    ("report.nid", lambda: proposal(nid="ab" * 32)),
-    ("report.topic", lambda: proposal(topic="commerce/other")),
-    ("report.document", lambda: proposal(document="ab" * 32)),
-    ("report.outcome", lambda: proposal(outcome="failed")),
-    ("report.log", lambda: proposal(log="other.example")),
+    ("report.other", lambda: proposal(nid="ab" * 32)),
+    ("report.other", lambda: proposal(topic="commerce/other")),
+    ("report.other", lambda: proposal(document="ab" * 32)),
+    ("report.other", lambda: proposal(outcome="failed")),
+    ("report.other", lambda: proposal(log="other.example")),
     ("report.epoch", lambda: proposal(epoch=5)),
-    ("report.issued", lambda: proposal(issued=NOW)),
-    ("report.issued", lambda: proposal(issued=OPENED - WEEK)),
-    ("report.issued", lambda: proposal(issued=OPENED + 1)),
+    ("report.other", lambda: proposal(issued=NOW)),
+    ("report.other", lambda: proposal(issued=OPENED - WEEK)),
+    ("report.other", lambda: proposal(issued=OPENED + 1)),
     ("report.parties", lambda: proposal(by=(BUYER.key_id,))),
     ("report.parties", lambda: proposal(by=(BUYER.key_id, identity("third.example").key_id))),
     ("report.parties", lambda: proposal(signer=SHOP)),
@@ -220,7 +220,7 @@ def test_a_forked_checkpoint_an_unknown_did_and_a_session_without_words_are_refu
     both.a_minute_later()
     assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.not-checked")
     both.log.known[BUYER.did] = BUYER
-    assert run(both.shops.cosign(facts(SHOP, BUYER, spoke=False), proposal())) == ReportRefused("report.outcome")
+    assert run(both.shops.cosign(facts(SHOP, BUYER, spoke=False), proposal())) == ReportRefused("report.other")
     assert both.untouched()
 
 
@@ -255,7 +255,7 @@ def test_one_peer_and_topic_are_reported_once_an_epoch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (ReportRefused("report.document"), "report.document"),
+        (ReportRefused("report.other"), "report.other"),
         (ReportSigned(BUYER.key_id, bytes(64)), "report.parties"),
         (ReportSigned(SHOP.key_id, bytes(64)), "report.signature"),
         (proposal(), "report.no-answer"),
@@ -278,7 +278,7 @@ def test_a_session_without_words_is_not_reported(tmp_path: Path) -> None:
     both = sides(tmp_path)
     with pytest.raises(Refused) as refusal:
         run(both.report(facts(BUYER, SHOP, spoke=False)))
-    assert refusal.value.code == "report.outcome"
+    assert refusal.value.code == "report.other"
     assert both.untouched()
     assert both.buyer.signatures == []
 
@@ -395,7 +395,7 @@ def test_a_registry_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
 def test_a_report_that_the_log_refuses_is_dropped(tmp_path: Path) -> None:
     async def main() -> None:
         both = sides(tmp_path, delay=10)
-        both.log.refuses = Refused("quota.principal", "Too many reports.")
+        both.log.refuses = Refused("quota.sender", "Too many reports.")
         assert await both.report()
         await asyncio.sleep(3600)
         assert list((tmp_path / "buyer" / "reports" / "outbox").iterdir()) == []

@@ -246,7 +246,7 @@ def test_functions_of_one_session_are_compared_with_the_manifest() -> None:
             with pytest.raises(Malformed) as refused:
                 async with buyer.connect(SHOP, protocols=[uri], role="payer", serving=[approve, numbers]) as session:
                     await session.call("pay", amount=1)
-            assert (refused.value.code, "approve" in refused.value.message, called) == ("agent.function-signature", True, [])
+            assert (refused.value.code, "approve" in refused.value.message, called) == ("agent.function", True, [])
 
     simulated(body)
 

@@ -167,13 +167,13 @@ def test_the_answer_has_to_be_fresh_too() -> None:
         (lambda value: value["verificationMethod"].update(type="Ed25519VerificationKey2018"), "secure.key"),
         (lambda value: value.update(destinationDid=MALLORY.did), "secure.destination"),
         (lambda value: value.update(sourceDid=MALLORY.did), "secure.identity"),
-        (lambda value: value.update(cipherSuites=["TLS_AES_256_GCM_SHA384"]), "secure.cipher-suite"),
-        (lambda value: value.update(supportedGroups=["x25519"]), "secure.group"),
-        (lambda value: value["keyShares"][0].update(group="secp384r1"), "secure.group"),
-        (lambda value: value.update(keyShares=[]), "secure.group"),
-        (lambda value: value["keyShares"][0].update(keyExchange="04" + "00" * 64), "secure.key-share"),
+        (lambda value: value.update(cipherSuites=["TLS_AES_256_GCM_SHA384"]), "secure.no-common: cipher suite"),
+        (lambda value: value.update(supportedGroups=["x25519"]), "secure.no-common: group"),
+        (lambda value: value["keyShares"][0].update(group="secp384r1"), "secure.no-common: group"),
+        (lambda value: value.update(keyShares=[]), "secure.no-common: group"),
+        (lambda value: value["keyShares"][0].update(keyExchange="04" + "00" * 64), "secure.record: key share"),
         (lambda value: value["keyShares"][0].update(expires=0), "secure.hello"),
-        (lambda value: value.update(supportedVersions=["1.0", "2.0"]), "secure.version"),
+        (lambda value: value.update(supportedVersions=["1.0", "2.0"]), "secure.no-common: version"),
         (lambda value: value.pop("supportedVersions"), "secure.hello"),
     ],
 )
@@ -191,11 +191,11 @@ def test_a_source_hello_that_breaks_a_rule_is_refused_although_it_is_signed(
 @pytest.mark.parametrize(
     "change, code",
     [
-        (lambda value: value.update(sessionId="t" * 16), "secure.session"),
-        (lambda value: value.update(destinationDid=MALLORY.did), "secure.session"),
-        (lambda value: value.update(selectedVersion=UNBOUND), "secure.version"),
-        (lambda value: value.update(cipherSuite="TLS_AES_256_GCM_SHA384"), "secure.cipher-suite"),
-        (lambda value: value["keyShare"].update(group="x25519"), "secure.group"),
+        (lambda value: value.update(sessionId="t" * 16), "secure.unexpected: another sourceHello"),
+        (lambda value: value.update(destinationDid=MALLORY.did), "secure.unexpected: another sourceHello"),
+        (lambda value: value.update(selectedVersion=UNBOUND), "secure.no-common: version"),
+        (lambda value: value.update(cipherSuite="TLS_AES_256_GCM_SHA384"), "secure.no-common: cipher suite"),
+        (lambda value: value["keyShare"].update(group="x25519"), "secure.no-common: group"),
         (lambda value: value.pop("keyShare"), "secure.hello"),
     ],
 )
@@ -298,7 +298,7 @@ def test_hellos_of_the_two_profiles_are_told_apart() -> None:
 
 def test_only_text_comes_in() -> None:
     for at in (opened()[0], source_keyed()):
-        refused("secure.message", at.take, b"\x40frame")
+        refused("secure.record", at.take, b"\x40frame")
 
 
 def source_keyed() -> Peer:

@@ -166,7 +166,7 @@ async def test_a_document_that_cannot_be_had_proves_nothing() -> None:
 
     near, far = secured(*memory.pair(), resolve=nothing)
     await near.send(ASKED)
-    await refused("secure.unresolved", far)
+    await refused("secure.identity", far)
     assert far.peer == ""
 
 
@@ -292,7 +292,7 @@ async def test_a_signed_hello_never_passes_for_a_plain_one(binary: bool) -> None
         asked = memory.pair()
         far = SecureConnection.destination(asked[1], SHOP, resolve=resolve, required=required)
         await asked[0].send(odd)
-        await refused("secure.message" if binary else "canonical.json", far)
+        await refused("secure.record" if binary else "canonical.json", far)
 
 
 async def test_preferring_encryption_speaks_plain_with_a_plain_peer() -> None:

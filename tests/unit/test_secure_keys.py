@@ -85,7 +85,7 @@ def test_any_seed_makes_a_private_key(seed: bytes) -> None:
 def test_a_key_share_that_is_no_point_of_the_group_is_refused(share: str) -> None:
     with pytest.raises(Malformed) as refusal:
         key_schedule.parse_share(share)
-    assert refusal.value.code == "secure.key-share"
+    assert refusal.value.code == "secure.record"
 
 
 @pytest.mark.parametrize("vector", SIGNATURES)
@@ -193,7 +193,7 @@ def test_the_documents_of_our_identities_list_their_keys() -> None:
 def test_a_key_that_the_document_does_not_list_for_authentication_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(Unauthorized) as refusal:
         keys.listed_key(SHOP.did_document() | change, SHOP.did, SHOP.key_id)
-    assert refusal.value.code == "secure.unlisted-key"
+    assert refusal.value.code == "secure.identity"
 
 
 @pytest.mark.parametrize(

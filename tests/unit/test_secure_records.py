@@ -98,7 +98,7 @@ def test_keys_are_used_for_so_many_records_and_no_more(monkeypatch: pytest.Monke
         ({"text": True}, "secure.tampered"),
         ({"text": False}, "secure.tampered"),
         ({"unknown": 1}, "secure.tampered"),
-        ({"encryptedData": {"iv": "", "tag": "", "ciphertext": ""}}, "secure.order"),
+        ({"encryptedData": {"iv": "", "tag": "", "ciphertext": ""}}, "secure.tampered"),
         ({"encryptedData": None}, "secure.record"),
     ],
 )
@@ -115,7 +115,7 @@ def test_records_repeated_left_out_or_moved_are_refused(order: tuple[int, ...]) 
     records = [near.say(bytes([number]))[0] for number in range(3)]
     *proper, wrong = order
     far.take(*(records[number] for number in proper))
-    refused("secure.order", far.take, records[wrong])
+    refused("secure.tampered", far.take, records[wrong])
     assert far.got[1:] == [bytes([number]) for number in proper]
 
 
@@ -130,10 +130,10 @@ def test_parts_of_a_message_cannot_be_left_out_or_joined_otherwise() -> None:
     first, second = near.say(b"x" * (MAX_PART + 1))
     far.take(first)
     assert len(far.got) == 1
-    refused("secure.order", far.take, first)
+    refused("secure.tampered", far.take, first)
     near, far = opened()
     first, second = near.say(b"x" * (MAX_PART + 1))
-    refused("secure.order", far.take, second)
+    refused("secure.tampered", far.take, second)
     assert len(far.got) == 1
 
 
@@ -175,11 +175,11 @@ def test_version_1_0_is_spoken_where_both_sides_want_it() -> None:
     far.take(*near.say(b"\x40there"))
     near.take(*far.say(b"\x40back"))
     assert (far.got[1:], near.got[1:]) == ([b"\x40there"], [b"\x40back"])
-    refused("secure.text", near.say, "text")
+    refused("secure.unexpected", near.say, "text")
     refused("frame.too-large", near.say, bytes(MAX_PART + 1))
     assert near.channel.close("reason", NOW) == []
     assert not near.channel.expects_close
-    refused("secure.version", lambda: destination().take(*source(versions=(UNBOUND,)).say(ASKED)))
+    refused("secure.no-common", lambda: destination().take(*source(versions=(UNBOUND,)).say(ASKED)))
 
 
 def test_the_best_common_version_is_chosen() -> None:

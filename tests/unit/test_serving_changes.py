@@ -471,7 +471,7 @@ async def test_an_agent_that_provides_nothing_serves_the_documents_of_its_domain
         with pytest.raises(Refused) as failure:
             async with host.agent.listen("127.0.0.1", 0):
                 pass
-        assert failure.value.code == "agent.provides-nothing"
+        assert failure.value.code == "agent.settings"
         async with host.agent.listen("127.0.0.1", 0, public=PUBLIC) as port:
             assert await key_in_document(port) == f"{host.agent.did}#key-1"
             assert await described(port) == []

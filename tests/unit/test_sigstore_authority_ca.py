@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
+from rejections import rejection
 from signers import NOW, ORIGIN, Signer, domain_signer, key_signer
 from sigstore._internal.sct import verify_sct
 from sigstore._internal.trust import KeyringPurpose
@@ -51,13 +52,18 @@ def challenge(key: ec.EllipticCurvePrivateKey, subject: str = ALICE.did, **chang
     return {"publicKeyRequest": request | changes}
 
 
-async def refused(authority: Authority, body: bytes, authorization: str | None) -> str:
-    """The code with which a request is refused; nothing may have changed."""
+async def refusal(authority: Authority, body: bytes, authorization: str | None) -> TreatyError:
+    """The error with which a request is refused; nothing may have changed."""
     before = authority.state
     with pytest.raises(TreatyError) as error:
         await authority.ca.issue(body, authorization)
     assert authority.state == before
-    return error.value.code
+    return error.value
+
+
+async def refused(authority: Authority, body: bytes, authorization: str | None) -> str:
+    """The code with which a request is refused."""
+    return (await refusal(authority, body, authorization)).code
 
 
 async def test_the_certificate_is_fulcios_profile_for_a_did(authority: Authority) -> None:
@@ -114,7 +120,7 @@ async def test_dids_of_other_methods_are_certified(authority: Authority, signer:
 async def test_a_token_bound_to_the_key_is_good_for_that_key_alone(authority: Authority) -> None:
     other = ec.generate_private_key(ec.SECP256R1())
     token = authority.token(bound_key=key_digest(KEY))
-    assert await refused(authority, csr_request(other), f"Bearer {token}") == "sigstore.token-binding"
+    assert await refused(authority, csr_request(other), f"Bearer {token}") == "sigstore.token"
     assert await authority.ca.issue(csr_request(KEY), f"Bearer {token}")
 
 
@@ -122,7 +128,7 @@ async def test_a_token_bound_to_the_key_is_good_for_that_key_alone(authority: Au
 async def test_a_token_is_good_once(authority: Authority) -> None:
     token = authority.token()
     await authority.ca.issue(csr_request(KEY), f"Bearer {token}")
-    assert await refused(authority, csr_request(KEY), f"Bearer {token}") == "sigstore.token-reused"
+    assert await refused(authority, csr_request(KEY), f"Bearer {token}") == "sigstore.token"
     (until,) = authority.spent.values()
     assert until >= TIME + timedelta(seconds=300)  # remembered for as long as the token could be used again
 
@@ -142,15 +148,15 @@ async def test_a_little_clock_skew_is_borne(authority: Authority, seconds: int) 
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"origin": "other.example"}, "sigstore.token-audience"),
-        ({"now": NOW - 331}, "sigstore.token-expired"),
-        ({"now": NOW + 31}, "sigstore.token-expired"),
-        ({"now": 2**53 - 1_000}, "sigstore.token-expired"),
-        ({"bound_key": "ab" * 32}, "sigstore.token-binding"),
+        ({"origin": "other.example"}, "sigstore.token: another registry"),
+        ({"now": NOW - 331}, "sigstore.token: not valid now"),
+        ({"now": NOW + 31}, "sigstore.token: not valid now"),
+        ({"now": 2**53 - 1_000}, "sigstore.token: not valid now"),
+        ({"bound_key": "ab" * 32}, "sigstore.token: bound to"),
     ],
 )
 async def test_tokens_that_are_refused(authority: Authority, changes: dict[str, Any], code: str) -> None:
-    assert await refused(authority, csr_request(KEY), f"Bearer {authority.token(**changes)}") == code
+    assert rejection(await refusal(authority, csr_request(KEY), f"Bearer {authority.token(**changes)}"), code) == code
 
 
 async def test_the_token_is_its_authors(authority: Authority) -> None:
@@ -166,12 +172,12 @@ async def test_the_token_is_its_authors(authority: Authority) -> None:
 
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer ", "Basic YTpi", "Bearer a.b", "Bearer é.é.é"])
 async def test_there_must_be_a_token(authority: Authority, authorization: str | None) -> None:
-    assert await refused(authority, csr_request(KEY), authorization) in ("sigstore.token-missing", "token.form")
+    assert await refused(authority, csr_request(KEY), authorization) in ("sigstore.token", "token.form")
 
 
 async def test_there_must_be_one_token(authority: Authority) -> None:
     body = canonical.dumps(challenge(KEY) | {"credentials": {"oidcIdentityToken": authority.token()}})
-    assert await refused(authority, body, f"Bearer {authority.token()}") == "sigstore.token-missing"
+    assert await refused(authority, body, f"Bearer {authority.token()}") == "sigstore.token"
 
 
 def csr_of_another_key() -> bytes:
@@ -191,35 +197,38 @@ def csr_by(key: Any, algorithm: Any) -> bytes:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        (csr_request(KEY, pem=csr_of_another_key()), "sigstore.key-unproven"),
-        (csr_request(KEY, pem=csr_by(KEY, hashes.SHA384())), "sigstore.key-unproven"),
-        (csr_request(KEY, pem=csr_by(ec.generate_private_key(ec.SECP384R1()), hashes.SHA256())), "sigstore.certificate-key"),
-        (csr_request(KEY, pem=csr_by(rsa.generate_private_key(65537, 2048), hashes.SHA256())), "sigstore.certificate-key"),
-        (csr_request(KEY, pem=csr_by(ed25519.Ed25519PrivateKey.generate(), None)), "sigstore.certificate-key"),
-        (csr_request(KEY, pem=b"not a CSR"), "sigstore.certificate-request"),
+        (csr_request(KEY, pem=csr_of_another_key()), "sigstore.proof"),
+        (csr_request(KEY, pem=csr_by(KEY, hashes.SHA384())), "sigstore.proof"),
+        (csr_request(KEY, pem=csr_by(ec.generate_private_key(ec.SECP384R1()), hashes.SHA256())), "sigstore.request: P-256"),
+        (csr_request(KEY, pem=csr_by(rsa.generate_private_key(65537, 2048), hashes.SHA256())), "sigstore.request: P-256"),
+        (csr_request(KEY, pem=csr_by(ed25519.Ed25519PrivateKey.generate(), None)), "sigstore.request: P-256"),
+        (csr_request(KEY, pem=b"not a CSR"), "sigstore.request: certificate request"),
         (
             csr_request(KEY, pem=b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"),
-            "sigstore.certificate-request",
+            "sigstore.request: certificate request",
         ),
-        (canonical.dumps(challenge(KEY, subject=BOB.did)), "sigstore.key-unproven"),
-        (canonical.dumps(challenge(KEY, proofOfPossession="")), "sigstore.key-unproven"),
-        (canonical.dumps(challenge(KEY, proofOfPossession="?")), "canonical.base64"),
-        (canonical.dumps(challenge(KEY, publicKey={"algorithm": "ECDSA", "content": "x"})), "sigstore.certificate-request"),
+        (canonical.dumps(challenge(KEY, subject=BOB.did)), "sigstore.proof"),
+        (canonical.dumps(challenge(KEY, proofOfPossession="")), "sigstore.proof"),
+        (canonical.dumps(challenge(KEY, proofOfPossession="?")), "canonical.text"),
+        (
+            canonical.dumps(challenge(KEY, publicKey={"algorithm": "ECDSA", "content": "x"})),
+            "sigstore.request: certificate request",
+        ),
         (
             canonical.dumps(challenge(KEY, publicKey={"algorithm": "RSA_PSS", "content": PUBLIC_PEM.decode()})),
-            "sigstore.certificate-request",
+            "sigstore.request: certificate request",
         ),
-        (canonical.dumps(challenge(KEY) | json.loads(csr_request(KEY))), "sigstore.certificate-request"),
-        (canonical.dumps(json.loads(csr_request(KEY)) | {"extra": 1}), "sigstore.certificate-request"),
-        (b"{}", "sigstore.certificate-request"),
-        (b"[]", "sigstore.certificate-request"),
+        (canonical.dumps(challenge(KEY) | json.loads(csr_request(KEY))), "sigstore.request: certificate request"),
+        (canonical.dumps(json.loads(csr_request(KEY)) | {"extra": 1}), "sigstore.request: certificate request"),
+        (b"{}", "sigstore.request: certificate request"),
+        (b"[]", "sigstore.request: certificate request"),
         (b"", "canonical.json"),
         (b'{"certificateSigningRequest":"' + b"A" * 16_384 + b'"}', "canonical.too-large"),
         (csr_request(KEY, pem=b"A" * 9_000), "canonical.too-large"),
     ],
 )
 async def test_requests_that_are_refused(authority: Authority, body: bytes, code: str) -> None:
-    assert await refused(authority, body, f"Bearer {authority.token()}") == code
+    assert rejection(await refusal(authority, body, f"Bearer {authority.token()}"), code) == code
 
 
 async def test_nothing_is_returned_that_was_not_logged(authority: Authority) -> None:

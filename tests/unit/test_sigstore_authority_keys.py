@@ -42,7 +42,7 @@ def test_nobody_else_can_read_them(tmp_path: Path) -> None:
     (directory / "ca.key.pem").chmod(0o640)
     with pytest.raises(Untrusted) as refused:
         load_keys(directory)
-    assert refused.value.code == "sigstore.keys-mode"
+    assert refused.value.code == "sigstore.keys"
 
 
 def test_keys_are_made_once(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import jwt
 import pytest
 from joserfc import jws
 from joserfc.jwk import OKPKey
+from rejections import rejection
 from signers import NOW, ORIGIN, domain_signer, key_signer
 from sigstore.oidc import IdentityToken as StockIdentityToken
 
@@ -80,56 +81,56 @@ def test_a_did_key_signs_too() -> None:
 @pytest.mark.parametrize(
     ("header", "code"),
     [
-        ({"alg": "none"}, "token.header"),
-        ({"alg": "HS256"}, "token.header"),
-        ({"alg": "ES256"}, "token.header"),
-        ({"alg": "Ed25519"}, "token.header"),
-        ({"typ": "at+jwt"}, "token.header"),
-        ({"jwk": {"kty": "OKP", "crv": "Ed25519", "x": encode(ALICE.public_key)}}, "token.header"),
-        ({"jku": "https://evil.example/keys"}, "token.header"),
-        ({"x5u": "https://evil.example/cert"}, "token.header"),
-        ({"x5c": ["AA=="]}, "token.header"),
-        ({"crit": ["b64"], "b64": False}, "token.header"),
-        ({"kid": 7}, "token.header"),
-        ({"kid": ALICE.did}, "did.key-id"),
-        ({"kid": "did:wba:bob.example#key-1"}, "token.subject"),
+        ({"alg": "none"}, "token.form: header of"),
+        ({"alg": "HS256"}, "token.form: header of"),
+        ({"alg": "ES256"}, "token.form: header of"),
+        ({"alg": "Ed25519"}, "token.form: header of"),
+        ({"typ": "at+jwt"}, "token.form: header of"),
+        ({"jwk": {"kty": "OKP", "crv": "Ed25519", "x": encode(ALICE.public_key)}}, "token.form: header of"),
+        ({"jku": "https://evil.example/keys"}, "token.form: header of"),
+        ({"x5u": "https://evil.example/cert"}, "token.form: header of"),
+        ({"x5c": ["AA=="]}, "token.form: header of"),
+        ({"crit": ["b64"], "b64": False}, "token.form: header of"),
+        ({"kid": 7}, "token.form: header of"),
+        ({"kid": ALICE.did}, "did.syntax"),
+        ({"kid": "did:wba:bob.example#key-1"}, "token.form: `sub` and"),
     ],
 )
 def test_headers_that_are_refused(header: dict[str, object], code: str) -> None:
     with pytest.raises(Malformed) as refused:
         sigstore_token.parse(token(header=HEADER | header))
-    assert refused.value.code == code
+    assert rejection(refused.value, code) == code
 
 
 @pytest.mark.parametrize(
     ("claims", "code"),
     [
-        ({"sub": "did:wba:bob.example"}, "token.subject"),
-        ({"iss": f"https://{ORIGIN}/sigstore"}, "token.subject"),
-        ({"aud": "sigstore"}, "token.claims"),
-        ({"aud": ["sigstore"]}, "token.claims"),
-        ({"aud": [ORIGIN, "sigstore"]}, "token.audience"),
-        ({"aud": ["sigstore", ORIGIN, "other.example"]}, "token.claims"),
-        ({"exp": NOW + 301}, "token.lifetime"),
-        ({"exp": NOW}, "token.lifetime"),
-        ({"iat": NOW + 301}, "token.lifetime"),
-        ({"iat": -1}, "token.claims"),
-        ({"exp": str(NOW + 300)}, "token.claims"),
-        ({"jti": "short"}, "token.jti"),
-        ({"jti": "x" * 65}, "token.jti"),
-        ({"jti": "0123456789abcde/"}, "token.jti"),
-        ({"cnf": None}, "token.claims"),
-        ({"cnf": {}}, "token.claims"),
-        ({"cnf": {"jkt": "ab" * 32}}, "token.claims"),
-        ({"cnf": {"spki-sha256": "AB" * 32}}, "canonical.digest"),
-        ({"nonce": "x"}, "token.claims"),
-        ({"email": "alice@example.com"}, "token.claims"),
+        ({"sub": "did:wba:bob.example"}, "token.form: `sub` and"),
+        ({"iss": f"https://{ORIGIN}/sigstore"}, "token.form: `sub` and"),
+        ({"aud": "sigstore"}, "token.form: claims of"),
+        ({"aud": ["sigstore"]}, "token.form: claims of"),
+        ({"aud": [ORIGIN, "sigstore"]}, "token.form: `aud`"),
+        ({"aud": ["sigstore", ORIGIN, "other.example"]}, "token.form: claims of"),
+        ({"exp": NOW + 301}, "token.form: lives for"),
+        ({"exp": NOW}, "token.form: lives for"),
+        ({"iat": NOW + 301}, "token.form: lives for"),
+        ({"iat": -1}, "token.form: claims of"),
+        ({"exp": str(NOW + 300)}, "token.form: claims of"),
+        ({"jti": "short"}, "token.form: `jti`"),
+        ({"jti": "x" * 65}, "token.form: `jti`"),
+        ({"jti": "0123456789abcde/"}, "token.form: `jti`"),
+        ({"cnf": None}, "token.form: claims of"),
+        ({"cnf": {}}, "token.form: claims of"),
+        ({"cnf": {"jkt": "ab" * 32}}, "token.form: claims of"),
+        ({"cnf": {"spki-sha256": "AB" * 32}}, "canonical.text"),
+        ({"nonce": "x"}, "token.form: claims of"),
+        ({"email": "alice@example.com"}, "token.form: claims of"),
     ],
 )
 def test_claims_that_are_refused(claims: dict[str, object], code: str) -> None:
     with pytest.raises(Malformed) as refused:
         sigstore_token.parse(token(claims=CLAIMS | claims))
-    assert refused.value.code == code
+    assert rejection(refused.value, code) == code
 
 
 @pytest.mark.parametrize("name", sorted(CLAIMS))
@@ -184,7 +185,7 @@ def test_nothing_is_made_that_would_be_refused() -> None:
 def test_only_the_named_key_counts(keys: dict[str, bytes], code: str) -> None:
     with pytest.raises(Unauthorized) as refused:
         sigstore_token.verify(sigstore_token.parse(made()), keys)
-    assert refused.value.code == code
+    assert rejection(refused.value, code) == code
 
 
 def test_every_flipped_byte_is_noticed() -> None:

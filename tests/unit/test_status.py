@@ -53,7 +53,7 @@ def test_a_healthy_registry_has_no_problem() -> None:
         ({"database_clock": -60.0}, "60 seconds"),
         ({"queues": {"admission": 5000}}, "5000 statements"),
         ({"published": HeadStatus(9, NOW - 1000)}, "published head"),
-        ({"witnesses": [WitnessStatus("w.example", 3, NOW, "witness.silent")]}, "w.example"),
+        ({"witnesses": [WitnessStatus("w.example", 3, NOW, "witness.unreachable")]}, "w.example"),
         ({"witnesses": [WitnessStatus("w.example", 3, NOW, "witness.history")]}, "w.example"),
         ({"epoch_lag": 7300.0}, "2.0 hours late"),
         ({"disks": [DiskStatus("blobs", "/data/blobs", 1024**3, 1024**2)]}, "/data/blobs"),

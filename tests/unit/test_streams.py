@@ -403,7 +403,7 @@ async def test_items_that_wait_hold_a_bounded_number_of_bytes(tmp_path: Path, mo
         with pytest.raises(TooLarge) as refused:
             while True:
                 await anext(items)
-        assert refused.value.code == "session.items"
+        assert refused.value.code == "session.outbox-full"
         await feed.closed.wait()
         for _ in range(3):  # the bytes are free again
             assert len(await listed(session, size=2, item="x" * 1_000)) == 2
@@ -428,7 +428,7 @@ async def test_streams_at_once_are_bounded_and_leave_room_for_requests(tmp_path:
 
 
 @pytest.mark.parametrize("handler", ["code"], indirect=True)  # the interpreter does not do this
-@pytest.mark.parametrize(("text", "code"), [("flood", "handler.effect-credit"), ("late", "handler.effect-call")])
+@pytest.mark.parametrize(("text", "code"), [("flood", "handler.effect"), ("late", "handler.effect")])
 async def test_a_handler_that_emits_what_was_not_asked_for_ends_its_session(tmp_path: Path, text: str, code: str) -> None:
     async with meeting(tmp_path) as (session, _):
         waiting = session.stream("watch")
@@ -459,7 +459,7 @@ async def test_functions_of_the_wrong_kind_are_refused_before_the_port_opens(tmp
             made.agent.provides(URI)(function)
         with pytest.raises(Malformed) as refused:
             await made.agent.prepare()
-        assert refused.value.code == "agent.function-kind"
+        assert refused.value.code == "agent.function"
         assert "watch, count" in refused.value.message
 
 

@@ -80,7 +80,7 @@ def test_nothing_else_is_stamped(witness: Witness) -> None:
     for leaf, code in (
         (b"", "canonical.json"),
         (b"x" * (16 * 1024 + 1), "stamp.size"),
-        (ballot().leaf + b" ", "canonical.form"),
+        (ballot().leaf + b" ", "canonical.json"),
         (ballot(log="other.example").leaf, "witness.unknown-log"),
         (signed(kinds.Grant("voter.example", "did:wba:friend.example"), VOTER).leaf, "stamp.kind"),
         (ballot(signer=Signer(stranger.did, stranger.key_id, VOTER.private_key)).leaf, "statement.signature-invalid"),

@@ -154,8 +154,8 @@ def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for name, kind, code in (
         (None, NotFound, "witness.no-key"),
-        ("w" * 81, Malformed, "witness.keys"),
-        ("w w", Malformed, "note.name"),
+        ("w" * 81, Malformed, "witness.policy"),
+        ("w w", Malformed, "note.form"),
     ):
         with pytest.raises(kind) as refusal:
             store.key(name)
@@ -172,7 +172,7 @@ def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
-        (lambda path: path.chmod(0o640), "witness.key-mode"),
+        (lambda path: path.chmod(0o640), "witness.key"),
         (lambda path: path.write_text("PRIVATE+KEY+"), "witness.key"),
         (lambda path: path.write_bytes(b"\xff"), "witness.key"),
         (lambda path: path.write_text(f"{SignerKey(NAME, KeyType.ED25519, bytes(32)).format()}\n"), "witness.key"),

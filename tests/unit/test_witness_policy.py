@@ -182,7 +182,7 @@ def test_the_signed_message_is_that_of_the_specification() -> None:
 def test_the_witnesses_of_an_election_have_keys_of_ed25519() -> None:
     with pytest.raises(Malformed) as refused:
         Witnesses((str(POST_QUANTUM.verifier),), 1).check()
-    assert refused.value.code == "witness.keys"
+    assert refused.value.code == "witness.policy"
 
 
 def test_an_agent_writes_its_registries_and_witnesses_as_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

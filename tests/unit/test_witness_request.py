@@ -109,7 +109,7 @@ def test_without_the_logs_signature_it_is_403() -> None:
 
 
 def test_an_old_size_beyond_the_checkpoint_is_400() -> None:
-    assert refused(AddCheckpoint(8, (), HISTORY.note(7)), seen(8), Malformed).code == "witness.old-size"
+    assert refused(AddCheckpoint(8, (), HISTORY.note(7)), seen(8), Malformed).code == "witness.request"
 
 
 @pytest.mark.parametrize(("latest", "old", "new"), [(None, 3, 7), (5, 0, 7), (5, 4, 7), (5, 6, 7), (5, 4, 4), (5, 0, 0)])

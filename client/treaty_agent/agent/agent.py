@@ -80,8 +80,8 @@ class Agent(ServingAgent, ConnectingAgent):
         `on_changed_peer`: asked when another DID answers at a known address; without it that is refused (`sessions.opening`).
         `ports`: replace the network and the sandbox.
 
-        Raises `Malformed` for a registry without its key, or with `config.home` for a `home` beside an `AgentConfig`; `Conflict`
-        for a registry that is trusted by another key; `Refused` (`agent.isolation`) for negotiators without a sandbox. Then
+        Raises `Malformed` for a registry without its key, or with `config.value` for a `home` beside an `AgentConfig`; `Conflict`
+        for a registry that is trusted by another key; `Refused` (`agent.settings`) for negotiators without a sandbox. Then
         nothing changed.
         """
         # Here, so that importing this class costs little.

@@ -84,7 +84,7 @@ def assemble(
     # Before anything is changed: a refused agent leaves no trace in its home.
     if negotiators is not None and policy.isolation == "none":
         raise Refused(
-            AgentCode.ISOLATION,
+            AgentCode.SETTINGS,
             "Code of a negotiator runs only in a sandbox: no publisher vouches for it.",
             fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
         )

@@ -290,7 +290,7 @@ class ServingAgent(ABC):
 
 def _provides_nothing() -> Refused:
     return Refused(
-        AgentCode.PROVIDES_NOTHING,
+        AgentCode.SETTINGS,
         "This agent provides no protocol, and neither negotiates nor converses.",
         fix="Register functions: @agent.provides(URI). To serve the DID document of a domain alone, name `public`.",
     )

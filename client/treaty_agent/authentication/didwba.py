@@ -74,7 +74,7 @@ def is_used(authorization: str) -> bool:
 
 
 def parse(header: str) -> tuple[Credential, bytes]:
-    """Return the credential and the signature of a header. Raises `Unauthorized` (`authentication.malformed`)."""
+    """Return the credential and the signature of a header. Raises `Unauthorized` (`authentication.signature`)."""
     if len(header) > MAX_HEADER or not _HEADER.fullmatch(header):
         raise _malformed("it is not DIDWba and its parameters")
     pairs = [part.split('="', 1) for part in re.findall(_PARAMETER, header)]
@@ -107,4 +107,4 @@ def verify(credential: Credential, signature: bytes, key: bytes, hosts: tuple[st
 
 
 def _malformed(reason: str) -> Unauthorized:
-    return Unauthorized(AuthenticationCode.MALFORMED, f"The Authorization header cannot be read: {reason}.")
+    return Unauthorized(AuthenticationCode.SIGNATURE, f"The Authorization header cannot be read: {reason}.")

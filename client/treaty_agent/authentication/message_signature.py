@@ -89,12 +89,12 @@ def target_uri(url: str) -> tuple[str, str]:
 
 
 def claimed_key(headers: Mapping[str, str]) -> str:
-    """Return the key id of a signed request, before its proof. Raises `Unauthorized` (`authentication.malformed`)."""
+    """Return the key id of a signed request, before its proof. Raises `Unauthorized` (`authentication.signature`)."""
     if max(len(headers.get(name, "")) for name in ("signature", "signature-input", "content-digest")) > MAX_HEADER:
-        raise Unauthorized(AuthenticationCode.MALFORMED, f"A signature's header has at most {MAX_HEADER} characters.")
+        raise Unauthorized(AuthenticationCode.SIGNATURE, f"A signature's header has at most {MAX_HEADER} characters.")
     found = _KEY_ID.search(headers.get("signature-input", ""))
     if found is None:
-        raise Unauthorized(AuthenticationCode.MALFORMED, "Signature-Input has no key of a DID as its keyid.")
+        raise Unauthorized(AuthenticationCode.SIGNATURE, "Signature-Input has no key of a DID as its keyid.")
     return found[1]
 
 
@@ -103,14 +103,14 @@ def verify(request: Request, keys: Mapping[str, bytes]) -> Parameters:
     checks the times.
 
     Raises `Unauthorized`: `authentication.signature` (also if method, target or authority differ from the signed ones),
-    `authentication.digest`, `authentication.coverage`, `authentication.malformed`.
+    `authentication.signature`.
     """
     digest = request.headers.get("content-digest")
     if digest is not None:
         try:
             ContentDigest.verify(digest, request.body)
         except HTTPMessageSignaturesException as error:
-            raise Unauthorized(AuthenticationCode.DIGEST, "The Content-Digest is not that of the body.") from error
+            raise Unauthorized(AuthenticationCode.SIGNATURE, "The Content-Digest is not that of the body.") from error
     # The label `alg` of a signature must not choose the algorithm: the key does.
     algorithm = _Secp256k1 if any(len(key) == POINT_SIZE for key in keys.values()) else _Ed25519
     verifier = _Verifier(signature_algorithm=algorithm, key_resolver=MappingKeyResolver(public_keys=dict(keys), private_keys={}))
@@ -122,7 +122,7 @@ def verify(request: Request, keys: Mapping[str, bytes]) -> Parameters:
     needed = COVERED if digest is None and not request.body else (*COVERED, "content-digest")
     missing = [name for name in needed if f'"{name}"' not in result.covered_components]
     if missing:
-        raise Unauthorized(AuthenticationCode.COVERAGE, f"The signature does not cover {', '.join(missing)}.")
+        raise Unauthorized(AuthenticationCode.SIGNATURE, f"The signature does not cover {', '.join(missing)}.")
     return _parameters(result.parameters)
 
 
@@ -166,5 +166,5 @@ def _parameters(found: Mapping[str, int | str]) -> Parameters:
             expires = found.get("expires")
             return Parameters(key_id, nonce, created, expires if isinstance(expires, int) else None)
     raise Unauthorized(
-        AuthenticationCode.MALFORMED, f"A signature must have created, keyid and a nonce of 1 to {MAX_NONCE} characters."
+        AuthenticationCode.SIGNATURE, f"A signature must have created, keyid and a nonce of 1 to {MAX_NONCE} characters."
     )

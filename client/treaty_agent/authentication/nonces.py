@@ -90,7 +90,7 @@ class NonceMemory:
     def accept(self, did: str, nonce: str, created: int) -> None:
         """Accept a verified signature, and remember it. `created`: Unix seconds.
 
-        Raises `Unauthorized` (`authentication.replayed`) if it was accepted before, and `authentication.expired` if it is not
+        Raises `Unauthorized` (`authentication.replayed`) if it was accepted before, and `authentication.time` if it is not
         newer than the floor. Raises `Unavailable` (`authentication.memory`) if the disk fails; then it is not accepted.
         """
         # Before the comparison: the floor must be as high as the clock demands.
@@ -98,7 +98,7 @@ class NonceMemory:
         if created <= self._floor:
             wait = self._floor + 1 - int(self._clock())
             raise Unauthorized(
-                AuthenticationCode.EXPIRED,
+                AuthenticationCode.TIME,
                 "This signature is older than this listener's record of accepted requests.",
                 fix="Sign the request anew." if wait <= 0 else f"Sign the request anew in {wait} seconds.",
             )

@@ -1,7 +1,7 @@
 """Sign HTTP requests as a DID, and verify the DID that signed a request.
 
 docs/specification/identity-on-the-wire.md, section "Checks of a request", has the rules. For example, a signature that was
-created more than `LIFETIME` seconds ago is refused with `authentication.expired`.
+created more than `LIFETIME` seconds ago is refused with `authentication.time`.
 """
 
 from __future__ import annotations
@@ -130,16 +130,18 @@ class RequestVerifier:
             raise Unauthorized(AuthenticationCode.IDENTITY, error.message, fix=error.fix) from error
         keys = document.request_keys
         if key_id not in keys:
-            raise Unauthorized(AuthenticationCode.KEY, f"The document of {did.text} does not list {key_id} for authentication.")
+            raise Unauthorized(
+                AuthenticationCode.IDENTITY, f"The document of {did.text} does not list {key_id} for authentication."
+            )
         return keys[key_id]
 
     def _check_times(self, parameters: Parameters) -> None:
         now = self._clock()
         if parameters.created > now + FUTURE:
-            raise Unauthorized(AuthenticationCode.FUTURE, "This signature was made in the future.", fix="Set the sender's clock.")
+            raise Unauthorized(AuthenticationCode.TIME, "This signature was made in the future.", fix="Set the sender's clock.")
         expires = parameters.created + LIFETIME if parameters.expires is None else parameters.expires
         if now > min(expires, parameters.created + LIFETIME):
-            raise Unauthorized(AuthenticationCode.EXPIRED, "This signature has expired.", fix="Sign the request anew.")
+            raise Unauthorized(AuthenticationCode.TIME, "This signature has expired.", fix="Sign the request anew.")
 
 
 def _joined(audience: str, target: str) -> str:

@@ -62,8 +62,8 @@ class Discoverer:
     async def discover(self, name: str) -> Discovery:
         """Find the agents of a domain, a DID or a URL, by the form of `name`.
 
-        If no agent can be read, raises `Malformed` (`discovery.name`, `did.*`), `NotFound` (`discovery.nothing`,
-        `discovery.no-service`), `Refused` (`discovery.did`), `PeerUnavailable` (`egress.*`), and the other errors of the guard
+        If no agent can be read, raises `Malformed` (`discovery.name`, `did.*`), `NotFound`
+        (`discovery.nothing`), `Refused` (`discovery.other`), `PeerUnavailable` (`egress.*`), and the other errors of the guard
         and of `parse`.
         """
         if name.startswith("did:"):
@@ -105,7 +105,7 @@ class Discoverer:
         urls = parse_service(await self._get(did.document_url), did)
         if not urls:
             raise NotFound(
-                DiscoveryCode.NO_SERVICE,
+                DiscoveryCode.NOTHING,
                 f"The document of {did.text} names no agent description.",
                 fix=f"Look at its domain: treaty discover {did.host}",
             )
@@ -127,9 +127,9 @@ class Discoverer:
         try:
             while page.next is not None:
                 if urlsplit(page.next).netloc != urlsplit(url).netloc:
-                    raise Refused(DiscoveryCode.NEXT, f"The page after {url} is at another host, which is not allowed.")
+                    raise Refused(DiscoveryCode.OTHER, f"The page after {url} is at another host, which is not allowed.")
                 if page.next in seen:
-                    raise Refused(DiscoveryCode.NEXT, f"The page after {url} is {page.next}, which was read before.")
+                    raise Refused(DiscoveryCode.OTHER, f"The page after {url} is {page.next}, which was read before.")
                 if len(seen) == MAX_PAGES or len(urls) > MAX_AGENTS:
                     break
                 url = page.next
@@ -171,7 +171,7 @@ class Discoverer:
         if not isinstance(found, AgentDescription):
             raise Malformed(DiscoveryCode.DOCUMENT, f"The document at {url} is a page and not an agent description.")
         if did is not None and found.did not in ("", did.text):
-            raise Refused(DiscoveryCode.DID, f"{did.text} leads to {url}, which describes {found.did}.")
+            raise Refused(DiscoveryCode.OTHER, f"{did.text} leads to {url}, which describes {found.did}.")
         return found if did is None else replace(found, did=did.text)
 
 

@@ -107,8 +107,8 @@ class LanguageModel(Protocol):
         """Return the result of `prompt.read` for an answer that satisfies `prompt.schema`. `budget`: charged beside the
         model's own.
 
-        Raises `Unavailable` (`model.unavailable`, `model.timeout`) when the model cannot be asked, and `TooLarge`
-        (`model.request`, `model.response`). Raises `Refused`: `model.budget` when a budget is used up, `model.refusal` when the
+        Raises `Unavailable` (`model.unavailable`) when the model cannot be asked, and `TooLarge`
+        (`model.too-large`). Raises `Refused`: `model.budget` when a budget is used up, `model.answer` when the
         model refuses, `model.answer` when no attempt gave a usable answer.
         """
 

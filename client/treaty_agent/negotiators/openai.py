@@ -9,10 +9,10 @@ asked without it. The schema is part of the prompt in both cases, and every answ
 Failures:
 
     429, 500, 502, 503, 504, no connection       asked again, `tries` times in all, after Retry-After (at most 30 s) or 0.5, 1, …
-    no answer within `timeout`                   `model.timeout`
+    no answer within `timeout`                   `model.unavailable`
     another status, or no completion in it       `model.unavailable`
-    an answer beyond the byte limit              `model.response`
-    a refusal                                    `model.refusal`
+    an answer beyond the byte limit              `model.too-large`
+    a refusal                                    `model.answer`
     no JSON, cut off, another schema, or refused by `prompt.read`     the model is told, at most `attempts` answers
 
 The key is sent in `Authorization` over TLS or to this machine, and never logged or shown.
@@ -117,7 +117,7 @@ class OpenAIModel:
         `attempts`: the number of wrong answers before the request fails.
         `tries`: the number of times that a busy endpoint is asked for each answer.
 
-        Raises `Malformed` (`model.url`, `model.key`, `network.url`).
+        Raises `Malformed` (`model.settings`, `network.url`).
         """
         self._url = _endpoint(base_url, secret=bool(api_key))
         self._name = model
@@ -135,14 +135,14 @@ class OpenAIModel:
         cls, environment: Mapping[str, str] | None = None, *, network: Network | None = None
     ) -> OpenAIModel | None:
         """Return the model of TREATY_MODEL_URL, TREATY_MODEL and, if the endpoint needs one, TREATY_MODEL_KEY. Return None if the
-        first is not set. Raises `Malformed` (`model.url`, `model.name`, `model.key`)."""
+        first is not set. Raises `Malformed` (`model.settings`)."""
         environment = os.environ if environment is None else environment
         url, name = environment.get("TREATY_MODEL_URL", ""), environment.get("TREATY_MODEL", "")
         if not url:
             return None
         if not name:
             raise Malformed(
-                ModelCode.NAME,
+                ModelCode.SETTINGS,
                 "TREATY_MODEL_URL is set, but TREATY_MODEL is not.",
                 fix="Set TREATY_MODEL to the name of the model.",
             )
@@ -201,7 +201,7 @@ class OpenAIModel:
             async with asyncio.timeout(seconds):
                 return await self._exchange(body)
         except (TimeoutError, httpx.TimeoutException) as error:
-            raise Unavailable(ModelCode.TIMEOUT, f"{self._name} did not answer within {seconds:.0f} seconds.") from error
+            raise Unavailable(ModelCode.UNAVAILABLE, f"{self._name} did not answer within {seconds:.0f} seconds.") from error
         except httpx.HTTPError:
             return None
         # Also after a failure: the endpoint may have charged for it.
@@ -219,7 +219,7 @@ class OpenAIModel:
             raise Unavailable(ModelCode.UNAVAILABLE, f"{self._url} sent an encoded body that was not asked for.")
         # The cap bounds the memory that an endpoint can use.
         if not reply.whole:
-            raise TooLarge(ModelCode.RESPONSE, f"{self._name} answered with more than {MAX_RESPONSE} bytes.")
+            raise TooLarge(ModelCode.TOO_LARGE, f"{self._name} answered with more than {MAX_RESPONSE} bytes.")
         return _Reply(reply.status, reply.headers.get("retry-after", ""), reply.body)
 
     async def _pause(self, reply: _Reply | None, default: float, budgets: Sequence[Budget]) -> None:
@@ -243,7 +243,9 @@ class OpenAIModel:
             request["response_format"] = {"type": "json_schema", "json_schema": schema}
         body = encode_json(request)
         if len(body) > MAX_REQUEST:
-            raise TooLarge(ModelCode.REQUEST, f"The request {prompt.name} has {len(body)} bytes; at most {MAX_REQUEST} are sent.")
+            raise TooLarge(
+                ModelCode.TOO_LARGE, f"The request {prompt.name} has {len(body)} bytes; at most {MAX_REQUEST} are sent."
+            )
         return body
 
     def _completion(self, body: bytes, messages: _Messages, budgets: Sequence[Budget]) -> _Choice:
@@ -259,7 +261,7 @@ class OpenAIModel:
             budget.spend(tokens=used or estimate)
         if choice.message.refusal or choice.finish_reason == "content_filter":
             said = printable(choice.message.refusal or "by its content filter", 300)
-            raise Refused(ModelCode.REFUSAL, f"{self._name} refuses to answer: {said}")
+            raise Refused(ModelCode.ANSWER, f"{self._name} refuses to answer: {said}")
         return choice
 
     def _unavailable(self, reply: _Reply | None) -> Unavailable:
@@ -279,10 +281,10 @@ def _endpoint(base_url: str, *, secret: bool) -> str:
     Network().endpoint(base_url)
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-        raise Malformed(ModelCode.URL, f"A model's URL is http or https, without a query: {base_url[:120]!r}.")
+        raise Malformed(ModelCode.SETTINGS, f"A model's URL is http or https, without a query: {base_url[:120]!r}.")
     # Before any request: a key that was sent once in clear text is lost.
     if secret and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise Malformed(ModelCode.URL, "A key is sent over https, or to this machine.", fix="Use https, or no key.")
+        raise Malformed(ModelCode.SETTINGS, "A key is sent over https, or to this machine.", fix="Use https, or no key.")
     return f"{base_url.rstrip('/')}/chat/completions"
 
 
@@ -291,7 +293,7 @@ def _authorization(api_key: str) -> dict[str, str]:
         return {}
     # A line break in a key would add a header of its own.
     if not api_key.isascii() or not api_key.isprintable() or " " in api_key:
-        raise Malformed(ModelCode.KEY, "A model's key is printable ASCII without spaces.")
+        raise Malformed(ModelCode.SETTINGS, "A model's key is printable ASCII without spaces.")
     return {"Authorization": f"Bearer {api_key}"}
 
 

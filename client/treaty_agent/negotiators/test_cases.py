@@ -97,7 +97,7 @@ class TestCase:
 
 
 def parse_test_cases(text: str) -> tuple[TestCase, ...]:
-    """Return the cases of a text. Raises `TooLarge` (`test-cases.too-large`) or `Malformed` (`test-cases.form`), with the
+    """Return the cases of a text. Raises `TooLarge` (`test-cases.form`) or `Malformed` (`test-cases.form`), with the
     place."""
     try:
         size = len(text.encode("utf-8"))
@@ -105,12 +105,12 @@ def parse_test_cases(text: str) -> tuple[TestCase, ...]:
         raise Malformed(CaseCode.FORM, "The test cases hold a lone surrogate.") from error
     # Checked before parsing: the text comes from the peer.
     if size > MAX_TEXT:
-        raise TooLarge(CaseCode.TOO_LARGE, f"The test cases have {size} bytes; at most {MAX_TEXT} are read.")
+        raise TooLarge(CaseCode.FORM, f"The test cases have {size} bytes; at most {MAX_TEXT} are read.")
     lines = _Lines(text)
     cases: list[TestCase] = []
     while not lines.at_end():
         if len(cases) == MAX_CASES:
-            raise TooLarge(CaseCode.TOO_LARGE, f"There are more than {MAX_CASES} test cases.")
+            raise TooLarge(CaseCode.FORM, f"There are more than {MAX_CASES} test cases.")
         cases.append(_case(lines, len(cases) + 1))
     if len(cases) < MIN_CASES:
         raise Malformed(CaseCode.FORM, f"There are fewer than {MIN_CASES} test cases.")

@@ -352,7 +352,7 @@ class RegistryLog:
     def newest_seen(self) -> bytes:
         registry = self._registries.get(self._origin)
         if registry.seen is None:
-            raise Unavailable(ClientReportCode.NO_CHECKPOINT, f"No checkpoint of {self._origin} was seen yet.")
+            raise Unavailable(ClientReportCode.NOT_CHECKED, f"No checkpoint of {self._origin} was seen yet.")
         return undated(registry.seen, registry.keys)
 
     async def observe(self, note: bytes) -> None:

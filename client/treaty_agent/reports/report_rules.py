@@ -63,9 +63,9 @@ class SessionFacts:
 
 
 def negotiation_id(initiator: Hello, responder: Hello) -> str:
-    """Return the nid of a session. Raises `Refused` (`report.random`) when a Hello has no random."""
+    """Return the nid of a session. Raises `Refused` (`report.other`) when a Hello has no random."""
     if initiator.random is None or responder.random is None:
-        raise Refused(ClientReportCode.RANDOM, "A report needs a random in both Hellos.")
+        raise Refused(ClientReportCode.OTHER, "A report needs a random in both Hellos.")
     return canonical.hex_digest(canonical.dumps([initiator.source_did, responder.source_did, initiator.random, responder.random]))
 
 
@@ -84,10 +84,10 @@ def later_negotiation_id(nid: str, epoch: int) -> str:
 
 
 def draft_report(facts: SessionFacts, epoch: OpenEpoch, seen_checkpoint: bytes) -> Draft:
-    """Return the report that this side would propose. Raises `Malformed`, and `Refused` (`report.outcome`) if no message
+    """Return the report that this side would propose. Raises `Malformed`, and `Refused` (`report.other`) if no message
     arrived."""
     if not facts.spoke:
-        raise Refused(ClientReportCode.OUTCOME, "No application message arrived in this session.")
+        raise Refused(ClientReportCode.OTHER, "No application message arrived in this session.")
     body = Report(
         topic=facts.topic,
         nid=facts.nid,
@@ -105,27 +105,28 @@ def check_proposal(facts: SessionFacts, payload: bytes, key_id: str) -> Statemen
     body = proposed.body
     if not isinstance(body, Report):
         raise Malformed(ClientReportCode.TYPE, "The proposed statement is not a report.")
+    if (proposed.by, key_id) != (tuple(sorted((facts.own_key, facts.peer_key))), facts.peer_key):
+        raise Refused(ReportCode.PARTIES, "The proposed report is not signed by the parties that this side knows.")
     expected = {
-        ReportCode.PARTIES: (proposed.by, key_id) == (tuple(sorted((facts.own_key, facts.peer_key))), facts.peer_key),
-        ClientReportCode.LOG: proposed.log == facts.log,
-        ClientReportCode.NID: body.nid in (facts.nid, later_negotiation_id(facts.nid, body.epoch)),
-        ClientReportCode.TOPIC: body.topic == facts.topic,
-        ClientReportCode.DOCUMENT: body.document == facts.document,
-        ClientReportCode.OUTCOME: body.outcome == "agreed" and facts.spoke,
+        "log": proposed.log == facts.log,
+        "nid": body.nid in (facts.nid, later_negotiation_id(facts.nid, body.epoch)),
+        "topic": body.topic == facts.topic,
+        "document": body.document == facts.document,
+        "outcome": body.outcome == "agreed" and facts.spoke,
     }
-    for code, holds in expected.items():
+    for field, holds in expected.items():
         if not holds:
-            raise Refused(code, f"The proposed report differs from the facts that this side knows ({code}).")
+            raise Refused(ClientReportCode.OTHER, f"The proposed report has another {field} than this side knows.")
     return proposed
 
 
 def check_epoch(proposed: Statement, epoch: OpenEpoch) -> None:
-    """Check rule 3. Raises `Refused` (`report.epoch`, `report.issued`)."""
+    """Check rule 3. Raises `Refused` (`report.epoch`, `report.other`)."""
     body = proposed.body
     if not isinstance(body, Report) or body.epoch != epoch.number:
         raise Refused(ReportCode.EPOCH, "The report is not for the open epoch.")
     if proposed.issued != epoch.opened:
-        raise Refused(ClientReportCode.ISSUED, "The report is not dated to the opening of its epoch.")
+        raise Refused(ClientReportCode.OTHER, "The report is not dated to the opening of its epoch.")
 
 
 def undated(note: bytes, keys: LogKeys) -> bytes:

@@ -69,14 +69,14 @@ class RemoteMethods:
     async def call(self, name: str, arguments: Mapping[str, Value]) -> Value:
         """Call a method by its name, once. The arguments are checked before they are sent, the result before it is returned.
 
-        Raises the errors of `list`, `NotFound` (`rpc.method`), `Malformed` (`rpc.arguments`, `rpc.result`), `Refused`
+        Raises the errors of `list`, `NotFound` (`rpc.nothing`), `Malformed` (`rpc.arguments`, `rpc.answer`), `Refused`
         (`rpc.schema`, `rpc.error`), and the errors of `RpcExchange.call`. After `rpc.arguments` and `rpc.schema` nothing was
         sent.
         """
         methods = await self.list()
         if name not in methods:
             known = ", ".join(printable(one, 40) for one in list(methods)[:10]) or "none"
-            raise NotFound(RpcCode.METHOD, f"The agent has no method {printable(name, 80)}.", fix=f"It has: {known}.")
+            raise NotFound(RpcCode.NOTHING, f"The agent has no method {printable(name, 80)}.", fix=f"It has: {known}.")
         method, session = self._methods[name]
         method.check_arguments(arguments)
         method.check_schemas()  # of the result too, before a call that may have effects

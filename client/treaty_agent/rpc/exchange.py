@@ -68,7 +68,7 @@ class RpcExchange:
     async def send(self, method: str, url: str, body: bytes, headers: Mapping[str, str], *, limit: int = MAX_ANSWER) -> HttpReply:
         """Send one request, and return an answer with a status of success.
 
-        Raises `Unauthorized` (`rpc.unauthorized`), `TooLarge` (`rpc.too-large`), `Unavailable` (`rpc.status`, `rpc.unreachable`,
+        Raises `Unauthorized` (`rpc.unauthorized`), `TooLarge` (`rpc.too-large`), `Unavailable` (`rpc.unreachable`,
         `network.deadline`), `Malformed` (`network.pieces`), and the errors of `EgressGuard.check_url` and `strangers_network`.
         """
         url = str(self._guard.check_url(url))
@@ -89,7 +89,7 @@ class RpcExchange:
                 fix="Use an identity whose DID has a document (did:wba); a did:key cannot be resolved by every server.",
             )
         if not 200 <= reply.status <= 299:
-            raise Unavailable(RpcCode.STATUS, f"{url} answered with status {reply.status}.")
+            raise Unavailable(RpcCode.UNREACHABLE, f"{url} answered with status {reply.status}.")
         if not reply.whole:
             raise TooLarge(RpcCode.TOO_LARGE, f"{url} answered with more than {limit} bytes.")
         return reply

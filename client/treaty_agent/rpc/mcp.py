@@ -34,7 +34,7 @@ class McpSession:
     async def tools(self) -> tuple[RemoteMethod, ...]:
         """Return the tools of the server.
 
-        Raises `Malformed` (`rpc.interface`), `TooLarge` (`rpc.too-large`) and the errors of `RpcExchange.call`.
+        Raises `Malformed` (`rpc.answer`), `TooLarge` (`rpc.too-large`) and the errors of `RpcExchange.call`.
         """
         await self._begin()
         found: list[RemoteMethod] = []
@@ -95,7 +95,7 @@ class McpSession:
 
     def _tool(self, tool: Any) -> RemoteMethod:
         # The depth is bounded first, because the schemas are rewritten by recursion.
-        measure(tool, RpcCode.INTERFACE, f"The tools of {self._url}")
+        measure(tool, RpcCode.ANSWER, f"The tools of {self._url}")
         match tool:
             case {"name": str(name), "inputSchema": dict(parameters)} if name and len(name) <= 200:
                 result = tool.get("outputSchema")
@@ -109,4 +109,4 @@ class McpSession:
         raise self._malformed("a tool has no name or no schema of its input")
 
     def _malformed(self, why: str) -> Malformed:
-        return Malformed(RpcCode.INTERFACE, f"The tools of {self._url} cannot be read: {why}.")
+        return Malformed(RpcCode.ANSWER, f"The tools of {self._url} cannot be read: {why}.")

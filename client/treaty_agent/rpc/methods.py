@@ -42,9 +42,9 @@ class RemoteMethod:
         self._check(self.parameters, dict(arguments), RpcCode.ARGUMENTS, f"The arguments of {printable(self.name, 80)}")
 
     def check_result(self, value: Value) -> None:
-        """Check a result. Raises `Malformed` (`rpc.result`) and `Refused` (`rpc.schema`)."""
+        """Check a result. Raises `Malformed` (`rpc.answer`) and `Refused` (`rpc.schema`)."""
         self._check(
-            {} if self.result is None else self.result, value, RpcCode.RESULT, f"The results of {printable(self.name, 80)}"
+            {} if self.result is None else self.result, value, RpcCode.ANSWER, f"The results of {printable(self.name, 80)}"
         )
 
     def check_schemas(self) -> None:

@@ -23,11 +23,11 @@ from .methods import MAX_DESCRIPTION, MAX_METHODS, RemoteMethod, local_schema
 def parse_openrpc(document: object, url: str, servers: object = None) -> tuple[RemoteMethod, ...]:
     """Return the methods of a document found at `url`. `servers`: those that count if the document names none.
 
-    Raises `Malformed` (`rpc.interface`) and `TooLarge` (`rpc.too-large`).
+    Raises `Malformed` (`rpc.answer`) and `TooLarge` (`rpc.too-large`).
     """
     if not isinstance(document, dict) or not isinstance(document.get("methods"), list) or "openrpc" not in document:
         raise _malformed(url, "it is no OpenRPC document")
-    measure(document, RpcCode.INTERFACE, f"The interfaces at {url}")  # first: the code below recurses as deep as the document
+    measure(document, RpcCode.ANSWER, f"The interfaces at {url}")  # first: the code below recurses as deep as the document
     methods = document["methods"]
     if len(methods) > MAX_METHODS:
         raise TooLarge(RpcCode.TOO_LARGE, f"The document at {url} has more than {MAX_METHODS} methods.")
@@ -76,4 +76,4 @@ def _server(servers: object, url: str) -> str:
 
 
 def _malformed(url: str, why: str) -> Malformed:
-    return Malformed(RpcCode.INTERFACE, f"The methods at {url} cannot be read: {why}.")
+    return Malformed(RpcCode.ANSWER, f"The methods at {url} cannot be read: {why}.")

@@ -306,16 +306,16 @@ class NegotiatedProtocols:
         return self.project(document_hash).document.decode()
 
     def project(self, document_hash: str) -> Project:
-        """Return the project to publish. Raises `TreatyError`, and `Malformed` (`negotiated.document`) when the document was
+        """Return the project to publish. Raises `TreatyError`, and `Malformed` (`negotiated.damaged`) when the document was
         changed on disk."""
         project = load_project(self._place(document_hash) / "project")
         if project.protocol_hash != document_hash:
-            raise Malformed(NegotiatedCode.DOCUMENT, f"The document stored as {document_hash} has another digest.")
+            raise Malformed(NegotiatedCode.DAMAGED, f"The document stored as {document_hash} has another digest.")
         return project
 
     def keep(self, protocol: NegotiatedProtocol, implementation: Implementation) -> None:
         """Keep a protocol with its code, and replace older code for it. A published protocol stays marked as published. Raises
-        `Malformed` (`negotiated.path`)."""
+        `Malformed` (`negotiated.damaged`)."""
         manifest, known = implementation.package.manifest, self.get(protocol.hash)
         protocol = replace(protocol, published=known.published) if known else protocol
         record = _Record(protocol.peer, protocol.published, protocol.topic, manifest.protocol_uri, protocol.package.digest)
@@ -350,7 +350,7 @@ class NegotiatedProtocols:
         package = read_wheel(*self.project(document_hash).build_wheel(record.uri))
         # Another wheel was never tested, so it must not run.
         if package.digest != record.wheel:
-            raise Malformed(NegotiatedCode.WHEEL, "Its project builds to another wheel than the tested one.")
+            raise Malformed(NegotiatedCode.DAMAGED, "Its project builds to another wheel than the tested one.")
         return NegotiatedProtocol(document_hash, record.topic, package, record.peer, record.published)
 
     def _make_room(self) -> None:
@@ -377,5 +377,5 @@ def _parse_record(data: bytes) -> _Record:
 def _inside(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise Malformed(NegotiatedCode.PATH, f"{name[:80]!r} is not a valid path in a project.")
+        raise Malformed(NegotiatedCode.DAMAGED, f"{name[:80]!r} is not a valid path in a project.")
     return path

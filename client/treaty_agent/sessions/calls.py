@@ -360,7 +360,7 @@ class CallTable:
 
 def _too_much(operation: str) -> TooLarge:
     return TooLarge(
-        SessionCode.ITEMS,
+        SessionCode.OUTBOX_FULL,
         f"The items of {operation} that wait for the application hold more than {MAX_HELD} bytes, with those of other streams.",
         fix="Take the items faster, or several streams one after the other.",
     )

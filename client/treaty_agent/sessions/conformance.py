@@ -77,7 +77,7 @@ class ConformanceRun:
             return
         # The cap bounds the memory that a peer can use before the handler is ready.
         if len(self._waiting) >= MAX_WAITING:
-            raise TooLarge(SessionCode.VERIFICATION_FULL, "Too many verification messages came before the handler was ready.")
+            raise TooLarge(SessionCode.INBOX_FULL, "Too many verification messages came before the handler was ready.")
         self._waiting.append(payload)
 
     async def end(self) -> None:

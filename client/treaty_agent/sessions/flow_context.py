@@ -155,8 +155,8 @@ class PolicyNames:
         self._fetcher, self._pins = fetcher, pins
 
     async def locate(self, id: str, digest: str = "") -> Located:
-        """Return the protocol of an id. Raises `NotFound` (`flow.alias-unknown`), `Refused` (`flow.alias-unlisted`,
-        `flow.alias-ambiguous`), `Malformed`, `Unavailable`."""
+        """Return the protocol of an id. Raises `NotFound` (`flow.alias-unknown`), `Refused` (`flow.alias`), `Malformed`,
+        `Unavailable`."""
         # The digest comes from the peer, so its form is checked first.
         if digest:
             parse_digest(digest)
@@ -179,13 +179,13 @@ class PolicyNames:
         if chosen is None:
             publishers = ", ".join(sorted({claim.publisher for claim in meant}))
             raise Refused(
-                FlowCode.ALIAS_UNLISTED,
+                FlowCode.ALIAS,
                 f"{id} is claimed by {publishers}, and the policy does not name them.",
                 fix="Allow a publisher that you trust (treaty policy allow DID), or register the id with a URI.",
             )
         if len(chosen) > 1:
             raise Refused(
-                FlowCode.ALIAS_AMBIGUOUS,
+                FlowCode.ALIAS,
                 f"One publisher claims {id} for several protocols: {', '.join(sorted(chosen))}.",
                 fix="Register the id with the URI of the protocol you mean.",
             )
@@ -193,7 +193,7 @@ class PolicyNames:
         return Located(claim.uri, claim.hash)
 
     async def fetch(self, id: str, located: Located) -> VerifiedProtocol:
-        """Return the verified protocol of an id. Raises the errors of `Fetcher.fetch`, and `Refused` (`flow.alias-claim`,
+        """Return the verified protocol of an id. Raises the errors of `Fetcher.fetch`, and `Refused` (`flow.alias`,
         `flow.document`)."""
         verified = await self._fetcher.fetch(located.uri)
         # The registry might have another document than the one that the two sides agreed on.
@@ -202,7 +202,7 @@ class PolicyNames:
         # A pinned URI needs no claim: the owner chose it.
         if self._pins(id) != located.uri and not self._holds(id, verified):
             raise Refused(
-                FlowCode.ALIAS_CLAIM, f"{verified.author}, the publisher of {verified.uri}, does not claim the id {id} for it."
+                FlowCode.ALIAS, f"{verified.author}, the publisher of {verified.uri}, does not claim the id {id} for it."
             )
         return verified
 

@@ -186,7 +186,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
     async def report_parties(self) -> ReportParties:
         own, peer = self.machine.own, self.machine.peer
         if peer is None or own.key_id is None or peer.key_id is None:
-            raise Refused(ClientReportCode.KEY, "A report needs a key of each side, named in the Hellos.")
+            raise Refused(ClientReportCode.OTHER, "A report needs a key of each side, named in the Hellos.")
         initiator, responder = (own, peer) if self.machine.is_initiator else (peer, own)
         return ReportParties(own.key_id, peer.key_id, negotiation_id(initiator, responder))
 

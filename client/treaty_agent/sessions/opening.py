@@ -84,9 +84,9 @@ class PeerName:
 
     @classmethod
     def of(cls, url: str, discover: str) -> PeerName:
-        """Return the name. Raises `Malformed` (`agent.address`) unless exactly one is given."""
+        """Return the name. Raises `Malformed` (`agent.call`) unless exactly one is given."""
         if bool(url) == bool(discover):
-            raise Malformed(AgentCode.ADDRESS, "Connect to a URL, or to an agent to discover: one of the two.")
+            raise Malformed(AgentCode.CALL, "Connect to a URL, or to an agent to discover: one of the two.")
         return cls(url or discover, bool(url))
 
     @classmethod

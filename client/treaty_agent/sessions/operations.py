@@ -73,7 +73,7 @@ _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 def check_functions(functions: Functions, role: Role, uri: str) -> None:
     """Check that there is a function of the right kind for each operation that the role invokes. Raises `NotFound`
-    (`agent.function-missing`) and `Malformed` (`agent.function-kind`, `agent.function`)."""
+    (`agent.function-missing`) and `Malformed` (`agent.function`)."""
     for name, operation in role.invokes.items():
         parameter = functions.context_parameter(name)
         if parameter and parameter in operation.arguments.get("properties", {}):
@@ -93,7 +93,7 @@ def check_functions(functions: Functions, role: Role, uri: str) -> None:
     misfits = functions.misfits(role.invokes.values())
     if misfits:
         raise Malformed(
-            AgentCode.FUNCTION_KIND,
+            AgentCode.FUNCTION,
             f"The functions of {', '.join(misfits)} do not have the kind that {uri} gives these operations.",
             fix="Write the function of a stream with `async def` and `yield`, and other functions without `yield`.",
         )
@@ -101,7 +101,7 @@ def check_functions(functions: Functions, role: Role, uri: str) -> None:
 
 def check_signatures(functions: Functions, role: Role, uri: str) -> None:
     """Check that each function takes the arguments of its operation. All faults are named together. Raises `Malformed`
-    (`agent.function-signature`)."""
+    (`agent.function`)."""
     faults = [
         f"{name} {fault}"
         for name, operation in role.invokes.items()
@@ -109,7 +109,7 @@ def check_signatures(functions: Functions, role: Role, uri: str) -> None:
     ]
     if faults:
         raise Malformed(
-            AgentCode.FUNCTION_SIGNATURE,
+            AgentCode.FUNCTION,
             f"The functions do not fit the operations of {uri}: {'; '.join(faults)}.",
             fix="Name the parameters as the manifest names the arguments, with a default for each that is not required.",
         )

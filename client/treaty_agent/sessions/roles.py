@@ -360,17 +360,17 @@ class SessionRequest:
     described: AgentDescription | None = None
 
     def check(self, context: AgentContext) -> None:
-        """Raise `Malformed` (`agent.offer`) for an impossible combination, `Refused` (`agent.no-negotiator`) for a requirement
+        """Raise `Malformed` (`agent.call`) for an impossible combination, `Refused` (`agent.settings`) for a requirement
         without a negotiator."""
         named = bool(self.topic) + bool(self.protocols)
         if named > 1 or (self.natural and (named or self.requirement)) or not (named or self.requirement or self.natural):
             raise Malformed(
-                AgentCode.OFFER,
+                AgentCode.CALL,
                 "Connect about a topic or by protocols, with or without a requirement; by a requirement; or in natural language.",
             )
         if self.requirement is not None and context.negotiators is None and not named:
             raise Refused(
-                AgentCode.NO_NEGOTIATOR,
+                AgentCode.SETTINGS,
                 "A requirement needs a negotiator, and this agent has neither a language model nor another negotiator.",
                 fix="Give the agent a model: set TREATY_MODEL_URL, Agent(…, negotiators=…). Or name a topic or protocols.",
             )

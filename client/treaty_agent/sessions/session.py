@@ -286,8 +286,8 @@ class Session:
         The other side makes only as many items as are taken here, and the operation's `window` ahead.
 
         The iteration raises the errors of `call`. 504: the other side was silent for the operation's time although it owed an
-        item. Raises `Malformed` (`operation.kind`) for an operation that is no stream, and `TooLarge` (`session.items`) when the
-        items that wait hold too many bytes.
+        item. Raises `Malformed` (`operation.kind`) for an operation that is no stream, and `TooLarge` (`session.outbox-full`)
+        when the items that wait hold too many bytes.
         """
         self._backend.check_open()
         return ItemStream(self._items(operation, arguments))

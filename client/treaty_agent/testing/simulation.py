@@ -152,7 +152,7 @@ class Simulation:
         domain = urlsplit(url).hostname or ""
         link = self.links.get(domain)
         if link is None:
-            raise Malformed(AgentCode.ADDRESS, f"{url} is no agent of this simulation.", fix=f"It has: {', '.join(self.links)}.")
+            raise Malformed(AgentCode.CALL, f"{url} is no agent of this simulation.", fix=f"It has: {', '.join(self.links)}.")
         if link.refuses or domain not in self._serving:
             raise ConnectionFailed(url, again=True)
         near, far = memory.pair()
@@ -164,7 +164,7 @@ class Simulation:
     async def _document(self, did: Did) -> DidDocument:
         identity = self._identities.get(str(did.host))
         if identity is None:
-            raise Malformed(AgentCode.ADDRESS, f"{did.text} is no agent of this simulation.")
+            raise Malformed(AgentCode.CALL, f"{did.text} is no agent of this simulation.")
         return read_did_document(did, canonical.dumps(identity.did_document()))
 
 

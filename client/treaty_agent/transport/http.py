@@ -82,7 +82,7 @@ def encode_messages(messages: Sequence[str | bytes]) -> bytes:
 
 
 def decode_messages(body: bytes) -> list[str | bytes]:
-    """Decode the messages of a body. Raises `TooLarge` (`connection.too-large`) or `Malformed` (`connection.messages`)."""
+    """Decode the messages of a body. Raises `TooLarge` (`connection.too-large`) or `Malformed` (`connection.request`)."""
     if len(body) > MAX_BODY:
         raise TooLarge(ConnectionCode.TOO_LARGE, f"A body has at most {MAX_BODY} bytes.")
     messages: list[str | bytes] = []
@@ -95,11 +95,11 @@ def decode_messages(body: bytes) -> list[str | bytes]:
         data = body[at + 4 : at + 4 + length]
         at += 4 + length
         if at > len(body):
-            raise Malformed(ConnectionCode.MESSAGES, "The body ends within a message.")
+            raise Malformed(ConnectionCode.REQUEST, "The body ends within a message.")
         try:
             messages.append(data.decode() if head & _TEXT else data)
         except UnicodeDecodeError as error:
-            raise Malformed(ConnectionCode.MESSAGES, "A text in the body is not UTF-8.") from error
+            raise Malformed(ConnectionCode.REQUEST, "A text in the body is not UTF-8.") from error
     return messages
 
 
@@ -328,7 +328,7 @@ class HttpConnection:
         if not reply.whole:
             raise TooLarge(ConnectionCode.TOO_LARGE, f"A body has at most {MAX_BODY} bytes.")
         if reply.headers.get("Content-Type") != MEDIA_TYPE:
-            raise Malformed(ConnectionCode.MESSAGES, "The answer is not a sequence of messages.")
+            raise Malformed(ConnectionCode.REQUEST, "The answer is not a sequence of messages.")
         sequence, taken = (parse_decimal(reply.headers.get(name, ""), limit=MAX_NUMBER) for name in (SEQUENCE, ACKNOWLEDGE))
         return MessageBatch(reply.headers.get("Location", ""), sequence, taken, decode_messages(body))
 

@@ -195,7 +195,7 @@ class SecureConnection:
             return await self._resolve(*claimed)
         except TreatyError as error:
             text = f"The document of {claimed.did[:120]} cannot be fetched: {error.message}"
-            raise Unauthorized(SecureCode.UNRESOLVED, text) from error
+            raise Unauthorized(SecureCode.IDENTITY, text) from error
 
     async def _in_time(self, work: Awaitable[_T]) -> _T:
         """Await `work`; during the handshake at most until its deadline. Raises `Unavailable` (`secure.timeout`)."""

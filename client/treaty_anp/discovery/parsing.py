@@ -73,10 +73,10 @@ class AgentDescription:
 
     @property
     def address(self) -> str:
-        """Return the address to try first. Raises `NotFound` (`discovery.no-address`)."""
+        """Return the address to try first. Raises `NotFound` (`discovery.nothing`)."""
         if not self.addresses:
             raise NotFound(
-                DiscoveryCode.NO_ADDRESS,
+                DiscoveryCode.NOTHING,
                 f"{self.url} has no address for {PROFILE}.",
                 fix=f"Call its methods: treaty call {self.url}"
                 if self.interfaces

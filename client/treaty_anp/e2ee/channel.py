@@ -176,7 +176,7 @@ class SecureChannel:
                 return self._answered(message, now)
             if not isinstance(message, str):
                 # A binary frame here would be unauthenticated text of an attacker in between.
-                raise Malformed(SecureCode.MESSAGE, "Every message of the E2EE profile is text.")
+                raise Malformed(SecureCode.RECORD, "Every message of the E2EE profile is text.")
             if self.state is ChannelState.KEYED:
                 return self._finished(message)
             if self.state is ChannelState.OPEN:
@@ -242,9 +242,9 @@ class SecureChannel:
                 SecureCode.DESTINATION, f"The Hello is for {source.destination_did}, but this agent is {self._signer.did}."
             )
         if key_schedule.CIPHER_SUITE not in source.cipher_suites:
-            raise Refused(SecureCode.CIPHER_SUITE, f"The only cipher suite here is {key_schedule.CIPHER_SUITE}.")
+            raise Refused(SecureCode.NO_COMMON, f"The only cipher suite here is {key_schedule.CIPHER_SUITE}.")
         if key_schedule.GROUP not in source.supported_groups:
-            raise Refused(SecureCode.GROUP, f"The only group here is {key_schedule.GROUP}.")
+            raise Refused(SecureCode.NO_COMMON, f"The only group here is {key_schedule.GROUP}.")
         hello.usable_share(source.key_shares)
         self._common_version(source)
         return self._identify(now)
@@ -258,15 +258,15 @@ class SecureChannel:
         ours, theirs = self._source.fields, self._destination.fields
         assert isinstance(theirs, DestinationHello)
         if (theirs.session_id, theirs.destination_did) != (ours.session_id, ours.source_did):
-            raise Refused(SecureCode.SESSION, "This destinationHello answers another sourceHello.")
+            raise Refused(SecureCode.UNEXPECTED, "This destinationHello answers another sourceHello.")
         if ours.destination_did not in ("", theirs.source_did):
             raise Refused(SecureCode.DESTINATION, f"{theirs.source_did} answered, not {ours.destination_did}.")
         if theirs.selected_version not in self._versions:
             raise Refused(
-                SecureCode.VERSION, f"The other side chose version {theirs.selected_version[:8]!r}, which was not offered."
+                SecureCode.NO_COMMON, f"The other side chose version {theirs.selected_version[:8]!r}, which was not offered."
             )
         if theirs.cipher_suite != key_schedule.CIPHER_SUITE:
-            raise Refused(SecureCode.CIPHER_SUITE, f"The only cipher suite here is {key_schedule.CIPHER_SUITE}.")
+            raise Refused(SecureCode.NO_COMMON, f"The only cipher suite here is {key_schedule.CIPHER_SUITE}.")
         hello.usable_share((theirs.key_share,))
         return self._identify(now)
 
@@ -275,7 +275,7 @@ class SecureChannel:
         if is_secure_hello(message):
             # Not taken for a plain one: the peer expects an encrypted answer.
             if not isinstance(message, str):
-                raise Malformed(SecureCode.MESSAGE, "A Hello of the E2EE profile is text.")
+                raise Malformed(SecureCode.RECORD, "A Hello of the E2EE profile is text.")
             return True
         if self._required:
             raise Refused(
@@ -314,7 +314,7 @@ class SecureChannel:
         for version in self._versions:
             if version in source.supported_versions:
                 return version
-        raise Refused(SecureCode.VERSION, f"No common version of the E2EE profile; {', '.join(self._versions)} here.")
+        raise Refused(SecureCode.NO_COMMON, f"No common version of the E2EE profile; {', '.join(self._versions)} here.")
 
     # Keys
 

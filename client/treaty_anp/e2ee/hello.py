@@ -172,12 +172,12 @@ def timestamp(now: float, precision: str = "milliseconds") -> str:
 
 
 def usable_share(shares: tuple[KeyShare, ...]) -> KeyShare:
-    """Return the first share of a supported group. Raises `Refused` (`secure.group`) or `Malformed` (`secure.key-share`)."""
+    """Return the first share of a supported group. Raises `Refused` (`secure.no-common`) or `Malformed` (`secure.record`)."""
     for one in shares:
         if one.group == key_schedule.GROUP:
             key_schedule.parse_share(one.key_exchange)
             return one
-    raise Refused(SecureCode.GROUP, f"No key share of the group {key_schedule.GROUP}.")
+    raise Refused(SecureCode.NO_COMMON, f"No key share of the group {key_schedule.GROUP}.")
 
 
 def _fields(value: Any) -> SourceHello | DestinationHello:

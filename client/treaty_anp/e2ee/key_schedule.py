@@ -60,7 +60,7 @@ def share(private_key: ec.EllipticCurvePrivateKey) -> str:
 
 
 def parse_share(text: str) -> ec.EllipticCurvePublicKey:
-    """Parse the point of a `keyExchange`, in hexadecimal. Raises `Malformed` (`secure.key-share`)."""
+    """Parse the point of a `keyExchange`, in hexadecimal. Raises `Malformed` (`secure.record`)."""
     try:
         # Compressed points are refused: the SDK writes uncompressed ones, and one point has one spelling here.
         if len(text) != 2 * _SHARE_SIZE:
@@ -68,11 +68,11 @@ def parse_share(text: str) -> ec.EllipticCurvePublicKey:
         # This checks that the point is on the curve, against invalid-curve attacks (RFC 8446 §4.2.8.2).
         return ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, bytes.fromhex(text))
     except ValueError as error:
-        raise Malformed(SecureCode.KEY_SHARE, f"A key share is not a point of {GROUP}, {_SHARE_SIZE} bytes.") from error
+        raise Malformed(SecureCode.RECORD, f"A key share is not a point of {GROUP}, {_SHARE_SIZE} bytes.") from error
 
 
 def derive(private_key: ec.EllipticCurvePrivateKey, peer_share: str, source_random: str, destination_random: str) -> SessionKeys:
-    """Derive the keys of a session. Raises `Malformed` (`secure.key-share`)."""
+    """Derive the keys of a session. Raises `Malformed` (`secure.record`)."""
     point = parse_share(peer_share)
     randoms = (source_random + destination_random).encode()
     # The randoms enter below, in the keys of the directions, as in the SDK.

@@ -147,7 +147,7 @@ def own_key(key_id: str) -> PublicKey | None:
 def listed_key(document: Mapping[str, Any], did: str, key_id: str) -> PublicKey:
     """Return the key with this id, if the DID's document lists it for authentication. `document`: parsed JSON.
 
-    Raises `Unauthorized` (`secure.unlisted-key`) if the document belongs to another DID, is deactivated or does not list the key.
+    Raises `Unauthorized` (`secure.identity`) if the document belongs to another DID, is deactivated or does not list the key.
     """
     # A document of another DID proves nothing, even if it came from this DID's host.
     if document.get("id") == did and document.get("deactivated") is not True:
@@ -160,7 +160,7 @@ def listed_key(document: Mapping[str, Any], did: str, key_id: str) -> PublicKey:
                 key = _material(method)
                 if key is not None:
                     return key
-    raise Unauthorized(SecureCode.UNLISTED_KEY, f"The document of {did[:80]} does not list {key_id[:120]} for authentication.")
+    raise Unauthorized(SecureCode.IDENTITY, f"The document of {did[:80]} does not list {key_id[:120]} for authentication.")
 
 
 def _material(method: Mapping[str, Any]) -> PublicKey | None:

@@ -87,7 +87,7 @@ def parse_signature(text: str) -> bytes:
 
 def verify(content: bytes, signature: bytes, keys: Iterable[bytes], sender: str) -> bytes:
     """Return the one of the sender's `keys` (raw Ed25519) that signed. CPU-bound: 0.1 ms a key. Raises `Unauthorized`
-    (`flow.unverified`)."""
+    (`flow.verification`)."""
     # A DID document may list several keys, as during a rotation; the header names none.
     for key, _ in zip(keys, range(MAX_KEYS), strict=False):
         try:
@@ -95,7 +95,7 @@ def verify(content: bytes, signature: bytes, keys: Iterable[bytes], sender: str)
         except (InvalidSignature, ValueError):
             continue
         return key
-    raise Unauthorized(FlowCode.UNVERIFIED, f"No authentication key of {sender} made this message's signature.")
+    raise Unauthorized(FlowCode.VERIFICATION, f"No authentication key of {sender} made this message's signature.")
 
 
 def _encode(signature: bytes) -> str:
@@ -207,7 +207,7 @@ def is_flow(message: str | bytes) -> bool:
 
 def parse(text: str, *, limit: int = MAX_APPLICATION) -> SignedMessage:
     """Parse a message of at most `limit` bytes. Raises `TooLarge` (`flow.too-large`), `Malformed` (`flow.*`,
-    `protocol.version`) or
+    `protocol.name`) or
     `Refused` (`flow.version`)."""
     if len(text) > limit or len(data := text.encode("utf-8", "surrogatepass")) > limit:
         raise TooLarge(FlowCode.TOO_LARGE, f"A message here has at most {limit} bytes.")
@@ -264,14 +264,14 @@ def encode(message: FlowMessage, identity: Identity) -> str:
 
 def parse_time(text: str) -> int:
     """Milliseconds since 1970 of a time of RFC 3339, with any offset; further decimals are cut. Raises `Malformed`
-    (`flow.time`)."""
+    (`flow.message`)."""
     match = _TIME.fullmatch(text)
     try:
         moment = datetime.fromisoformat(match[1] + match[3]) - _EPOCH if match else None
     except (ValueError, OverflowError):
         moment = None
     if match is None or moment is None:
-        raise Malformed(FlowCode.TIME, f"A time is one of RFC 3339, such as 2026-11-20T14:05:00.123Z, not {text[:40]!r}.")
+        raise Malformed(FlowCode.MESSAGE, f"A time is one of RFC 3339, such as 2026-11-20T14:05:00.123Z, not {text[:40]!r}.")
     return moment // timedelta(milliseconds=1) + int((match[2] or "0").ljust(3, "0")[:3])
 
 

@@ -69,7 +69,7 @@ class ProtocolId(NamedTuple):
 
 
 def parse_protocol_id(text: str) -> ProtocolId:
-    """Parse an id in its one spelling. Raises `Malformed` (`flow.id`, `protocol.version`)."""
+    """Parse an id in its one spelling. Raises `Malformed` (`flow.id`, `protocol.name`)."""
     name, separator, version = text.removeprefix(PREFIX).partition(":")
     if not text.startswith(PREFIX) or not separator or not is_name(name) or len(text) > MAX_ID:
         raise Malformed(FlowCode.ID, f"Not a protocol id ({PREFIX}NAME:VERSION): {text[:80]!r}.")
@@ -301,12 +301,12 @@ class _Versioned(msgspec.Struct):
 
 
 def parse_payload(action: str, value: object) -> Payload:
-    """The payload of an action from its JSON value, without odd entries (`lenient`). Raises `Malformed` (`flow.action`,
-    `flow.payload`) or `Refused` (`flow.version`)."""
+    """The payload of an action from its JSON value, without odd entries (`lenient`). Raises `Malformed`
+    (`flow.message`) or `Refused` (`flow.version`)."""
     kind = PAYLOADS.get(action)
     # A new action may need an answer that this side cannot give, so it is no odd entry to pass over.
     if kind is None:
-        raise Malformed(FlowCode.ACTION, f"There is no action {ascii(action)[:40]} in the negotiation flow.")
+        raise Malformed(FlowCode.MESSAGE, f"There is no action {ascii(action)[:40]} in the negotiation flow.")
     try:
         version = msgspec.convert(value, _Versioned).version
         # Checked before the form: another version may have other members.
@@ -321,7 +321,7 @@ def parse_payload(action: str, value: object) -> Payload:
         if isinstance(payload, ReportMessage):
             payload.message()
     except msgspec.ValidationError as error:
-        raise Malformed(FlowCode.PAYLOAD, f"Not the payload of {action}: {error}.") from error
+        raise Malformed(FlowCode.MESSAGE, f"Not the payload of {action}: {error}.") from error
     return _check(payload)
 
 
@@ -355,7 +355,7 @@ def _check(payload: Payload) -> Payload:
             matched = _distinct([entry for entry in payload.matched_protocols if _is_id(entry.id)])
             return msgspec.structs.replace(payload, matched_protocols=matched)
         case ProtocolResponse() if (payload.response == "accept") != (payload.accepted_protocol is not None):
-            raise Malformed(FlowCode.PAYLOAD, "acceptedProtocol belongs to an acceptance, and to nothing else.")
+            raise Malformed(FlowCode.MESSAGE, "acceptedProtocol belongs to an acceptance, and to nothing else.")
     return payload
 
 

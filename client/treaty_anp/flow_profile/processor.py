@@ -159,7 +159,7 @@ class MessageProcessor:
 
     def _check_order(self, message: FlowMessage) -> None:
         if message.timestamp < self._earliest:
-            raise Unauthorized(FlowCode.ORDER, "A message is much older than one before it.")
+            raise Unauthorized(FlowCode.REPLAYED, "A message is much older than one before it.")
         if message.message_id in self._recent:
             raise Unauthorized(FlowCode.REPLAYED, "A message came twice.")
 

@@ -76,7 +76,7 @@ class PayloadCodec:
     def decode(self, value: Mapping[str, Any], action: str) -> tuple[bytes, str] | None:
         """Return a handler's bytes with their action, or None while chunks are missing. The action is "" in the byte form.
 
-        Raises `Malformed` (`flow.data`, `canonical.base64`) or `TooLarge` (`flow.too-large`); then the connection must end.
+        Raises `Malformed` (`flow.message`, `canonical.text`) or `TooLarge` (`flow.too-large`); then the connection must end.
         """
         self.json_form = not (isinstance(value.get("data"), str) and value.keys() <= _BYTE_MEMBERS)
         if not self.json_form:
@@ -163,4 +163,4 @@ def _is_count(value: object) -> bool:
 
 
 def _wrong(why: str) -> Malformed:
-    return Malformed(FlowCode.DATA, why)
+    return Malformed(FlowCode.MESSAGE, why)

@@ -123,7 +123,7 @@ class Send:
     """Send an application message (PT=01); it is kept until it may be sent.
 
     `early`: it may go out before the peer confirmed the hash, as nothing is lost if it is done twice. No message overtakes one
-    that is kept. Raises `Refused` (`session.natural`) in a session without a protocol.
+    that is kept. Raises `Refused` (`session.profile`) in a session without a protocol.
 
     `metadata`: sent before it, to a peer that reads them.
     """

@@ -258,7 +258,7 @@ class Machine(Core):
 
     def _receive_hello(self, text: str | bytes, now: float) -> list[Action]:
         if self.state is not HelloState.HELLO:
-            raise Malformed(HelloCode.REPEATED, "After the Hellos every message is binary.")
+            raise Malformed(HelloCode.FORM, "After the Hellos every message is binary.")
         if not self.is_initiator:
             peer = hello.parse(text, "sourceHello")
             self.own, agreement = hello.choose(self.own, peer, self.provides)
@@ -342,7 +342,7 @@ class Machine(Core):
         said = messages.parse(payload) if self.is_initiator and type is ProtocolType.META else None
         if isinstance(said, messages.ProtocolNegotiation) and said.status == "rejected":
             return self.end(Event.FAILED, refused_hello(printable(said.modification_summary or "no reason given", 500)))
-        raise Malformed(HelloCode.MISSING, "A Hello comes before anything else.")
+        raise Malformed(HelloCode.FORM, "A Hello comes before anything else.")
 
     def _receive_meta(self, payload: bytes, now: float) -> list[Action]:
         match messages.parse(payload):
@@ -462,7 +462,7 @@ class ApplicationMessages:
         """Send a message, or keep it until the session runs. See `commands.Send`."""
         core = self._core
         if core.is_natural:
-            raise Refused(SessionCode.NATURAL, "This session has no protocol: only natural language is spoken in it.")
+            raise Refused(SessionCode.PROFILE, "This session has no protocol: only natural language is spoken in it.")
         try:
             data = frame.encode(ProtocolType.APPLICATION, payload)
         except TooLarge as error:

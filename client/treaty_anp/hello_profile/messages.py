@@ -30,7 +30,7 @@ ones. A text that is negotiated about must be there, and an error and a rejectio
 may be absent, null or empty, which mean the same. `reason` of codeGeneration is an extension of this implementation: a machine
 code, by which the other side tells a temporary failure from a permanent one. `payload` is the unsigned payload of a `report`
 statement, `signature` Ed25519 over its DSSE pre-authentication encoding, and `reason` of a refusal a machine code such as
-`report.document`. Base64 is padded standard. The members of `callContext` are those of `call_metadata`.
+`report.other`. Base64 is padded standard. The members of `callContext` are those of `call_metadata`.
 Names that a message does not have here are ignored. An action not listed here is an error: a peer learns from the Hello's
 capabilities which ones are understood.
 """

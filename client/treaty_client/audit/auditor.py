@@ -230,26 +230,24 @@ MAX_FILE = 64 * 1024
 
 
 def read_anchors(path: Path) -> tuple[str, ...]:
-    """Return the anchors in a file, sorted. Raises `NotFound` (`anchors.missing`), and the errors of `parse_anchors`."""
+    """Return the anchors in a file, sorted. Raises `NotFound` (`anchors.file`), and the errors of `parse_anchors`."""
     try:
         with path.open("rb") as file:
             # One byte more than the limit shows that the file is too large.
             data = file.read(MAX_FILE + 1)
     except OSError as error:
-        raise NotFound(AnchorsCode.MISSING, f"{path} cannot be read: {error.strerror}.") from error
+        raise NotFound(AnchorsCode.FILE, f"{path} cannot be read: {error.strerror}.") from error
     return parse_anchors(data)
 
 
 def parse_anchors(data: bytes) -> tuple[str, ...]:
-    """Return the anchors in a file's bytes, sorted. Raises `TooLarge` (`anchors.size`), `Malformed` (`anchors.line`,
-    `anchors.none`).
-    """
+    """Return the anchors in a file's bytes, sorted. Raises `TooLarge` (`anchors.file`), `Malformed` (`anchors.file`)."""
     if len(data) > MAX_FILE:
-        raise TooLarge(AnchorsCode.SIZE, f"A file of anchors has at most {MAX_FILE} bytes.")
+        raise TooLarge(AnchorsCode.FILE, f"A file of anchors has at most {MAX_FILE} bytes.")
     try:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise Malformed(AnchorsCode.LINE, "A file of anchors is UTF-8 text.") from error
+        raise Malformed(AnchorsCode.FILE, "A file of anchors is UTF-8 text.") from error
     # A dictionary finds repetitions without comparing each line with all others.
     anchors: dict[str, None] = {}
     for number, line in enumerate(lines, 1):
@@ -257,13 +255,13 @@ def parse_anchors(data: bytes) -> tuple[str, ...]:
         if not domain:
             continue
         if "." not in domain or not is_host(domain):
-            raise Malformed(AnchorsCode.LINE, f"Line {number} is no domain such as example.com.")
+            raise Malformed(AnchorsCode.FILE, f"Line {number} is no domain such as example.com.")
         # A repeated domain is a mistake in a list that decides where trust starts. It must not pass silently.
         if domain in anchors:
-            raise Malformed(AnchorsCode.LINE, f"Line {number} names {domain} once more.")
+            raise Malformed(AnchorsCode.FILE, f"Line {number} names {domain} once more.")
         anchors[domain] = None
     if not anchors:
-        raise Malformed(AnchorsCode.NONE, "The file names no anchor. Name at least one domain.")
+        raise Malformed(AnchorsCode.FILE, "The file names no anchor. Name at least one domain.")
     if len(anchors) > MAX_ANCHORS:
-        raise TooLarge(AnchorsCode.SIZE, f"There are at most {MAX_ANCHORS} anchors.")
+        raise TooLarge(AnchorsCode.FILE, f"There are at most {MAX_ANCHORS} anchors.")
     return tuple(sorted(anchors))

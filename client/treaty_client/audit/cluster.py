@@ -31,7 +31,7 @@ _R = TypeVar("_R")
 class Cluster:
     """The workers at a scheduler's address, as a context manager. Safe for threads.
 
-    Every method raises `Unavailable` (`audit.cluster`) when the scheduler or too many workers fail.
+    Every method raises `Unavailable` (`audit.failed`) when the scheduler or too many workers fail.
     """
 
     def __init__(self, address: str) -> None:
@@ -100,7 +100,7 @@ def _failing(address: str) -> Iterator[None]:
     # Dask has errors of many packages: its own, those of its transport, and those of the pickles of other releases.
     except Exception as error:
         raise Unavailable(
-            ClientAuditCode.CLUSTER,
+            ClientAuditCode.FAILED,
             f"The Dask cluster at {address[:200]} failed: {type(error).__name__}: {str(error)[:300]}.",
             fix="See that its scheduler and workers run, in this release with its extra `cluster`. Or go on without --dask.",
         ) from error

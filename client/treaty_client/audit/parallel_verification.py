@@ -60,7 +60,7 @@ class Workers(Protocol):
 class ParallelVerifier:
     """The processes, as a context manager. They start with the first leaves and end with this process, even if it is killed.
 
-    Raises `Unavailable` (`audit.process`) if one of them was killed.
+    Raises `Unavailable` (`audit.failed`) if one of them was killed.
     """
 
     ahead = 8
@@ -77,7 +77,7 @@ class ParallelVerifier:
         # Bundles that were not begun are dropped: an audit that failed needs none of them.
         self._pool.shutdown(cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
-            raise Unavailable(ClientAuditCode.PROCESS, "A process of this audit was killed.", fix="Run it again.") from error
+            raise Unavailable(ClientAuditCode.FAILED, "A process of this audit was killed.", fix="Run it again.") from error
 
     def check(self, leaves: Sequence[bytes], facts: Facts) -> Future[list[Verified | None]]:
         """Verify leaves under the keys in `facts`; return for each a statement, or None if it does not parse or verify."""

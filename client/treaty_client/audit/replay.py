@@ -180,7 +180,7 @@ class AuditedReplay:
 
         The clock's key is the operator's. So the cosignatures of the witnesses of the parameters count too, where they are there.
 
-        Raises `Untrusted` (`audit.clock`, `checkpoint.future`).
+        Raises `Untrusted` (`audit.checkpoint`, `checkpoint.future`).
         """
         if signed.time is not None:
             self.replay.check_clock(signed.time, "the log's own clock")

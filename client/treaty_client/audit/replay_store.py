@@ -27,7 +27,7 @@ _PAGES_KIB = 65_536
 
 
 class ReplayStore:
-    """The facts and digests of one replay. A context manager; raises `Unavailable` (`audit.disk`) when the disk fails."""
+    """The facts and digests of one replay. A context manager; raises `Unavailable` (`audit.failed`) when the disk fails."""
 
     def __init__(self, folder: Path, *, recent: int = RECENT) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,9 @@ class ReplayStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._database.close()
         if isinstance(error, sqlite3.Error):
-            raise Unavailable(ClientAuditCode.DISK, f"The disk failed: {error}.", fix="See that there is room on it.") from error
+            raise Unavailable(
+                ClientAuditCode.FAILED, f"The disk failed: {error}.", fix="See that there is room on it."
+            ) from error
 
 
 class DiskFacts(MutableMapping[str, Fact]):

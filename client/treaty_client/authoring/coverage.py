@@ -79,13 +79,13 @@ def measure_coverage(manifest: Manifest, vectors: Iterable[Vector]) -> Coverage:
 
 
 def check_coverage(coverage: Coverage, vectors: int) -> None:
-    """Check that every operation is reached in every role. Raises `Refused` (`publish.uncovered`). `vectors`: their number."""
+    """Check that every operation is reached in every role. Raises `Refused` (`publish.vectors`). `vectors`: their number."""
     if not coverage.unreached:
         return
     pairs = ", ".join(f"{operation} as {role}" for role, operation in coverage.unreached)
     fault = f"No vector reaches {pairs}." if vectors else f"There is no vector, so none reaches {pairs}."
     raise Refused(
-        ClientPublishCode.UNCOVERED,
+        ClientPublishCode.VECTORS,
         fault,
         fix="Write vectors/*.json, or record them from a session: treaty record. To publish without: --allow-uncovered.",
     )

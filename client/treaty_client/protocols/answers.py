@@ -203,7 +203,7 @@ class Answers:
         return versions | {f"identity/{did}" for did in publishers}
 
     def _check_unknown(self, origin: str, uri: str, topic: str) -> None:
-        """Raise `LeftOut` (`memory.unknown`) if a registry denies a name about which it proved leaves before."""
+        """Raise `LeftOut` (`memory.contradicted`) if a registry denies a name about which it proved leaves before."""
         name, subject = uri or topic, f"protocol/{uri}" if uri else f"topic/{topic}"
         with taking(Step.LOCK):
             self._check_memory(origin)
@@ -212,7 +212,7 @@ class Answers:
         published = [leaf for leaf in seen if isinstance(leaf.statement.body, Publish)]
         if published:
             raise LeftOut(
-                MemoryCode.UNKNOWN,
+                MemoryCode.CONTRADICTED,
                 f"{origin} does not know {name}, but leaf {published[0].index} of its log, which was proved before, is about it.",
                 f"Try again later, or show the proven leaves: treaty trust explain {name}",
             )

@@ -197,7 +197,7 @@ def verify_attestation(bundle: bytes, binding: Binding, *, publisher: str, trust
 
     `publisher`: the DID that publishes the handler. A signer that is a DID must be this DID, even if `trust` accepts another.
 
-    Raises `Untrusted`: `attestation.bundle` (not such a bundle), `.signature` (Sigstore's own checks: certificate, its timestamp
+    Raises `Untrusted`: `attestation.form` (not such a bundle), `.signature` (Sigstore's own checks: certificate, its timestamp
     of issue, time of signing, log inclusion, signature), `.identity` (another signer), `.statement` (not such a statement),
     `.binding` (it binds other values), `.root` (a root of `trust` cannot be read).
     """
@@ -218,7 +218,7 @@ def verify_attestation(bundle: bytes, binding: Binding, *, publisher: str, trust
     for field in Binding.__dataclass_fields__:
         if getattr(stated, field) != getattr(binding, field):
             raise Untrusted(
-                AttestationCode.BINDING,
+                AttestationCode.SIGNATURE,
                 f"The attestation is for another {field.replace('_', ' ')}: {getattr(stated, field)[:120]!r}.",
                 fix="Do not run this handler. The publisher must attest it again.",
             )
@@ -237,7 +237,7 @@ def _open(bundle: bytes) -> Bundle:
         # Strict JSON first: Sigstore's parser accepts duplicate members.
         value = canonical.parse_json(bundle, limit=MAX_BUNDLE, name="Sigstore bundle")
     except TreatyError as error:
-        raise Untrusted(AttestationCode.BUNDLE, str(error)) from error
+        raise Untrusted(AttestationCode.FORM, str(error)) from error
     match value:
         case {"mediaType": str(media_type), "dsseEnvelope": {"payloadType": str(payload_type), "signatures": [_]}} if (
             media_type in _MEDIA_TYPES and payload_type == PAYLOAD_TYPE
@@ -245,12 +245,12 @@ def _open(bundle: bytes) -> Bundle:
             pass
         case _:
             raise Untrusted(
-                AttestationCode.BUNDLE, "An attestation is a Sigstore bundle v0.3 of an in-toto statement with one signature."
+                AttestationCode.FORM, "An attestation is a Sigstore bundle v0.3 of an in-toto statement with one signature."
             )
     try:
         return Bundle.from_json(bundle)
     except Exception as error:  # foreign bytes, in a parser without a common base of errors
-        raise Untrusted(AttestationCode.BUNDLE, f"The Sigstore bundle cannot be read: {_reason(error)}.") from error
+        raise Untrusted(AttestationCode.FORM, f"The Sigstore bundle cannot be read: {_reason(error)}.") from error
 
 
 def _authenticate(bundle: Bundle, trust: Sequence[Trust]) -> tuple[SigningIdentity, bytes]:
@@ -282,7 +282,7 @@ def _parse_statement(payload: bytes) -> _Statement:
         # Parsed after the signature holds: until then these bytes are anybody's.
         return msgspec.convert(canonical.parse_json(payload, limit=MAX_STATEMENT, name="in-toto statement"), _Statement)
     except (TreatyError, msgspec.ValidationError) as error:
-        raise Untrusted(AttestationCode.STATEMENT, f"The attestation is not a statement about a handler: {error}.") from error
+        raise Untrusted(AttestationCode.FORM, f"The attestation is not a statement about a handler: {error}.") from error
 
 
 def encode_statement(binding: Binding, filename: str) -> bytes:

@@ -40,7 +40,7 @@ class EarlierDecisions(NamedTuple):
 async def follow_back(client: RegistryClient, gap: Gap, keys: LogKeys) -> EarlierDecisions:
     """Fetch the decisions from the one before `gap.newest` back to the epoch after `gap.seen`, at most 32.
 
-    `keys`: of the log. Raises `LeftOut` (`memory.decision`) when the registry does not show one, and `Unavailable`.
+    `keys`: of the log. Raises `LeftOut` (`memory.contradicted`) when the registry does not show one, and `Unavailable`.
     """
     found: dict[str, Statement] = {}
     proven: list[SeenLeaf] = []
@@ -74,7 +74,7 @@ async def _decision(client: RegistryClient, digest: str, gap: Gap) -> Statement:
 
 def _not_shown(digest: str, gap: Gap) -> LeftOut:
     return LeftOut(
-        MemoryCode.DECISION,
+        MemoryCode.CONTRADICTED,
         f"Epoch {gap.newest.epoch} of {gap.seen.topic} rests on the decision {digest}, which the registry does not show. So "
         f"nothing shows that it follows the decision of epoch {gap.seen.epoch}, which was proved before.",
         "Do not use it. The registry, or a party on the path to it, hides leaves of the log from you.",

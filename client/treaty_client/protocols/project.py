@@ -77,14 +77,14 @@ class Project:
     def build_wheel(self, uri: str) -> tuple[str, bytes]:
         """Return file name and bytes of the handler's wheel for the protocol at this URI. They are the same on every machine.
 
-        Raises `NotFound` (`project.handler`) if the project has no handler, `Malformed` (`project.uri`) if the URI is of another
+        Raises `NotFound` (`project.handler`) if the project has no handler, `Malformed` (`project.toml`) if the URI is of another
         protocol, and the errors of `treaty_consensus.handler.build_wheel`.
         """
         if self.handler is None:
             raise NotFound(ProjectCode.HANDLER, f"{self.folder} has no handler.", fix="Add [handler] to protocol.toml.")
         parts = parse_protocol_uri(uri)
         if (parts.name, parts.version) != (self.name, self.version):
-            raise Malformed(ProjectCode.URI, f"{uri} is not a URI of {self.name} {self.version}.")
+            raise Malformed(ProjectCode.TOML, f"{uri} is not a URI of {self.name} {self.version}.")
         metadata = HandlerMetadata(
             name=self.name,
             version=self.handler.version,
@@ -101,7 +101,7 @@ class Project:
 
 def load_project(folder: Path) -> Project:
     """Read a project. Raises the first of its problems: `NotFound`, `Malformed`, `Refused` or `TooLarge`, codes `project.…`,
-    `document.…`, `card.…`, `protocol.version`, `vector.…`."""
+    `document.…`, `card.…`, `protocol.name`, `vector.…`."""
     found = examine_project(folder)
     if found.project is None:
         error, more = found.problems[0].error, len(found.problems) - 1
@@ -206,7 +206,7 @@ class _Reading:
         paths = sorted((self.folder / VECTORS).glob("*.json"))
         if len(paths) > MAX_VECTORS:
             fault = f"{self.folder} has more than {MAX_VECTORS} vectors."
-            self.problems.append(ProjectProblem(VECTORS, "", TooLarge(ProjectCode.VECTORS, fault, fix="Join or delete some.")))
+            self.problems.append(ProjectProblem(VECTORS, "", TooLarge(ProjectCode.FILE, fault, fix="Join or delete some.")))
         for path in paths[:MAX_VECTORS]:
             name = f"{VECTORS}/{path.name}"
             data = self.file(name, MAX_VECTOR)
@@ -223,13 +223,13 @@ def _source_folder(folder: Path, name: str) -> Path:
         raise Malformed(ProjectCode.TOML, fault, fix='Move it there, for example to handler/, the default of "source".')
     if not (source / "__init__.py").is_file():
         raise NotFound(
-            ProjectCode.SOURCE,
+            ProjectCode.FILE,
             f"{source} has no __init__.py.",
             fix="Put the handler's source there, or name its folder in protocol.toml: [handler] source.",
         )
     # The wheel has the project's vectors in this folder.
     if (source / VECTORS).exists():
-        raise Refused(ProjectCode.SOURCE, f"{source / VECTORS} has the name of the vectors' folder.", fix="Rename it.")
+        raise Refused(ProjectCode.FILE, f"{source / VECTORS} has the name of the vectors' folder.", fix="Rename it.")
     return source
 
 
@@ -238,7 +238,7 @@ def _parse_manifest(data: bytes) -> dict[str, Any]:
         return msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
         fix = "Write a JSON object with `operations` and `roles`."
-        raise Malformed(ProjectCode.MANIFEST, f"{MANIFEST} does not parse: {error}.", fix=fix) from error
+        raise Malformed(ProjectCode.TOML, f"{MANIFEST} does not parse: {error}.", fix=fix) from error
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -253,7 +253,7 @@ def _sources(folder: Path) -> Iterator[tuple[str, bytes]]:
         # Sizes are added before the bytes are read, so that a huge file is not loaded.
         total += path.stat().st_size
         if total > MAX_ARCHIVE:
-            raise TooLarge(ProjectCode.SOURCE, f"The files in {folder} have more than {MAX_ARCHIVE} bytes together.")
+            raise TooLarge(ProjectCode.FILE, f"The files in {folder} have more than {MAX_ARCHIVE} bytes together.")
         yield name.as_posix(), path.read_bytes()
 
 
@@ -277,7 +277,7 @@ def _read(folder: Path, name: str, limit: int) -> bytes:
 
 
 def _check_place(path: Path, folder: Path) -> None:
-    """Check that a file is in `folder` after links are resolved. Raises `Refused` (`project.link`)."""
+    """Check that a file is in `folder` after links are resolved. Raises `Refused` (`project.file`)."""
     # A foreign project could link to a secret of the author, such as identity.json, and it would be published for ever.
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise Refused(ProjectCode.LINK, f"{path} is a link that leads out of {folder}.", fix="Put a copy of the file there.")
+        raise Refused(ProjectCode.FILE, f"{path} is a link that leads out of {folder}.", fix="Put a copy of the file there.")

@@ -168,7 +168,7 @@ FIELDS = (
 
 
 def read_protocol_file(data: bytes) -> tuple[ProtocolFile | None, list[ProjectProblem]]:
-    """Return the parsed file, or None and all of its faults (`project.toml`, `protocol.version`, `card.…`)."""
+    """Return the parsed file, or None and all of its faults (`project.toml`, `protocol.name`, `card.…`)."""
     try:
         values = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -47,19 +47,19 @@ class StampingWitness:
 
     @classmethod
     def parse(cls, text: str) -> StampingWitness:
-        """Parse URL#VKEY. Raises `Malformed` (`registry.url`, `note.key`) and `Untrusted` (`stamping.key`)."""
+        """Parse URL#VKEY. Raises `Malformed` (`registry.url`, `note.form`) and `Untrusted` (`stamping.stamp`)."""
         url, _, vkey = text.partition("#")
         witness = cls(parse_base_url(url), VerifierKey.parse(vkey))
         if witness.key.type != KeyType.COSIGNATURE:
-            raise Untrusted(StampingCode.KEY, f"{witness.key.name} stamps by its Ed25519 key (type 4).", fix="Name that key.")
+            raise Untrusted(StampingCode.STAMP, f"{witness.key.name} stamps by its Ed25519 key (type 4).", fix="Name that key.")
         return witness
 
     async def stamp(self, http: BoundedClient, leaf: bytes, now: float) -> Stamped:
         """Have an envelope stamped, and check the stamp. `now`: Unix seconds.
 
         Raises the error that its problem describes, `Unavailable` (`stamping.unreachable`, `network.deadline`) when it cannot be
-        reached, `Malformed` (`stamp.form`) for the stamp of another envelope, and `Untrusted` (`note.signature`, `stamping.key`,
-        `stamping.time`).
+        reached, `Malformed` (`stamp.form`) for the stamp of another envelope, and `Untrusted` (`note.signature`,
+        `stamping.stamp`).
         """
         request = http.build_request("POST", f"{self.url}/add-statement", content=leaf)
         try:
@@ -71,10 +71,10 @@ class StampingWitness:
         stamped = Stamped.of(leaf, reply.body)
         at = stamped.times([self.key]).get(self.key)
         if at is None:
-            raise Untrusted(StampingCode.KEY, f"The stamp is not by the key {self.key}.", fix="Ask its operator for URL#KEY.")
+            raise Untrusted(StampingCode.STAMP, f"The stamp is not by the key {self.key}.", fix="Ask its operator for URL#KEY.")
         # It would oblige the log to nothing before that time.
         if at > now + _AHEAD:
-            raise Untrusted(StampingCode.TIME, f"The clock of {self.key.name} is {int(at - now)} seconds ahead of this one.")
+            raise Untrusted(StampingCode.STAMP, f"The clock of {self.key.name} is {int(at - now)} seconds ahead of this one.")
         return stamped
 
 

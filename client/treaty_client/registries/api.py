@@ -195,7 +195,7 @@ class RegistryClient:
     # Blobs
 
     async def blob(self, blob: Blob) -> bytes:
-        """Return the bytes of a blob, at most `blob.size` of them. A mirror that sends others is passed over; the caller checks
+        """Return the bytes of a blob, at most `blob.digest` of them. A mirror that sends others is passed over; the caller checks
         those of the registry."""
         return await self._send("GET", f"/blobs/sha256/{blob.sha256}", limit=blob.size, digest=blob.sha256)
 

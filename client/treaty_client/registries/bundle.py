@@ -107,7 +107,7 @@ def parse_bundle(data: bytes) -> Bundle:
     if (file.uri is msgspec.UNSET) == (file.topic is msgspec.UNSET):
         raise Malformed(BundleCode.FORM, "A bundle is of one protocol or of one topic.")
     if len(file.checkpoint) > MAX_NOTE_BYTES:
-        raise TooLarge(NoteCode.SIZE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
+        raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
     leaves = tuple(
         BundledLeaf(leaf.index, canonical.b64decode(leaf.leaf, limit=MAX_LEAF), _decode_hashes(leaf.proof))
         for leaf in file.leaves
@@ -115,7 +115,7 @@ def parse_bundle(data: bytes) -> Bundle:
     indexes = [leaf.index for leaf in leaves]
     # The replay needs the order of the log, and leaf 0 for the clock's key.
     if indexes != sorted(set(indexes)) or indexes[0] != 0:
-        raise Malformed(BundleCode.LEAVES, "The leaves of a bundle begin with leaf 0, ascend, and occur once.")
+        raise Malformed(BundleCode.FORM, "The leaves of a bundle begin with leaf 0, ascend, and occur once.")
     return Bundle(
         file.checkpoint.encode("utf-8"),
         leaves,

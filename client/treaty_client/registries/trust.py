@@ -111,20 +111,20 @@ class TrustedRegistry:
 
 
 def parse_registry_name(text: str) -> RegistryName:
-    """Parse `BASE_URL#VKEY`. Raises `Malformed` (`registry.url`, `registry.no-key`, `registry.key`, `note.key`)."""
+    """Parse `BASE_URL#VKEY`. Raises `Malformed` (`registry.url`, `note.form`)."""
     url, separator, vkey = text.partition("#")
     base_url = parse_base_url(url)
     # A key from the server itself would prove nothing about the server.
     if not separator:
         raise Malformed(
-            ClientRegistryCode.NO_KEY,
+            ClientRegistryCode.URL,
             f"{base_url} names no key. Without a key no answer can be checked.",
             fix=f"Ask its operator for URL#KEY, or show the key that it presents: treaty trust add {base_url}",
         )
     key = VerifierKey.parse(vkey)
     # A cosignature key signs another form of text (C2SP tlog-cosignature), so it is no key of a log.
     if key.type != KeyType.ED25519 or not is_origin(key.name):
-        raise Malformed(ClientRegistryCode.KEY, "The key of a registry must be an Ed25519 key whose name is the log's origin.")
+        raise Malformed(ClientRegistryCode.URL, "The key of a registry must be an Ed25519 key whose name is the log's origin.")
     return RegistryName(base_url, key)
 
 

@@ -21,28 +21,27 @@ _MAX_CAUSES = 32
 
 
 def unreachable(base_url: str, error: BaseException) -> RegistryUnavailable:
-    """Return the error for a failed exchange with the registry at `base_url`: `registry.tls`, `registry.dns`,
-    `registry.refused`, `registry.broken`, else `registry.unreachable`.
-    """
+    """Return the error for a failed exchange with the registry at `base_url`: `registry.broken` after it was reached, else
+    `registry.unreachable`."""
     host = urlsplit(base_url).hostname or base_url
     for cause in _causes(error):
         match cause:
             case ssl.SSLError():
                 why = getattr(cause, "verify_message", "") or cause.reason or type(cause).__name__
                 return RegistryUnavailable(
-                    ClientRegistryCode.TLS,
+                    ClientRegistryCode.UNREACHABLE,
                     f"{host} does not prove its name over TLS: {why}.",
                     fix="If the registry has a certificate authority of its own, name it: --ca FILE.",
                 )
             case socket.gaierror():
                 return RegistryUnavailable(
-                    ClientRegistryCode.DNS,
+                    ClientRegistryCode.UNREACHABLE,
                     f"No name server knows {host}.",
                     fix=f"Check the name, and your connection. To reach it at a known address: --resolve {host}=IP:PORT",
                 )
             case ConnectionRefusedError():
                 return RegistryUnavailable(
-                    ClientRegistryCode.REFUSED,
+                    ClientRegistryCode.UNREACHABLE,
                     f"{base_url} refuses the connection: no program listens there.",
                     fix="Check the port. If the registry is yours, start it.",
                 )
@@ -96,7 +95,7 @@ def unanswered(failed: Sequence[tuple[str, TreatyError]]) -> TreatyError:
     if unknown:
         return NotFound(unknown[0].code, f"No mirror has it, and the registry does not answer. {reasons}.")
     return RegistryUnavailable(
-        ClientRegistryCode.SOURCES,
+        ClientRegistryCode.UNREACHABLE,
         f"Neither the registry nor its mirrors answer. {reasons}.",
         fix="Check your connection, or name another mirror in policy.toml.",
     )

@@ -213,7 +213,7 @@ class Publisher:
 
 
 async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes, *, allow_uncovered: bool) -> Published:
-    """Replay the vectors. Raises `Refused` (`publish.vectors` at the first mismatch, `publish.uncovered`), and the errors of
+    """Replay the vectors. Raises `Refused` (`publish.vectors` at the first mismatch, `publish.vectors`), and the errors of
     loading."""
     package = read_wheel(filename, wheel)
     found = await check_package(package, allow_uncovered=allow_uncovered)

@@ -100,7 +100,7 @@ def parse_watches(
     *,
     constitution: bool = False,
 ) -> WatchList:
-    """Check the names. Raises `Malformed` (`did.*`, `protocol.*`, `statement.topic`, `canonical.digest`)."""
+    """Check the names. Raises `Malformed` (`did.*`, `protocol.*`, `statement.form`, `canonical.text`)."""
     found: list[Watch] = []
     for did in dids:
         found.append(Watch("did", parse_did(did).text))

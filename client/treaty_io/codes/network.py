@@ -19,24 +19,31 @@ from treaty_consensus.errors import (
 
 class AuthenticationCode(Code, origin=Origin.PEER):
     AUDIENCE = "authentication.audience", "The listener was not configured with its own URL.", Unauthorized, Origin.CALLER
-    COVERAGE = "authentication.coverage", "The signature does not cover a required part of the request.", Unauthorized
-    DIGEST = "authentication.digest", "The Content-Digest is not the digest of the body.", Unauthorized
-    EXPIRED = "authentication.expired", "The signature is too old, or older than the replay record.", Unauthorized
-    FUTURE = "authentication.future", "The signature was made in the future.", Unauthorized
-    IDENTITY = "authentication.identity", "The signer's DID document cannot be used.", Unauthorized
-    KEY = "authentication.key", "The DID document does not list the key for authentication.", Unauthorized
+    IDENTITY = (
+        "authentication.identity",
+        "The signer's DID document cannot be used, or does not list the key for authentication.",
+        Unauthorized,
+    )
     LEGACY = "authentication.legacy", "The listener does not accept the older header.", Unauthorized
-    MALFORMED = "authentication.malformed", "The signature headers do not parse or lack a parameter.", Unauthorized
     MEMORY = "authentication.memory", "The replay record cannot be written, or is in use.", Unavailable, Origin.CALLER
     MISSING = "authentication.missing", "The request has no signature.", Unauthorized
     REPLAYED = "authentication.replayed", "The signature was accepted before.", Unauthorized
-    SIGNATURE = "authentication.signature", "The signature does not verify for this request and key.", Unauthorized
+    SIGNATURE = (
+        "authentication.signature",
+        "The signature does not parse, does not cover what it must, or does not verify.",
+        Unauthorized,
+    )
+    TIME = "authentication.time", "The signature is too old, older than the replay record, or made in the future.", Unauthorized
     URL = "authentication.url", "A request to sign has no absolute http or https URL.", Malformed, Origin.CALLER
 
 
 class CaseCode(Code, origin=Origin.CALLER):
-    FORM = "test-cases.form", "The test cases have another form; the message names the line.", Malformed
-    TOO_LARGE = "test-cases.too-large", "There are more than 256 KiB or 32 test cases.", TooLarge
+    FORM = (
+        "test-cases.form",
+        "The test cases have another form, or are too many; the message names the line.",
+        Malformed,
+        TooLarge,
+    )
 
 
 class ClientDidCode(Code, origin=Origin.PEER):
@@ -49,15 +56,13 @@ class ConnectionCode(Code, origin=Origin.PEER):
     BUSY = "connection.busy", "There are too many connections or requests.", Unavailable
     CLOSED = "connection.closed", "The session is over.", Gone
     DRAINING = "connection.draining", "The agent stops, and takes no further sessions.", Unavailable
-    FAILED = "connection.failed", "No agent answers at the address.", Unavailable, Origin.NETWORK
     LISTEN = "connection.listen", "The address cannot be listened on.", Unavailable, Origin.CALLER, Retry.NO
-    LOST = "connection.lost", "The connection to the other agent is closed.", Unavailable, Origin.NETWORK
-    MESSAGES = "connection.messages", "The body is not a sequence of whole messages.", Malformed
+    LOST = "connection.lost", "No agent answers at the address, or the connection is closed.", Unavailable, Origin.NETWORK
     ORIGIN = "connection.origin", "A web page sent the request.", Refused
     PATH = "connection.path", "Nothing is served at the path.", NotFound
     PEER = "connection.peer", "Another DID opened the session.", Refused
     REFUSED = "connection.refused", "The agent refused the request; the message has its code.", Refused, Origin.CALLER
-    REQUEST = "connection.request", "A parameter or the Content-Type of the request is wrong.", Malformed
+    REQUEST = "connection.request", "The body, a parameter or the Content-Type of the request is wrong.", Malformed
     SEQUENCE = "connection.sequence", "A message is missing, or one was acknowledged that was not sent.", Conflict
     SESSION = "connection.session", "There is no such session, or it is over.", NotFound
     SLOW = "connection.slow", "The body of the request took too long to arrive.", Unavailable
@@ -73,91 +78,76 @@ class DirectoryCode(Code, origin=Origin.CALLER):
 
 
 class DiscoveryCode(Code, origin=Origin.PEER):
-    DID = "discovery.did", "The description names another DID than the one that led to it.", Refused
     DOCUMENT = "discovery.document", "The document is not of the kind that is due.", Malformed
     FACTS = "discovery.facts", "The agent cannot be described with these facts.", Malformed, Origin.CALLER
     NAME = "discovery.name", "The text is not a domain, a DID or a URL.", Malformed, Origin.CALLER
-    NEXT = "discovery.next", "The next page is at another host, or repeats.", Refused
-    NO_ADDRESS = "discovery.no-address", "The description has no address of the Hello profile.", NotFound
-    NO_SERVICE = "discovery.no-service", "The DID document names no agent description.", NotFound
-    NOTHING = "discovery.nothing", "The domain publishes no description, or an empty page.", NotFound
+    NOTHING = "discovery.nothing", "The domain, the DID document or the description names no agent that can be called.", NotFound
+    OTHER = "discovery.other", "The description names another DID, or the next page is at another host or repeats.", Refused
     TOO_LARGE = "discovery.too-large", "The document is over a cap.", TooLarge
     TOO_MANY = "discovery.too-many", "There are more pages or agents than are read.", TooLarge
 
 
 class EgressCode(Code, origin=Origin.NETWORK):
-    DEADLINE = "egress.deadline", "The exchange was not over in time.", Unavailable
-    ENCODING = "egress.encoding", "The body is encoded, and this was not asked for.", Refused, Origin.PEER
+    ANSWER = "egress.answer", "The host answered with a redirect, or with a body that is encoded.", Refused, Origin.PEER
     HOST_INTERVAL = "egress.host-interval", "Too many requests wait for the same host.", Unavailable, Origin.CALLER
     NOT_FOUND = "egress.not-found", "The host answered 404 or 410.", NotFound, Origin.PEER
-    REDIRECT = "egress.redirect", "The host answered with a redirect; none is followed.", Refused, Origin.PEER
     STATUS = "egress.status", "The host answered with an unexpected status.", Unavailable, Origin.PEER
     TOO_LARGE = "egress.too-large", "The body is over 64 KiB.", TooLarge, Origin.PEER
-    UNREACHABLE = "egress.unreachable", "The host has no public address that answers.", Unavailable
+    UNREACHABLE = "egress.unreachable", "The host has no public address that answers in time.", Unavailable
     URL = "egress.url", "The URL is not https on port 443, or has user information.", Refused, Origin.CALLER
 
 
 class ModelCode(Code, origin=Origin.CALLER):
-    ANSWER = "model.answer", "No allowed attempt gave a usable answer.", Malformed, Refused
+    ANSWER = "model.answer", "The model refuses, or no allowed attempt gave a usable answer.", Malformed, Refused
     BUDGET = "model.budget", "The model allowance is used up.", Refused
-    KEY = "model.key", "The API key is not printable ASCII without spaces.", Malformed
-    NAME = "model.name", "A model URL is set without the name of a model.", Malformed
-    REFUSAL = "model.refusal", "The model refuses to answer.", Refused
-    REQUEST = "model.request", "The request to the model is over 2 MiB.", TooLarge
-    RESPONSE = "model.response", "The answer of the model is over 2 MiB.", TooLarge
-    TIMEOUT = "model.timeout", "The model did not answer in time.", Unavailable, Origin.NETWORK
-    UNAVAILABLE = "model.unavailable", "The model cannot be reached, is busy or failed.", Unavailable, Origin.NETWORK
-    URL = "model.url", "The model URL is not http or https, or has a query.", Malformed
+    SETTINGS = "model.settings", "The URL, the name or the API key of the model is malformed.", Malformed
+    TOO_LARGE = "model.too-large", "The request to the model or its answer is over 2 MiB.", TooLarge
+    UNAVAILABLE = (
+        "model.unavailable",
+        "The model cannot be reached, is busy, failed or did not answer in time.",
+        Unavailable,
+        Origin.NETWORK,
+    )
 
 
 class NetworkCode(Code, origin=Origin.NETWORK):
     CA = "network.ca", "The file of certificate authorities is missing or has none.", Malformed, NotFound, Origin.CALLER
     DEADLINE = "network.deadline", "The exchange was not over in time.", Unavailable
     PIECES = "network.pieces", "The body comes in pieces of a few bytes.", Malformed
-    RESOLVE = "network.resolve", "The text is not HOST=IP:PORT.", Malformed, Origin.CALLER
     TOO_LARGE = "network.too-large", "A signing service answered with more than 1 MiB.", TooLarge
-    URL = "network.url", "The URL is not http, https, ws or wss with a host and no user.", Malformed, Origin.CALLER
+    URL = "network.url", "The text is no URL with a host and no user, or not HOST=IP:PORT.", Malformed, Origin.CALLER
 
 
 class RpcCode(Code, origin=Origin.PEER):
-    ANSWER = "rpc.answer", "The answer is not JSON, or no answer to the request.", Malformed
+    ANSWER = "rpc.answer", "The answer, the description of the interface or the result has another form.", Malformed
     ARGUMENTS = "rpc.arguments", "The arguments break the schema of the method; nothing was sent.", Malformed
     ERROR = "rpc.error", "The agent answered with an error.", Refused
-    INTERFACE = "rpc.interface", "The OpenRPC document or the list of tools has another form.", Malformed
-    METHOD = "rpc.method", "The agent has no such method.", NotFound
-    NOTHING = "rpc.nothing", "The agent describes no interface that can be called.", NotFound
-    RESULT = "rpc.result", "The result breaks the schema of the method.", Malformed
+    NOTHING = "rpc.nothing", "The agent describes no such method, or no interface that can be called.", NotFound
     SCHEMA = "rpc.schema", "A schema of the method breaks the rules that bound its cost.", Refused
-    STATUS = "rpc.status", "The HTTP status of the answer is not one of success.", Unavailable
     TOO_LARGE = "rpc.too-large", "The answer or the number of methods is over its cap.", TooLarge
     UNAUTHORIZED = "rpc.unauthorized", "The agent refuses the caller (401 or 403).", Unauthorized
-    UNREACHABLE = "rpc.unreachable", "The agent does not answer.", Unavailable
+    UNREACHABLE = "rpc.unreachable", "The agent does not answer, or not with a status of success.", Unavailable
 
 
 class SecureCode(Code, origin=Origin.PEER):
-    CIPHER_SUITE = "secure.cipher-suite", "There is no common cipher suite.", Refused
     DESTINATION = "secure.destination", "The Hello is for another DID, or another DID answers.", Refused
     EXPIRED = "secure.expired", "The keys of the session are used up.", Unavailable
     FINISHED = "secure.finished", "Another message came, or the peer saw other Hellos.", Malformed, Unauthorized
-    GROUP = "secure.group", "There is no common group.", Refused
     HELLO = "secure.hello", "The Hello has another form, type or signer, or is over 32 KiB.", Malformed, TooLarge
-    IDENTITY = "secure.identity", "The signing key is not one of the DID, or of the transport's DID.", Unauthorized
+    IDENTITY = "secure.identity", "The signing key is not one of the DID, or its document cannot be had.", Unauthorized
     KEY = "secure.key", "The key cannot sign Hellos.", Malformed, Origin.CALLER
-    KEY_SHARE = "secure.key-share", "The key share is not a point of the group.", Malformed
-    MESSAGE = "secure.message", "A binary message came.", Malformed
-    ORDER = "secure.order", "A record was left out, repeated or moved.", Unauthorized
+    NO_COMMON = "secure.no-common", "There is no common version, cipher suite or group.", Refused
     PROOF = "secure.proof", "The signature of the Hello does not verify.", Unauthorized
-    RECORD = "secure.record", "The message is not a record of this session.", Malformed
+    RECORD = (
+        "secure.record",
+        "The message is not a record of this session, or the key share is not a point of the group.",
+        Malformed,
+    )
     REPLAYED = "secure.replayed", "A nonce or a Hello was used before.", Unauthorized
     REQUIRED = "secure.required", "The peer does not encrypt, and the policy requires it.", Refused
-    SESSION = "secure.session", "The answer is to another Hello.", Refused
     STALE = "secure.stale", "The Hello was not made within 330 seconds of now.", Refused
-    TAMPERED = "secure.tampered", "The record does not decrypt.", Unauthorized
-    TEXT = "secure.text", "A text message came after the Hellos.", Refused
+    TAMPERED = "secure.tampered", "A record does not decrypt, or was left out, repeated or moved.", Unauthorized
     TIMEOUT = "secure.timeout", "The handshake took too long.", Unavailable
     TRUNCATED = "secure.truncated", "The connection ended without a close record (only as a reason).", Unavailable
-    UNEXPECTED = "secure.unexpected", "A message came when none is due.", Refused
-    UNLISTED_KEY = "secure.unlisted-key", "The DID document does not list the key, or is deactivated.", Unauthorized
+    UNEXPECTED = "secure.unexpected", "A message came when none is due, as a text, or for another Hello.", Refused
     UNREADY = "secure.unready", "This side sends before there are keys.", Refused, Origin.CALLER
-    UNRESOLVED = "secure.unresolved", "The DID document cannot be had.", Unauthorized
-    VERSION = "secure.version", "There is no common version of the E2EE profile.", Refused

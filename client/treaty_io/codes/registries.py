@@ -7,25 +7,23 @@ from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Origin,
 
 
 class AnchorsCode(Code, origin=Origin.CALLER):
-    LINE = "anchors.line", "A line of the file is not one domain, or repeats one.", Malformed
-    MISSING = "anchors.missing", "The file of anchors cannot be read.", NotFound
-    NONE = "anchors.none", "The file names no anchor.", Malformed
-    SIZE = "anchors.size", "The file of anchors is over its cap.", TooLarge
+    FILE = "anchors.file", "The file of anchors is missing, malformed or over its cap.", Malformed, TooLarge, NotFound
 
 
 class AttestationCode(Code, origin=Origin.REGISTRY):
-    BINDING = "attestation.binding", "The attestation is for another wheel, URI, hash or entry point.", Untrusted
-    BUNDLE = "attestation.bundle", "The bytes are not a Sigstore bundle of this form.", Untrusted
+    FORM = "attestation.form", "The bytes are not a Sigstore bundle of this form, or sign no handler attestation.", Untrusted
     IDENTITY = "attestation.identity", "The signer is not one that the policy allows.", Untrusted, Origin.CALLER
     NOT_SIGNED = "attestation.not-signed", "A signing service refused or failed.", Unavailable, Origin.NETWORK
     ROOT = "attestation.root", "The Sigstore trusted root cannot be read.", Untrusted
-    SIGNATURE = "attestation.signature", "Certificate, signing time, inclusion or signature do not verify.", Untrusted
-    STATEMENT = "attestation.statement", "The signed statement is not a handler attestation.", Untrusted
+    SIGNATURE = (
+        "attestation.signature",
+        "The attestation does not verify, or is for another wheel, URI, hash or entry point.",
+        Untrusted,
+    )
 
 
 class BundleCode(Code, origin=Origin.REGISTRY):
-    FORM = "bundle.form", "The bytes are not a bundle.", Malformed
-    LEAVES = "bundle.leaves", "The leaves do not begin with leaf 0, or are not in order.", Malformed
+    FORM = "bundle.form", "The bytes are not a bundle: leaf 0 first, in order.", Malformed
     NO_BLOB = "bundle.no-blob", "The bundle lacks a blob; it may have been withdrawn.", Gone
     NO_PUBLISH = "bundle.no-publish", "The bundle has no statement that publishes the protocol.", NotFound
     OTHER = "bundle.other", "The registry answered with another protocol.", Untrusted
@@ -33,12 +31,10 @@ class BundleCode(Code, origin=Origin.REGISTRY):
 
 
 class ClientAuditCode(Code, origin=Origin.REGISTRY):
-    CLUSTER = "audit.cluster", "The Dask cluster of the audit failed.", Unavailable, Origin.CALLER
-    DISK = "audit.disk", "The disk failed during the audit.", Unavailable, Origin.CALLER
+    FAILED = "audit.failed", "A disk, a process or the cluster of the audit failed.", Unavailable, Origin.CALLER
     FORK = "audit.fork", "A statement or an earlier audit has a checkpoint of another history of this log.", Untrusted
     GENESIS = "audit.genesis", "The genesis of the log names another key than the trusted one.", Untrusted
     LEFT_OUT = "audit.left-out", "The log left out a statement that witnesses had stamped in time.", Untrusted
-    PROCESS = "audit.process", "A process of the audit was killed.", Unavailable, Origin.CALLER
 
 
 class ClientCardCode(Code, origin=Origin.REGISTRY):
@@ -69,8 +65,7 @@ class ClientIdentityCode(Code, origin=Origin.CALLER):
     CHANGED = "identity.changed", "The identity file changed during the rotation.", Conflict
     CONFIRMED = "identity.confirmed", "The registry knows the key already.", Conflict
     EXISTS = "identity.exists", "There is an identity file already.", Conflict
-    FILE = "identity.file", "The identity file is malformed.", Malformed
-    KEY = "identity.key", "The key is not one of the DID, or the bound key is missing.", Malformed
+    FILE = "identity.file", "The identity file is malformed, or its key is not one of the DID.", Malformed
     MISSING = "identity.missing", "There is no identity file.", NotFound
     MODE = "identity.mode", "Other users of the machine can read the identity file.", Refused
     ROTATE = "identity.rotate", "A did:key cannot change its key.", Refused
@@ -90,29 +85,22 @@ class ClientPublishCode(Code, origin=Origin.CALLER):
         Untrusted,
         Origin.REGISTRY,
     )
-    UNCOVERED = "publish.uncovered", "No vector reaches an operation of the handler.", Refused
-    VECTORS = "publish.vectors", "The handler does not pass its vectors.", Refused
+    VECTORS = "publish.vectors", "The handler does not pass its vectors, or they do not reach an operation.", Refused
 
 
 class ClientRegistryCode(Code, origin=Origin.REGISTRY):
     ANSWER = "registry.answer", "The answer is not one of this route.", Malformed, TooLarge
     BATCH = "registry.batch", "The batch is over its caps.", TooLarge, Origin.CALLER
     BROKEN = "registry.broken", "The connection to the registry broke before its answer was complete.", Unavailable
-    DNS = "registry.dns", "No name server knows the host of the registry.", Unavailable
     FILE = "registry.file", "The list of trusted registries is malformed.", Malformed, Origin.CALLER
-    KEY = "registry.key", "The key of a registry is not the Ed25519 key of its log.", Malformed, Origin.CALLER
     NONE = "registry.none", "No registry is trusted yet.", NotFound, Origin.CALLER
     NOT_TRUSTED = "registry.not-trusted", "The registry is not among the trusted ones.", Untrusted, Origin.CALLER
-    NO_KEY = "registry.no-key", "The URL names no key.", Malformed, Origin.CALLER
     OTHER_KEY = "registry.other-key", "The registry is trusted by another key.", Conflict, Origin.CALLER
-    REFUSED = "registry.refused", "The host of the registry refuses the connection.", Unavailable
     SEVERAL = "registry.several", "Several registries are trusted; one must be named.", Refused, Origin.CALLER
-    SOURCES = "registry.sources", "Neither the registry nor a mirror of the policy answers.", Unavailable
     STATUS = "registry.status", "The registry answered with an error status and no problem."
-    TLS = "registry.tls", "The certificate of the registry does not hold, or TLS fails.", Unavailable
     UNCERTAIN = "registry.uncertain", "Statements were sent, and no answer came: they may be logged or not.", Unavailable
-    UNREACHABLE = "registry.unreachable", "The registry cannot be reached.", Unavailable
-    URL = "registry.url", "The text is not the URL of a registry.", Malformed, Origin.CALLER
+    UNREACHABLE = "registry.unreachable", "The registry cannot be reached, and no mirror of the policy answers.", Unavailable
+    URL = "registry.url", "The text is not the URL of a registry with the Ed25519 key of its log.", Malformed, Origin.CALLER
 
 
 class ClientStatusCode(Code, origin=Origin.REGISTRY):
@@ -142,34 +130,22 @@ class LocalCode(Code, origin=Origin.CALLER):
 
 class LockCode(Code, origin=Origin.REGISTRY):
     BEHIND = "lock.behind", "The answer is of an older log than the lock.", Unavailable
-    DOCUMENT = "lock.document", "The log has another document for a locked version.", Untrusted
+    CONTRADICTED = "lock.contradicted", "The log has another document, identity or status than the lock has proved.", Untrusted
     FILE = "lock.file", "The lock file is malformed or of another version.", Malformed, Origin.CALLER
-    IDENTITY = "lock.identity", "The log has another identity at a locked leaf.", Untrusted
     OLDER_HANDLER = "lock.older-handler", "The answer leaves out a newer handler that was seen before.", Refused
-    PUBLISHER = "lock.publisher", "The handlers come from another publisher than before.", Untrusted
-    SIGNER = "lock.signer", "The handlers are signed by another identity than before.", Untrusted
-    STATUS = "lock.status", "The log has another status at a locked leaf.", Untrusted
-    TENURE = "lock.tenure", "The handlers come from another tenure of the publisher.", Untrusted
+    PUBLISHER = "lock.publisher", "The handlers come from another publisher, tenure or signer than before.", Untrusted
 
 
 class MemoryCode(Code, origin=Origin.REGISTRY):
     BEHIND = "memory.behind", "The answer is of an older log than a proved leaf."
-    DECISION = "memory.decision", "The newest proved decision of the topic is missing or differs."
+    CONTRADICTED = "memory.contradicted", "A fact that the registry proved before is missing, differs or is denied."
     FILE = "memory.file", "The file of proved leaves is damaged or of another version.", Malformed, Origin.CALLER
     FULL = "memory.full", "The registry proved more revocations than are kept.", Refused, Origin.CALLER
-    GRANT = "memory.grant", "The proved grant of the publisher is missing or differs."
-    HANDLER = "memory.handler", "A proved handler is missing."
-    IDENTITY = "memory.identity", "A proved identity is missing or differs."
     LOST = "memory.lost", "Proved leaves were lost: the file is missing, or older than registries.json.", Untrusted, Origin.CALLER
     NOTHING = "memory.nothing", "No trusted registry has proved anything of the subject.", NotFound, Origin.CALLER
-    PARAMETERS = "memory.parameters", "The newest proved parameters are missing or differ."
-    PUBLISH = "memory.publish", "The proved publication of the version is missing or differs."
-    STATUS = "memory.status", "The newest proved status is missing or differs."
     SUBJECT = "memory.subject", "The text is no protocol URI, no topic and no DID.", Malformed, Origin.CALLER
-    TOPIC = "memory.topic", "A proved protocol of the topic is missing."
     UNAVAILABLE = "memory.unavailable", "The file of proved leaves cannot be read or written.", Unavailable, Origin.CALLER
     UNCONFIRMED = "memory.unconfirmed", "Proved facts are only forgotten after a confirmation.", Refused, Origin.CALLER
-    UNKNOWN = "memory.unknown", "The registry denies a protocol or topic that it proved before."
 
 
 class MirrorCode(Code, origin=Origin.REGISTRY):
@@ -180,27 +156,24 @@ class MirrorCode(Code, origin=Origin.REGISTRY):
 class PolicyCode(Code, origin=Origin.CALLER):
     EDIT = "policy.edit", "The list of publishers in the policy file has a form that is not edited.", Refused
     FILE = "policy.file", "The policy file cannot be read or is malformed.", Malformed, Unavailable, Retry.NO
-    LIST = "policy.list", "A field of the policy that is a list is given as one string.", Malformed
-    MIRRORS = "policy.mirrors", "The mirrors of an origin are no list of URLs, or too many.", Malformed
     PUBLISHER = "policy.publisher", "No publisher that the policy names has a handler for this runtime.", Refused
-    REGISTRIES = "policy.registries", "A registry of the policy is not an origin.", Malformed
     REGISTRY = "policy.registry", "The policy does not allow protocols of the registry.", Refused
     UNCONFINED = "policy.unconfined", "The policy lets handlers run without a sandbox.", Refused
     VALUE = "policy.value", "A field of the policy has a value that is not allowed.", Malformed
-    VIA = "policy.via", "The witnesses by which statements go to an origin are no list, or too many.", Malformed
 
 
 class ProjectCode(Code, origin=Origin.CALLER):
     CHOICE = "project.choice", "A choice for a new project is not one of the legal ones.", Malformed
     EXISTS = "project.exists", "The folder of a new project is not empty.", Conflict
-    FILE = "project.file", "A file of the project is missing or too large.", TooLarge, NotFound
+    FILE = (
+        "project.file",
+        "A file of the project is missing, too large, one too many, or a link that leads out.",
+        TooLarge,
+        NotFound,
+        Refused,
+    )
     HANDLER = "project.handler", "The project has no handler.", NotFound
-    LINK = "project.link", "A file of the project is a link that leads out of its folder.", Refused
-    MANIFEST = "project.manifest", "The manifest of the project does not parse.", Malformed
-    SOURCE = "project.source", "The handler sources are incomplete or too large.", TooLarge, NotFound, Refused
-    TOML = "project.toml", "The file protocol.toml is malformed.", Malformed
-    URI = "project.uri", "The URI is not one of the project's name and version.", Malformed
-    VECTORS = "project.vectors", "The project has too many vectors.", TooLarge
+    TOML = "project.toml", "The file protocol.toml or the manifest of the project is malformed.", Malformed
 
 
 class PublisherCode(Code, origin=Origin.REGISTRY):
@@ -219,8 +192,7 @@ class SigstoreBundleCode(Code, origin=Origin.REGISTRY):
 
 class StampingCode(Code, origin=Origin.REGISTRY):
     FILE = "stamping.file", "The file of stamped statements cannot be read.", NotFound, Origin.CALLER
-    KEY = "stamping.key", "The stamp is not by the key of the witness.", Untrusted
-    TIME = "stamping.time", "The stamp is dated in the future.", Untrusted
+    STAMP = "stamping.stamp", "The stamp is not by the key of the witness, or is dated in the future.", Untrusted
     UNREACHABLE = "stamping.unreachable", "The witness cannot be reached.", Unavailable
 
 
@@ -235,10 +207,9 @@ class TrustedRootCode(Code, origin=Origin.REGISTRY):
 class VectorCode(Code, origin=Origin.CALLER):
     DIFFERS = "vector.differs", "The handler does not repeat a recorded session.", Refused
     EXISTS = "vector.exists", "The project has a vector of this name.", Conflict
-    FORM = "vector.form", "The file is not a test vector.", Malformed
+    FORM = "vector.form", "The file is not a test vector, or is over its cap.", Malformed, TooLarge
     ROLE = "vector.role", "The role of the test vector is not one of the protocol.", Refused
     SLOW = "vector.slow", "The vectors of a published handler take too long.", Unavailable
-    TOO_LARGE = "vector.too-large", "The test vector is over its cap.", TooLarge
 
 
 class VoteCode(Code, origin=Origin.CALLER):

@@ -7,7 +7,7 @@ from treaty_consensus.errors import Conflict, Malformed, NotFound, Origin, Refus
 
 
 class AgentCode(Code, origin=Origin.CALLER):
-    ADDRESS = "agent.address", "A call names neither a URL nor an agent to discover, or both.", Malformed
+    CALL = "agent.call", "A call names no agent or nothing to speak, or too much.", Malformed
     CONTRADICTED = (
         "agent.contradicted",
         "Newer facts contradict a verified protocol; it is fetched again.",
@@ -15,31 +15,32 @@ class AgentCode(Code, origin=Origin.CALLER):
         Origin.REGISTRY,
         Retry.YES,
     )
-    FUNCTION = "agent.function", "A function has no unique name, or cannot be described.", Malformed
-    FUNCTION_KIND = "agent.function-kind", "A stream has no async generator function, or another operation has one.", Malformed
+    FUNCTION = (
+        "agent.function",
+        "A function has no unique name, is of another kind than its operation, or takes other arguments.",
+        Malformed,
+    )
     FUNCTION_MISSING = "agent.function-missing", "No function serves an operation of the protocol.", NotFound
-    FUNCTION_SIGNATURE = "agent.function-signature", "A function does not take the arguments of its operation.", Malformed
     IDENTITY = "agent.identity", "The identity to go on with has another DID.", Conflict
     INTERNAL = "agent.internal", "This side failed; its log has the reason.", Unavailable
-    ISOLATION = "agent.isolation", "A negotiator needs the sandbox for the code that it writes.", Refused
     LATE = "agent.late", "The protocol was not ready in time; it is served when it is.", Unavailable, Origin.REGISTRY
     MIDDLEWARE = "agent.middleware", "A middleware called proceed twice.", Refused
     NO_CANDIDATES = "agent.no-candidates", "No protocol is published about the topic.", NotFound, Origin.REGISTRY
-    NO_NEGOTIATOR = "agent.no-negotiator", "A requirement needs a negotiator, and this agent has none.", Refused
     NOT_PROVIDED = "agent.not-provided", "The agent does not provide the protocol.", NotFound
-    OFFER = "agent.offer", "The call names nothing to speak, or too much.", Malformed
-    PROVIDES_NOTHING = "agent.provides-nothing", "The agent serves no protocol and does not negotiate.", Refused
+    SETTINGS = "agent.settings", "The agent is not configured for this: it lacks a sandbox, a negotiator or a protocol.", Refused
     STALE = "agent.stale", "The proof of a provided protocol is too old, and its registry does not answer.", Unavailable
     TAKEN_BACK = "agent.taken-back", "The publishers of all protocols about the topic yanked or revoked them.", NotFound
 
 
 class ConfigCode(Code, origin=Origin.CALLER):
     FILE = "config.file", "The file cannot be read, is over its cap, or is not TOML.", Malformed, TooLarge, Unavailable, Retry.NO
-    HOME = "config.home", "The home is given beside a configuration.", Malformed
-    KEY = "config.key", "The file has a key that does not exist, or that is set elsewhere.", Malformed
     MEMORY = "config.memory", "All workers together may take more memory than the machine has.", Refused
-    TYPE = "config.type", "A key has a value of another type.", Malformed
-    VALUE = "config.value", "A number is out of its range, or too large for this machine.", Malformed, Refused
+    VALUE = (
+        "config.value",
+        "A key of the file does not exist, is set elsewhere, or has a value that is not allowed.",
+        Malformed,
+        Refused,
+    )
 
 
 class ClientDocumentCode(Code, origin=Origin.REGISTRY):
@@ -53,24 +54,11 @@ class ClientDocumentCode(Code, origin=Origin.REGISTRY):
 
 class ClientHandlerCode(Code, origin=Origin.CALLER):
     CODE = "handler.code", "The cached code of the handler cannot be read.", Refused
-    EFFECT_AFTER_END = "handler.effect-after-end", "The handler asked for an effect after End.", Refused
-    EFFECT_ARGUMENTS = "handler.effect-arguments", "The handler invoked an operation with wrong arguments.", Refused
-    EFFECT_AUDIT = "handler.effect-audit", "The handler wrote an audit note over its cap.", Refused
-    EFFECT_CALL = "handler.effect-call", "The handler used a call id that is not allowed.", Refused
-    EFFECT_CREDIT = "handler.effect-credit", "The handler emitted or requested more items than are allowed.", Refused
-    EFFECT_INTERFACE = "handler.effect-interface", "The handler used an effect of a later interface than its manifest's.", Refused
-    EFFECT_MANY = "handler.effect-many", "The handler asked for more effects than one event allows.", Refused
-    EFFECT_MESSAGE = "handler.effect-message", "The handler sent a message over its cap or on an odd stream.", Refused
-    EFFECT_OPERATION = "handler.effect-operation", "The handler invoked an operation outside its role.", Refused
-    EFFECT_PEER = "handler.effect-peer", "The handler sent to an agent outside the session.", Refused
-    EFFECT_RESULT = "handler.effect-result", "The handler returned a result of another form.", Refused
-    EFFECT_STORAGE = "handler.effect-storage", "The handler stored too much, or under a bad key.", Refused
-    EFFECT_TIMER = "handler.effect-timer", "The handler set a timer out of bounds, or too many.", Refused
+    EFFECT = "handler.effect", "The handler asked for an effect that it may not have, or for too much.", Refused
     RAISED = "handler.raised", "The handler raised an exception.", Refused
     REJECTED = "handler.rejected", "The handler rejected the message as malformed.", Malformed, Origin.PEER
-    REPLY = "handler.reply", "The worker's reply is not one frame within its caps.", Refused
+    REPLY = "handler.reply", "The handler broke its interface, or the worker's reply is not one frame within its caps.", Refused
     SYNTAX = "handler.syntax", "The handler does not compile.", Refused
-    TYPE = "handler.type", "The handler broke its interface.", Refused
 
 
 class ClientReportCode(Code, origin=Origin.PEER):
@@ -81,41 +69,28 @@ class ClientReportCode(Code, origin=Origin.PEER):
         Refused,
         Origin.REGISTRY,
     )
-    DOCUMENT = "report.document", "The report is of another document.", Refused
     EQUIVOCATION = "report.equivocation", "The negotiation was reported with another document.", Conflict
-    ISSUED = "report.issued", "The report is not dated to the opening of its epoch.", Refused
-    KEY = "report.key", "A Hello named no key.", Refused
     LEDGER = "report.ledger", "The record of reports is damaged or cannot be written.", Unavailable, Origin.CALLER
-    LOG = "report.log", "The report is for another log.", Refused
-    NID = "report.nid", "The report is of another negotiation.", Refused
     NO_ANSWER = "report.no-answer", "The peer did not answer the proposed report.", Unavailable
-    NO_CHECKPOINT = "report.no-checkpoint", "No checkpoint of the log was seen yet.", Unavailable, Origin.REGISTRY
     NOT_CHECKED = "report.not-checked", "The report could not be checked, or not in time.", Unavailable, Origin.REGISTRY
-    OUTCOME = "report.outcome", "The report has another outcome than the session.", Refused
-    RANDOM = "report.random", "A Hello had no random value.", Refused
+    OTHER = "report.other", "The report is not the one of this negotiation: a field of it differs from the session.", Refused
     REPEATED = "report.repeated", "The peer and topic were reported in this epoch already.", Refused
     SIGNATURE = "report.signature", "A signature of the report does not verify.", Unauthorized
-    TOPIC = "report.topic", "The report is of another topic.", Refused
     TYPE = "report.type", "The proposed statement is not a report.", Malformed
 
 
 class FlowCode(Code, origin=Origin.PEER):
     ACCEPTED = "flow.accepted", "The peer accepted or acknowledged something that was not proposed.", Refused
-    ACTION = "flow.action", "The flow has no such action.", Malformed
-    ALIAS_AMBIGUOUS = "flow.alias-ambiguous", "One publisher claims the id for several protocols.", Refused, Origin.REGISTRY
-    ALIAS_CLAIM = "flow.alias-claim", "The author's statement does not claim the id.", Refused, Origin.REGISTRY
-    ALIAS_UNKNOWN = "flow.alias-unknown", "No registry of the policy has a protocol with the id.", NotFound, Origin.REGISTRY
-    ALIAS_UNLISTED = (
-        "flow.alias-unlisted",
-        "Only publishers that the policy does not name claim the id.",
+    ALIAS = (
+        "flow.alias",
+        "The publishers that claim the id are several, do not claim it, or are not those of the policy.",
         Refused,
         Origin.REGISTRY,
     )
+    ALIAS_UNKNOWN = "flow.alias-unknown", "No registry of the policy has a protocol with the id.", NotFound, Origin.REGISTRY
     BATCH = "flow.batch", "A batch names no protocol, or too many.", Malformed, TooLarge, Origin.CALLER
-    BINARY = "flow.binary", "A message is binary; the flow is text.", Malformed
     BUSY = "flow.busy", "The sender negotiates more than is remembered of one sender.", Unavailable
     CHANGING = "flow.changing", "The session is being changed already.", Refused, Origin.CALLER, Retry.YES
-    DATA = "flow.data", "The payload of a protocol's message breaks the agreed form.", Malformed
     DID_METHOD = "flow.did-method", "No resolver supports the DID method.", Refused, Origin.CALLER
     DOCUMENT = "flow.document", "The id turned out to be another document.", Refused
     ENDLESS = "flow.endless", "100 messages of negotiation, or 8 proposals, led to no session.", Refused
@@ -124,13 +99,11 @@ class FlowCode(Code, origin=Origin.PEER):
     IDLE = "flow.idle", "Nothing was said for the idle time.", Unavailable, Origin.CALLER
     KEYS = "flow.keys", "The keys of the sender cannot be had or used.", Malformed, Unauthorized
     LIFETIME = "flow.lifetime", "The session would end too late, or is over already.", Refused
-    MESSAGE = "flow.message", "The bytes are not a message of the flow.", Malformed
+    MESSAGE = "flow.message", "The bytes are not a message of the flow, or its payload is not the one of its action.", Malformed
     NO_COMMON_PROTOCOL = "flow.no-common-protocol", "The two agents have no protocol in common.", Refused, Origin.CALLER
     OFFER = "flow.offer", "The protocol cannot be registered, or is registered already.", Malformed, Conflict, Origin.CALLER
     OFFERS = "flow.offers", "The agent registers more than 64 protocols.", TooLarge, Origin.CALLER
-    ORDER = "flow.order", "The message is much older than one before it.", Unauthorized
     PARAMETERS = "flow.parameters", "The two agents do not agree on a parameter.", Refused
-    PAYLOAD = "flow.payload", "The payload is not the one of its action.", Malformed
     PEER = "flow.peer", "No DID was named, or the transport proved another one.", Malformed, Refused
     PEER_ERROR = "flow.peer-error", "The peer reports an error with a code of its own.", Refused
     PEER_LOST = (
@@ -143,7 +116,7 @@ class FlowCode(Code, origin=Origin.PEER):
     READY = "flow.ready", "The peer would be ready too late.", Refused
     RECIPIENT = "flow.recipient", "The message is for another agent.", Unauthorized
     RENEGOTIATIONS = "flow.renegotiations", "The session was changed too often.", TooLarge, Origin.CALLER
-    REPLAYED = "flow.replayed", "The message came twice.", Unauthorized
+    REPLAYED = "flow.replayed", "The message came twice, or is much older than one before it.", Unauthorized
     REPORTS = "flow.reports", "The two sides did not agree to co-sign reports.", Refused, Origin.CALLER
     ROLE = "flow.role", "Only the initiator changes a session.", Refused, Origin.CALLER
     ROUNDS = "flow.rounds", "There were too many offers, or an offer was repeated.", TooLarge
@@ -152,12 +125,10 @@ class FlowCode(Code, origin=Origin.PEER):
     SESSIONS = "flow.sessions", "The connection has too many sessions.", TooLarge
     SIGNATURE = "flow.signature", "The signature is not a detached JWS in its one spelling.", Malformed
     STALE = "flow.stale", "The message is older than the replay record.", Unauthorized
-    TIME = "flow.time", "The text is not a time of RFC 3339.", Malformed
     TIMEOUT = "flow.timeout", "An answer did not come in time.", Unavailable
     TOO_LARGE = "flow.too-large", "A message or a part of it is over its cap.", TooLarge
     UNEXPECTED = "flow.unexpected", "The message is not expected now.", Malformed
     UNREGISTERED = "flow.unregistered", "The protocol is not in the registry of this agent.", NotFound, Origin.CALLER
-    UNVERIFIED = "flow.unverified", "No key of the sender made the signature.", Unauthorized
     VALUE = "flow.value", "A local parameter has no JSON form.", Malformed, Origin.CALLER
     VERIFICATION = "flow.verification", "A signature, a key, a time or a recipient is wrong.", Unauthorized
     VERSION = "flow.version", "The message has another version of the flow.", Refused
@@ -167,23 +138,17 @@ class FlowCode(Code, origin=Origin.PEER):
 
 
 class FrameCode(Code, origin=Origin.PEER):
-    EMPTY = "frame.empty", "The frame has no header byte.", Malformed
-    TEXT = "frame.text", "A frame of PT 10 is not UTF-8.", Malformed
+    FORM = "frame.form", "The frame has no header byte, or a frame of PT 10 is not UTF-8.", Malformed
     TOO_LARGE = "frame.too-large", "The frame is over its cap.", TooLarge
     UNEXPECTED = "frame.unexpected", "A frame of this type is not allowed in this state.", Refused
     UNSUPPORTED_TYPE = "frame.unsupported-type", "The frame type is not a capability of both Hellos.", Refused
 
 
 class HelloCode(Code, origin=Origin.PEER):
+    CHOICE = "hello.choice", "The answer is to another Hello, or selects or confirms something that was not offered.", Refused
     DESTINATION = "hello.destination", "The Hello is for another DID, or another DID answers.", Refused
-    FIELD = "hello.field", "A field is missing or has another form.", Malformed
-    HASH = "hello.hash", "The Hello confirms a hash that was not offered.", Refused
-    MISSING = "hello.missing", "A frame came before the Hello.", Malformed
+    FORM = "hello.form", "The Hello is missing, came twice, or a field of it has another form.", Malformed
     REFUSED = "hello.refused", "The peer refused the Hello, and says why.", Refused, Unavailable
-    REPEATED = "hello.repeated", "A second Hello came.", Malformed
-    SELECTED = "hello.selected", "The selected protocol was not a candidate.", Refused
-    SESSION = "hello.session", "The answer is to another Hello.", Refused
-    TYPE = "hello.type", "The Hello is of the other type.", Malformed
     VERSION = "hello.version", "There is no common version.", Refused
 
 
@@ -196,9 +161,7 @@ class MetaCode(Code, origin=Origin.PEER):
 
 
 class NegotiatedCode(Code, origin=Origin.CALLER):
-    DOCUMENT = "negotiated.document", "A kept document does not match its hash.", Malformed
-    PATH = "negotiated.path", "A kept project has a file with a bad path.", Malformed
-    WHEEL = "negotiated.wheel", "A kept project does not build to the wheel that was tested.", Malformed
+    DAMAGED = "negotiated.damaged", "A kept document or project does not match its hash, or has a bad path.", Malformed
 
 
 class NegotiationCode(Code, origin=Origin.PEER):
@@ -281,14 +244,12 @@ class SessionCode(Code, origin=Origin.PEER):
     HASH_MISMATCH = "session.hash-mismatch", "The document has another hash than the agreed one.", Refused
     HELLO_TIMEOUT = "session.hello-timeout", "No Hello came in time.", Unavailable
     IDLE = "session.idle", "Nothing was said for the idle time.", Unavailable, Origin.CALLER
-    INBOX_FULL = "session.inbox-full", "Too many messages came before the session was running.", TooLarge
+    INBOX_FULL = "session.inbox-full", "Too many messages came before the session or its handler was ready.", TooLarge
     INTERNAL = "session.internal", "This side failed; its log has the reason.", Unavailable, Origin.CALLER
-    ITEMS = "session.items", "The items that wait for the application hold too many bytes.", TooLarge, Origin.CALLER
     LATE = "session.late", "The call was not sent within its time, and was not done.", Unavailable
     MEMBER = "session.member", "The agent cannot join the shared session under this DID.", Refused, Origin.CALLER
     IGNORED = "session.ignored", "The peer sent too many messages that are none of the protocol.", Refused
     MESSAGE = "session.message", "The message is over its cap, or on a stream without a plain name.", TooLarge
-    NATURAL = "session.natural", "The session is natural language only and has no protocol.", Refused, Origin.CALLER
     NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused, Origin.CALLER
     NO_COMMON_PROTOCOL = "session.no-common-protocol", "The two agents have no protocol in common.", Refused, Origin.CALLER
     NO_MODEL = "session.no-model", "A protocol was proposed, and this side has no language model.", Refused, Origin.CALLER
@@ -300,7 +261,7 @@ class SessionCode(Code, origin=Origin.PEER):
     )
     NOT_NATURAL = "session.not-natural", "The peer does not speak natural language.", Refused
     OPERATION = "session.operation", "The role has no such operation.", Refused, Origin.CALLER
-    OUTBOX_FULL = "session.outbox-full", "Too much was said before the session was running.", TooLarge, Origin.CALLER
+    OUTBOX_FULL = "session.outbox-full", "Too much waits to be sent or to be taken by the application.", TooLarge, Origin.CALLER
     OUTCOME_UNKNOWN = "session.outcome-unknown", "A call was sent and not answered; it may have been done.", Unavailable
     PARAMETERS = "session.parameters", "The parameters of the session are over their caps.", Malformed, Origin.CALLER
     PEER = "session.peer", "The agent is not in the session.", Refused, Origin.CALLER
@@ -335,13 +296,16 @@ class SessionCode(Code, origin=Origin.PEER):
     STORAGE = "session.storage", "The state of handlers cannot be read or written.", Unavailable, Origin.CALLER
     STORAGE_FULL = "session.storage-full", "Handlers keep state for too many peers already.", Refused, Origin.CALLER
     STREAM = "session.stream", "The handler needs several streams, and the transport has one.", Refused, Origin.CALLER
-    VERIFICATION_FULL = "session.verification-full", "Too many verification messages came before the handler was ready.", TooLarge
     WITHDRAWN = "session.withdrawn", "The agent no longer serves the protocol of the session.", Unavailable
 
 
 class TranscriptCode(Code, origin=Origin.CALLER):
     CHANGED = "transcript.changed", "The transcript does not match its own digest.", Untrusted
     DIFFERS = "transcript.differs", "A note of the transcript replays to another result.", Untrusted
-    FILE = "transcript.file", "The transcript cannot be read.", NotFound
-    FORM = "transcript.form", "The bytes are not a transcript of this version.", Malformed
-    TOO_LARGE = "transcript.too-large", "The transcript is over its cap.", TooLarge
+    FORM = (
+        "transcript.form",
+        "The file cannot be read, or is not a transcript of this version within its cap.",
+        Malformed,
+        TooLarge,
+        NotFound,
+    )

@@ -87,9 +87,9 @@ class Identity:
         foreign = [key_id for key_id in ids if parse_key_id(key_id)[0].text != self.did]
         # Checked at every load: a file that was edited by hand must not sign with a key of another DID.
         if foreign or len(set(ids)) != len(ids) or (self.parsed.method == "key" and did_key(self.public_key) != self.did):
-            raise Malformed(ClientIdentityCode.KEY, f"{(foreign or ids)[0]} is not a key of {self.did}.")
+            raise Malformed(ClientIdentityCode.FILE, f"{(foreign or ids)[0]} is not a key of {self.did}.")
         if is_bound(self.parsed) and self._binding is None:
-            raise Malformed(ClientIdentityCode.KEY, f"The key that {self.did} is bound to is missing.")
+            raise Malformed(ClientIdentityCode.FILE, f"The key that {self.did} is bound to is missing.")
 
     @classmethod
     def create(cls, name: str | None = None, *, bind: bool = False) -> Identity:

@@ -172,7 +172,7 @@ class EgressGuard:
             yield
             return
         except TimeoutError as error:
-            failure = Unavailable(EgressCode.DEADLINE, f"{url.host} did not answer within {self._deadline:g} seconds.")
+            failure = Unavailable(EgressCode.UNREACHABLE, f"{url.host} did not answer within {self._deadline:g} seconds.")
             failure.__cause__ = error
         except (httpx.HTTPError, OSError) as error:
             failure = _unreachable(url.host, type(error).__name__)
@@ -211,7 +211,7 @@ class EgressGuard:
 async def strangers_network(network: Network, url: str, *, lookup: Lookup | None = None) -> Network:
     """Return a network that reaches the host of a stranger's URL at one checked public address.
 
-    A host in `resolve` keeps its address. Raises `Unavailable` (`egress.deadline`, `egress.unreachable`) and `Malformed`
+    A host in `resolve` keeps its address. Raises `Unavailable` (`egress.unreachable`) and `Malformed`
     (`network.url`).
     """
     host, port = urlsplit(url).hostname or "", network.endpoint(url).port
@@ -221,7 +221,9 @@ async def strangers_network(network: Network, url: str, *, lookup: Lookup | None
         async with asyncio.timeout(DEADLINE):
             address = await _public_address(host, port, lookup or system_lookup)
     except TimeoutError as error:
-        raise Unavailable(EgressCode.DEADLINE, f"The address of {host} was not known within {DEADLINE:.0f} seconds.") from error
+        raise Unavailable(
+            EgressCode.UNREACHABLE, f"The address of {host} was not known within {DEADLINE:.0f} seconds."
+        ) from error
     return replace(network, resolve={**network.resolve, host: address})
 
 
@@ -255,12 +257,12 @@ def _check_head(reply: HttpReply, url: httpx.URL) -> None:
         raise NotFound(EgressCode.NOT_FOUND, f"There is no document at {url}.")
     if 300 <= reply.status <= 399:
         raise Refused(
-            EgressCode.REDIRECT, f"{host} redirects, and redirects are not followed.", fix="Serve the document at its own URL."
+            EgressCode.ANSWER, f"{host} redirects, and redirects are not followed.", fix="Serve the document at its own URL."
         )
     if reply.status != 200:
         raise Unavailable(EgressCode.STATUS, f"{host} answered with status {reply.status}.")
     if reply.headers.get("content-encoding", "identity") != "identity":
-        raise Refused(EgressCode.ENCODING, f"{host} sent an encoded body without being asked to.")
+        raise Refused(EgressCode.ANSWER, f"{host} sent an encoded body without being asked to.")
 
 
 def _remember(memory: dict[str, _Value], key: str, value: _Value) -> None:

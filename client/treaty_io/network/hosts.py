@@ -69,13 +69,13 @@ class Network:
 
     @classmethod
     def parse(cls, resolve: Iterable[str] = (), ca: Path | None = None) -> Network:
-        """Parse command-line arguments `HOST=IP:PORT`. Raises `Malformed` (`network.resolve`)."""
+        """Parse command-line arguments `HOST=IP:PORT`. Raises `Malformed` (`network.url`)."""
         return cls(dict(map(_parse_resolve, resolve)), ca)
 
     @classmethod
     def from_environment(cls) -> Network:
         """Return the network that $TREATY_RESOLVE (several HOST=IP:PORT, with spaces between) and $TREATY_CA describe. Raises
-        `Malformed` (`network.resolve`)."""
+        `Malformed` (`network.url`)."""
         ca = os.environ.get(CA_VARIABLE)
         return cls.parse(os.environ.get(RESOLVE_VARIABLE, "").split(), Path(ca) if ca else None)
 
@@ -177,7 +177,7 @@ def _parse_resolve(text: str) -> tuple[str, Address]:
 
 def _bad_resolve(text: str) -> Malformed:
     return Malformed(
-        NetworkCode.RESOLVE,
+        NetworkCode.URL,
         f"Not HOST=IP:PORT: {text[:120]!r}.",
         fix="Write a host and its address: shop.example=127.0.0.1:9443.",
     )

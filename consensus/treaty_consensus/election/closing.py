@@ -157,10 +157,10 @@ class Elections:
         `until`: the head of the log so far.
         `previous`: topic → the id of its newest decision, or None.
 
-        Raises `Refused` (`decision.parameters`) when the log has no parameters yet, and the errors of `blob`.
+        Raises `Refused` (`decision.rule`) when the log has no parameters yet, and the errors of `blob`.
         """
         if log.parameters is None:
-            raise Refused(DecisionCode.PARAMETERS, "This log has no parameters yet: there is no rule to decide by.")
+            raise Refused(DecisionCode.RULE, "This log has no parameters yet: there is no rule to decide by.")
         parameters_id, named = log.parameters, self._parameters[log.parameters]
         parameters = named.body
         self._read_domains(parameters)

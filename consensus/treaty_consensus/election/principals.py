@@ -53,7 +53,7 @@ class SavedDirectory(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SuffixList:
-    """Read a Public Suffix List; its ICANN section counts. Raises `Malformed` (`parameters.suffix-list`) when `data` is not such
+    """Read a Public Suffix List; its ICANN section counts. Raises `Malformed` (`parameters.value`) when `data` is not such
     a list.
     """
 
@@ -279,4 +279,4 @@ class PrincipalDirectory:
 
 
 def _no_list() -> Malformed:
-    return Malformed(ParametersCode.SUFFIX_LIST, "This is not a Public Suffix List.", fix="Use the list from publicsuffix.org.")
+    return Malformed(ParametersCode.VALUE, "This is not a Public Suffix List.", fix="Use the list from publicsuffix.org.")

@@ -46,7 +46,7 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
     try:
         version = str(Version(metadata.version))
     except InvalidVersion as error:
-        raise Malformed(HandlerCode.VERSION, f"{metadata.version!a} is not a version (PEP 440).") from error
+        raise Malformed(HandlerCode.METADATA, f"{metadata.version!a} is not a version (PEP 440).") from error
     if MANIFEST_NAME in sources or "protocol" in metadata.manifest:
         raise Refused(HandlerCode.MANIFEST, "The build adds the manifest and its protocol. Leave them out.")
     for line in (metadata.name, metadata.summary, metadata.licence, metadata.entry_point):

@@ -58,10 +58,10 @@ _COMMANDS = ("[console_scripts]", "[gui_scripts]")
 def check_place(path: str, rest: str, size: int) -> None:
     """Check that a file may lie at `rest` below the folder, and its size, before it is parsed.
 
-    Raises `Refused` (`handler.dist-info`) or `TooLarge` (`handler.too-large`).
+    Raises `Refused` (`handler.metadata`) or `TooLarge` (`handler.too-large`).
     """
     if rest not in _CAPS and not rest.startswith("licenses/"):
-        raise Refused(HandlerCode.DIST_INFO, f"{path} is not allowed in a handler package. Remove it.")
+        raise Refused(HandlerCode.METADATA, f"{path} is not allowed in a handler package. Remove it.")
     if size > _CAPS.get(rest, size):
         raise TooLarge(HandlerCode.TOO_LARGE, f"{path} has at most {_CAPS[rest]} bytes, this one has {size}.")
 
@@ -74,22 +74,22 @@ def is_plain(rest: str) -> bool:
 def check_record(text: str, record: str, files: Mapping[str, bytes]) -> None:
     """Check that RECORD, at the path `record`, lists exactly these files.
 
-    Raises `Malformed` (`handler.record`) or `Refused` (`handler.record`, `handler.record-hash`).
+    Raises `Malformed` (`handler.metadata`) or `Refused` (`handler.metadata`).
     """
     listed: dict[str, tuple[str, str]] = {}
     for line in text.removesuffix("\n").split("\n"):
         # No quoting as in CSV: the grammar of paths has no comma, and a quoted path would be a second spelling.
         path, *rest = line.split(",")
         if len(rest) != 2 or path in listed:
-            raise Malformed(HandlerCode.RECORD, "A line of RECORD is not PATH,HASH,SIZE, or a path occurs twice.")
+            raise Malformed(HandlerCode.METADATA, "A line of RECORD is not PATH,HASH,SIZE, or a path occurs twice.")
         listed[path] = (rest[0], rest[1])
     if listed.keys() != files.keys():
         odd = min(listed.keys() ^ files.keys())
-        raise Refused(HandlerCode.RECORD, f"RECORD and the archive do not list the same files: {ascii(odd)[:240]}.")
+        raise Refused(HandlerCode.METADATA, f"RECORD and the archive do not list the same files: {ascii(odd)[:240]}.")
     for path, said in listed.items():
         # RECORD cannot hold its own hash, so the format leaves its fields empty.
         if said != (("", "") if path == record else record_of(files[path])):
-            raise Refused(HandlerCode.RECORD_HASH, f"{path} differs from its entry in RECORD. Rebuild the wheel.")
+            raise Refused(HandlerCode.METADATA, f"{path} differs from its entry in RECORD. Rebuild the wheel.")
 
 
 def record_of(content: bytes) -> tuple[str, str]:
@@ -99,15 +99,15 @@ def record_of(content: bytes) -> tuple[str, str]:
 
 
 def check_wheel_file(text: str) -> None:
-    """Check the headers of WHEEL. Raises `Refused` (`handler.wheel`)."""
-    headers = _headers(text.rstrip("\n"), HandlerCode.WHEEL)
+    """Check the headers of WHEEL. Raises `Refused` (`handler.metadata`)."""
+    headers = _headers(text.rstrip("\n"), HandlerCode.METADATA)
     # Generator is free text, and nothing acts on it.
     said = {name: values for name, values in headers.items() if name != "generator"}
     version = said.pop("wheel-version", [])
     if len(version) != 1 or not re.fullmatch(r"1\.[0-9]{1,3}", version[0]):
-        raise Refused(HandlerCode.WHEEL, "WHEEL must have one Wheel-Version 1.x.")
+        raise Refused(HandlerCode.METADATA, "WHEEL must have one Wheel-Version 1.x.")
     if said != {"root-is-purelib": ["true"], "tag": ["py3-none-any"]}:
-        raise Refused(HandlerCode.WHEEL, "WHEEL must say Root-Is-Purelib: true and Tag: py3-none-any, and nothing else.")
+        raise Refused(HandlerCode.METADATA, "WHEEL must say Root-Is-Purelib: true and Tag: py3-none-any, and nothing else.")
 
 
 def check_metadata(text: str, name: str, version: str) -> None:
@@ -115,7 +115,7 @@ def check_metadata(text: str, name: str, version: str) -> None:
 
     `name`: in normal form, with dashes.
 
-    Raises `Malformed` (`handler.metadata`) or `Refused` (`handler.metadata`, `handler.requires`).
+    Raises `Malformed` (`handler.metadata`) or `Refused` (`handler.metadata`).
     """
     # The first empty line ends the headers; the description follows.
     headers = _headers(text.partition("\n\n")[0].rstrip("\n"), HandlerCode.METADATA)
@@ -133,28 +133,28 @@ def check_metadata(text: str, name: str, version: str) -> None:
     # A dependency would bring code that this wheel's digest does not cover.
     if headers.keys() & {"requires-dist", "requires-external", "requires"}:
         raise Refused(
-            HandlerCode.REQUIRES,
+            HandlerCode.METADATA,
             "A handler package requires no other distribution.",
             fix="Use the standard library and treaty_handler; the sandbox holds nothing else.",
         )
 
 
 def check_top_level(text: str, package: str) -> None:
-    """Check that top_level.txt names the one package. Raises `Refused` (`handler.top-level`)."""
+    """Check that top_level.txt names the one package. Raises `Refused` (`handler.file`)."""
     if text.strip("\n") != package:
-        raise Refused(HandlerCode.TOP_LEVEL, f"top_level.txt names something else than {package}.")
+        raise Refused(HandlerCode.FILE, f"top_level.txt names something else than {package}.")
 
 
 def parse_entry_point(text: str) -> tuple[str, str, str]:
     """Return name, module and attribute of the one entry point.
 
-    Raises `Refused` (`handler.script`, `handler.entry-point`) or `Malformed` (`handler.entry-point`).
+    Raises `Refused` (`handler.metadata`, `handler.entry-point`) or `Malformed` (`handler.entry-point`).
     """
     lines = [line for line in (line.rstrip(" \t") for line in text.split("\n")) if line]
     # An installer would put a command on the user's path.
     for command in _COMMANDS:
         if command in lines:
-            raise Refused(HandlerCode.SCRIPT, f"entry_points.txt installs a command ({command}).")
+            raise Refused(HandlerCode.METADATA, f"entry_points.txt installs a command ({command}).")
     if len(lines) != 2 or lines[0] != f"[{GROUP}]":
         raise Refused(HandlerCode.ENTRY_POINT, f"entry_points.txt is not one group {GROUP} with one entry.")
     match = _ENTRY.fullmatch(lines[1])

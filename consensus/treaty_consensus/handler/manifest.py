@@ -144,7 +144,7 @@ def parse_manifest(data: bytes) -> Manifest:
     fields = _object(value, "the manifest", {"interface", "protocol", "operations", "roles"} | declared)
     interface = fields["interface"]
     protocol = _object(fields["protocol"], "protocol", {"uri", "sha256"})
-    uri = _text(protocol["uri"], "protocol.uri")
+    uri = _text(protocol["uri"], "protocol.name")
     operations = {
         name: _operation(name, item, interface)
         for name, item in _named(fields["operations"], "operations", _OPERATION, MAX_OPERATIONS).items()

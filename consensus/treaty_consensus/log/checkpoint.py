@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Hold a log's head. Raises `Malformed` (`log.checkpoint`) when no checkpoint can have these parts."""
+    """Hold a log's head. Raises `Malformed` (`log.form`) when no checkpoint can have these parts."""
 
     origin: str
     size: int
@@ -45,7 +45,7 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Read a note's text. Raises `Malformed` (`log.checkpoint`)."""
+        """Read a note's text. Raises `Malformed` (`log.form`)."""
         # Before splitting, so that the number of lines is bounded.
         if len(text) > MAX_NOTE_BYTES or not text.endswith("\n"):
             raise _bad_checkpoint("it does not end in a newline, or is too long")
@@ -181,7 +181,7 @@ def open_checkpoint(note: bytes, log_key: VerifierKey | LogKeys, clock_key: Veri
     if isinstance(log_key, LogKeys):
         return log_key.open(note, clock_key)
     if log_key.type != KeyType.ED25519 or (clock_key and clock_key.type != KeyType.COSIGNATURE):
-        raise Malformed(NoteCode.KEY_TYPE, "The log's key must have type 1, its clock's key type 4.")
+        raise Malformed(NoteCode.FORM, "The log's key must have type 1, its clock's key type 4.")
     signers = signers_of(note)
     if (log_key.name, log_key.id) not in signers and any(name == log_key.name for name, _ in signers):
         raise Untrusted(
@@ -202,4 +202,4 @@ def open_checkpoint(note: bytes, log_key: VerifierKey | LogKeys, clock_key: Veri
 
 
 def _bad_checkpoint(why: str) -> Malformed:
-    return Malformed(LogCode.CHECKPOINT, f"This is not a checkpoint: {why}.")
+    return Malformed(LogCode.FORM, f"This is not a checkpoint: {why}.")

@@ -50,13 +50,13 @@ def root_nodes(size: int) -> list[Node]:
 
 
 def inclusion_nodes(index: int, size: int) -> list[Node]:
-    """Return the nodes that `inclusion_proof` needs. Raises `NotFound` (`log.index`) unless 0 <= index < size."""
+    """Return the nodes that `inclusion_proof` needs. Raises `NotFound` (`log.missing`) unless 0 <= index < size."""
     siblings, right, left = _inclusion_parts(index, size)
     return [*siblings, *right, *left]
 
 
 def consistency_nodes(old: int, new: int) -> list[Node]:
-    """Return the nodes that `consistency_proof` needs. Raises `Malformed` (`log.range`) unless 0 <= old <= new."""
+    """Return the nodes that `consistency_proof` needs. Raises `Malformed` (`log.form`) unless 0 <= old <= new."""
     return [node for begin, end in _consistency_ranges(old, new) for node in range_nodes(begin, end)]
 
 
@@ -83,7 +83,7 @@ def range_root(begin: int, end: int, hashes: Mapping[Node, bytes]) -> bytes:
 def inclusion_proof(index: int, size: int, hashes: Mapping[Node, bytes]) -> list[bytes]:
     """Return PATH(index, D[0:size]) of RFC 6962 §2.1.1, from the leaf's sibling up to the root's child.
 
-    Raises `NotFound` (`log.index`) unless 0 <= index < size, and `KeyError` when `hashes` lacks a node of `inclusion_nodes`.
+    Raises `NotFound` (`log.missing`) unless 0 <= index < size, and `KeyError` when `hashes` lacks a node of `inclusion_nodes`.
     """
     siblings, right, left = _inclusion_parts(index, size)
     # All that is right of the leaf's perfect subtree is one hash of the proof.
@@ -94,7 +94,7 @@ def inclusion_proof(index: int, size: int, hashes: Mapping[Node, bytes]) -> list
 def consistency_proof(old: int, new: int, hashes: Mapping[Node, bytes]) -> list[bytes]:
     """Return PROOF(old, D[0:new]) of RFC 6962 §2.1.2; empty when `old` is 0 or `new`.
 
-    Raises `Malformed` (`log.range`) unless 0 <= old <= new, and `KeyError` when `hashes` lacks a node of `consistency_nodes`.
+    Raises `Malformed` (`log.form`) unless 0 <= old <= new, and `KeyError` when `hashes` lacks a node of `consistency_nodes`.
     """
     return [range_root(begin, end, hashes) for begin, end in _consistency_ranges(old, new)]
 
@@ -199,11 +199,11 @@ class Frontier:
 
         `hashes`: from the `hashes` of a frontier of this size.
 
-        Raises `Malformed` (`log.frontier`) when they do not fit `size`.
+        Raises `Malformed` (`log.form`) when they do not fit `size`.
         """
         # A tree has one perfect subtree for each one bit of its size.
         if not 0 <= size <= MAX_SIZE or len(hashes) != size.bit_count() or not _are_hashes(*hashes):
-            raise Malformed(LogCode.FRONTIER, f"These are not the subtree hashes of a tree of {size} leaves.")
+            raise Malformed(LogCode.FORM, f"These are not the subtree hashes of a tree of {size} leaves.")
         self._size = size
         self._hashes = list(hashes)
 
@@ -220,10 +220,10 @@ class Frontier:
     def append(self, leaf_hash: bytes) -> list[bytes]:
         """Add a leaf; return the hashes of the perfect subtrees that it completes, by level: the leaf first, then upward.
 
-        Raises `Malformed` (`log.hash`) when `leaf_hash` is not 32 bytes.
+        Raises `Malformed` (`log.form`) when `leaf_hash` is not 32 bytes.
         """
         if not _are_hashes(leaf_hash):
-            raise Malformed(LogCode.HASH, f"A leaf hash has {HASH_SIZE} bytes.")
+            raise Malformed(LogCode.FORM, f"A leaf hash has {HASH_SIZE} bytes.")
         completed = [leaf_hash]
         waiting = self._size
         # Each trailing one bit of the size is a subtree that the new leaf makes part of a larger one.
@@ -246,7 +246,7 @@ def _inclusion_parts(index: int, size: int) -> tuple[list[Node], list[Node], lis
     the nearest first.
     """
     if not 0 <= index < size:
-        raise NotFound(LogCode.INDEX, f"The log has {size} leaves; there is no leaf {index}.")
+        raise NotFound(LogCode.MISSING, f"The log has {size} leaves; there is no leaf {index}.")
     subtrees = root_nodes(size)
     # Sizes of subtrees are the one bits of `size`. The leaf is in the one of the highest bit in which index and size differ.
     level = (index ^ size).bit_length() - 1
@@ -258,7 +258,7 @@ def _inclusion_parts(index: int, size: int) -> tuple[list[Node], list[Node], lis
 def _consistency_ranges(old: int, new: int) -> list[tuple[int, int]]:
     """Return the leaf range of each hash of a consistency proof, in proof order (SUBPROOF of RFC 6962 §2.1.2)."""
     if not 0 <= old <= new:
-        raise Malformed(LogCode.RANGE, f"A tree of {new} leaves does not extend one of {old} leaves.")
+        raise Malformed(LogCode.FORM, f"A tree of {new} leaves does not extend one of {old} leaves.")
     if old == 0:
         return []
     ranges = []

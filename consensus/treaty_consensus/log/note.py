@@ -67,7 +67,7 @@ _SIGNATURE_BYTES = {KeyType.ED25519: 64, KeyType.COSIGNATURE: 64, KeyType.ML_DSA
 
 @dataclass(frozen=True)
 class VerifierKey:
-    """Hold a public key with its name, for one type of signature. Raises `Malformed` (`note.name`, `note.key`)."""
+    """Hold a public key with its name, for one type of signature. Raises `Malformed` (`note.form`)."""
 
     name: str
     type: KeyType
@@ -80,7 +80,7 @@ class VerifierKey:
 
     @classmethod
     def parse(cls, text: str) -> VerifierKey:
-        """Read a vkey. Raises `Malformed` (`note.key`, `note.name`), also when the key id does not match name and key."""
+        """Read a vkey. Raises `Malformed` (`note.form`), also when the key id does not match name and key."""
         if len(text) > _MAX_ML_DSA_KEY_TEXT or text.count("+") < 2:
             raise _bad_key()
         name, _, encoded = text.split("+", 2)
@@ -123,7 +123,7 @@ class VerifierKey:
 class SignerKey:
     """Hold a key that signs notes under a name: a seed of 32 secret bytes, for one type of signature.
 
-    Raises `Malformed` (`note.name`, `note.key`). No error quotes the seed.
+    Raises `Malformed` (`note.form`). No error quotes the seed.
     """
 
     name: str
@@ -137,7 +137,7 @@ class SignerKey:
 
     @classmethod
     def parse(cls, text: str) -> SignerKey:
-        """Read an skey. Raises `Malformed` (`note.key`, `note.name`), also when the key id does not match name and key."""
+        """Read an skey. Raises `Malformed` (`note.form`), also when the key id does not match name and key."""
         if len(text) > _MAX_KEY_TEXT or text.count("+") < 4:
             raise _bad_key()
         _, _, name, _, encoded = text.split("+", 4)
@@ -160,16 +160,16 @@ class SignerKey:
 
         `time`: POSIX seconds for a cosignature; ignored by the log's own type.
 
-        Raises `Malformed` (`note.time`) when a cosignature has no time or one out of range.
+        Raises `Malformed` (`note.form`) when a cosignature has no time or one out of range.
         """
         if not self.type.has_time:
             return self._private.sign(text)
         if time is None or not 0 <= time <= MAX_TIME:
-            raise Malformed(NoteCode.TIME, "A cosignature needs its time, in POSIX seconds.")
+            raise Malformed(NoteCode.FORM, "A cosignature needs its time, in POSIX seconds.")
         try:
             message = _cosigned(self.type, self.name, text, time)
         except Untrusted as error:
-            raise Malformed(NoteCode.TEXT, "An ML-DSA-44 cosigner signs only checkpoints.") from error
+            raise Malformed(NoteCode.FORM, "An ML-DSA-44 cosigner signs only checkpoints.") from error
         return time.to_bytes(_TIME_BYTES, "big") + self._private.sign(message)
 
     @cached_property
@@ -202,7 +202,7 @@ def sign(text: str, signers: Sequence[SignerKey], *, time: int | None = None) ->
 
     `time`: POSIX seconds, for cosigners.
 
-    Raises `Malformed` (`note.text`, `note.signers`, `note.time`), or `TooLarge` over the caps.
+    Raises `Malformed` (`note.form`), or `TooLarge` over the caps.
     """
     check_text(text)
     return _assemble(text, [], signers, time)
@@ -274,9 +274,9 @@ def signers_of(note: bytes) -> list[tuple[str, bytes]]:
 
 
 def check_text(text: str) -> None:
-    """Check that `text` can be the text of a note. Raises `Malformed` (`note.text`)."""
+    """Check that `text` can be the text of a note. Raises `Malformed` (`note.form`)."""
     if not text.endswith("\n") or not _is_clean(text):
-        raise Malformed(NoteCode.TEXT, "A note's text must end in a newline and contain no other control characters.")
+        raise Malformed(NoteCode.FORM, "A note's text must end in a newline and contain no other control characters.")
 
 
 class _Line(NamedTuple):
@@ -291,7 +291,7 @@ class _Line(NamedTuple):
 def _parse(note: bytes) -> tuple[str, list[_Line]]:
     """Return the text and the signature lines of a note, not verified."""
     if len(note) > MAX_NOTE_BYTES:
-        raise TooLarge(NoteCode.SIZE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
+        raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
     try:
         content = note.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -302,7 +302,7 @@ def _parse(note: bytes) -> tuple[str, list[_Line]]:
         raise _bad_note("text, empty line and signature lines are not all there, or it has control characters")
     lines = content[text_end + 1 : -1].split("\n")
     if len(lines) > MAX_SIGNATURES:
-        raise TooLarge(NoteCode.SIGNATURES, f"A note has at most {MAX_SIGNATURES} signatures.")
+        raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_SIGNATURES} signatures.")
     return content[:text_end], [_parse_line(line) for line in lines]
 
 
@@ -324,12 +324,12 @@ def _assemble(text: str, lines: list[_Line], signers: Sequence[SignerKey], time:
     signed = text.encode()
     added = [_Line(key.name, key.verifier.id, key.sign(signed, time=time)) for key in signers]
     if not added or len({line[:2] for line in added}) != len(added):
-        raise Malformed(NoteCode.SIGNERS, "A note needs one or more signing keys, each once.")
+        raise Malformed(NoteCode.FORM, "A note needs one or more signing keys, each once.")
     if len(lines) + len(added) > MAX_SIGNATURES:
-        raise TooLarge(NoteCode.SIGNATURES, f"A note has at most {MAX_SIGNATURES} signatures.")
+        raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_SIGNATURES} signatures.")
     note = signed + b"\n" + b"".join(line.encode() for line in [*lines, *added])
     if len(note) > MAX_NOTE_BYTES:
-        raise TooLarge(NoteCode.SIZE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
+        raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
     return note
 
 
@@ -357,7 +357,7 @@ def _cosigned(type_: KeyType, name: str, text: bytes, time: int) -> bytes:
 
 def _check_name(name: str) -> None:
     if not name or "+" in name or not _is_clean(name) or any(character.isspace() for character in name):
-        raise Malformed(NoteCode.NAME, "A key's name must not be empty or contain spaces, plus signs or control characters.")
+        raise Malformed(NoteCode.FORM, "A key's name must not be empty or contain spaces, plus signs or control characters.")
 
 
 def _is_clean(text: str) -> bool:
@@ -366,14 +366,14 @@ def _is_clean(text: str) -> bool:
 
 def _bad_key() -> Malformed:
     return Malformed(
-        NoteCode.KEY,
+        NoteCode.FORM,
         "This is not a note key.",
         fix="A verifier key has the form NAME+KEYID+BASE64. Copy all of it from the page of the log's operator.",
     )
 
 
 def _bad_note(why: str) -> Malformed:
-    return Malformed(NoteCode.MALFORMED, f"This is not a signed note: {why}.")
+    return Malformed(NoteCode.FORM, f"This is not a signed note: {why}.")
 
 
 def _bad_signature(why: str) -> Untrusted:

@@ -56,13 +56,13 @@ class Receipt:
         if not self.checkpoint:
             raise _bad_receipt("it has no checkpoint")
         if len(self.checkpoint) > MAX_NOTE_BYTES:
-            raise TooLarge(NoteCode.SIZE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
+            raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
 
     @classmethod
     def parse(cls, data: bytes) -> Receipt:
-        """Read a tlog-proof, without verifying it. Raises `TooLarge` or `Malformed` (`log.receipt`, `log.receipt-size`)."""
+        """Read a tlog-proof, without verifying it. Raises `TooLarge` or `Malformed` (`log.form`, `log.too-large`)."""
         if len(data) > MAX_RECEIPT_BYTES:
-            raise TooLarge(LogCode.RECEIPT_SIZE, f"A receipt has at most {MAX_RECEIPT_BYTES} bytes.")
+            raise TooLarge(LogCode.TOO_LARGE, f"A receipt has at most {MAX_RECEIPT_BYTES} bytes.")
         # At the first empty line: the checkpoint has one of its own.
         head, _, checkpoint = data.partition(b"\n\n")
         try:
@@ -125,4 +125,4 @@ class ReceiptWriter:
 
 
 def _bad_receipt(why: str) -> Malformed:
-    return Malformed(LogCode.RECEIPT, f"This is not a receipt (C2SP tlog-proof): {why}.")
+    return Malformed(LogCode.FORM, f"This is not a receipt (C2SP tlog-proof): {why}.")

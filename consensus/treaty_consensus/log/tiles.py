@@ -59,7 +59,7 @@ class Bundle(NamedTuple):
 
 
 def parse_path(path: str) -> Tile | Bundle:
-    """Parse the path of a tile. Raises `Malformed` (`log.tile-path`)."""
+    """Parse the path of a tile. Raises `Malformed` (`log.form`)."""
     match = _PATH.fullmatch(path) if len(path) <= _MAX_PATH else None
     if match is None:
         raise _bad_path()
@@ -88,7 +88,7 @@ def truncated(tile: Tile | Bundle, data: bytes) -> bytes:
 
     `data`: the content of a tile at the same place, of at least that width.
 
-    Raises `NotFound` (`log.tile-width`) when `data` is narrower, `Malformed` (`log.bundle`) when a bundle's lengths do not
+    Raises `NotFound` (`log.missing`) when `data` is narrower, `Malformed` (`log.form`) when a bundle's lengths do not
     add up.
     """
     if isinstance(tile, Tile):
@@ -96,42 +96,42 @@ def truncated(tile: Tile | Bundle, data: bytes) -> bytes:
     else:
         ends = _entry_ends(data)
     if not 1 <= tile.width <= len(ends):
-        raise NotFound(LogCode.TILE_WIDTH, f"{tile.path} is wider than what is stored.")
+        raise NotFound(LogCode.MISSING, f"{tile.path} is wider than what is stored.")
     return data[: ends[tile.width - 1]]
 
 
 def encode_bundle(entries: Sequence[bytes]) -> bytes:
     """Return an entry bundle of 1 to 256 entries.
 
-    Raises `TooLarge` (`log.entry-size`) for an entry over 65,535 bytes, `Malformed` (`log.bundle`) for another number of
+    Raises `TooLarge` (`log.too-large`) for an entry over 65,535 bytes, `Malformed` (`log.form`) for another number of
     entries.
     """
     if not 1 <= len(entries) <= TILE_WIDTH:
-        raise Malformed(LogCode.BUNDLE, f"An entry bundle has 1 to {TILE_WIDTH} entries.")
+        raise Malformed(LogCode.FORM, f"An entry bundle has 1 to {TILE_WIDTH} entries.")
     for entry in entries:
         if len(entry) > MAX_ENTRY_BYTES:
-            raise TooLarge(LogCode.ENTRY_SIZE, f"A log entry has at most {MAX_ENTRY_BYTES} bytes.")
+            raise TooLarge(LogCode.TOO_LARGE, f"A log entry has at most {MAX_ENTRY_BYTES} bytes.")
     return b"".join(len(entry).to_bytes(_LENGTH_BYTES, "big") + entry for entry in entries)
 
 
 def decode_bundle(data: bytes, width: int) -> list[bytes]:
-    """Return exactly `width` entries of a bundle. Raises `TooLarge` (`log.bundle-size`) or `Malformed` (`log.bundle`)."""
+    """Return exactly `width` entries of a bundle. Raises `TooLarge` (`log.too-large`) or `Malformed` (`log.form`)."""
     # Before parsing: so many entries cannot have more bytes.
     if len(data) > width * (_LENGTH_BYTES + MAX_ENTRY_BYTES):
-        raise TooLarge(LogCode.BUNDLE_SIZE, f"{len(data)} bytes are more than {width} log entries can have.")
+        raise TooLarge(LogCode.TOO_LARGE, f"{len(data)} bytes are more than {width} log entries can have.")
     ends = _entry_ends(data)
     if len(ends) != width:
-        raise Malformed(LogCode.BUNDLE, f"This entry bundle has {len(ends)} entries, not {width}.")
+        raise Malformed(LogCode.FORM, f"This entry bundle has {len(ends)} entries, not {width}.")
     return [data[begin + _LENGTH_BYTES : end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def tile_of(node: Node, size: int) -> Tile:
     """Return the tile that holds `node`, or the hashes it is computed from, at its width in a tree of `size` leaves.
 
-    Raises `NotFound` (`log.node`) when the tree has no such node.
+    Raises `NotFound` (`log.missing`) when the tree has no such node.
     """
     if min(node) < 0 or (node.index + 1) << node.level > size:
-        raise NotFound(LogCode.NODE, f"A tree of {size} leaves has no subtree {node.index} of level {node.level}.")
+        raise NotFound(LogCode.MISSING, f"A tree of {size} leaves has no subtree {node.index} of level {node.level}.")
     level, above = divmod(node.level, TILE_HEIGHT)
     tile = Tile(level, node.index >> TILE_HEIGHT - above)
     return tile._replace(width=width_at(tile, size))
@@ -143,14 +143,14 @@ def tiles_for(nodes: Iterable[Node], size: int) -> list[Tile]:
 
 
 def node_hash_in_tile(node: Node, tile: Tile, data: bytes) -> bytes:
-    """Return the hash of `node` from its tile. Raises `Malformed` (`log.tile`) when the tile does not hold it or has another
+    """Return the hash of `node` from its tile. Raises `Malformed` (`log.form`) when the tile does not hold it or has another
     length.
     """
     _check_tile(tile, data)
     above = node.level - TILE_HEIGHT * tile.level
     first = (node.index << max(above, 0)) - TILE_WIDTH * tile.index
     if not (0 <= above < TILE_HEIGHT and 0 <= first <= tile.width - (1 << above)):
-        raise Malformed(LogCode.TILE, f"{tile.path} does not hold subtree {node.index} of level {node.level}.")
+        raise Malformed(LogCode.FORM, f"{tile.path} does not hold subtree {node.index} of level {node.level}.")
     hashes = _hashes(data[first * HASH_SIZE : (first + (1 << above)) * HASH_SIZE])
     while len(hashes) > 1:
         hashes = _parents(hashes)
@@ -160,7 +160,7 @@ def node_hash_in_tile(node: Node, tile: Tile, data: bytes) -> bytes:
 def node_hashes(nodes: Iterable[Node], size: int, tiles: Mapping[Tile, bytes]) -> dict[Node, bytes]:
     """Return the hashes of many nodes. Each tile of `tiles_for(nodes, size)` is hashed only once.
 
-    Raises `NotFound` when the tree has no such node or `tiles` lacks one, `Malformed` (`log.tile`) for a tile of a wrong
+    Raises `NotFound` when the tree has no such node or `tiles` lacks one, `Malformed` (`log.form`) for a tile of a wrong
     length.
     """
     pyramids: dict[Tile, list[list[bytes]]] = {}
@@ -170,7 +170,7 @@ def node_hashes(nodes: Iterable[Node], size: int, tiles: Mapping[Tile, bytes]) -
         pyramid = pyramids.get(tile)
         if pyramid is None:
             if tile not in tiles:
-                raise NotFound(LogCode.TILE_MISSING, f"{tile.path} is needed and absent.")
+                raise NotFound(LogCode.MISSING, f"{tile.path} is needed and absent.")
             _check_tile(tile, tiles[tile])
             pyramid = pyramids[tile] = [_hashes(tiles[tile])]
         above = node.level % TILE_HEIGHT
@@ -231,7 +231,7 @@ class TreeEdge:
 
         With the `nodes` of the new edge, `inclusion_proof` proves each appended leaf.
 
-        Raises `Malformed` (`log.hash`) when a leaf hash is not 32 bytes.
+        Raises `Malformed` (`log.form`) when a leaf hash is not 32 bytes.
         """
         frontier = Frontier(self.size, self.hashes)
         levels = [bytearray(content) for content in self.partial]
@@ -277,17 +277,17 @@ def _entry_ends(data: bytes) -> list[int]:
         begin = position + _LENGTH_BYTES
         position = begin + int.from_bytes(data[position:begin], "big")
         if position > len(data):
-            raise Malformed(LogCode.BUNDLE, "This entry bundle ends within an entry.")
+            raise Malformed(LogCode.FORM, "This entry bundle ends within an entry.")
         # Empty entries take two bytes each, so the number of entries needs its own bound.
         if len(ends) == TILE_WIDTH:
-            raise Malformed(LogCode.BUNDLE, f"This entry bundle has more than {TILE_WIDTH} entries.")
+            raise Malformed(LogCode.FORM, f"This entry bundle has more than {TILE_WIDTH} entries.")
         ends.append(position)
     return ends
 
 
 def _check_tile(tile: Tile, data: bytes) -> None:
     if len(data) != tile.width * HASH_SIZE:
-        raise Malformed(LogCode.TILE, f"{tile.path} has {len(data)} bytes instead of {tile.width * HASH_SIZE}.")
+        raise Malformed(LogCode.FORM, f"{tile.path} has {len(data)} bytes instead of {tile.width * HASH_SIZE}.")
 
 
 def _hashes(data: bytes) -> list[bytes]:
@@ -301,7 +301,7 @@ def _parents(hashes: list[bytes]) -> list[bytes]:
 
 def _bad_path() -> Malformed:
     return Malformed(
-        LogCode.TILE_PATH,
+        LogCode.FORM,
         "This is not the path of a tile.",
         fix="Use /tile/LEVEL/INDEX or /tile/entries/INDEX as in C2SP tlog-tiles, such as /tile/0/x001/234.p/5.",
     )

@@ -60,9 +60,9 @@ class AddCheckpoint:
 
     @classmethod
     def parse(cls, data: bytes) -> AddCheckpoint:
-        """Read a request's body. Raises `TooLarge` (`witness.request-size`) or `Malformed` (`witness.request`)."""
+        """Read a request's body. Raises `TooLarge` (`witness.request`) or `Malformed` (`witness.request`)."""
         if len(data) > MAX_REQUEST:
-            raise TooLarge(WitnessCode.REQUEST_SIZE, f"A request to a witness has at most {MAX_REQUEST} bytes.")
+            raise TooLarge(WitnessCode.REQUEST, f"A request to a witness has at most {MAX_REQUEST} bytes.")
         # At the first empty line: the checkpoint has one of its own.
         head, separator, note = data.partition(b"\n\n")
         try:
@@ -117,7 +117,7 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
     head = signed.checkpoint
     # The order of the checks is the order of the answers in C2SP tlog-witness.
     if request.old > head.size:
-        raise Malformed(WitnessCode.OLD_SIZE, f"A log of {head.size} leaves does not extend one of {request.old}.")
+        raise Malformed(WitnessCode.REQUEST, f"A log of {head.size} leaves does not extend one of {request.old}.")
     known = latest.checkpoint if latest else Checkpoint(head.origin, 0, EMPTY_ROOT)
     # Checked before the proof: the log has to know the right size to build one.
     if request.old != known.size:
@@ -165,7 +165,7 @@ class Quorum:
 
     Names and public keys are distinct: a cosignature does not contain the name of its witness.
 
-    Raises `Malformed` (`witness.keys`) when such a quorum is impossible.
+    Raises `Malformed` (`witness.policy`) when such a quorum is impossible.
     """
 
     keys: tuple[VerifierKey, ...]
@@ -177,7 +177,7 @@ class Quorum:
         proper = all(key.type.has_time and len(key.name) <= MAX_COSIGNER_NAME for key in self.keys)
         if not (distinct and proper and 1 <= self.needed <= len(self.keys) <= MAX_COSIGNERS):
             raise Malformed(
-                WitnessCode.KEYS,
+                WitnessCode.POLICY,
                 f"Witnesses must be at most {MAX_COSIGNERS} distinct cosignature keys (type 4 or 6) with names of at most "
                 f"{MAX_COSIGNER_NAME} characters, and the quorum is no larger than their number.",
             )
@@ -186,11 +186,13 @@ class Quorum:
     def parse(cls, keys: Sequence[str], needed: int, types: Collection[KeyType] = tuple(KeyType)) -> Quorum:
         """Return the quorum of verifier keys in text form, all of these types.
 
-        Raises `Malformed` (`witness.keys`, `note.key`).
+        Raises `Malformed` (`witness.policy`, `note.form`).
         """
         quorum = cls(tuple(VerifierKey.parse(key) for key in keys), needed)
         if any(key.type not in types for key in quorum.keys):
-            raise Malformed(WitnessCode.KEYS, f"Here the keys of witnesses have the type {', '.join(map(str, map(int, types)))}.")
+            raise Malformed(
+                WitnessCode.POLICY, f"Here the keys of witnesses have the type {', '.join(map(str, map(int, types)))}."
+            )
         return quorum
 
     def check(self, note: bytes, checkpoint: Checkpoint, *, since: int = 0, until: float = math.inf) -> None:

@@ -60,7 +60,7 @@ class FairQueue:
         capacity: float = 200.0,
         width: int | None = None,
         waiting: int = MAX_WAITING,
-        code: str = QuotaCode.BUSY,
+        code: str = QuotaCode.TOTAL,
     ) -> None:
         self._clock = clock
         self._most = waiting

@@ -65,14 +65,14 @@ class Quota:
         """Charge `count` statements to the IP address `source`, before they are parsed. None stands for this process itself.
 
         Returns False when the registry is so busy that each statement must also `take_reserved`. Raises `Unavailable`
-        (`quota.prefix`, `quota.total`).
+        (`quota.sender`, `quota.total`).
         """
         # This process's own statements, such as identities and decisions. Floods must not keep them out.
         if source is None:
             return True
         # First, so that one network's flood does not use up the common bucket.
         if not self._prefixes.take(site_network(source), count):
-            raise _exhausted(QuotaCode.PREFIX, "Your network sends too many statements.")
+            raise _exhausted(QuotaCode.SENDER, "Your network sends too many statements.")
         if self._total.take("", count, spare=self._reserve()):
             return True
         if self._total.left("") < 1:
@@ -95,7 +95,7 @@ class Quota:
     def take_of(self, author: Did, source: str | None = None) -> None:
         """Charge one statement to its `author`, after its signature was verified. `source`: the IP address it came from.
 
-        The DIDs of a host share one bucket, and all did:keys share one. Raises `Unavailable` (`quota.principal`,
+        The DIDs of a host share one bucket, and all did:keys share one. Raises `Unavailable` (`quota.sender`,
         `quota.strangers`).
         """
         # A did:key costs nothing, so a bucket for each would limit nothing.
@@ -107,24 +107,24 @@ class Quota:
         # the quota of another author.
         factor = min(1 + self._standing(author.text) / ONE, MAX_FACTOR) * (special or 1)
         if not self._principals.take(author.host, 1, factor=factor):
-            raise _exhausted(QuotaCode.PRINCIPAL, f"{author.host} sends too many statements.")
+            raise _exhausted(QuotaCode.SENDER, f"{author.host} sends too many statements.")
 
     def has_standing(self, authors: Iterable[Did]) -> bool:
         """Whether one of these DIDs has standing."""
         return any(self._standing(author.text) for author in authors)
 
     def take_upload(self, source: str | None, size: int) -> None:
-        """Charge `size` uploaded bytes to an IP address. Raises `Unavailable` (`quota.uploads`)."""
+        """Charge `size` uploaded bytes to an IP address. Raises `Unavailable` (`quota.sender`)."""
         if source is not None and not self._uploads.take(site_network(source), size):
-            raise _exhausted(QuotaCode.UPLOADS, "Your network has uploaded too much in the last hour.")
+            raise _exhausted(QuotaCode.SENDER, "Your network has uploaded too much in the last hour.")
 
     def take_service(self, source: str) -> None:
         """Charge one request to the Sigstore services to an IP address, before the request is read.
 
-        Raises `Unavailable` (`quota.prefix`, `quota.services`, `quota.total`).
+        Raises `Unavailable` (`quota.sender`, `quota.total`).
         """
         if not self._services.take(site_network(source), 1):
-            raise _exhausted(QuotaCode.SERVICES, "Your network asks for too many certificates, timestamps and entries.")
+            raise _exhausted(QuotaCode.SENDER, "Your network asks for too many certificates, timestamps and entries.")
         if not self.take_from(source):
             raise _exhausted(QuotaCode.TOTAL, "This registry is busy, and takes only what agents with standing send just now.")
 
@@ -138,7 +138,7 @@ class Quota:
         # Its own bucket, because the operator knows it. With a raised quota it needs none of the common ones.
         if special is not None:
             if not self._known_keys.take(author.text, 1, factor=special):
-                raise _exhausted(QuotaCode.PRINCIPAL, f"{author.text} sends too many statements.")
+                raise _exhausted(QuotaCode.SENDER, f"{author.text} sends too many statements.")
             if special > 1:
                 return
         if not self._strangers_by_prefix.take(site_network(source), 1):  # first, as in `take_from`

@@ -116,7 +116,7 @@ class Senders:
         if _covers(sender, parse_did(self._operator)):
             raise Refused(SenderCode.OWN, f"{sender} is the operator of this registry.")
         if not reason or len(reason) > MAX_REASON:
-            raise Malformed(SenderCode.REASON, f"A block has a reason of 1 to {MAX_REASON} characters.")
+            raise Malformed(SenderCode.FORM, f"A block has a reason of 1 to {MAX_REASON} characters.")
         return await self._write(_BLOCK, sender, reason, user)
 
     async def unblock(self, text: str) -> None:
@@ -132,7 +132,7 @@ class Senders:
         sender = parse_sender(text)
         if "/" in sender or not LEAST_FACTOR <= factor <= MOST_FACTOR:
             raise Malformed(
-                SenderCode.QUOTA,
+                SenderCode.FORM,
                 f"A DID or a domain has a factor from {LEAST_FACTOR} to {MOST_FACTOR:.0f} for its quota.",
                 fix="To refuse all of it, block it. A network has the quota that serve --quota sets for all.",
             )
@@ -201,7 +201,7 @@ async def import_senders(connection: Connection, data: bytes) -> None:
 
 
 def parse_sender(text: str) -> str:
-    """Return a sender in its one spelling. Raises `Malformed` (`sender.unknown`, `did.*`)."""
+    """Return a sender in its one spelling. Raises `Malformed` (`sender.form`, `did.*`)."""
     if text.startswith("did:"):
         return parse_did(text).text
     try:
@@ -211,13 +211,13 @@ def parse_sender(text: str) -> str:
         if is_host(text) and ("." in text or text == "localhost"):
             return text
         raise Malformed(
-            SenderCode.UNKNOWN,
+            SenderCode.FORM,
             f"{text[:80]!r} is no DID, no domain and no network.",
             fix="Name it as did:web:example.com, example.com, 192.0.2.0/24 or 2001:db8::/32. A domain is in lower case.",
         ) from None
     if network.prefixlen < _WIDEST[network.version]:
         raise Malformed(
-            SenderCode.UNKNOWN,
+            SenderCode.FORM,
             f"{network} is too wide: a prefix has at least {_WIDEST[network.version]} bits.",
             fix="Block the networks that do harm.",
         )

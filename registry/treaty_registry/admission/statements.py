@@ -145,7 +145,7 @@ class Admission:
         if blob is None or not isinstance(signed.body, Publish | Handler):
             raise Refused(RegistryBlobCode.NOT_NAMED, f"The statement does not name the blob {sha256}.")
         if blob.size != len(data):
-            raise Refused(RegistryBlobCode.SIZE, f"The statement says {blob.size} bytes, {len(data)} came.")
+            raise Refused(RegistryBlobCode.DIGEST, f"The statement says {blob.size} bytes, {len(data)} came.")
         # Before the signature, because verifying may have to fetch a DID document.
         self._quota.take_upload(source, len(data))
         with asking_for(source):
@@ -278,14 +278,14 @@ class Admission:
 def check_anchors(parameters: Parameters, contents: Mapping[str, bytes]) -> None:
     """Check the anchors of an open electorate against the suffix list that its parameters name. CPU-bound.
 
-    `contents` holds the suffix list. Raises `Malformed` (`parameters.suffix-list`) or `Refused` (`parameters.anchors`).
+    `contents` holds the suffix list. Raises `Malformed` (`parameters.value`) or `Refused` (`parameters.value`).
     """
     if not isinstance(parameters.reputation, Reputation):
         return
     suffixes = SuffixList(contents[parameters.reputation.suffix_list.sha256])
     for anchor in parameters.reputation.anchors:
         if not suffixes.is_registrable(anchor):
-            raise Refused(ParametersCode.ANCHORS, f"The anchor {anchor} is not a registrable domain by its suffix list.")
+            raise Refused(ParametersCode.VALUE, f"The anchor {anchor} is not a registrable domain by its suffix list.")
 
 
 async def _each(

@@ -49,7 +49,7 @@ class UploadRoom:
         """Make room for an upload of `size` bytes with this digest. Returns whether others fell out for it: they are expired now.
 
         `network`: that of a stranger; None for an author with standing, who has the whole room. Raises `Unavailable`
-        (`quota.uploads`) when there is none, and nothing falls out.
+        (`quota.sender`) when there is none, and nothing falls out.
         """
         if self._network_of(sha256) is not None:
             return False  # these bytes wait already
@@ -60,7 +60,7 @@ class UploadRoom:
             # None falls out for one that would have more itself.
             greediest = max(self._networks.values(), key=lambda each: each.size, default=None)
             if greediest is None or (network is not None and greediest.size <= own + size):
-                raise Unavailable(QuotaCode.UPLOADS, "Too many uploads wait for their statements.", fix="Send again in an hour.")
+                raise Unavailable(QuotaCode.SENDER, "Too many uploads wait for their statements.", fix="Send again in an hour.")
             digest = next(reversed(greediest.uploads))
             freed = await self._pool.fetchval(_FALL_OUT, bytes.fromhex(digest))
             self._forget(digest)

@@ -110,7 +110,7 @@ class Uploads:
             if data is None:
                 raise _missing(blob)
             if len(data) != blob.size:
-                raise Refused(RegistryBlobCode.SIZE, f"The blob {blob.sha256} has {len(data)} bytes, not {blob.size}.")
+                raise Refused(RegistryBlobCode.DIGEST, f"The blob {blob.sha256} has {len(data)} bytes, not {blob.size}.")
             contents[blob.sha256] = data
         return contents
 

@@ -61,7 +61,7 @@ where p.uri = any($1)
 
 
 def words(filters: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the words of these facets and values. Raises `Malformed` (`search.facet`) for others than those defined here."""
+    """Return the words of these facets and values. Raises `Malformed` (`search.query`) for others than those defined here."""
     return [_word(facet, value) for facet, value in filters]
 
 
@@ -76,8 +76,8 @@ def _word(facet: str, value: str) -> str:
         try:
             return f"={NAMESPACE}/{parse_namespace(value)}"
         except TreatyError as error:
-            raise Malformed(SearchCode.FACET, f"`{NAMESPACE}`: {error.message}") from error
+            raise Malformed(SearchCode.QUERY, f"`{NAMESPACE}`: {error.message}") from error
     values = VALUES.get(facet, ())
     if value not in values:
-        raise Malformed(SearchCode.FACET, f"`{facet}` is one of {', '.join(values)}.")
+        raise Malformed(SearchCode.QUERY, f"`{facet}` is one of {', '.join(values)}.")
     return f"={facet}/{value}"

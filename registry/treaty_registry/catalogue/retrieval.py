@@ -116,7 +116,7 @@ class Retrieval:
         `known`: terms that need no look-up. The others are added, so the next page of the same terms need not look them up.
         """
         if query.topic is not None and not is_topic(query.topic):
-            raise Malformed(SearchCode.TOPIC, "A topic is one to four lower-case names joined by '/'.")
+            raise Malformed(SearchCode.QUERY, "A topic is one to four lower-case names joined by '/'.")
         words, chosen = search.terms(query.text), facets.words(query.filters)
         terms = [*words, *(Term(word, False) for word in chosen), Term(f"/{query.topic or ''}", False)]
         number, at = (None, _BEFORE_ALL) if query.cursor is None else _parse_cursor(query.cursor, len(terms) - 1)
@@ -207,6 +207,6 @@ def _parse_cursor(cursor: str, last: int) -> tuple[int, tuple[int, int]]:
             for part, limit in zip(parts, (_MAX_TERMS, 3, canonical.MAX_INTEGER), strict=True)
         )
     except (Malformed, ValueError) as error:
-        raise Malformed(SearchCode.CURSOR, "A cursor is the `next` of the page before.") from error
+        raise Malformed(SearchCode.QUERY, "A cursor is the `next` of the page before.") from error
     # The client may change a cursor. A number beyond the terms means the topic, which can always lead.
     return min(number, last), (place, index)

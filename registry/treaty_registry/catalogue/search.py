@@ -66,7 +66,7 @@ class Term(NamedTuple):
 def terms(text: str) -> list[Term]:
     """Return the distinct terms of a search text. Raises `Malformed` over the caps."""
     if len(text) > MAX_QUERY:
-        raise Malformed(SearchCode.QUERY_TOO_LONG, f"A search has at most {MAX_QUERY} characters.")
+        raise Malformed(SearchCode.QUERY, f"A search has at most {MAX_QUERY} characters.")
     found: list[Term] = []
     for run, unspaced in _runs(text):
         if unspaced:
@@ -75,7 +75,7 @@ def terms(text: str) -> list[Term]:
             found.append(Term(run[:_MAX_TERM], True))
     found = list(dict.fromkeys(found))
     if len(found) > MAX_QUERY_TERMS:
-        raise Malformed(SearchCode.TOO_MANY_TERMS, f"A search has at most {MAX_QUERY_TERMS} words or pairs of characters.")
+        raise Malformed(SearchCode.QUERY, f"A search has at most {MAX_QUERY_TERMS} words or pairs of characters.")
     return found
 
 

@@ -93,7 +93,7 @@ def block(sender: str | None = None, /, *, reason: str | None = None, options: O
         _show_decided(options, [each for each in _senders(options).decided if each.blocked is not None])
         return
     if reason is None:
-        raise Malformed(SenderCode.REASON, "A block needs a reason.", fix="Add --reason TEXT; only operators read it.")
+        raise Malformed(SenderCode.FORM, "A block needs a reason.", fix="Add --reason TEXT; only operators read it.")
     user = calling_user()
     done = run(
         _ask(options.settings, "block", Sender, lambda log: log.intake.senders.block(sender, reason, user), sender, reason, user)
@@ -127,7 +127,7 @@ def quota(sender: str | None = None, factor: float | None = None, /, *, options:
         _show_decided(options, [each for each in _senders(options).decided if each.factor is not None])
         return
     if factor is None:
-        raise Malformed(SenderCode.QUOTA, "A quota needs a factor.", fix=f"Give one: treaty-registry quota {sender} 2")
+        raise Malformed(SenderCode.FORM, "A quota needs a factor.", fix=f"Give one: treaty-registry quota {sender} 2")
     user = calling_user()
     arguments = (sender, factor, user)
     done = run(_ask(options.settings, "quota", Sender, lambda log: log.intake.senders.set_factor(*arguments), *arguments))

@@ -34,7 +34,7 @@ def drop_empty(environment: MutableMapping[str, str]) -> None:
 
 
 def check_variables(environment: Iterable[str]) -> None:
-    """Raise `Malformed` (`settings.variable`) for a name with the prefix that no option of `serve` or `witness` reads.
+    """Raise `Malformed` (`settings.value`) for a name with the prefix that no option of `serve` or `witness` reads.
 
     These two together have every option with a variable, whichever command runs: a unit's settings are for all its commands.
     """
@@ -47,7 +47,7 @@ def check_variables(environment: Iterable[str]) -> None:
             # Without the prefix, by which all are near.
             near = difflib.get_close_matches(name.removeprefix(_PREFIX), sorted(each.removeprefix(_PREFIX) for each in known), 1)
             fix = f"It may mean {_PREFIX}{near[0]}." if near else "treaty-registry serve --help lists the variables."
-            raise Malformed(SettingsCode.VARIABLE, f"No option reads the environment variable {name[:80]}.", fix=fix)
+            raise Malformed(SettingsCode.VALUE, f"No option reads the environment variable {name[:80]}.", fix=fix)
 
 
 def _variables_of(command: str) -> set[str]:

@@ -226,9 +226,9 @@ def _slot(record: Checkpoint) -> bytes:
 
 
 def of_origin(record: Checkpoint, path: object, origin: str) -> Checkpoint:
-    """Return the record of the log `origin` at `path`. Raises `Untrusted` (`fence.other-log`) when it is another log's."""
+    """Return the record of the log `origin` at `path`. Raises `Untrusted` (`fence.damaged`) when it is another log's."""
     if record.origin != origin:
-        raise Untrusted(FenceCode.OTHER_LOG, f"{path} belongs to the log {record.origin}, not to {origin}.")
+        raise Untrusted(FenceCode.DAMAGED, f"{path} belongs to the log {record.origin}, not to {origin}.")
     return record
 
 
@@ -240,7 +240,7 @@ def _newest(data: bytes, path: Path) -> tuple[int, Checkpoint]:
     newest = records[ages.index(max(ages))]
     # Two heads of one size with different roots are a fork, so neither slot is trusted.
     if newest is None or len(data) != 2 * _SLOT or any(record and heads[record.size] != record.root for record in records):
-        raise Untrusted(FenceCode.UNREADABLE, f"{path} is damaged.", fix="Bring back its newest copy.")
+        raise Untrusted(FenceCode.DAMAGED, f"{path} is damaged.", fix="Bring back its newest copy.")
     return ages.index(min(ages)), newest
 
 

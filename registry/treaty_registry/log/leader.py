@@ -140,7 +140,7 @@ class Leader:
             TAKE_OVERS.labels("failed").inc()
             self._fail(error)
             if isinstance(error, DATABASE_ERRORS):
-                raise Unavailable(DatabaseCode.FAILED, "PostgreSQL failed while the log was being opened.") from error
+                raise Unavailable(DatabaseCode.UNREACHABLE, "PostgreSQL failed while the log was being opened.") from error
             raise
         if self.fault is not None and not is_outage(self.fault):
             self.fault = None  # the disk works, because the record was written; PostgreSQL's disk is not known yet
@@ -354,5 +354,5 @@ class Leader:
 def superseded() -> TreatyError:
     """Return the error for a log that another process has written."""
     return Unavailable(
-        RegistryLogCode.SUPERSEDED, "Another process writes this log now.", fix="Send to that one, or again in a while."
+        RegistryLogCode.NOT_LEADING, "Another process writes this log now.", fix="Send to that one, or again in a while."
     )

@@ -129,4 +129,4 @@ class LogReader:
 
 def _check_indexes(indexes: Collection[int], head: Head) -> None:
     if indexes and not 0 <= min(indexes) <= max(indexes) < head.size:
-        raise NotFound(LogCode.INDEX, f"This log has {head.size} leaves, numbered from 0.")
+        raise NotFound(LogCode.MISSING, f"This log has {head.size} leaves, numbered from 0.")

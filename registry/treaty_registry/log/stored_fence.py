@@ -102,7 +102,7 @@ class StoredFence:
             try:
                 record = Checkpoint.parse(data.decode())
             except (UnicodeDecodeError, TreatyError) as error:
-                raise Untrusted(FenceCode.UNREADABLE, f"{self._url} is damaged.", fix="Bring back its newest version.") from error
+                raise Untrusted(FenceCode.DAMAGED, f"{self._url} is damaged.", fix="Bring back its newest version.") from error
             self.record = of_origin(record, self._url, self._origin)
             self._version = version_of(meta)
 

@@ -237,7 +237,7 @@ def _tile_root(tile: Tile, hashes: bytes) -> bytes:
 
 def _missing(what: str) -> Untrusted:
     return Untrusted(
-        RegistryLogCode.INCOMPLETE,
+        RegistryLogCode.DAMAGED,
         f"The database lacks {what}.",
         fix="Restore its newest backup; lost tiles come back with `rebuild`.",
     )

@@ -38,7 +38,7 @@ class TileCopy:
     """The copy in the store at `url`. For one event loop."""
 
     def __init__(self, url: str, keys: Callable[[], LogKeys], reader: LogReader) -> None:
-        """Raises `Malformed` (`settings.blobs`) when the URL names no store."""
+        """Raises `Malformed` (`settings.value`) when the URL names no store."""
         self.store = PublicStore(url)
         self.place = shown(url)
         self.published: Head | None = None
@@ -60,7 +60,7 @@ class TileCopy:
         `begins`: this process has begun to lead, so a tile that another one left is replaced. Otherwise it is an error.
 
         The task raises `Untrusted` (`log.behind-copy`) when the checkpoint in the store has more leaves, `Unavailable`
-        (`log.superseded`) for a tile of other leaves, and as `publish`.
+        (`log.not-leading`) for a tile of other leaves, and as `publish`.
         """
         self._wanted, self._begun = edge, self._begun and not begins
         # One task: a store that is slow skips the trees in between, and does not gather work.
@@ -147,7 +147,7 @@ class TileCopy:
         if not await self.store.put(key, data, _FOR_EVER, "create") and (await self.store.get(key, len(data)))[0] != data:
             # Another process may have written it and signed it. Whoever takes over learns that from the record.
             if not replace:
-                raise Unavailable(RegistryLogCode.SUPERSEDED, f"The copy in {self.place} holds other leaves.")
+                raise Unavailable(RegistryLogCode.NOT_LEADING, f"The copy in {self.place} holds other leaves.")
             await self.store.put(key, data, _FOR_EVER)
         if tile.width == TILE_WIDTH:
             # obstore lists by whole names of folders, and `.p` is one.

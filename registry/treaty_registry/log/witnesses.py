@@ -192,7 +192,7 @@ class _Witness:
 
     def _report_failure(self, error: Exception, head: Head) -> None:
         if isinstance(error, TimeoutError | httpx.TimeoutException):
-            error = Unavailable(RegistryWitnessCode.SILENT, f"It did not answer within {_PATIENCE:g} seconds.")
+            error = Unavailable(RegistryWitnessCode.UNREACHABLE, f"It did not answer within {_PATIENCE:g} seconds.")
         elif isinstance(error, httpx.HTTPError):
             error = Unavailable(RegistryWitnessCode.UNREACHABLE, f"It cannot be asked: {type(error).__name__}: {error}")
         code = error.code if isinstance(error, TreatyError) else type(error).__name__

@@ -36,7 +36,7 @@ class Announcements:
     async def announce(self, draft: Draft) -> Announced:
         """Log parameters that hold from a later epoch on, or that take the announced ones back.
 
-        Raises the errors of `Draft.check`, `Refused` (`parameters.bound`, `parameters.downgrade`), and `Unavailable`.
+        Raises the errors of `Draft.check`, `Refused` (`parameters.amendment`), and `Unavailable`.
         """
         await asyncio.to_thread(draft.check)
         verified = await self._state(draft)

@@ -90,7 +90,7 @@ async def ask(directory: Path, command: str, *arguments: object) -> Any:
     reply = await reader.readline()
     writer.close()
     if not reply:
-        raise Unavailable(ControlCode.BROKEN, "The registry stopped before it answered.")
+        raise Unavailable(ControlCode.FAILED, "The registry stopped before it answered.")
     answer = msgspec.json.decode(reply)
     if "error" in answer:
         said = answer["error"]

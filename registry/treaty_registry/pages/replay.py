@@ -85,7 +85,7 @@ def read_form(body: bytes) -> dict[str, str]:
     try:
         sent = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=len(FIELDS))
     except ValueError as error:
-        raise Malformed(HttpCode.BODY, "This is not the form of this page.") from error
+        raise Malformed(HttpCode.REQUEST, "This is not the form of this page.") from error
     return {name: value for name, value in sent if name in FIELDS}
 
 

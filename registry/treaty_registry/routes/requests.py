@@ -50,7 +50,7 @@ async def receive_body(receive: Receive, announced: str, limit: int) -> bytes:
             while more:
                 message = await receive()
                 if message["type"] != "http.request":  # also when a chunked body is not encoded in chunks
-                    raise Malformed(HttpCode.BODY, "The body of the request broke off, or is not encoded as its head says.")
+                    raise Malformed(HttpCode.REQUEST, "The body of the request broke off, or is not encoded as its head says.")
                 received += message.get("body", b"")
                 more = message.get("more_body", False)
                 # Again while bytes arrive: a chunked body announces no length.
@@ -114,7 +114,7 @@ def number(text: str | None, *, default: int, least: int, most: int, name: str) 
 
 
 def _out_of_range(name: str, least: int, most: int) -> Malformed:
-    return Malformed(HttpCode.QUERY, f"`{name}` is a number from {least} to {most}.")
+    return Malformed(HttpCode.REQUEST, f"`{name}` is a number from {least} to {most}.")
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -247,7 +247,7 @@ class Views:
         tile, head = parse_path(path), self.registry.head
         width = width_at(tile, head.size)
         if tile.width > width:
-            raise NotFound(LogCode.TILE_MISSING, f"The log has no tile {path} yet.", fix="See /checkpoint for its size.")
+            raise NotFound(LogCode.MISSING, f"The log has no tile {path} yet.", fix="See /checkpoint for its size.")
         widest = tile._replace(width=width).path
 
         async def view() -> Made:

@@ -199,7 +199,7 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             # The mode of the opened file, because the path could be replaced in between.
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise Untrusted(SigstoreCode.KEYS_MODE, f"Others can read {path}.", fix=f"Run: chmod 600 {path}")
+                raise Untrusted(SigstoreCode.KEYS, f"Others can read {path}.", fix=f"Run: chmod 600 {path}")
             return file.read()
     except FileNotFoundError as error:
         raise NotFound(

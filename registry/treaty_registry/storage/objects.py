@@ -29,7 +29,7 @@ _FIX = "Use s3://BUCKET/PATH, gs://…, az://… or file:///PATH."
 
 
 def open_store(url: str) -> ObjectStore:
-    """Open the store at `url`. A local folder is created. Raises `Malformed` (`settings.blobs`) for another kind of URL."""
+    """Open the store at `url`. A local folder is created. Raises `Malformed` (`settings.value`) for another kind of URL."""
     _check_url(url)
     folder = local_path(url)
     if folder is not None:
@@ -39,11 +39,11 @@ def open_store(url: str) -> ObjectStore:
         return from_url(url, **(_bounds() if urlsplit(url).scheme in _REMOTE else {}))
     except (BaseError, ValueError):
         # Not the cause: its text may quote the whole URL.
-        raise Malformed(SettingsCode.BLOBS, f"{shown(url)!r} names no object store.", fix=_FIX) from None
+        raise Malformed(SettingsCode.VALUE, f"{shown(url)!r} names no object store.", fix=_FIX) from None
 
 
 def check_store(url: str | None) -> None:
-    """Raise `Malformed` (`settings.blobs`) for a URL that names no store. Makes no folder and asks no store."""
+    """Raise `Malformed` (`settings.value`) for a URL that names no store. Makes no folder and asks no store."""
     if url is not None and local_path(url) is None:
         open_store(url)
 
@@ -60,7 +60,7 @@ def _check_url(url: str) -> None:
         has_password = True  # it cannot be told
     if has_password:
         raise Malformed(
-            SettingsCode.BLOBS,
+            SettingsCode.VALUE,
             f"{shown(url)!r} names no object store, or has a password.",
             fix="Give credentials in the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         )

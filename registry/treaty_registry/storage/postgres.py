@@ -283,7 +283,7 @@ async def _connect(url: str, settings: Mapping[str, str] = MappingProxyType({}),
 
 
 async def _check_lock(url: str, patience: float) -> None:
-    """Raise `Refused` (`database.no-lock`) unless the lock that this process holds keeps others out.
+    """Raise `Refused` (`database.settings`) unless the lock that this process holds keeps others out.
 
     Some databases that speak PostgreSQL's protocol have the function and not the lock. And of several hosts in the URL two may
     take writes, each with a lock of its own.
@@ -296,7 +296,7 @@ async def _check_lock(url: str, patience: float) -> None:
     finally:
         other.terminate()
     raise Refused(
-        DatabaseCode.NO_LOCK,
+        DatabaseCode.SETTINGS,
         "The database gave the leader's lock to two connections at once.",
         fix="Use PostgreSQL itself. If the URL names several hosts, see that only one of them takes writes.",
     )
@@ -310,14 +310,14 @@ async def _check_durability(connection: Connection) -> None:
     ]
     if replicas and waits == "local":
         raise Refused(
-            DatabaseCode.NOT_DURABLE,
+            DatabaseCode.SETTINGS,
             "PostgreSQL has synchronous replicas, and synchronous_commit = local does not wait for them.",
             fix="Set synchronous_commit = on.",
         )
     for setting in ("fsync", "synchronous_commit", "full_page_writes"):
         if await connection.fetchval("select current_setting($1)", setting) == "off":
             raise Refused(
-                DatabaseCode.NOT_DURABLE,
+                DatabaseCode.SETTINGS,
                 f"PostgreSQL runs with {setting} = off and can lose what it acknowledged.",
                 fix=f"Set {setting} = on.",
             )

@@ -23,7 +23,7 @@ class PublicStore:
     """The objects below a URL. For one event loop. Every method raises obstore's errors."""
 
     def __init__(self, url: str) -> None:
-        """Raises `Malformed` (`settings.blobs`) when the URL names no store."""
+        """Raises `Malformed` (`settings.value`) when the URL names no store."""
         self._store = open_store(url)
         self._is_local = url.startswith("file://")
 

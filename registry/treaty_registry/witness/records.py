@@ -169,7 +169,7 @@ def _read_key(path: Path) -> SignerKey:
         mode, data = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(_MAX_KEY_FILE)
     # A stolen key could cosign another history in this witness's name.
     if mode & 0o077:
-        raise Untrusted(RegistryWitnessCode.KEY_MODE, f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
+        raise Untrusted(RegistryWitnessCode.KEY, f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
     try:
         key = SignerKey.parse(data.decode("ascii").removesuffix("\n"))
         Quorum((key.verifier,), 1)

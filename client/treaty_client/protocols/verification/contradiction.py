@@ -28,7 +28,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, TreatyError
-from treaty_consensus.kinds import Count, Decision, Grant, Handler, Identity, Newer, Publish, Status
+from treaty_consensus.kinds import Count, Decision, Grant, Handler, Identity, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.merkle import HASH_SIZE, leaf_hash, verify_inclusion
 from treaty_consensus.log.note import MAX_NOTE_BYTES, VerifierKey, signers_of
@@ -167,7 +167,7 @@ def contradiction_error(answer: RegistryAnswer, missing: Sequence[SeenLeaf], own
     shown = [leaf for leaf in own if not subjects.isdisjoint(subjects_of(leaf.statement))]
     # Excluding leaves first, because `_some` keeps only the first ones.
     shown.sort(key=lambda leaf: not any(excludes(leaf.statement, other.statement) for other in provable))
-    code = _code_of(first.statement, answer)
+    code = MemoryCode.CONTRADICTED
     return LeftOut(
         code,
         f"At leaf {first.index} of this log {said(first.statement)}, as was proved before. The answer about {answer.name}, of "
@@ -203,23 +203,6 @@ def said(made: Statement) -> str:
             elected = f"the document {body.consensus}" if body.consensus else "no document"
             return f"the epoch {body.epoch} of {body.topic} ends with {elected} as the consensus"
     return f"there is a {made.type} statement by {author}"
-
-
-def _code_of(made: Statement, answer: RegistryAnswer) -> str:
-    match made.body:
-        case Identity():
-            return MemoryCode.IDENTITY
-        case Grant():
-            return MemoryCode.GRANT
-        case Publish() as body:
-            return MemoryCode.PUBLISH if body.uri == answer.uri or body.uri in answer.publishes else MemoryCode.TOPIC
-        case Handler():
-            return MemoryCode.HANDLER
-        case Status():
-            return MemoryCode.STATUS
-        case Decision() | Newer():
-            return MemoryCode.DECISION
-    return MemoryCode.PARAMETERS
 
 
 def _some(leaves: Iterable[SeenLeaf]) -> tuple[SeenLeaf, ...]:

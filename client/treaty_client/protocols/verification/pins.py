@@ -31,15 +31,15 @@ def lock_entry(verified: VerifiedProtocol) -> LockedProtocol:
 def check_unchanged(locked: LockedProtocol | None, found: LockedProtocol, line: str) -> None:
     """Check that publisher, tenure and signer of a protocol's handlers are those of treaty.lock.
 
-    `line`: the URI without its version. Raises `Untrusted` (`lock.publisher`, `lock.tenure`, `lock.signer`).
+    `line`: the URI without its version. Raises `Untrusted` (`lock.publisher`).
     """
     if locked is None:
         return
     changes = (
         (LockCode.PUBLISHER, "publisher", locked.publisher, found.publisher),
-        (LockCode.TENURE, "tenure", str(locked.tenure), str(found.tenure)),
-        (LockCode.SIGNER, "signer", locked.signer.identity, found.signer.identity),
-        (LockCode.SIGNER, "signer", locked.signer.issuer, found.signer.issuer),
+        (LockCode.PUBLISHER, "tenure", str(locked.tenure), str(found.tenure)),
+        (LockCode.PUBLISHER, "signer", locked.signer.identity, found.signer.identity),
+        (LockCode.PUBLISHER, "signer", locked.signer.issuer, found.signer.issuer),
     )
     for code, what, before, now in changes:
         if before != now:
@@ -74,8 +74,9 @@ def check_not_older(verified: VerifiedProtocol, locked: LockedVersion | None, se
 def check_pins(entries: Mapping[str, LockedProtocol], origin: str, evidence: Evidence, *, is_kept: bool = False) -> None:
     """Check the history that the lock pins for a registry: the publishers' identities, and the documents of the versions.
 
-    `is_kept`: the evidence was stored, and may be of an older log than the lock. Raises `Untrusted` (`lock.identity`,
-    `lock.document`) if the log differs now, and `Unavailable` (`lock.behind`) if the answer is of an older log than the lock.
+    `is_kept`: the evidence was stored, and may be of an older log than the lock. Raises `Untrusted`
+    (`lock.contradicted`) if the log differs now, and `Unavailable` (`lock.behind`) if the answer is of an older log than
+    the lock.
     """
     for line, locked in entries.items():
         # Entries of other registries: this log says nothing about them.
@@ -92,8 +93,8 @@ def check_status(entries: Mapping[str, LockedProtocol], uri: ProtocolUri, eviden
     """Check that the evidence is as new as the statuses that the lock pins for a protocol and its locked handler.
 
     Return the locked version with its newest statuses, as far as they take back or follow such ones. Return None if the lock
-    lacks the version. Raises `Untrusted` (`lock.status`) if the evidence, of an answer about the protocol, has an older status or
-    none. A handler's status counts only while the handler is listed.
+    lacks the version. Raises `Untrusted` (`lock.contradicted`) if the evidence, of an answer about the protocol, has an older
+    status or none. A handler's status counts only while the handler is listed.
     """
     locked = entries.get(line_of(uri))
     version = locked.versions.get(uri.version) if locked is not None else None
@@ -121,7 +122,7 @@ def _newer_status(pinned: LockedStatus | None, found: LockedStatus | None, what:
         return found if found is not None and found.state in NEGATIVE_STATES else None
     if found is None or found.index < pinned.index:
         raise Untrusted(
-            LockCode.STATUS,
+            LockCode.CONTRADICTED,
             f"The lock says that leaf {pinned.index} makes {what} {pinned.state}; the registry shows an older status, or none.",
             fix="Do not use it. The registry, or a party on the path to it, hides leaves of the log from you.",
         )
@@ -143,7 +144,7 @@ def _check_identity(locked: LockedProtocol, evidence: Evidence, is_kept: bool) -
             fix="Try again. If it stays so, this server of the registry lags behind, or a party on the path hides news from you.",
         )
     raise Untrusted(
-        LockCode.IDENTITY,
+        LockCode.CONTRADICTED,
         f"The lock says that leaf {pinned.index} is the identity {pinned.statement} of {locked.publisher}; the "
         "registry shows another history of its keys.",
         fix="Do not use it. A rotation of keys cannot cause this. Ask the publisher for its keys and compare them with the lock.",
@@ -154,7 +155,7 @@ def _check_version(version: LockedVersion | None, found: Publish, index: int) ->
     if version is None or (version.document == found.document.sha256 and version.published in (None, index)):
         return
     raise Untrusted(
-        LockCode.DOCUMENT,
+        LockCode.CONTRADICTED,
         f"The lock holds {found.uri} with the document {version.document}; the registry says that it was published with "
         f"{found.document.sha256}, as leaf {index}.",
         fix="Do not use it. A version is published only once. Remove the version from the lock only if the lock is wrong.",

@@ -80,7 +80,7 @@ def _admit_decision(facts: dict[str, Fact], verified: Verified, decision: Decisi
     """Admit a decision into a log in the state that it describes. Author and origin are checked, earlier epochs are not."""
     log = log_of(facts)
     if decision.input.size > index:
-        raise Refused(DecisionCode.EPOCH, "A decision rests on leaves before it.")
+        raise Refused(DecisionCode.RULE, "A decision rests on leaves before it.")
     found = msgspec.structs.replace(
         log,
         parameters=decision.parameters,

@@ -16,15 +16,14 @@ class HandoffCode(Code):
     FORM = "handoff.form", "The message is not of the protocol's form.", Malformed
     INCOMPLETE = "handoff.incomplete", "A required action was not done, or the success criteria are not met.", Refused
     JOURNAL = "handoff.journal", "The database of the journal does not answer.", Unavailable
-    KEY = "handoff.key", "The key for storage does not have 32 bytes.", Malformed
     PERMISSION = "handoff.permission", "The sender may not send messages of this kind.", Refused
     PROOF = "handoff.proof", "The message is not signed by its sender.", Unauthorized
     QUEUE = "handoff.queue", "The broker refuses this queue.", Refused
     RECIPIENT = "handoff.recipient", "The message is for another agent, or is no answer of its recipient.", Refused
     SEALED = "handoff.sealed", "Stored data were changed, or sealed with another key.", Untrusted
+    SETTINGS = "handoff.settings", "The URL of the database or the key for storage is malformed.", Malformed
     SET_ASIDE = "handoff.set-aside", "No message with this number is set aside.", NotFound
     SILENCE = "handoff.silence", "The answer did not come in time.", Unavailable
     TOO_LARGE = "handoff.too-large", "The message is over its cap.", TooLarge
     UNHANDLED = "handoff.unhandled", "The agent has no function for messages of this kind.", NotFound
-    URL = "handoff.url", "The URL is not of PostgreSQL.", Malformed
     VERSION = "handoff.version", "The message is of a version of the protocol that is not spoken here.", Refused

@@ -370,7 +370,7 @@ def check_url(url: str) -> None:
     """Check that a URL is one of PostgreSQL. Raises `Malformed`."""
     if not url.startswith(("postgresql://", "postgres://")):
         raise Malformed(
-            HandoffCode.URL, "The URL of the database is not of PostgreSQL.", fix="Write postgresql://USER@HOST/DATABASE."
+            HandoffCode.SETTINGS, "The URL of the database is not of PostgreSQL.", fix="Write postgresql://USER@HOST/DATABASE."
         )
 
 

@@ -26,7 +26,7 @@ class Seal:
     def __init__(self, key: bytes, *former: bytes) -> None:
         """Use keys of 32 bytes. Raises `Malformed`."""
         if any(len(each) != _KEY for each in (key, *former)):
-            raise Malformed(HandoffCode.KEY, f"A key has {_KEY} bytes.", fix="Make one: head -c 32 /dev/urandom > FILE")
+            raise Malformed(HandoffCode.SETTINGS, f"A key has {_KEY} bytes.", fix="Make one: head -c 32 /dev/urandom > FILE")
         self._ciphers = {hashlib.sha256(each).digest()[:_NAME]: AESGCM(each) for each in (key, *former)}
 
     def close(self, data: bytes, place: str) -> bytes:
