@@ -84,11 +84,11 @@ class FlowCore:
         `Refused` (`report.key`)."""
         session, key, peer = self.machine.sessions.get(session_id), self.processor.peer_key, self.machine.peer
         if key is None or self.dependencies.key_ids is None:
-            raise Refused(ClientReportCode.KEY, "A report needs a key of each side.")
+            raise Refused(ClientReportCode.OTHER, "A report needs a key of each side.")
         peer_keys = await self.dependencies.key_ids(peer)
         peer_key = next((id for id, value in peer_keys.items() if value == key), None)
         if peer_key is None:
-            raise Refused(ClientReportCode.KEY, f"The key by which {peer} signs has no id.")
+            raise Refused(ClientReportCode.OTHER, f"The key by which {peer} signs has no id.")
         local = self.machine.local
         initiator, responder = (local, peer) if self.is_initiator else (peer, local)
         nid = flow_negotiation_id(initiator, responder, session_id, session.acknowledgment)

@@ -108,7 +108,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
     async def _received(self, message: str | bytes) -> None:
         try:
             if isinstance(message, bytes):
-                raise Malformed(FlowCode.BINARY, "Messages of the flow profile are text; a binary message came.")
+                raise Malformed(FlowCode.MESSAGE, "Messages of the flow profile are text; a binary message came.")
             # Before a session runs only messages of the negotiation may come, which are small.
             limit = MAX_APPLICATION if self.machine.state is FlowState.RUNNING else MAX_MESSAGE
             # The keys may lie on a host of the peer, which may be slow on purpose.

@@ -30,7 +30,7 @@ class SessionReports:
         """Return the facts of a session for a report. A negotiated protocol is reported to the agent's own registry. Raises
         `Refused` (`report.document`) without a protocol."""
         if protocol is None:
-            raise Refused(ClientReportCode.DOCUMENT, "A session without a protocol cannot be reported.")
+            raise Refused(ClientReportCode.OTHER, "A session without a protocol cannot be reported.")
         log = self.log(protocol.uri)
         return SessionFacts(parties.own_key, parties.peer_key, log, parties.nid, protocol.topic, protocol.hash, spoke)
 
