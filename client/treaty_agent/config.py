@@ -185,8 +185,8 @@ def _with_table(base: Any, table: Mapping[str, object], prefix: str, path: Path)
             raise Malformed(ConfigCode.VALUE, f"`{key}` is not set in {path}.", fix=_ELSEWHERE[key])
         # An unknown key is refused: a misspelt limit would leave its default in force without a word.
         if name not in hints:
-            known = ", ".join(known for known in hints if f"{prefix}{known}" not in _ELSEWHERE)
-            fix = f"Remove it, or use a key of {f'[{prefix[:-1]}]' if prefix else 'the file'}: {known}."
+            names = ", ".join(names for names in hints if f"{prefix}{names}" not in _ELSEWHERE)
+            fix = f"Remove it, or use a key of {f'[{prefix[:-1]}]' if prefix else 'the file'}: {names}."
             raise Malformed(ConfigCode.VALUE, f"{path} has the unknown key `{key}`.", fix=fix)
         kind, now = _table_kind(hints[name]), getattr(base, name)
         if kind is None:
@@ -203,11 +203,11 @@ def _value(hint: Any, value: object, key: str, default: object, path: Path) -> A
     """A value of the file in its type. A path is relative to the folder of the file."""
     is_path = Path in get_args(hint)
     try:
-        found = msgspec.convert(value, str if is_path else hint)
+        converted = msgspec.convert(value, str if is_path else hint)
     except msgspec.ValidationError as error:
         fix = f"Write a value such as {_toml(default)}." if default not in (None, ()) else "See docs/specification/home.md."
         raise Malformed(ConfigCode.VALUE, f"`{key}` of {path} has a bad value: {error}.", fix=fix) from error
-    return path.parent / found if is_path else found
+    return path.parent / converted if is_path else converted
 
 
 def _check_type(key: str, value: object, kind: type[Any]) -> None:
@@ -231,7 +231,7 @@ def _check_number(key: str, value: object) -> None:
 
 def _hints(kind: Any) -> Mapping[str, Any]:
     """The types of the fields of a part of the tree, in order."""
-    names = kind.__struct_fields__ if issubclass(kind, msgspec.Struct) else [known.name for known in dataclasses.fields(kind)]
+    names = kind.__struct_fields__ if issubclass(kind, msgspec.Struct) else [field_.name for field_ in dataclasses.fields(kind)]
     hints = get_type_hints(kind, include_extras=True)
     return {name: hints[name] for name in names}
 

@@ -27,25 +27,25 @@ def ended_by_peer(reason: str, what: str, lost: str, refused: str) -> TreatyErro
     `refused`: the codes of an end that may pass and of one that does not."""
     if not reason:
         return PeerUnavailable(lost, f"{what}.")
-    said = peer_code_of(reason)
-    known = find_code(said)
-    why = f"{what}: {said}. {known.meaning if known else ''}".strip()
+    peer_code = peer_code_of(reason)
+    code = find_code(peer_code)
+    why = f"{what}: {peer_code}. {code.meaning if code else ''}".strip()
     error: TreatyError
-    if known is not None and known.is_temporary:
+    if code is not None and code.is_temporary:
         error = PeerUnavailable(lost, why, fix="Try again later.")
-    elif is_about_clock(said):
+    elif is_about_clock(peer_code):
         error = clock_error(Refused, refused, why, None)
     else:
         error = Refused(refused, why)
-    error.peer_code = said
+    error.peer_code = peer_code
     return error
 
 
 def refused_by_peer(code: str, message: str, reason: str) -> TreatyError:
     """Return the error for a message of this side that the peer refused. `reason`: its text, which may begin with a code. A
     refusal that may pass is `PeerUnavailable`."""
-    said = code_in(reason)
-    known = find_code(said)
-    error = (PeerUnavailable if known is not None and known.is_temporary else Refused)(code, message)
-    error.peer_code = said
+    peer_code = code_in(reason)
+    known_code = find_code(peer_code)
+    error = (PeerUnavailable if known_code is not None and known_code.is_temporary else Refused)(code, message)
+    error.peer_code = peer_code
     return error

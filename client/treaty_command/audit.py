@@ -71,10 +71,14 @@ def audit(
     # A port's colon is replaced in file names, because some file systems do not allow it.
     folder = options.home / "audit" / name.origin.replace(":", "_")
     own = StampedFolder(options.home / "stamped", name.origin)
-    kept = own.read()
-    given = [each for path in stamped for each in read_stamped(path)]
+    stored = own.read()
+    stamped_statements = [each for path in stamped for each in read_stamped(path)]
     requested = AuditOptions(
-        read_anchors(anchors) if anchors else None, topic, dask, from_start or bool(stamped), [*kept.values(), *given]
+        read_anchors(anchors) if anchors else None,
+        topic,
+        dask,
+        from_start or bool(stamped),
+        [*stored.values(), *stamped_statements],
     )
     registries = TrustedRegistries(options.home)
     trusted = registries.all().get(name.origin)
@@ -87,7 +91,7 @@ def audit(
         report = run(audit_log(name, folder, evidence, network, progress=progress, options=requested, keys=keys, own_key=own_key))
     # A log of another key with this name may have them too.
     if keys is not None:
-        own.drop(path for path, each in kept.items() if each in report.logged)
+        own.drop(path for path, each in stored.items() if each in report.logged)
     options.output.result(_value(report, requested), *_lines(report, requested))
     if topic is not None and report.newest is None:
         # The log holds, so this is no failed audit.
@@ -249,6 +253,6 @@ def _differing(one: Decision, other: Decision) -> tuple[str, str]:
     """Return the states in which two decisions differ; a document that one of them does not name has no state in it."""
     states, others = dict(one.states), dict(other.states)
     documents = [d for d in sorted(states.keys() | others.keys()) if states.get(d) != others.get(d)]
-    lines = ([f"{short(d)} {known.get(d, '–')}" for d in documents] for known in (states, others))
+    lines = ([f"{short(d)} {side.get(d, '–')}" for d in documents] for side in (states, others))
     left, right = ("\n".join(line) or "the same states" for line in lines)
     return left, right

@@ -76,9 +76,9 @@ def new(
     forms = forms_of(kind)
     form = form or _ask("Declarative, or a handler in Python", asking and len(forms) > 1, forms, default=forms[0])
     chosen = NewProtocol(name, topic, cast(Kind, kind), cast(Form, form))
-    made = write_project(folder, chosen)
-    lines = [f"  {escape(str(path))}" for path in made]
-    value = {"folder": str(folder), "files": [str(path) for path in made], **dataclasses.asdict(chosen)}
+    paths = write_project(folder, chosen)
+    lines = [f"  {escape(str(path))}" for path in paths]
+    value = {"folder": str(folder), "files": [str(path) for path in paths], **dataclasses.asdict(chosen)}
     after = f"Change document.md first, then the others. Check with: treaty test {escape(str(folder))} --watch"
     options.output.result(value, f"[green]✓[/] [bold]{escape(chosen.name)}[/]", *lines, after)
 
@@ -117,14 +117,14 @@ def test(
     """
     folder = Path(subject)
     if "://" in subject:
-        found = run(_published(subject, publisher, options, allow_uncovered=allow_uncovered))
-        _report(found, options, verdict="The published handler passes")
+        result = run(_published(subject, publisher, options, allow_uncovered=allow_uncovered))
+        _report(result, options, verdict="The published handler passes")
     elif watch:
         run(_watch(folder, options, allow_uncovered=allow_uncovered))
     else:
-        found = run(check_project(folder, allow_uncovered=allow_uncovered))
-        _report(found, options)
-    if not found.passed:
+        result = run(check_project(folder, allow_uncovered=allow_uncovered))
+        _report(result, options)
+    if not result.passed:
         sys.exit(1)
 
 
@@ -254,12 +254,12 @@ def _difference(mismatch: Mismatch) -> Iterator[str]:
     size = 0
     # Whole lines, as `ndiff` would compare the characters of each two lines. The first two lines name files.
     for line in islice(difflib.unified_diff(expected, actual, lineterm=""), 2, None):
-        shown = printable(f"{line[0]} {line[1:]}", 500)
-        size += len(shown)
+        line_text = printable(f"{line[0]} {line[1:]}", 500)
+        size += len(line_text)
         if size > _MAX_SHOWN:
             return
         colour = {"-": "red", "+": "green"}.get(line[0], "dim")
-        yield f"  [{colour}]{escape(shown)}[/]"
+        yield f"  [{colour}]{escape(line_text)}[/]"
 
 
 def _pretty(effects: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -39,14 +39,16 @@ def config(*, negotiates: Annotated[bool, Parameter()] = False, options: Options
     for key, now in _rows(chosen):
         _put(value, key, now)
         table.add_row(escape(key), escape(_text(now)), "" if now == defaults[key] else escape(_text(defaults[key])))
-    found = f"[green]✓[/] {escape(str(options.home))} has {' and '.join(files) if files else 'neither file: all are defaults'}."
-    options.output.result({"home": str(options.home), "files": files, "config": value}, found, table)
+    files_line = (
+        f"[green]✓[/] {escape(str(options.home))} has {' and '.join(files) if files else 'neither file: all are defaults'}."
+    )
+    options.output.result({"home": str(options.home), "files": files, "config": value}, files_line, table)
 
 
 def _rows(chosen: AgentConfig) -> Iterator[tuple[str, Any]]:
     """Each key with its value, as JSON has it."""
-    for known in dataclasses.fields(Policy):
-        yield f"policy.{known.name}", _plain(getattr(chosen.policy, known.name))
+    for policy_field in dataclasses.fields(Policy):
+        yield f"policy.{policy_field.name}", _plain(getattr(chosen.policy, policy_field.name))
     for key, value in settings(chosen):
         yield key, _plain(value)
 

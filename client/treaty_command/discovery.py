@@ -31,13 +31,13 @@ def discover(name: str, /, *, options: Options = Options()) -> None:
     name
         A domain (shop.example), a DID (did:wba:shop.example), or the https URL of an agent description or A2A card.
     """
-    found = run(Discoverer(options.network).discover(name))
+    discovery = run(Discoverer(options.network).discover(name))
     value = {
-        "agents": [dataclasses.asdict(agent) for agent in found.agents],
-        "problems": [{"url": p.url, "code": p.error.code, "message": p.error.message} for p in found.problems],
+        "agents": [dataclasses.asdict(agent) for agent in discovery.agents],
+        "problems": [{"url": p.url, "code": p.error.code, "message": p.error.message} for p in discovery.problems],
     }
-    lines = [line for agent in found.agents for line in _lines(agent)]
-    options.output.result(value, *lines, *map(_warning, found.problems))
+    lines = [line for agent in discovery.agents for line in _lines(agent)]
+    options.output.result(value, *lines, *map(_warning, discovery.problems))
 
 
 def call(name: str, method: str = "", /, *, arguments: str = "{}", anonymous: bool = False, options: Options = Options()) -> None:
@@ -59,7 +59,7 @@ def call(name: str, method: str = "", /, *, arguments: str = "{}", anonymous: bo
     from treaty_agent.rpc.client import RemoteMethods
     from treaty_agent.rpc.exchange import RpcExchange
 
-    given = _arguments(arguments)
+    call_arguments = _arguments(arguments)
     signer = None if anonymous or not options.identity_file.exists() else RequestSigner(options.identity()).headers
     exchange = RpcExchange(options.network, sign=signer)
 
@@ -67,7 +67,7 @@ def call(name: str, method: str = "", /, *, arguments: str = "{}", anonymous: bo
         described = (await Discoverer(options.network).discover(name)).agents[0]
         async with RemoteMethods(described.interfaces, exchange) as remote:
             if method:
-                result = await remote.call(method, given)
+                result = await remote.call(method, call_arguments)
                 return {"result": result}, [escape(json.dumps(result, ensure_ascii=False, indent=2))]
             methods = (await remote.list()).values()
             problems = [Problem(described.url, error) for error in remote.problems]

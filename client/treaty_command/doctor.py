@@ -61,12 +61,12 @@ def doctor(*, options: Options = Options()) -> None:
     """
     findings = list(_findings(options))
     lines = []
-    for found in findings:
-        code = f"  [dim]{escape(found.code)}[/]" if found.code else ""
-        lines.append(f"{_SIGNS[found.outcome]} [bold]{escape(found.check)}[/]: {escape(found.said)}{code}")
-        lines += [f"  → {escape(found.fix)}"] if found.fix else []
-    healthy = all(found.outcome != "fault" for found in findings)
-    options.output.result({"healthy": healthy, "checks": [dataclasses.asdict(found) for found in findings]}, *lines)
+    for finding in findings:
+        code = f"  [dim]{escape(finding.code)}[/]" if finding.code else ""
+        lines.append(f"{_SIGNS[finding.outcome]} [bold]{escape(finding.check)}[/]: {escape(finding.said)}{code}")
+        lines += [f"  → {escape(finding.fix)}"] if finding.fix else []
+    healthy = all(finding.outcome != "fault" for finding in findings)
+    options.output.result({"healthy": healthy, "checks": [dataclasses.asdict(finding) for finding in findings]}, *lines)
     if not healthy:
         sys.exit(REFUSED)
 
@@ -130,14 +130,14 @@ async def _start_worker(policy: Policy) -> str:
 def _fit(config: AgentConfig, here: int) -> str:
     """Say how much memory all workers together may take. `here`: the bytes of this machine, 0 if that is not known."""
     number, each = config.workers.max_workers, config.sandbox.memory
-    said = f"Handlers take at most {number * each / GIB:.3g} GiB: {number} workers of {each / GIB:.3g} GiB."
+    sentence = f"Handlers take at most {number * each / GIB:.3g} GiB: {number} workers of {each / GIB:.3g} GiB."
     if here and number * each > here:
         raise Refused(
             ConfigCode.MEMORY,
-            f"{said} This machine has {here / GIB:.3g} GiB, so hostile handlers could use all of it.",
+            f"{sentence} This machine has {here / GIB:.3g} GiB, so hostile handlers could use all of it.",
             fix="Lower max_workers of [workers] or memory of [sandbox] in agent.toml, or run the agent in a cgroup with a limit.",
         )
-    return said
+    return sentence
 
 
 def _machine_memory() -> int:
@@ -164,9 +164,9 @@ def _remember(name: RegistryName, options: Options) -> str:
 
 
 def _reach(name: RegistryName, options: Options, seen: list[Seen]) -> str:
-    found = run(_ask(name, options))
-    seen.append(found)
-    return f"{name.base_url} answers with the trusted key, a log of {found.size} leaves."
+    answer = run(_ask(name, options))
+    seen.append(answer)
+    return f"{name.base_url} answers with the trusted key, a log of {answer.size} leaves."
 
 
 async def _ask(name: RegistryName, options: Options) -> Seen:

@@ -84,8 +84,8 @@ def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str])
             identity = options.identity()
             stamping, ranked = fetcher.stamping(origin, via), parse_tiers(tiers, view)
             cast = await cast_vote(client, head, identity, topic, ranked, origin=origin, now=now, stamping=stamping)
-            kept = await keeping(client, topic) if tiers else []
-            return cast, [*kept, *await own_weightless(client, identity.did)]
+            notes = await keeping(client, topic) if tiers else []
+            return cast, [*notes, *await own_weightless(client, identity.did)]
 
     done, notes = run(work())
     sent, lines = shown(done.delivery, done.epoch)
@@ -98,10 +98,10 @@ def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str])
         "weightless": bool(notes),
     }
     order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers)
-    said = (
+    sentence = (
         f"Voted in [bold]{escape(topic)}[/]: {escape(order)}" if order else f"Took back the ballot in [bold]{escape(topic)}[/]."
     )
-    voted = f"[green]✓[/] {said}"
+    voted = f"[green]✓[/] {sentence}"
     options.output.result(value, voted, *lines, *notes)
 
 
@@ -124,22 +124,22 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
             origin = options.trusted().name.origin
             client = fetcher.client(origin)
             # The view is proved; the other answers are for display, and no conclusion rests on them.
-            view, shown = await _view(fetcher, topic, origin), await client.topic(topic)
+            view, topic_page = await _view(fetcher, topic, origin), await client.topic(topic)
             # A home without an identity only reads.
             own = explain and options.identity_file.exists()
             pairs = await read_pairs(client, topic) if explain else None
-            return view, shown, pairs, await own_weightless(client, options.identity().did) if own else []
+            return view, topic_page, pairs, await own_weightless(client, options.identity().did) if own else []
 
-    view, shown, pairs, notes = run(work())
+    view, shown_topic, pairs, notes = run(work())
     transcript = read_transcript(view.transcript) if view.transcript is not None else None
     decided = "no decision yet" if view.epoch is None else f"decided at the end of epoch {view.epoch}"
-    head = f"[bold]{escape(topic)}[/]  [dim]{escape(str(shown.get('electorate', '')))} electorate, {decided}[/]"
-    value = {**shown, **_decided(view, transcript)}
+    head = f"[bold]{escape(topic)}[/]  [dim]{escape(str(shown_topic.get('electorate', '')))} electorate, {decided}[/]"
+    value = {**shown_topic, **_decided(view, transcript)}
     if pairs is not None:
-        value["pairs"] = {document: sorted(found) for document, found in pairs.by_document.items()}
+        value["pairs"] = {document: sorted(agents) for document, agents in pairs.by_document.items()}
         value["needed_pairs"] = pairs.needed
-    told = [*_reasons(view, transcript), *_reported(view, pairs)] if explain else _strength(view, transcript)
-    options.output.result(value, head, *_rows(view, transcript), *told, *notes)
+    notes_text = [*_reasons(view, transcript), *_reported(view, pairs)] if explain else _strength(view, transcript)
+    options.output.result(value, head, *_rows(view, transcript), *notes_text, *notes)
 
 
 def _rows(view: TopicView, transcript: Transcript | None) -> Iterable[str]:
@@ -177,8 +177,8 @@ def _strength(view: TopicView, transcript: Transcript | None) -> Iterable[str]:
     elected = transcript.spoken.get(view.consensus or "") if transcript else None
     if transcript is None or elected is None:
         return
-    told = [*strength(elected, transcript), *warning(elected), *([FEW_DECIDE] if is_few(transcript) else [])]
-    yield from map(escape, told)
+    sentences = [*strength(elected, transcript), *warning(elected), *([FEW_DECIDE] if is_few(transcript) else [])]
+    yield from map(escape, sentences)
 
 
 def _value(protocol: TopicProtocol) -> dict[str, Any]:
@@ -277,12 +277,12 @@ async def read_pairs(client: RegistryClient, topic: str) -> ReportedPairs | None
     except (TreatyError, AssertionError):
         return None  # advice only
     pairs, idle = defaultdict[str, set[tuple[str, ...]]](set), defaultdict[str, set[tuple[str, ...]]](set)
-    for made, body in reports:
-        pair = tuple(sorted(did.text for did in made.authors))
-        (idle if any(did.method == "key" for did in made.authors) else pairs)[body.document].add(pair)
+    for report, body in reports:
+        pair = tuple(sorted(did.text for did in report.authors))
+        (idle if any(did.method == "key" for did in report.authors) else pairs)[body.document].add(pair)
     return ReportedPairs(
-        {document: frozenset(found) for document, found in pairs.items()},
-        {document: len(found) for document, found in idle.items()},
+        {document: frozenset(agents) for document, agents in pairs.items()},
+        {document: len(agents) for document, agents in idle.items()},
         parameters.candidate_pairs,
         # A pair may have reported in an older bundle that holds no agent's newest report.
         not newest or log.size <= TILE_WIDTH * len(bundles),
@@ -292,12 +292,12 @@ async def read_pairs(client: RegistryClient, topic: str) -> ReportedPairs | None
 def _agreed(leaves: list[bytes], topic: str, *, since: int) -> Iterator[tuple[Statement, Report]]:
     for leaf in leaves:
         try:
-            made = statement.parse(leaf)
+            report = statement.parse(leaf)
         except TreatyError:
             continue  # a leaf of Sigstore
-        body = made.body
+        body = report.body
         if isinstance(body, Report) and (body.topic, body.outcome) == (topic, "agreed") and body.epoch > since:
-            yield made, body
+            yield report, body
 
 
 _MAX_SHOWN = 160
@@ -319,16 +319,16 @@ def topics(*, after: str = "", options: Options = Options()) -> None:
         async with RegistryClient(options.sources(), options.network) as client:
             return await client.topics(after), await _reach(client)
 
-    found, reach = run(work())
+    page, reach = run(work())
     table = Table(Column("topic", overflow="fold"), "protocols", "consensus", "decided in epoch", box=None)
-    for topic in found.topics:
+    for topic in page.topics:
         consensus = short(printable(topic.consensus, _MAX_SHOWN)) if topic.consensus else "–"
         decided = "–" if topic.epoch is None else str(topic.epoch)
         table.add_row(escape(printable(topic.topic, _MAX_SHOWN)), str(topic.protocols), escape(consensus), decided)
-    more = [f"More: treaty topics --after {escape(printable(found.next, _MAX_SHOWN))}"] if found.next else []
-    value = msgspec.to_builtins(found) | {"reach": [{"epoch": at.epoch, "able": _able(at)} for at in reach]}
-    told = [f"{_able(at)} of the pairs that report could speak at once at the end of epoch {at.epoch}." for at in reach[:1]]
-    options.output.result(value, *([table] if found.topics else ["No topic has a protocol."]), *more, *told)
+    more = [f"More: treaty topics --after {escape(printable(page.next, _MAX_SHOWN))}"] if page.next else []
+    value = msgspec.to_builtins(page) | {"reach": [{"epoch": at.epoch, "able": _able(at)} for at in reach]}
+    notes = [f"{_able(at)} of the pairs that report could speak at once at the end of epoch {at.epoch}." for at in reach[:1]]
+    options.output.result(value, *([table] if page.topics else ["No topic has a protocol."]), *more, *notes)
 
 
 async def _reach(client: RegistryClient) -> tuple[Reach, ...]:

@@ -89,8 +89,8 @@ def _reasons(entry: Candidate | Nominee, transcript: Transcript, names: Names) -
     for reason in reasons(entry, transcript, names):
         yield f"    It {escape(reason)}."
     if isinstance(entry, Candidate):
-        for told in (*strength(entry, transcript), *versions(entry, names), *warning(entry)):
-            yield f"    [dim]{escape(told)}[/]"
+        for sentence in (*strength(entry, transcript), *versions(entry, names), *warning(entry)):
+            yield f"    [dim]{escape(sentence)}[/]"
 
 
 def _name(choice: str, names: Names) -> str:

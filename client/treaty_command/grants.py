@@ -53,21 +53,21 @@ def grants(did: str | None = None, /, *, options: Options = Options()) -> None:
     did
         The agent. Default: this one.
     """
-    asked = did or options.identity().did
+    owner = did or options.identity().did
 
     async def work() -> Grants:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
-            return await fetcher.client(options.trusted().name.origin).grants(asked)
+            return await fetcher.client(options.trusted().name.origin).grants(owner)
 
-    found = run(work()).grants
+    entries = run(work()).grants
     table = Table(Column("namespace", overflow="fold"), Column("to", overflow="fold"), "leaf", box=None)
-    for made in found:
-        table.add_row(escape(escaped(made.namespace)), escape(escaped(made.to)), str(made.index))
+    for entry in entries:
+        table.add_row(escape(escaped(entry.namespace)), escape(escaped(entry.to)), str(entry.index))
     rows = [
-        {"namespace": made.namespace, "to": made.to, "by": made.by, "statement": made.statement, "index": made.index}
-        for made in found
+        {"namespace": entry.namespace, "to": entry.to, "by": entry.by, "statement": entry.statement, "index": entry.index}
+        for entry in entries
     ]
-    options.output.result({"did": asked, "grants": rows}, table if rows else f"No grant by or to {escape(asked)} is in force.")
+    options.output.result({"did": owner, "grants": rows}, table if rows else f"No grant by or to {escape(owner)} is in force.")
 
 
 def _make(did: str, withdrawn: bool, options: Options) -> None:
@@ -87,8 +87,8 @@ def _make(did: str, withdrawn: bool, options: Options) -> None:
         "statement": done.statement.id,
         "index": done.receipt.index,
     }
-    said = "may no longer publish" if withdrawn else "may publish"
-    head = f"[green]✓[/] [bold]{escape(did)}[/] {said} in {escape(namespace)}."
+    effect_text = "may no longer publish" if withdrawn else "may publish"
+    head = f"[green]✓[/] [bold]{escape(did)}[/] {effect_text} in {escape(namespace)}."
     options.output.result(value, head, f"leaf {done.receipt.index}")
 
 
@@ -118,8 +118,8 @@ def make_vouch(did: str, *, withdrawn: bool, via: Sequence[str], options: Option
             now = int(time.time())
             identity = options.identity()
             stamping = fetcher.stamping(origin, via)
-            made = await vouch_for(client, head, identity, did, withdrawn=withdrawn, origin=origin, now=now, stamping=stamping)
-            return made, await own_weightless(client, identity.did)
+            vouched = await vouch_for(client, head, identity, did, withdrawn=withdrawn, origin=origin, now=now, stamping=stamping)
+            return vouched, await own_weightless(client, identity.did)
 
     done, notes = run(work())
     sent, lines = shown(done.delivery, done.epoch)
@@ -131,8 +131,8 @@ def make_vouch(did: str, *, withdrawn: bool, via: Sequence[str], options: Option
         **sent,
         "weightless": bool(notes),
     }
-    said = "You no longer vouch for" if withdrawn else "You vouch for"
-    head = f"[green]✓[/] {said} [bold]{escape(did)}[/]"
+    sentence = "You no longer vouch for" if withdrawn else "You vouch for"
+    head = f"[green]✓[/] {sentence} [bold]{escape(did)}[/]"
     options.output.result(value, head, *lines, *notes)
 
 
@@ -150,10 +150,10 @@ def vouches(did: str | None = None, /, *, options: Options = Options()) -> None:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             return await fetcher.client(options.trusted().name.origin).vouches(author)
 
-    found = run(work())
+    page = run(work())
     table = Table("for", "since epoch", "leaf", box=None)
-    for made in found.vouches:
-        table.add_row(escape(made.to), str(made.epoch), str(made.index))
-    rows = [{"to": made.to, "epoch": made.epoch, "statement": made.statement, "index": made.index} for made in found.vouches]
+    for entry in page.vouches:
+        table.add_row(escape(entry.to), str(entry.epoch), str(entry.index))
+    rows = [{"to": entry.to, "epoch": entry.epoch, "statement": entry.statement, "index": entry.index} for entry in page.vouches]
     none = f"{escape(author)} vouches for no agent."
-    options.output.result({"did": author, "epoch": found.epoch, "vouches": rows}, table if rows else none)
+    options.output.result({"did": author, "epoch": page.epoch, "vouches": rows}, table if rows else none)

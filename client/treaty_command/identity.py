@@ -38,13 +38,13 @@ def new(domain: str | None = None, /, *, bind: bool = False, document: Path | No
     identity = Identity.create(domain, bind=bind)
     # The key first: a document without its key would be served for an identity that cannot sign.
     identity.save(options.identity_file)
-    kept = f"the key is in {escape(str(options.identity_file))} (keep it secret)."
-    said = f"[green]✓[/] You are [bold]{escape(identity.did)}[/]; {kept}"
+    key_line = f"the key is in {escape(str(options.identity_file))} (keep it secret)."
+    sentence = f"[green]✓[/] You are [bold]{escape(identity.did)}[/]; {key_line}"
     if domain is None:
         weight = "A did:key can publish, fetch and talk; it has no vote. For a DID of a domain: treaty identity new DOMAIN"
-        options.output.result({"did": identity.did, "key": identity.key_id}, said, weight)
+        options.output.result({"did": identity.did, "key": identity.key_id}, sentence, weight)
     else:
-        _hand_over(identity, identity.did_document(), said, document, options)
+        _hand_over(identity, identity.did_document(), sentence, document, options)
 
 
 @app.command
@@ -65,11 +65,11 @@ def rotate(*, document: Path | None = None, options: Options = Options()) -> Non
     identity = former.rotated()
     # The same order for the new key. After a crash in between, `treaty identity show` prints the document.
     identity.supersede(former, options.identity_file)
-    said = (
+    sentence = (
         f"[green]✓[/] [bold]{escape(identity.did)}[/] signs with {escape(identity.key_id)} from now on. Send SIGHUP to an agent"
         " that runs in this home, serve the new document, then run: treaty identity confirm"
     )
-    _hand_over(identity, identity.did_document(), said, document, options)
+    _hand_over(identity, identity.did_document(), sentence, document, options)
 
 
 @app.command
@@ -88,8 +88,8 @@ def confirm(*, options: Options = Options()) -> None:
             return await confirm_rotation(client, head, options.identity(), origin=origin)
 
     identity, receipt = options.identity(), run(work())
-    said = f"[green]✓[/] The log knows {escape(identity.key_id)}, in the same tenure: leaf {receipt.index}."
-    options.output.result({"did": identity.did, "key": identity.key_id, "index": receipt.index}, said)
+    sentence = f"[green]✓[/] The log knows {escape(identity.key_id)}, in the same tenure: leaf {receipt.index}."
+    options.output.result({"did": identity.did, "key": identity.key_id, "index": receipt.index}, sentence)
 
 
 @app.command
@@ -102,8 +102,8 @@ def deactivate(*, document: Path | None = None, options: Options = Options()) ->
         The file for the DID document; default: print it.
     """
     identity = options.identity()
-    said = f"After this document is served, other agents no longer accept [bold]{escape(identity.did)}[/]."
-    _hand_over(identity, identity.did_document(deactivated=True), said, document, options)
+    sentence = f"After this document is served, other agents no longer accept [bold]{escape(identity.did)}[/]."
+    _hand_over(identity, identity.did_document(deactivated=True), sentence, document, options)
 
 
 @app.command
@@ -130,8 +130,8 @@ def token(*, options: Options = Options()) -> None:
     )
 
     identity, origin = options.identity(), options.trusted().name.origin
-    made = identity_token(identity.key_id, identity.sign, origin=origin, now=int(time.time()), jti=secrets.token_hex(16))
-    options.output.result({"token": made, "origin": origin}, made)
+    identity_jwt = identity_token(identity.key_id, identity.sign, origin=origin, now=int(time.time()), jti=secrets.token_hex(16))
+    options.output.result({"token": identity_jwt, "origin": origin}, identity_jwt)
 
 
 def _hand_over(identity: Identity, made: dict[str, object], said: str, document: Path | None, options: Options) -> None:

@@ -20,9 +20,9 @@ class LineFormatter(logging.Formatter):
     """Format a record as `event key=value …`. Values are escaped: they may quote a stranger."""
 
     def format(self, record: logging.LogRecord) -> str:
-        given = {name: value for name, value in vars(record).items() if name not in _OWN}
+        fields = {name: value for name, value in vars(record).items() if name not in _OWN}
         words = [printable(record.getMessage(), _MAX_VALUE)]
-        words += [f"{name}={printable(str(value), _MAX_VALUE)}" for name, value in given.items()]
+        words += [f"{name}={printable(str(value), _MAX_VALUE)}" for name, value in fields.items()]
         return " ".join(words)
 
 

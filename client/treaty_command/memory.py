@@ -31,23 +31,25 @@ def explain(subject: str, /, *, options: Options = Options()) -> None:
         A protocol's URI, a topic, or a DID.
     """
     name = _subject(subject)
-    shown, values = [], []
+    parts, values = [], []
     for registry in _asked(options):
         leaves = options.registries.memory.about(registry.name.origin, {name})
-        against = [found for found in _contradictions(options, registry) if _concerns(found[1], subject, name)]
+        against = [
+            contradiction for contradiction in _contradictions(options, registry) if _concerns(contradiction[1], subject, name)
+        ]
         if leaves or against:
             values.append(
                 {
                     "origin": registry.name.origin,
                     "leaves": [_leaf_value(leaf) for leaf in leaves],
-                    "contradictions": [_contradiction_value(*found) for found in against],
+                    "contradictions": [_contradiction_value(*contradiction) for contradiction in against],
                 }
             )
-            shown += [f"[bold]{escape(registry.name.origin)}[/]", _table(leaves)]
-            shown += [_contradiction_lines(*found) for found in against]
+            parts += [f"[bold]{escape(registry.name.origin)}[/]", _table(leaves)]
+            parts += [_contradiction_lines(*contradiction) for contradiction in against]
     if not values:
         raise NotFound(MemoryCode.NOTHING, f"No trusted registry has proved a fact about {subject[:200]} to this agent.")
-    options.output.result({"subject": subject, "registries": values}, *shown)
+    options.output.result({"subject": subject, "registries": values}, *parts)
 
 
 def forget(subject: str, /, *, yes: Annotated[bool, Parameter()] = False, options: Options = Options()) -> None:
@@ -91,7 +93,7 @@ def _subject(text: str) -> str:
 
 def _contradictions(options: Options, registry: TrustedRegistry) -> list[tuple[Path, Contradiction, bool]]:
     """Return the valid evidence against a registry under its key, and whether it excludes itself. Damaged files are skipped."""
-    found = []
+    proofs = []
     for path in contradictions(options.registries.evidence, registry.name.origin):
         try:
             with path.open("rb") as file:
@@ -99,11 +101,11 @@ def _contradictions(options: Options, registry: TrustedRegistry) -> list[tuple[P
                 evidence = Contradiction.parse(file.read(MAX_CONTRADICTION + 1))
             if not {evidence.key, *evidence.earlier} <= {term.log for term in registry.keys.terms}:
                 raise Untrusted(ContradictionCode.KEY, "It is of another log.")
-            found.append((path, evidence, evidence.verify()))
+            proofs.append((path, evidence, evidence.verify()))
         # One damaged file must not hide the other evidence.
         except (TreatyError, OSError):
             continue
-    return found
+    return proofs
 
 
 def _concerns(evidence: Contradiction, subject: str, name: str) -> bool:

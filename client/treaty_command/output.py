@@ -74,8 +74,8 @@ class Output:
         if self.as_json:
             value: dict[str, Any] = {"code": error.code, "message": error.message, "fix": error.fix}
             value |= {"family": error.family, "retryable": error.retryable, "origin": error.origin}
-            known = {"peerCode": error.peer_code, "traceId": error.trace_id, "clockDifference": error.clock_difference}
-            value |= {name: data for name, data in known.items() if data not in ("", None)}
+            optional = {"peerCode": error.peer_code, "traceId": error.trace_id, "clockDifference": error.clock_difference}
+            value |= {name: data for name, data in optional.items() if data not in ("", None)}
             value |= {"step": step.value} if step else {}
             print(_json({"error": value}), flush=True)
             return

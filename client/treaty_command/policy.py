@@ -38,8 +38,8 @@ def allow(did: str, /, *, options: Options = Options()) -> None:
         The publisher.
     """
     changed = allow_publisher(options.home / "policy.toml", did)
-    said = f"Handlers of [bold]{escape(did)}[/] may run." if changed else f"{escape(did)} was allowed before."
-    options.output.result({"publisher": did, "changed": changed}, f"[green]✓[/] {said}")
+    sentence = f"Handlers of [bold]{escape(did)}[/] may run." if changed else f"{escape(did)} was allowed before."
+    options.output.result({"publisher": did, "changed": changed}, f"[green]✓[/] {sentence}")
 
 
 @app.command(name="list")
@@ -61,8 +61,8 @@ def export(*, options: Options = Options()) -> None:
     policy = options.policy()
     logs = tuple(PolicyLog(each.name.key, each.name.base_url) for each in options.registries.all().values())
     match policy.witnesses:
-        case WitnessPolicy() as made:
-            exported = replace(made, logs=logs)
+        case WitnessPolicy() as witness_policy:
+            exported = replace(witness_policy, logs=logs)
         case Quorum() as quorum:
             exported = WitnessPolicy.of(quorum, logs)
         case _:
@@ -113,13 +113,13 @@ def _parsed(text: str) -> dict[str, Any] | None:
 
 def _with(text: str, did: str) -> str:
     """Return the text with a DID at the beginning or the end of its list; the caller checks the result."""
-    found = _LIST.search(text)
-    if found is None:
+    match = _LIST.search(text)
+    if match is None:
         # Before all tables, or the key would belong to the last of them.
         return f"publishers = [{json.dumps(did)}]\n{text}"
-    end = text.find("]", found.end())
-    inside = text[found.end() : end].rstrip()
+    end = text.find("]", match.end())
+    inside = text[match.end() : end].rstrip()
     # A comma in a comment would separate nothing.
     separator = "" if not inside.strip() or inside.endswith(",") or "#" in inside.rpartition("\n")[2] else ","
     space = "\n    " if "\n" in inside else " " if inside.strip() else ""
-    return f"{text[: found.end()]}{inside}{separator}{space}{json.dumps(did)}{text[found.end() + len(inside) :]}"
+    return f"{text[: match.end()]}{inside}{separator}{space}{json.dumps(did)}{text[match.end() + len(inside) :]}"

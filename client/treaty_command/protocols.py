@@ -181,14 +181,14 @@ def _coverage(verified: VerifiedProtocol) -> dict[str, int] | None:
 
 
 def _coverage_lines(verified: VerifiedProtocol, publishers: tuple[str, ...], options: Options) -> list[str]:
-    found = _coverage(verified)
-    if found is None:
+    coverage = _coverage(verified)
+    if coverage is None:
         return ["[yellow]![/] Its vectors cannot be read."]
-    said = f"{found['vectors']} vectors, for {found['reached']} of {found['outcomes']} outcomes"
+    sentence = f"{coverage['vectors']} vectors, for {coverage['reached']} of {coverage['outcomes']} outcomes"
     # The command needs what this one was given, or it would refuse the handler that this one accepted.
-    given = [word for publisher in publishers for word in ("--publisher", publisher)]
-    given += ["--home", str(options.home)] if options.home != default_home() else []
-    return [f"{said}; replay them: {escape(shlex.join(['treaty', 'test', verified.uri, *given]))}"]
+    options_text = [word for publisher in publishers for word in ("--publisher", publisher)]
+    options_text += ["--home", str(options.home)] if options.home != default_home() else []
+    return [f"{sentence}; replay them: {escape(shlex.join(['treaty', 'test', verified.uri, *options_text]))}"]
 
 
 def _warnings(verified: VerifiedProtocol) -> list[str]:

@@ -29,15 +29,15 @@ def check_votes(topic: str, options: Options) -> None:
             return await client.voting(did, topic), await own_weightless(client, did)
 
     voting, notes = run(work())
-    found = [(made, renewal(made, voting)) for made in voting.votes]
+    renewals = [(vote, renewal(vote, voting)) for vote in voting.votes]
     value = msgspec.to_builtins(voting)
-    for entry, (made, case) in zip(value["votes"], found, strict=True):
-        entry |= {"case": case.value, "left_percent": left(made, voting), "advice": [*sentences(made, voting)]}
+    for entry, (vote, case) in zip(value["votes"], renewals, strict=True):
+        entry |= {"case": case.value, "left_percent": left(vote, voting), "advice": [*sentences(vote, voting)]}
     lines = []
-    for made, case in found:
+    for vote, case in renewals:
         mark = "[green]✓[/]" if case is Renewal.RENEWED else "[yellow]•[/]"
-        lines.append(f"{mark} [bold]{escape(escaped(made.topic))}[/]: {case.value}")
-        lines += [f"    {escape(told)}" for told in sentences(made, voting)]
+        lines.append(f"{mark} [bold]{escape(escaped(vote.topic))}[/]: {case.value}")
+        lines += [f"    {escape(sentence)}" for sentence in sentences(vote, voting)]
     options.output.result(value, *(lines or ["You have no ballot. Vote: treaty vote TOPIC URI none"]), *notes)
 
 
@@ -51,5 +51,5 @@ async def keeping(client: RegistryClient, topic: str) -> list[str]:
         "A new ranking counts half at first. The vote fades: half of it is gone after `horizon_epochs` epochs, all after eight "
         "times as many. Using what you voted for renews it; use of something else that begins later replaces it."
     )
-    told = fading if is_open else "In a development electorate a vote does not fade, and use that began later replaces it."
-    return [told, f"See later whether your use renews the vote: treaty vote {escape(topic)} --check"]
+    sentence = fading if is_open else "In a development electorate a vote does not fade, and use that began later replaces it."
+    return [sentence, f"See later whether your use renews the vote: treaty vote {escape(topic)} --check"]

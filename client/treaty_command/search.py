@@ -74,26 +74,26 @@ def search(
     """
     from treaty_client.registries.api import RegistryClient  # an HTTP client, which `--help` does not need
 
-    given = {name: value for name, value in dataclasses.asdict(filters).items() if name != "code_free"}
-    given["handler"] = "code-free" if filters.code_free else ""
+    filter_values = {name: value for name, value in dataclasses.asdict(filters).items() if name != "code_free"}
+    filter_values["handler"] = "code-free" if filters.code_free else ""
 
     async def work() -> tuple[Summary, ...]:
         async with RegistryClient(options.sources(), options.network) as client:
-            return (await client.search(" ".join(words), **given, limit=limit)).protocols
+            return (await client.search(" ".join(words), **filter_values, limit=limit)).protocols
 
-    found = run(work())
-    if uri and not found:
+    page = run(work())
+    if uri and not page:
         raise NotFound(ProtocolCode.UNKNOWN, "Nothing is found.")
-    lines = [f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(_states(p))}[/]" for p in found]
-    lines = [_line(p.uri) for p in found] if uri else lines
-    value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in found]}
+    lines = [f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(_states(p))}[/]" for p in page]
+    lines = [_line(p.uri) for p in page] if uri else lines
+    value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in page]}
     options.output.result(value, *(lines or ["Nothing found."]))
 
 
 def _states(found: Summary) -> str:
     """Return the state in the election and the status that the publisher gave, as far as they say something."""
-    said = [found.election, found.status if found.status != "active" else None]
-    return ", ".join(filter(None, said)) or found.status
+    states = [found.election, found.status if found.status != "active" else None]
+    return ", ".join(filter(None, states)) or found.status
 
 
 def _line(text: str) -> str:

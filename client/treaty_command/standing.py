@@ -37,24 +37,24 @@ def standing(did: str | None = None, /, *, options: Options = Options()) -> None
     did
         The agent. Default: this one.
     """
-    asked = did or options.identity().did
+    subject = did or options.identity().did
 
     async def work() -> Standing:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
-            return await _whole(fetcher.client(options.trusted().name.origin), asked)
+            return await _whole(fetcher.client(options.trusted().name.origin), subject)
 
-    found = run(work())
+    page = run(work())
     table = Table("now", "earned", "epoch", "report", "topic", "document", "why", box=None)
-    for credit in found.credits:
+    for credit in page.credits:
         amounts = _shown(credit.now), _shown(credit.amount)
         about = _text(credit.topic), short(_text(credit.hash)), _text(credit.why)
         table.add_row(*amounts, str(credit.epoch), f"leaf {credit.index}", *about)
-    principal = f", speaking for {_text(found.principal)}" if found.principal not in (None, asked) else ""
-    when = "no epoch is decided yet" if found.epoch is None else f"at the end of epoch {found.epoch}"
-    head = f"[bold]{_shown(found.standing)}[/] full credits  {_text(asked)}{principal}  [dim]{when}[/]"
-    note = weightless(found)
+    principal = f", speaking for {_text(page.principal)}" if page.principal not in (None, subject) else ""
+    when = "no epoch is decided yet" if page.epoch is None else f"at the end of epoch {page.epoch}"
+    head = f"[bold]{_shown(page.standing)}[/] full credits  {_text(subject)}{principal}  [dim]{when}[/]"
+    note = weightless(page)
     notes = [note] if note else []
-    options.output.result(msgspec.to_builtins(found), head, *notes, *([table] if found.credits else ["No credits."]))
+    options.output.result(msgspec.to_builtins(page), head, *notes, *([table] if page.credits else ["No credits."]))
 
 
 def weightless(found: Standing) -> str | None:
@@ -115,15 +115,15 @@ def speakers(name: str, /, *, cursor: str = "", options: Options = Options()) ->
                 return await client.speakers(topic=name, cursor=cursor)
             return await client.speakers(document=await _hash_of(client, name), cursor=cursor)
 
-    found = run(work())
+    page = run(work())
     table = Table("agent", "standing", "reports", "newest", "topic", "document", box=None)
-    for speaker in found.speakers:
+    for speaker in page.speakers:
         newest = f"epoch {speaker.epoch}, leaf {speaker.index}"
         about = _text(speaker.topic), short(_text(speaker.hash))
         table.add_row(_text(speaker.did), _shown(speaker.standing), str(speaker.reports), newest, *about)
-    shown = [table] if found.speakers else [f"No agent has reported {_text(name)} here."]
-    more = [f"More: treaty speakers {_text(name)} --cursor {_text(found.next)}"] if found.next else []
-    options.output.result(msgspec.to_builtins(found), *shown, *more)
+    parts = [table] if page.speakers else [f"No agent has reported {_text(name)} here."]
+    more = [f"More: treaty speakers {_text(name)} --cursor {_text(page.next)}"] if page.next else []
+    options.output.result(msgspec.to_builtins(page), *parts, *more)
 
 
 async def _whole(client: RegistryClient, did: str) -> Standing:

@@ -85,10 +85,10 @@ def watch(
         Read the new entries, and end. For cron.
     """
     _check(name, interval, from_, webhook, secret_file)
-    given = parse_watches(did, namespace, topic, handler, constitution=constitution)
-    given += WatchList((), expected, tuple(WebhookAddress(url, secret_file) for url in webhook if secret_file))
-    given, keys = _completed(given, file, options)
-    status = run(_watch(given, keys, options, name=name, begin=from_, interval=interval, once=once))
+    watch_list = parse_watches(did, namespace, topic, handler, constitution=constitution)
+    watch_list += WatchList((), expected, tuple(WebhookAddress(url, secret_file) for url in webhook if secret_file))
+    watch_list, keys = _completed(watch_list, file, options)
+    status = run(_watch(watch_list, keys, options, name=name, begin=from_, interval=interval, once=once))
     if status:
         sys.exit(status)
 

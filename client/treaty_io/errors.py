@@ -52,8 +52,8 @@ def clock_difference(headers: Mapping[str, str], now: float) -> float | None:
     without a valid one. The header counts whole seconds, and the answer took some time to come."""
     try:
         # A date has 29 characters.
-        said = parsedate_to_datetime(headers.get("Date", "")[:40])
-        return now - (said if said.tzinfo else said.replace(tzinfo=UTC)).timestamp()
+        peer_time = parsedate_to_datetime(headers.get("Date", "")[:40])
+        return now - (peer_time if peer_time.tzinfo else peer_time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
 
@@ -87,5 +87,5 @@ def peer_code_of(reason: str) -> str:
 
 def code_in(reason: str) -> str:
     """Return the code at the beginning of a peer's text, or ""."""
-    said = _SAID.match(reason[: MAX_PEER_CODE + 1])
-    return said[1] if said else ""
+    match = _SAID.match(reason[: MAX_PEER_CODE + 1])
+    return match[1] if match else ""

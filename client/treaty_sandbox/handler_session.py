@@ -85,10 +85,10 @@ class Worker:
     def opening(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> SessionOpening:
         """Return the request that `open` makes, for a caller that makes it. Raises `Refused` (`session.role`) and `Malformed`
         (`session.parameters`)."""
-        known = find_role(self.package, role)
-        full = session_parameters(self.local, "" if known.is_shared else self.peers[0], parameters or {}, seed)
+        role_rules = find_role(self.package, role)
+        full = session_parameters(self.local, "" if role_rules.is_shared else self.peers[0], parameters or {}, seed)
         number = next(self._numbers)
-        session = HandlerSession(self, number, SessionRules(known, self._operations, self.peers), full)
+        session = HandlerSession(self, number, SessionRules(role_rules, self._operations, self.peers), full)
         return SessionOpening(("open", number, role, full, b""), lambda: session)
 
     async def encode(self, message: Value) -> bytes:
@@ -149,14 +149,14 @@ class Worker:
 
 def find_role(package: HandlerPackage, role: str) -> Role:
     """Return a role of the manifest. Raises `Refused` (`session.role`)."""
-    known = package.manifest.roles.get(role)
-    if known is None:
+    role_rules = package.manifest.roles.get(role)
+    if role_rules is None:
         raise Refused(
             SessionCode.ROLE,
             f"This protocol has no role {printable(role, 80)}.",
             fix=f"It has: {', '.join(package.manifest.roles)}.",
         )
-    return known
+    return role_rules
 
 
 def session_parameters(local: str, peer: str, agreed: Mapping[str, Value], seed: str | None) -> dict[str, Value]:

@@ -68,11 +68,11 @@ class LocalWorker:
 
     async def open(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> LocalSession:
         """Open a session. Raises `Refused` (`session.role`) and `Malformed` (`session.parameters`)."""
-        known = find_role(self.package, role)
-        rules = SessionRules(known, self._compiled.operations, self.peers)
-        full = session_parameters(self.local, "" if known.is_shared else self.peers[0], parameters or {}, seed)
+        role_rules = find_role(self.package, role)
+        rules = SessionRules(role_rules, self._compiled.operations, self.peers)
+        full = session_parameters(self.local, "" if role_rules.is_shared else self.peers[0], parameters or {}, seed)
         # One member must not end a session of many.
-        most = math.inf if known.is_shared else self._compiled.max_ignored
+        most = math.inf if role_rules.is_shared else self._compiled.max_ignored
         return LocalSession(rules, lambda snapshot: self._compiled.handler.open(role, full, snapshot), max_ignored=most)
 
     async def encode(self, message: Value) -> bytes:

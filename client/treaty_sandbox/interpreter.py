@@ -110,16 +110,16 @@ def snapshot() -> Path:
     Raises `Unavailable` (`sandbox.unavailable`) if no snapshot can be made, and `system.platform` outside Linux.
     """
     require_platform()
-    if known := known_snapshot():
-        return known
+    if existing := known_snapshot():
+        return existing
     try:
         # A temporary copy is the last resort: it costs seconds at every start of the agent.
         _known[:] = [_cached() or _make(_temporary(), "own")]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        said = printable(str(error), 300)
+        reason = printable(str(error), 300)
         raise Unavailable(
             SandboxCode.UNAVAILABLE,
-            f"The interpreter cannot be copied for the sandbox: {said}.",
+            f"The interpreter cannot be copied for the sandbox: {reason}.",
             fix="Name a folder with 100 MiB of room that this user can write in XDG_CACHE_HOME.",
         ) from error
     return _known[0]
@@ -135,17 +135,17 @@ def snapshot_in(folder: Path) -> Path | None:
     # A user who can write here could put code into every later worker.
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return None
-    made = folder / _digest()
-    if made.is_dir():
-        if _is_whole(made):
-            return made / "root"
+    target = folder / _digest()
+    if target.is_dir():
+        if _is_whole(target):
+            return target / "root"
         # Rename before deleting: a crash while deleting must not leave half a snapshot under its name.
         broken = Path(tempfile.mkdtemp(prefix=".broken-", dir=folder))
-        made.rename(broken / made.name)
+        target.rename(broken / target.name)
         shutil.rmtree(broken, ignore_errors=True)
-    root = _make(folder, made.name)
+    root = _make(folder, target.name)
     # Running workers keep their files: a mount holds them until the namespace ends.
-    _remove_oldest(folder, made)
+    _remove_oldest(folder, target)
     return root
 
 
@@ -203,7 +203,7 @@ def _fill(root: Path) -> None:
 def _mapped() -> list[Path]:
     """Return the shared objects that a worker maps, by the names that the dynamic linker used."""
     paths = [str(folder.parent) for folder in map(package_folder, ("worker", "treaty_handler", "msgspec"))]
-    said = subprocess.run(  # noqa: S603
+    completed = subprocess.run(  # noqa: S603
         [_interpreter(), "-I", "-S", "-c", _PROBE, *paths],
         capture_output=True,
         timeout=_PROBE_SECONDS,
@@ -213,7 +213,7 @@ def _mapped() -> list[Path]:
         cwd="/",
     ).stdout
     # Skip the program itself, which has no name, and the kernel's vDSO, which has no path.
-    return [Path(os.path.normpath(name)) for name in os.fsdecode(said).splitlines() if name.startswith("/")]
+    return [Path(os.path.normpath(name)) for name in os.fsdecode(completed).splitlines() if name.startswith("/")]
 
 
 def _modules(folder: Path) -> Iterator[Path]:
@@ -273,8 +273,8 @@ def _private() -> tuple[bytes, ...]:
     folders = {Path(sys.base_prefix), Path(sys.base_prefix).resolve(), package_folder("worker").parents[3]}
     with contextlib.suppress(RuntimeError):
         folders |= {Path.home(), Path.home().resolve()}
-    known = {"/", "/usr", "/usr/local", "/opt"}
-    return tuple(sorted({os.fsencode(path) for path in folders if str(path) not in known}, key=len, reverse=True))
+    excluded = {"/", "/usr", "/usr/local", "/opt"}
+    return tuple(sorted({os.fsencode(path) for path in folders if str(path) not in excluded}, key=len, reverse=True))
 
 
 def _digest() -> str:
@@ -311,17 +311,17 @@ def _is_whole(made: Path) -> bool:
 
 def _listed(folder: Path) -> dict[str, list[int]]:
     """List all files and folders below `root`, each with the inode fields that change when it changes."""
-    found, pending = dict[str, list[int]](), [str(folder / "root")]
+    listed, pending = dict[str, list[int]](), [str(folder / "root")]
     while pending:
         with os.scandir(pending.pop()) as entries:
             for entry in entries:
                 # A link that replaces a file must show as a change, even if it leads to the same bytes.
                 status = entry.stat(follow_symlinks=False)
                 what = [status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-                found[entry.path.removeprefix(str(folder))] = what
+                listed[entry.path.removeprefix(str(folder))] = what
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
-    return found
+    return listed
 
 
 def _sha256(path: Path) -> str:

@@ -151,8 +151,8 @@ def _first_child(process: subprocess.Popen[bytes]) -> int | None:
     if process.stdout is None:
         return None
     with process.stdout as stream:
-        said = stream.read()
+        children = stream.read()
     try:
-        return os.pidfd_open(msgspec.json.decode(said, type=_Status).child_pid)
+        return os.pidfd_open(msgspec.json.decode(children, type=_Status).child_pid)
     except (OSError, msgspec.DecodeError):  # includes empty output
         return None

@@ -95,5 +95,5 @@ def name_fault(operation: Operation, value: Value, error: Malformed) -> Malforme
 
 def _listed(names: Iterable[str]) -> str:
     """Return names in a row, at most `MAX_NAMES`: a caller may send thousands."""
-    shown = [printable(name, 40) for name in islice(names, MAX_NAMES + 1)]
-    return ", ".join((*shown[:MAX_NAMES], "…") if len(shown) > MAX_NAMES else shown)
+    printable_names = [printable(name, 40) for name in islice(names, MAX_NAMES + 1)]
+    return ", ".join((*printable_names[:MAX_NAMES], "…") if len(printable_names) > MAX_NAMES else printable_names)

@@ -118,8 +118,8 @@ class _Recorded:
 
     def _note(self, event: Event, effects: Sequence[Effect]) -> None:
         if isinstance(event, PeerJoined) and event.peer not in self._names:
-            known = len(self._names)  # this side, and the peers that joined before
-            self._names[event.peer] = PEER if known == 1 else f"{PEER}{known}"
+            count = len(self._names)  # this side, and the peers that joined before
+            self._names[event.peer] = PEER if count == 1 else f"{PEER}{count}"
         text = json.dumps(format_step(event, effects), ensure_ascii=False)
         # The longest first: a DID with a path begins with the DID of its host.
         for own in sorted(self._names, key=len, reverse=True):

@@ -187,15 +187,15 @@ class Template:
         try:
             async with asyncio.timeout(self._limits.start):
                 await _readable(self._control.fileno())
-            said, handles, *_ = socket.recv_fds(self._control, 16, 1, socket.MSG_CMSG_CLOEXEC)
-            if not said:
+            answer, handles, *_ = socket.recv_fds(self._control, 16, 1, socket.MSG_CMSG_CLOEXEC)
+            if not answer:
                 raise ConnectionResetError("it ended")
         except asyncio.CancelledError:
             self.kill()  # its answer would be taken for the next one
             raise
         except (OSError, TimeoutError) as error:
             raise await self._failure(error) from error
-        return int(said[1:] or 0), list(handles)
+        return int(answer[1:] or 0), list(handles)
 
     async def _failure(self, error: Exception) -> Unavailable:
         """End it, and return the error of a start."""

@@ -182,12 +182,12 @@ class SessionRules:
         budget = ValidationBudget()  # one for all effects: their checks block the host's event loop together
         admitted: list[Effect] = []
         dropped = copies = 0
-        for asked in effects:
+        for requested_effects in effects:
             # In order: an effect before End counts, one after it is refused.
             if self.ended:
                 raise _refused(ClientHandlerCode.EFFECT, "asked for something after End")
-            effect = self._reached(asked) if isinstance(asked, Send | Multicast) else asked
-            dropped += _width(asked) - _width(effect)
+            effect = self._reached(requested_effects) if isinstance(requested_effects, Send | Multicast) else requested_effects
+            dropped += _width(requested_effects) - _width(effect)
             if effect is None:
                 continue
             if isinstance(effect, Send | Multicast):
@@ -239,8 +239,8 @@ class SessionRules:
             # Refused, it would end the session of all others, and a peer may leave at any moment.
             if isinstance(effect, Send):
                 return effect if effect.peer in self.peers else None
-            known = tuple(peer for peer in effect.peers if peer in self.peers)
-            return replace(effect, peers=known) if known else None
+            reachable = tuple(peer for peer in effect.peers if peer in self.peers)
+            return replace(effect, peers=reachable) if reachable else None
         if isinstance(effect, Multicast):
             raise _refused(ClientHandlerCode.EFFECT, f"sent to several peers; the role {self.role.name} is not shared")
         if effect.peer not in self.peers:

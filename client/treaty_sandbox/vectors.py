@@ -143,8 +143,8 @@ def join_vector(title: str, role: str, steps: Sequence[Mapping[str, Any]], *, se
 
 def format_step(event: Event, effects: Sequence[Effect]) -> dict[str, Any]:
     """Return a step as in a file."""
-    shown = (_shown(effect, None) for effect in effects)
-    return {"event": _brief(_written(event), EVENTS), "effects": [_brief(effect, EFFECTS) for effect in shown]}
+    effects_shown = (_shown(effect, None) for effect in effects)
+    return {"event": _brief(_written(event), EVENTS), "effects": [_brief(effect, EFFECTS) for effect in effects_shown]}
 
 
 async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Sequence[Vector]) -> list[Mismatch]:
@@ -179,7 +179,7 @@ async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Seque
 async def _replay(worker: LoadedHandler, vector: Vector, role: str, moving: bool) -> Mismatch | None:
     session: LoadedSession | None = None
     for step in vector.steps:
-        expected = [{tag: dict(wanted)} for tag, wanted in step.effects]
+        expected = [{tag: dict(effect_fields)} for tag, effect_fields in step.effects]
         try:
             if session is None:
                 session = await worker.open(role, vector.parameters, seed=vector.seed)
@@ -193,7 +193,7 @@ async def _replay(worker: LoadedHandler, vector: Vector, role: str, moving: bool
             if session is not None:
                 await session.close()
             return Mismatch(vector.name, step.number, expected, error=f"an event that cannot occur: {error}", moved=moving)
-        styles = [_style(wanted) for _, wanted in step.effects] + [None] * len(effects)
+        styles = [_style(effect_fields) for _, effect_fields in step.effects] + [None] * len(effects)
         actual = [_shown(effect, style) for effect, style in zip(effects, styles, strict=False)]
         # As texts, because Python's == takes 1, 1.0 and true for equal.
         if _text(actual) != _text(expected):
@@ -222,10 +222,10 @@ def _roles(file: _File) -> tuple[str, ...]:
 
 def _step(step: _Step, number: int) -> VectorStep:
     where = f"step {number}"
-    tag, given = _single(step.event, where)
+    tag, event_fields = _single(step.event, where)
     if tag not in EVENTS:
         raise ValueError(f"{where} has the event {tag!r}; it is one of {', '.join(EVENTS)}")
-    full = _complete(EVENTS[tag], given, where)
+    full = _complete(EVENTS[tag], event_fields, where)
     if "data" in full:
         full["data"] = _bytes(full["data"], where)
     if "stored" in full:
@@ -236,10 +236,10 @@ def _step(step: _Step, number: int) -> VectorStep:
 
 
 def _expected(effect: dict[str, _Fields], where: str) -> tuple[str, _Fields]:
-    tag, given = _single(effect, where)
+    tag, effect_fields = _single(effect, where)
     if tag not in EFFECTS:
         raise ValueError(f"{where} is {tag!r}; it is one of {', '.join(EFFECTS)}")
-    full = _complete(EFFECTS[tag], given, where)
+    full = _complete(EFFECTS[tag], effect_fields, where)
     if tag == "settimer" and type(full["seconds"]) is int:
         full["seconds"] = float(full["seconds"])
     in_bytes = {"send": "data", "persist": "value"}.get(tag)
@@ -251,8 +251,8 @@ def _expected(effect: dict[str, _Fields], where: str) -> tuple[str, _Fields]:
 def _single(item: dict[str, _Fields], where: str) -> tuple[str, _Fields]:
     if len(item) != 1:
         raise ValueError(f"{where} is not an object with one name")
-    [(tag, given)] = item.items()
-    return tag, given
+    [(tag, tag_fields)] = item.items()
+    return tag, tag_fields
 
 
 def _complete(kind: type, given: _Fields, where: str) -> _Fields:
@@ -296,38 +296,40 @@ def _style(wanted: Mapping[str, Value]) -> str | None:
 
 def _shown(effect: Effect | Event, style: str | None) -> dict[str, _Fields]:
     """Write an effect as in a vector, with its bytes in this notation if possible."""
-    shown: _Fields = {}
+    shown_fields: _Fields = {}
     for field in fields(effect):
         value = getattr(effect, field.name)
         if isinstance(value, bytes):
             value = _notation(value, style)
         elif isinstance(value, Failure):
             value = {"code": value.code, "message": value.message}
-        shown[field.name] = value
-    return {type(effect).__name__.lower(): shown}
+        shown_fields[field.name] = value
+    return {type(effect).__name__.lower(): shown_fields}
 
 
 def _written(event: Event) -> dict[str, _Fields]:
     """Write an event as in a vector. Bytes are written as JSON only if they are compact JSON, so that a replay restores them."""
-    [(tag, given)] = _shown(event, "text").items()
+    [(tag, event_fields)] = _shown(event, "text").items()
     for field in fields(event):
         value = getattr(event, field.name)
         if isinstance(value, bytes):
-            given[field.name] = _exact(value)
+            event_fields[field.name] = _exact(value)
     if isinstance(event, Opened):
-        given["stored"] = {key: _exact(stored) for key, stored in event.stored.items()}
+        event_fields["stored"] = {key: _exact(stored) for key, stored in event.stored.items()}
         if not event.parameters:  # so that vectors of a protocol without parameters stay as they were
-            del given["parameters"]
-    return {tag: given}
+            del event_fields["parameters"]
+    return {tag: event_fields}
 
 
 def _brief(tagged: dict[str, _Fields], kinds: Mapping[str, type]) -> dict[str, _Fields]:
     """Leave the fields out that `_complete` adds."""
-    [(tag, given)] = tagged.items()
+    [(tag, event_fields)] = tagged.items()
     usual = {field.name: PEER if field.name == "peer" else field.default for field in fields(kinds[tag])}
     # The class too: 0, 0.0 and false are equal for Python.
-    kept = {name: value for name, value in given.items() if type(usual[name]) is not type(value) or usual[name] != value}
-    return {tag: {name: value for name, value in kept.items() if not (name in ("stored", "parameters") and not value)}}
+    unusual = {
+        name: value for name, value in event_fields.items() if type(usual[name]) is not type(value) or usual[name] != value
+    }
+    return {tag: {name: value for name, value in unusual.items() if not (name in ("stored", "parameters") and not value)}}
 
 
 def _exact(data: bytes) -> dict[str, Value]:

@@ -341,18 +341,18 @@ def _vouch(case: _Case, body: Vouch) -> dict[str, Fact]:
 
 
 def _parameters(case: _Case, body: Parameters) -> dict[str, Fact]:
-    made = case.statement.id
+    statement_id = case.statement.id
     if body.witnesses and any(f"{key.name}/".startswith(f"{case.log.origin}/") for key in body.witnesses.parsed.keys):
         raise Refused(ParametersCode.AMENDMENT, "A log cannot witness itself. Name keys of other operators.")
     now = max(case.log.time, case.statement.issued)
     constitution = case.constitution
     # The rules of an open epoch never change: only the first parameters of a log apply at once.
     if case.log.parameters is None:
-        amended, log = enacted(body), replace(case.log, parameters=made)
+        amended, log = enacted(body), replace(case.log, parameters=statement_id)
     else:
         amended = announce(constitution, body, now)
-        log = replace(case.log, announced=None if withdraws(constitution, body) else made)
-    changes: dict[str, Fact] = {LOG: log, parameters_key(made): ParametersFact(body.epoch_seconds, body.witnesses)}
+        log = replace(case.log, announced=None if withdraws(constitution, body) else statement_id)
+    changes: dict[str, Fact] = {LOG: log, parameters_key(statement_id): ParametersFact(body.epoch_seconds, body.witnesses)}
     # A log of the first rule alone has no such fact, so that its facts are those of earlier releases.
     if amended != constitution:
         changes[CONSTITUTION] = amended

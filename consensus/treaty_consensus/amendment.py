@@ -212,10 +212,10 @@ def _check_witnesses(in_force: Parameters, announced: Parameters) -> None:
     if len(old - new) > 1:
         raise _beyond(f"at most one witness is removed, not {len(old - new)}")
     # New witnesses may be the operator's own. So many cosignatures of the present ones are needed at least, whoever else signs.
-    kept = announced.witnesses.quorum - len(new - old)
+    common = announced.witnesses.quorum - len(new - old)
     least = max(1, in_force.witnesses.quorum - 1)
-    if kept < least:
-        raise _beyond(f"the quorum less the number of new witnesses is at least {least}, not {kept}")
+    if common < least:
+        raise _beyond(f"the quorum less the number of new witnesses is at least {least}, not {common}")
 
 
 def _beyond(fault: str) -> Refused:
@@ -230,13 +230,13 @@ def _value(parameters: Parameters, constant: str) -> Fraction:
     if constant == HORIZON:
         assert parameters.epoch_seconds is not None, "it is open"
         return Fraction(parameters.horizon_epochs * parameters.epoch_seconds)
-    found: object = parameters
+    member: object = parameters
     for name in constant.split("."):
-        found = getattr(found, name)
-    if isinstance(found, tuple):
-        return Fraction(*found)
-    assert isinstance(found, int), constant
-    return Fraction(found)
+        member = getattr(member, name)
+    if isinstance(member, tuple):
+        return Fraction(*member)
+    assert isinstance(member, int), constant
+    return Fraction(member)
 
 
 def _flat(parameters: Parameters) -> dict[str, object]:

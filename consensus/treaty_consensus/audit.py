@@ -174,21 +174,21 @@ class Replay:
 
     def apply(self, verified: Verified) -> None:
         """Add a statement that the caller has parsed and verified. Raises the errors of `append`."""
-        made, index = verified.statement, self.size
+        admitted_statement, index = verified.statement, self.size
         # `admit` alone would accept some statements twice, such as a status.
-        if made.id in self._digests:
+        if admitted_statement.id in self._digests:
             self._fail(AuditCode.LEAF, "repeats a statement that stands in the log already")
         changes = self._checked(AuditCode.LEAF, lambda: admit(self._facts, verified, index))
-        recomputed = self._check_decision(made.body) if isinstance(made.body, Decision) else None
+        recomputed = self._check_decision(admitted_statement.body) if isinstance(admitted_statement.body, Decision) else None
         # All checks are done: from here on nothing raises, so the state stays consistent.
         self._facts.update(changes)
-        if isinstance(made.body, Decision):
-            self._take_decision(made.body)
+        if isinstance(admitted_statement.body, Decision):
+            self._take_decision(admitted_statement.body)
             self._recomputed = recomputed
         else:
-            self._elections.observe(made, index, self._log.epoch)
-        self._digests.add(made.id)
-        self._frontier.append(leaf_hash(made.leaf))
+            self._elections.observe(admitted_statement, index, self._log.epoch)
+        self._digests.add(admitted_statement.id)
+        self._frontier.append(leaf_hash(admitted_statement.leaf))
 
     def decide(self) -> list[DueDecision]:
         """Return the decisions that close the open epoch, sorted by topic; empty when no topic is on its agenda.
@@ -262,19 +262,19 @@ class Replay:
     def _check_decision(self, body: Decision) -> DueDecision:
         """Compare a decision with the one that is due, and return the latter."""
         expected = self._expected(body)
-        said, right = msgspec.to_builtins(body), msgspec.to_builtins(expected.decision)
+        stated, right = msgspec.to_builtins(body), msgspec.to_builtins(expected.decision)
         # A cosignature cannot be recomputed. Admission has checked it.
-        said["input"].pop("witnessed", None)
+        stated["input"].pop("witnessed", None)
         if self._what_if:
             for name in _FOLLOWS_FROM_TRUST:
-                said.pop(name, None)
+                stated.pop(name, None)
                 right.pop(name, None)
-        if canonical.dumps(said) != canonical.dumps(right):
+        if canonical.dumps(stated) != canonical.dumps(right):
             try:
                 # The blobs first: they show the cause, the body only shows a wrong digest.
                 missing = self._explain(body, body.roll, expected.roll, MAX_ROLL, "roll")
                 missing += self._explain(body, body.transcript, expected.transcript, MAX_TRANSCRIPT, "transcript")
-                self._diverged(body, "body", right, said, "".join(missing))
+                self._diverged(body, "body", right, stated, "".join(missing))
             except Untrusted as error:
                 if self._differing is None or error.code != AuditCode.DECISION:
                     raise
@@ -304,8 +304,8 @@ class Replay:
             # The caller then reports the difference of the statements.
             fault = "is not the one that the decision names" if error.code == AuditCode.BLOB else "is not served"
             return [f"; its {part} {fault}, so no place in it can be named"]
-        said = self._checked(AuditCode.DECISION, lambda: canonical.loads(data, limit=limit, name=f"decision's {part}"))
-        return self._diverged(body, part, canonical.loads(recomputed, limit=limit), said)
+        part_value = self._checked(AuditCode.DECISION, lambda: canonical.loads(data, limit=limit, name=f"decision's {part}"))
+        return self._diverged(body, part, canonical.loads(recomputed, limit=limit), part_value)
 
     def _take_decision(self, body: Decision) -> None:
         closing = self._closing
@@ -358,17 +358,17 @@ _PLACE = re.compile(r"(?:roll|transcript)\.(principals|credits|voices|candidates
 
 def _meaning(path: str, blob: Any) -> str:
     """Return in parentheses whom a place in a recomputed roll or transcript is about, and its column; empty where it is plain."""
-    found = _PLACE.match(path)
-    if found is None:
+    match = _PLACE.match(path)
+    if match is None:
         return ""
-    rows, place, column = blob[found[1]], int(found[2]), int(found[3]) if found[3] else None
+    rows, place, column = blob[match[1]], int(match[2]), int(match[3]) if match[3] else None
     if place >= len(rows):
         return ""
-    if found[1] == "pairwise":
+    if match[1] == "pairwise":
         choices = [*(entry["hash"][:12] for entry in blob["candidates"]), NONE]
         return f" ({choices[place]} over {choices[column]})" if column is not None and column < len(choices) else ""
     row = rows[place]
-    if found[1] == "principals":
+    if match[1] == "principals":
         return f" ({_ROW[column]} of {row[0]})" if column is not None and column < len(_ROW) else f" ({row[0]})"
     return f" ({row.get('principal') or row.get('hash')})"
 

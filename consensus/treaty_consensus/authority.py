@@ -166,12 +166,12 @@ def _has_profile(certificate: x509.Certificate, origin: str, role: str, issuer: 
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(above, ec.EllipticCurvePublicKey):
         return False
     certificate.verify_directly_issued_by(issuer)
-    found = [(extension.value, extension.critical) for extension in certificate.extensions]
+    extensions = [(extension.value, extension.critical) for extension in certificate.extensions]
     return (
         isinstance(key.curve, ec.SECP256R1)
         and isinstance(certificate.signature_hash_algorithm, hashes.SHA256)
         and certificate.subject == name_of(origin, role)
-        and found == extensions_of(key, above, is_ca=role != TSA)
+        and extensions == extensions_of(key, above, is_ca=role != TSA)
     )
 
 

@@ -72,36 +72,36 @@ class LogEvent:
 def event_of(index: int, leaf: bytes) -> LogEvent:
     """Describe leaf `index`. A leaf of an unknown form is described as such. Never raises."""
     try:
-        made = statement.read(leaf)
+        parsed = statement.read(leaf)
     except (Malformed, TooLarge):
         return _sigstore_event(index, leaf)
-    authors = tuple(dict.fromkeys(did.text for did in made.authors))
-    subjects = {*_of_body(made.body)}
-    for did in made.authors:
+    authors = tuple(dict.fromkeys(did.text for did in parsed.authors))
+    subjects = {*_of_body(parsed.body)}
+    for did in parsed.authors:
         subjects.update(_of_did(did))
-    sentence = _sentence(made.body, " and ".join(authors))
-    return LogEvent(index, made.type, made.id, sentence, frozenset(subjects), authors, made.issued, made.body)
+    sentence = _sentence(parsed.body, " and ".join(authors))
+    return LogEvent(index, parsed.type, parsed.id, sentence, frozenset(subjects), authors, parsed.issued, parsed.body)
 
 
 def _sigstore_event(index: int, leaf: bytes) -> LogEvent:
     id_ = leaf_hash(leaf).hex()
     try:
-        found = parse_sigstore_leaf(leaf)
+        sigstore_leaf = parse_sigstore_leaf(leaf)
     except (Malformed, TooLarge):
         return LogEvent(index, "unknown", id_, "This leaf is none of a registry's log.", frozenset())
-    der = found.der if isinstance(found, CertificateLeaf) else found.certificate
+    der = sigstore_leaf.der if isinstance(sigstore_leaf, CertificateLeaf) else sigstore_leaf.certificate
     dids = certified_dids(der)
     if dids is None:
         return LogEvent(index, "unknown", id_, "The certificate in this leaf cannot be read.", frozenset())
     subjects = {subject for did in dids for subject in _of_did(did)}
     names = [did.text for did in dids[:_NAMED]] + ([f"{len(dids) - _NAMED} more"] if len(dids) > _NAMED else [])
     holder = " and ".join(names) or "an unknown holder"
-    if isinstance(found, RekordLeaf):
-        digest = found.digest.hex()
-        said = f"A key that is certified for {holder} signed {short(digest)}."
-        return LogEvent(index, "hashedrekord", id_, said, frozenset({*subjects, Subject("file", digest)}))
-    said = f"The registry certified a signing key for {holder}."
-    return LogEvent(index, "certificate", id_, said, frozenset(subjects))
+    if isinstance(sigstore_leaf, RekordLeaf):
+        digest = sigstore_leaf.digest.hex()
+        sentence = f"A key that is certified for {holder} signed {short(digest)}."
+        return LogEvent(index, "hashedrekord", id_, sentence, frozenset({*subjects, Subject("file", digest)}))
+    sentence = f"The registry certified a signing key for {holder}."
+    return LogEvent(index, "certificate", id_, sentence, frozenset(subjects))
 
 
 def certified_dids(der: bytes) -> tuple[Did, ...] | None:
@@ -116,14 +116,14 @@ def certified_dids(der: bytes) -> tuple[Did, ...] | None:
         return ()
     except Exception:  # foreign bytes, in a parser whose errors have no common base
         return None
-    found = []
+    dids = []
     # All of them: a verifier accepts a certificate by any of its names. A leaf bounds their number.
     for uri in uris:
         try:
-            found.append(parse_did(uri))
+            dids.append(parse_did(uri))
         except TreatyError:
             continue
-    return tuple(found)
+    return tuple(dids)
 
 
 def _of_did(did: Did) -> Iterator[Subject]:
@@ -219,8 +219,8 @@ def _sentence(body: kinds.Body, author: str) -> str:
         case kinds.Withdrawal(sha256=digest, reason=reason):
             return f"The operator no longer serves the bytes {short(digest)} ({reason})."
         case Rotation(log_key=log_key, clock_key=clock_key, authority=authority):
-            said = f"The operator rotates the keys of the log: {log_key} signs, and {clock_key} states the time."
-            return f"{said} It names the next Sigstore authority." if authority else said
+            sentence = f"The operator rotates the keys of the log: {log_key} signs, and {clock_key} states the time."
+            return f"{sentence} It names the next Sigstore authority." if authority else sentence
         case kinds.Newer(kind=kind):
             return f"{author} makes a {kind} statement that only a newer release understands."
         case kinds.Parameters():

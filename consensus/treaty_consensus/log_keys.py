@@ -55,8 +55,8 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
         raise Malformed(RotationCode.KEYS, f"The keys must be called {keys.name} and {keys.name}/clock.")
     comes = [key for key in after if key not in (before.log, before.clock)]
     # A line of a note names a key by four bytes, so two keys of one log must not share them. A retired key never comes back.
-    known = {(key.name, key.id) for term in keys.terms for key in (term.log, term.clock) if key}
-    if not (comes or body.authority) or any((key.name, key.id) in known for key in comes):
+    used_ids = {(key.name, key.id) for term in keys.terms for key in (term.log, term.clock) if key}
+    if not (comes or body.authority) or any((key.name, key.id) in used_ids for key in comes):
         raise Conflict(RotationCode.KEYS, "A rotation must name a key that this log has never had.")
     if len(keys.terms) > MAX_ROTATIONS:
         raise Conflict(RotationCode.LIMIT, f"The keys of a log are rotated at most {MAX_ROTATIONS} times.")
@@ -81,7 +81,7 @@ def _check_authority(keys: LogKeys, authority: Authority, *, issued: int, until:
     if len(earlier) >= MAX_AUTHORITIES:
         raise Conflict(RotationCode.LIMIT, f"The authority of a log is rotated at most {MAX_AUTHORITIES} times.")
     authority.check_certificates(keys.name, issued=issued, until=until)
-    if any(part in known.public for known in earlier for part in authority.public):
+    if any(part in previous.public for previous in earlier for part in authority.public):
         raise Conflict(RotationCode.KEYS, "A rotation must name an authority that this log has never had.")
 
 

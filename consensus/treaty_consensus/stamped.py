@@ -95,11 +95,11 @@ class Stamped:
     @classmethod
     def of(cls, leaf: bytes, stamp: bytes) -> Stamped:
         """Join an envelope and its stamp. Raises `Malformed` (`stamp.form`) for the stamp of another one, and as `stampable`."""
-        made = stampable(leaf)
-        if text_of(stamp) != stamp_text(made.log, leaf):
+        stamped_statement = stampable(leaf)
+        if text_of(stamp) != stamp_text(stamped_statement.log, leaf):
             raise _bad_stamp("the stamp is of another statement")
         stamped = cls(leaf, stamp)
-        vars(stamped)["statement"] = made  # cached instead of parsed again
+        vars(stamped)["statement"] = stamped_statement  # cached instead of parsed again
         return stamped
 
     def format(self) -> bytes:
@@ -141,9 +141,9 @@ class LeftOut:
 
     def __str__(self) -> str:
         """Return it for people."""
-        made = self.stamped.statement
-        authors = " and ".join(did.text for did in made.authors)
-        return f"{made.type} {made.id} of {authors}, epoch {self.epoch}, whose input has {self.input.size} leaves"
+        omitted = self.stamped.statement
+        authors = " and ".join(did.text for did in omitted.authors)
+        return f"{omitted.type} {omitted.id} of {authors}, epoch {self.epoch}, whose input has {self.input.size} leaves"
 
 
 def read_page(data: bytes) -> tuple[int, list[Stamped]]:
@@ -155,12 +155,12 @@ def read_page(data: bytes) -> tuple[int, list[Stamped]]:
         page = msgspec.convert(canonical.loads(data, limit=MAX_PAGE, name="page of stamped statements"), _Page)
     except msgspec.ValidationError as error:
         raise _bad_stamp(str(error)) from error
-    found = []
+    entries = []
     for file in page.stamped:
         # One bad entry must not hide the others.
         with suppress(TreatyError, UnicodeEncodeError):
-            found.append(Stamped.of(file.statement.encode(), file.stamp.encode()))
-    return page.next, found
+            entries.append(Stamped.of(file.statement.encode(), file.stamp.encode()))
+    return page.next, entries
 
 
 def stamp_text(origin: str, leaf: bytes) -> str:
@@ -176,12 +176,12 @@ def stampable(leaf: bytes) -> Statement:
     """
     if len(leaf) > MAX_ENVELOPE:
         raise TooLarge(StampCode.SIZE, f"A witness stamps statements of at most {MAX_ENVELOPE} bytes.")
-    made = statement.parse(leaf)
+    parsed = statement.parse(leaf)
     # Only types with an order of their own (`seq`, the epoch). Of others, such as a status, a copy that was held back could undo
     # what its author stated since.
-    if not isinstance(made.body, Ballot | Report | Vouch):
-        raise Refused(StampCode.KIND, f"A witness stamps ballots, reports and vouches, and no {made.type}.")
-    return made
+    if not isinstance(parsed.body, Ballot | Report | Vouch):
+        raise Refused(StampCode.KIND, f"A witness stamps ballots, reports and vouches, and no {parsed.type}.")
+    return parsed
 
 
 def stamp(leaf: bytes, key: SignerKey, time: int) -> Stamped:
@@ -228,21 +228,21 @@ def admissible(facts: Facts, log: LogFact, electorate: str, statements: Iterable
     taken again. Registry and auditor use this one function, so the registry leaves out nothing that the auditor looks for.
     """
     changed: dict[str, Fact] = {LOG: log}
-    found: list[Verified] = []
+    admitted: list[Verified] = []
     # By `seq`: of two ballots of an author the second is admissible after the first.
-    for made in sorted(statements, key=lambda each: (_seq(each), each.id)):
+    for candidate in sorted(statements, key=lambda each: (_seq(each), each.id)):
         # Its signatures cost nothing, so it counts only in a development electorate.
-        if electorate != "development" and any(did.method == "key" for did in made.authors):
+        if electorate != "development" and any(did.method == "key" for did in candidate.authors):
             continue
-        known = {key: fact for key in reads(made) if (fact := changed.get(key) or facts.get(key)) is not None}
+        relevant = {key: fact for key in reads(candidate) if (fact := changed.get(key) or facts.get(key)) is not None}
         try:
-            keys = {key_id: key for did in made.authors for key_id, key in keys_of(known, did).items()}
-            verified = statement.verify(made, keys)
-            changed |= admit(known, verified, index + len(found))
+            keys = {key_id: key for did in candidate.authors for key_id, key in keys_of(relevant, did).items()}
+            verified = statement.verify(candidate, keys)
+            changed |= admit(relevant, verified, index + len(admitted))
         except TreatyError:
             continue
-        found.append(verified)
-    return found
+        admitted.append(verified)
+    return admitted
 
 
 def _seq(made: Statement) -> int:

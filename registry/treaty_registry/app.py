@@ -136,14 +136,14 @@ def create_app(
     archive of the documentation (`pages.documentation`). `views`: the maker of answers, by default one of these values.
     """
     views = views or Views(log, memory, period)
-    shown = Pages(views, site)
-    values: dict[str, object] = {"views": views, "pages": shown}
+    html_pages = Pages(views, site)
+    values: dict[str, object] = {"views": views, "pages": html_pages}
     posts: dict[str, DirectRoute] = {}
     if isinstance(log, Registry):
         posts = {path: statements.DirectSubmission(log) for path in statements.submit.paths}
         values |= {"registry": log, "authorities": sigstore.Authorities(log)}
     app = _OfOneLog(_routes(takes_writes=isinstance(log, Registry)), values)
-    return Observed(FastPath(app, views, shown, posts))
+    return Observed(FastPath(app, views, html_pages, posts))
 
 
 class _OfOneLog:

@@ -249,11 +249,11 @@ def _load_next(directory: Path, *, needed: bool) -> tuple[tuple[SignerKey, ...],
 
 def key_files(directory: Path) -> list[Path]:
     """Return the files of the keys, and their folders before them; without those of `next` that this user may not read."""
-    found = sorted(directory.rglob("*"))
-    below_next = [path for path in found if directory / NEXT in (path, *path.parents)]
+    paths = sorted(directory.rglob("*"))
+    below_next = [path for path in paths if directory / NEXT in (path, *path.parents)]
     if all(os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)) for path in below_next):
-        return found
-    return [path for path in found if path not in below_next]
+        return paths
+    return [path for path in paths if path not in below_next]
 
 
 def _of_role(key: SignerKey, log_key: SignerKey, clock_key: SignerKey) -> list[SignerKey]:

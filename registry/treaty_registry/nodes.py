@@ -79,9 +79,9 @@ class Nodes:
     @property
     def led_elsewhere(self) -> Leadership | None:
         """Return who leads, if another node does and is alive."""
-        found = self._node.found
-        alive = found is not None and found.led and found.url not in ("", self._url) and found.silent <= SILENT
-        return found if alive and not self._leader.leads else None
+        state = self._node.found
+        alive = state is not None and state.led and state.url not in ("", self._url) and state.silent <= SILENT
+        return state if alive and not self._leader.leads else None
 
     async def close(self) -> None:
         """Close the connections."""

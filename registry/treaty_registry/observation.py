@@ -154,8 +154,10 @@ class RegistryState(LogState):
 
     def _leader(self) -> Iterator[Metric]:
         registry = self.log
-        known = registry.schedule.known
-        yield gauge("epoch", "The open epoch; -1 where the operator or another node closes epochs.", known.epoch if known else -1)
+        is_known = registry.schedule.known
+        yield gauge(
+            "epoch", "The open epoch; -1 where the operator or another node closes epochs.", is_known.epoch if is_known else -1
+        )
         lag = registry.schedule.lag(self.now())
         yield gauge("epoch_lag_seconds", "Seconds by which the close of the open epoch is late.", lag)
         if (copied := registry.tiles.time) is not None:

@@ -38,15 +38,15 @@ class ServiceManager:
 
         The variables are removed and the sockets closed to children: PostgreSQL would take them for its own.
         """
-        given = {name: os.environ.pop(name, "") for name in _VARIABLES}
+        variables = {name: os.environ.pop(name, "") for name in _VARIABLES}
         own = str(os.getpid())
         sockets = []
-        if given["LISTEN_PID"] == own and given["LISTEN_FDS"].isdecimal():
-            for number in range(_FIRST, _FIRST + int(given["LISTEN_FDS"])):
+        if variables["LISTEN_PID"] == own and variables["LISTEN_FDS"].isdecimal():
+            for number in range(_FIRST, _FIRST + int(variables["LISTEN_FDS"])):
                 os.set_inheritable(number, False)
                 sockets.append(socket.socket(fileno=number))
-        watched = given["WATCHDOG_USEC"].isdecimal() and given["WATCHDOG_PID"] in ("", own)
-        return cls(given["NOTIFY_SOCKET"], int(given["WATCHDOG_USEC"]) / 1_000_000 if watched else None, sockets)
+        watched = variables["WATCHDOG_USEC"].isdecimal() and variables["WATCHDOG_PID"] in ("", own)
+        return cls(variables["NOTIFY_SOCKET"], int(variables["WATCHDOG_USEC"]) / 1_000_000 if watched else None, sockets)
 
     def take(self, address: tuple[object, ...]) -> socket.socket | None:
         """Return the passed socket that listens at an address; None if there is none. All others are closed."""

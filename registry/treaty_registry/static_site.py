@@ -137,8 +137,8 @@ class StaticSite:
             except Exception as error:
                 self._written = None
                 if reported != (reported := f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"):
-                    known = isinstance(error, (TreatyError, BaseError, *DATABASE_ERRORS))
-                    _log.error("the static site was not renewed", error=reported, exc_info=None if known else error)
+                    is_expected = isinstance(error, (TreatyError, BaseError, *DATABASE_ERRORS))
+                    _log.error("the static site was not renewed", error=reported, exc_info=None if is_expected else error)
 
     async def renew(self, head: Head) -> None:
         """Bring the copy to `head`, and go on with the round. Raises `Untrusted` for the site of another log, and obstore's
@@ -294,8 +294,8 @@ class StaticSite:
             await self._put(path, view)
 
     async def _put(self, path: str, view: Representation) -> None:
-        kept = {_KEPT_HEADERS[name]: value.decode("ascii") for name, value in view.start["headers"] if name in _KEPT_HEADERS}
-        await self._store.put(path[1:], view.body, kept)
+        headers = {_KEPT_HEADERS[name]: value.decode("ascii") for name, value in view.start["headers"] if name in _KEPT_HEADERS}
+        await self._store.put(path[1:], view.body, headers)
 
     async def _each(self, names: Iterable[str], work: Callable[[str], Awaitable[None]]) -> None:
         limit = asyncio.Semaphore(_AT_ONCE)
@@ -315,24 +315,26 @@ class StaticSite:
 
 
 def _read(leaves: Iterable[bytes]) -> _Leaves:
-    found = _Leaves()
+    leaves_by_kind = _Leaves()
     for leaf in leaves:
         if not leaf.startswith(STATEMENT_START):
             continue
-        made = statement.parse(leaf)
-        match made.body:
+        parsed = statement.parse(leaf)
+        match parsed.body:
             case Withdrawal() as body:
-                found.withdrawn.add(body.sha256)
+                leaves_by_kind.withdrawn.add(body.sha256)
                 continue
             case Decision() as body:
-                found.topics.add(body.topic)
-                found.decisions.add(made.id)
-        subjects = subjects_of(made)
+                leaves_by_kind.topics.add(body.topic)
+                leaves_by_kind.decisions.add(parsed.id)
+        subjects = subjects_of(parsed)
         if subjects is None:
-            found.everything = True
-        found.blobs |= {blob.sha256 for blob in blobs_of(made.body)}
-        found.uris |= {subject for subject in subjects or () if subject.startswith("https://") and subject.count("/") == 6}
-    return found
+            leaves_by_kind.everything = True
+        leaves_by_kind.blobs |= {blob.sha256 for blob in blobs_of(parsed.body)}
+        leaves_by_kind.uris |= {
+            subject for subject in subjects or () if subject.startswith("https://") and subject.count("/") == 6
+        }
+    return leaves_by_kind
 
 
 def _path(uri: str) -> str:

@@ -172,13 +172,13 @@ async def _from_database(registry: Registry) -> tuple[float | None, int, int, li
 
 def _disks(rooms: Iterable[FreeSpace]) -> list[DiskStatus]:
     """Return the state of each disk; one that cannot be asked has nothing left. Blocking."""
-    found = []
+    disks = []
     for room in rooms:
         free = 0
         with suppress(OSError):
             free = room.free
-        found.append(DiskStatus(room.purpose, str(room.folder), free, room.kept))
-    return found
+        disks.append(DiskStatus(room.purpose, str(room.folder), free, room.kept))
+    return disks
 
 
 def problems_of(status: RegistryStatus) -> list[Diagnosis]:

@@ -63,9 +63,9 @@ def sign(request: Request, parameters: Parameters, signature: Callable[[bytes], 
     """Return the header fields to add to a request. Its `headers` are ignored. Raises `Malformed` (`authentication.url`)."""
     target, authority = target_uri(request.url)
     values = {"@method": request.method, "@target-uri": target, "@authority": authority}
-    made = {}
+    headers_to_add = {}
     if request.body:
-        made["Content-Digest"] = values["content-digest"] = ContentDigest.create(request.body)
+        headers_to_add["Content-Digest"] = values["content-digest"] = ContentDigest.create(request.body)
     covered = " ".join(f'"{name}"' for name in values)
     inputs = (
         f"({covered});created={parameters.created};expires={parameters.expires}"
@@ -73,7 +73,7 @@ def sign(request: Request, parameters: Parameters, signature: Callable[[bytes], 
     )
     lines = [*(f'"{name}": {value}' for name, value in values.items()), f'"@signature-params": {inputs}']
     signed = signature("\n".join(lines).encode("ascii"))
-    return made | {"Signature-Input": f"sig1={inputs}", "Signature": f"sig1=:{b64encode(signed)}:"}
+    return headers_to_add | {"Signature-Input": f"sig1={inputs}", "Signature": f"sig1=:{b64encode(signed)}:"}
 
 
 def target_uri(url: str) -> tuple[str, str]:
@@ -92,10 +92,10 @@ def claimed_key(headers: Mapping[str, str]) -> str:
     """Return the key id of a signed request, before its proof. Raises `Unauthorized` (`authentication.signature`)."""
     if max(len(headers.get(name, "")) for name in ("signature", "signature-input", "content-digest")) > MAX_HEADER:
         raise Unauthorized(AuthenticationCode.SIGNATURE, f"A signature's header has at most {MAX_HEADER} characters.")
-    found = _KEY_ID.search(headers.get("signature-input", ""))
-    if found is None:
+    match = _KEY_ID.search(headers.get("signature-input", ""))
+    if match is None:
         raise Unauthorized(AuthenticationCode.SIGNATURE, "Signature-Input has no key of a DID as its keyid.")
-    return found[1]
+    return match[1]
 
 
 def verify(request: Request, keys: Mapping[str, bytes]) -> Parameters:

@@ -66,13 +66,13 @@ class CachedDiscoverer:
                     raise
 
     async def _get(self, url: str, *, fresh: bool) -> bytes:
-        known = self._documents.get(url)
-        if known is not None and not fresh and self._clock() < known.until:
-            return known.body
-        reply = await self._guard.exchange(url, etag=known.etag if known else "")
+        cached = self._documents.get(url)
+        if cached is not None and not fresh and self._clock() < cached.until:
+            return cached.body
+        reply = await self._guard.exchange(url, etag=cached.etag if cached else "")
         until = self._clock() + _lifetime(reply)
-        if known is not None and reply.status == 304:
-            document = known._replace(until=until)
+        if cached is not None and reply.status == 304:
+            document = cached._replace(until=until)
         else:
             etag = reply.headers.get("etag", "")
             document = _Document(reply.body, etag if _ETAG.fullmatch(etag) else "", until)
@@ -84,8 +84,8 @@ class CachedDiscoverer:
 
 
 def _lifetime(reply: HttpReply) -> float:
-    said = reply.headers.get("cache-control", "").lower()
-    if "no-cache" in said or "no-store" in said:
+    cache_control = reply.headers.get("cache-control", "").lower()
+    if "no-cache" in cache_control or "no-store" in cache_control:
         return 0.0
-    found = _MAX_AGE.search(said)
-    return min(float(found[1]), MAX_LIFETIME) if found else DEFAULT_LIFETIME
+    match = _MAX_AGE.search(cache_control)
+    return min(float(match[1]), MAX_LIFETIME) if match else DEFAULT_LIFETIME

@@ -113,10 +113,10 @@ class Discoverer:
 
     async def url(self, url: str) -> Discovery:
         """Find the agent at a URL, or the agents of the page there and the following pages. Raises the errors of `discover`."""
-        found = parse(await self._get(url), url)
-        if isinstance(found, AgentDescription):
-            return Discovery((found,))
-        urls, problems = await self._pages(found, url)
+        document = parse(await self._get(url), url)
+        if isinstance(document, AgentDescription):
+            return Discovery((document,))
+        urls, problems = await self._pages(document, url)
         if not urls and not problems:
             raise NotFound(DiscoveryCode.NOTHING, f"{url} lists no agents.")
         return await self._descriptions(urls, problems)
@@ -156,23 +156,23 @@ class Discoverer:
                 except TreatyError as error:
                     return Problem(url, error)
 
-        asked = list(dict.fromkeys(urls))
-        read_all = await asyncio.gather(*map(read, asked[:MAX_AGENTS]))
-        agents = tuple(found for found in read_all if isinstance(found, AgentDescription))
-        problems = [*problems, *(found for found in read_all if isinstance(found, Problem))]
-        if len(asked) > MAX_AGENTS and not any(problem.error.code == DiscoveryCode.TOO_MANY for problem in problems):
-            problems.append(Problem(asked[MAX_AGENTS], _too_many()))
+        distinct_urls = list(dict.fromkeys(urls))
+        read_all = await asyncio.gather(*map(read, distinct_urls[:MAX_AGENTS]))
+        agents = tuple(agent for agent in read_all if isinstance(agent, AgentDescription))
+        problems = [*problems, *(agent for agent in read_all if isinstance(agent, Problem))]
+        if len(distinct_urls) > MAX_AGENTS and not any(problem.error.code == DiscoveryCode.TOO_MANY for problem in problems):
+            problems.append(Problem(distinct_urls[MAX_AGENTS], _too_many()))
         if not agents:
             raise problems[0].error
         return Discovery(agents, tuple(problems))
 
     async def _description(self, url: str, did: Did | None) -> AgentDescription:
-        found = parse(await self._get(url), url)
-        if not isinstance(found, AgentDescription):
+        document = parse(await self._get(url), url)
+        if not isinstance(document, AgentDescription):
             raise Malformed(DiscoveryCode.DOCUMENT, f"The document at {url} is a page and not an agent description.")
-        if did is not None and found.did not in ("", did.text):
-            raise Refused(DiscoveryCode.OTHER, f"{did.text} leads to {url}, which describes {found.did}.")
-        return found if did is None else replace(found, did=did.text)
+        if did is not None and document.did not in ("", did.text):
+            raise Refused(DiscoveryCode.OTHER, f"{did.text} leads to {url}, which describes {document.did}.")
+        return document if did is None else replace(document, did=did.text)
 
 
 def _too_many() -> TooLarge:

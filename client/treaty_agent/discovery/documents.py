@@ -229,9 +229,9 @@ def card_payload(card: Mapping[str, object]) -> bytes:
 def _without_empty(value: object) -> Any:
     match value:
         case dict():
-            return {name: kept for name, item in value.items() if (kept := _without_empty(item)) not in ("", [], {})}
+            return {name: member for name, item in value.items() if (member := _without_empty(item)) not in ("", [], {})}
         case list():
-            return [kept for item in value if (kept := _without_empty(item)) not in ("", [], {})]
+            return [member for item in value if (member := _without_empty(item)) not in ("", [], {})]
     return value
 
 

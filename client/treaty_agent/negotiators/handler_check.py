@@ -97,12 +97,12 @@ class Ids:
         return self._filled_text(message.data.decode("latin-1")).encode("latin-1")
 
     def _same_text(self, expected: str, actual: str) -> bool:
-        found = {actual[start : start + _LENGTH] for start in range(len(actual) - _LENGTH + 1)} & self._drawn
-        if not found:
+        shared = {actual[start : start + _LENGTH] for start in range(len(actual) - _LENGTH + 1)} & self._drawn
+        if not shared:
             return expected == actual
-        if len(found) > MAX_TEXTS:
+        if len(shared) > MAX_TEXTS:
             return False
-        pieces = re.split(f"({'|'.join(sorted(found))})", actual)
+        pieces = re.split(f"({'|'.join(sorted(shared))})", actual)
         # Noted only when the whole text matches: a failed attempt must not define ids.
         learnt: dict[str, str] = {}
         position = 0
@@ -123,12 +123,12 @@ class Ids:
     def _text_at(self, expected: str, position: int, drawn: str, following: str, learnt: dict[str, str]) -> str | None:
         """Return the text of an id at this position: the known one, else the shortest text before the next fixed part of the
         message."""
-        known = {**self._texts, **learnt}
-        if drawn in known:
-            return known[drawn] if expected.startswith(known[drawn], position) else None
+        texts = {**self._texts, **learnt}
+        if drawn in texts:
+            return texts[drawn] if expected.startswith(texts[drawn], position) else None
         end = expected.find(following, position + 1) if following else len(expected)
         text = expected[position:end] if end > position else ""
-        if not text or text in known.values():
+        if not text or text in texts.values():
             return None
         learnt[drawn] = text
         return text
@@ -145,7 +145,7 @@ class Ids:
                 return value
 
     def _filled_text(self, text: str) -> str:
-        ids = {known: drawn for drawn, known in self._texts.items()}
+        ids = {placeholder: drawn for drawn, placeholder in self._texts.items()}
         if not ids:
             return text
         # Else `msg1` would be replaced inside `msg10`.
@@ -247,10 +247,10 @@ class _Conversation:
         """Return the only effect of a kind. Timers, storage and notes may accompany it, other effects may not."""
         others = {Send, Invoke, Return, End} - {kind}
         self.none_of(effects, when, *others)
-        found = [effect for effect in effects if isinstance(effect, kind)]
-        if len(found) != 1:
+        matching = [effect for effect in effects if isinstance(effect, kind)]
+        if len(matching) != 1:
             self.fail(f"one {kind.__name__} {when}", effects)
-        return found[0]
+        return matching[0]
 
     def none_of(self, effects: Sequence[Effect], when: str, *kinds: type[Effect]) -> None:
         """Raise `Refused` if there is an effect of these kinds."""
@@ -259,10 +259,10 @@ class _Conversation:
 
     def fail(self, expected: str, actual: object) -> NoReturn:
         """Raise `Refused` with the expected and the actual value."""
-        shown = actual if isinstance(actual, str) else repr(actual)
+        actual_text = actual if isinstance(actual, str) else repr(actual)
         raise Refused(
             NegotiationCode.TEST_CASE,
-            f"{self.where}: expected {printable(expected, MAX_SHOWN)}, got {printable(shown, MAX_SHOWN)}.",
+            f"{self.where}: expected {printable(expected, MAX_SHOWN)}, got {printable(actual_text, MAX_SHOWN)}.",
         )
 
 
@@ -324,14 +324,14 @@ async def _together(caller: LoadedHandler, calls: str, server: LoadedHandler, se
 
 async def _returned(asking: _Conversation, serving: _Conversation, effects: Sequence[Effect], case: TestCase) -> list[Return]:
     """Deliver the messages of both roles in their order, until the caller returns. Return the `Return` effects."""
-    side, said = asking, 0
+    side, answers = asking, 0
     waiting: deque[tuple[_Conversation, bytes]] = deque()
     while not (returned := [effect for effect in effects if isinstance(effect, Return)]):
         sent = [effect.data for effect in effects if isinstance(effect, Send)]
-        said += len(sent)
+        answers += len(sent)
         # Two handlers may answer each other for ever.
-        if said > MAX_MESSAGES:
-            asking.fail(f"an answer after at most {MAX_MESSAGES} messages of both roles", f"{said} messages and none")
+        if answers > MAX_MESSAGES:
+            asking.fail(f"an answer after at most {MAX_MESSAGES} messages of both roles", f"{answers} messages and none")
         waiting.extend((serving if side is asking else asking, data) for data in sent)
         if not waiting:
             asking.fail("an answer of the other role", "nothing")

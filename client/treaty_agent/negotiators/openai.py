@@ -154,15 +154,18 @@ class OpenAIModel:
         # Validated here even if the endpoint promised to: an endpoint is not trusted.
         validator = jsonschema_rs.Draft202012Validator(dict(prompt.schema))
         messages = [_message("system", _with_schema(prompt)), _message("user", prompt.user)]
-        said: _Messages = []
+        conversation: _Messages = []
         for _ in range(self._attempts):
-            answer = await self._ask(prompt, [*messages, *said], budgets)
+            answer = await self._ask(prompt, [*messages, *conversation], budgets)
             try:
                 return prompt.read(_parse(answer, validator))
             except TreatyError as error:
                 fault = error
             # Only the last wrong answer: the history of all would grow the request with each attempt.
-            said = [_message("assistant", (answer.message.content or "")[:MAX_QUOTED]), _message("user", _complaint(fault))]
+            conversation = [
+                _message("assistant", (answer.message.content or "")[:MAX_QUOTED]),
+                _message("user", _complaint(fault)),
+            ]
         raise Refused(
             ModelCode.ANSWER, f"{self._name} gave no usable answer in {self._attempts} attempts. The last: {fault.message}"
         ) from fault
@@ -223,8 +226,8 @@ class OpenAIModel:
         return _Reply(reply.status, reply.headers.get("retry-after", ""), reply.body)
 
     async def _pause(self, reply: _Reply | None, default: float, budgets: Sequence[Budget]) -> None:
-        asked = _seconds(reply.retry_after) if reply is not None else None
-        seconds = default if asked is None else asked
+        retry_after = _seconds(reply.retry_after) if reply is not None else None
+        seconds = default if retry_after is None else retry_after
         # Failing at once is better than a session that times out while it waits.
         if seconds > MAX_WAIT:
             raise Unavailable(
@@ -260,8 +263,8 @@ class OpenAIModel:
         for budget in budgets:
             budget.spend(tokens=used or estimate)
         if choice.message.refusal or choice.finish_reason == "content_filter":
-            said = printable(choice.message.refusal or "by its content filter", 300)
-            raise Refused(ModelCode.ANSWER, f"{self._name} refuses to answer: {said}")
+            reason = printable(choice.message.refusal or "by its content filter", 300)
+            raise Refused(ModelCode.ANSWER, f"{self._name} refuses to answer: {reason}")
         return choice
 
     def _unavailable(self, reply: _Reply | None) -> Unavailable:
@@ -270,11 +273,11 @@ class OpenAIModel:
         if reply.status in (401, 403):
             fix = "Set TREATY_MODEL_KEY to a key of this endpoint."
             return Unavailable(ModelCode.UNAVAILABLE, f"{self._url} does not admit this key (status {reply.status}).", fix=fix)
-        said = _error_text(reply.body)
+        reason = _error_text(reply.body)
         # An endpoint may quote the key in its error.
         if self._secret:
-            said = said.replace(self._secret, "…")
-        return Unavailable(ModelCode.UNAVAILABLE, f"{self._url} answered with status {reply.status}. {said}".strip())
+            reason = reason.replace(self._secret, "…")
+        return Unavailable(ModelCode.UNAVAILABLE, f"{self._url} answered with status {reply.status}. {reason}".strip())
 
 
 def _endpoint(base_url: str, *, secret: bool) -> str:

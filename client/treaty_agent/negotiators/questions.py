@@ -205,13 +205,13 @@ _HANDLER = _object(
 
 
 def _facts(situation: NegotiationContext) -> dict[str, str]:
-    wanted = situation.requirement
+    requirement = situation.requirement
     return {
         "role": situation.role,
-        "requirement": wanted.text if wanted else "",
-        "input": wanted.input if wanted else "",
-        "output": wanted.output if wanted else "",
-        "topic": wanted.topic if wanted else "",
+        "requirement": requirement.text if requirement else "",
+        "input": requirement.input if requirement else "",
+        "output": requirement.output if requirement else "",
+        "topic": requirement.topic if requirement else "",
         "capabilities": described(situation.capabilities),
     }
 

@@ -315,13 +315,13 @@ def described(capabilities: Sequence[Capability]) -> str:
 def check_operations(capabilities: Sequence[Capability], operations: Iterable[str]) -> None:
     """Raise `Refused` (`negotiation.capability`) for an operation that no function serves. Without capabilities, at an initiator,
     check nothing."""
-    known = {capability.name for capability in capabilities}
-    missing = [name for name in operations if name not in known]
+    names = {capability.name for capability in capabilities}
+    missing = [name for name in operations if name not in names]
     # Without capabilities there is nothing to compare with: the initiator calls, and serves none.
-    if known and missing:
+    if names and missing:
         raise Refused(
             NegotiationCode.CAPABILITY,
-            f"No function serves the operation {printable(missing[0], 80)}. There are: {', '.join(sorted(known))}.",
+            f"No function serves the operation {printable(missing[0], 80)}. There are: {', '.join(sorted(names))}.",
         )
 
 
@@ -343,5 +343,5 @@ def _check(schema: Mapping[str, object], value: Value, what: str) -> None:
         jsonschema_rs.validate(dict(schema), value)
     except jsonschema_rs.ValidationError as error:
         place = printable("".join(f".{step}" for step in error.instance_path), 100)
-        said = f"{what} does not fit the schema of the function, at ${place}: {printable(error.message, 300)}."
-        raise Refused(NegotiationCode.CAPABILITY, said) from error
+        problem = f"{what} does not fit the schema of the function, at ${place}: {printable(error.message, 300)}."
+        raise Refused(NegotiationCode.CAPABILITY, problem) from error

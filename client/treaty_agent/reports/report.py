@@ -536,8 +536,8 @@ class ReportLedger:
 
     def epoch_of(self, nid: str) -> int | None:
         """Return the epoch of the settled report of a negotiation, or None."""
-        known = self._record(nid)
-        return known.epoch if known is not None and known.settled else None
+        record = self._record(nid)
+        return record.epoch if record is not None and record.settled else None
 
     def record(self, id_: str) -> None:
         """Record the id of a report before it is signed. The other side may be the one that submits it."""
@@ -580,12 +580,12 @@ class ReportLedger:
 
     def waiting(self) -> list[tuple[int, Statement]]:
         """Return the kept reports, each with its due time."""
-        found = []
+        reports = []
         for path in _files(self._outbox):
-            kept = _guarded(partial(_read, path, _Waiting, _MAX_WAITING))
-            if kept is not None:
-                found.append((kept.due, statement.parse(canonical.b64decode(kept.leaf, limit=MAX_LEAF))))
-        return found
+            stored = _guarded(partial(_read, path, _Waiting, _MAX_WAITING))
+            if stored is not None:
+                reports.append((stored.due, statement.parse(canonical.b64decode(stored.leaf, limit=MAX_LEAF))))
+        return reports
 
     def drop(self, report: Statement) -> None:
         """Remove a report that the log has, or has finally refused."""

@@ -75,8 +75,8 @@ class RemoteMethods:
         """
         methods = await self.list()
         if name not in methods:
-            known = ", ".join(printable(one, 40) for one in list(methods)[:10]) or "none"
-            raise NotFound(RpcCode.NOTHING, f"The agent has no method {printable(name, 80)}.", fix=f"It has: {known}.")
+            names = ", ".join(printable(one, 40) for one in list(methods)[:10]) or "none"
+            raise NotFound(RpcCode.NOTHING, f"The agent has no method {printable(name, 80)}.", fix=f"It has: {names}.")
         method, session = self._methods[name]
         method.check_arguments(arguments)
         method.check_schemas()  # of the result too, before a call that may have effects
@@ -96,13 +96,13 @@ class RemoteMethods:
             session = McpSession(interface.url, self._exchange)
             # Before the first request: a session that fails half-way must be ended, too.
             self._sessions.append(session)
-            found = await session.tools()
+            tools = await session.tools()
         else:
             document: object = interface.document
             if document is None:
                 document = await self._exchange.document(interface.url)
-            found = parse_openrpc(document, interface.url, interface.servers)
-        for method in found:
+            tools = parse_openrpc(document, interface.url, interface.servers)
+        for method in tools:
             self._methods.setdefault(method.name, (method, session))
         if len(self._methods) > MAX_METHODS:
             raise TooLarge(RpcCode.TOO_LARGE, f"The agent has more than {MAX_METHODS} methods.")

@@ -107,14 +107,14 @@ def _answers(reply: HttpReply, url: str) -> list[Any]:
     """Return the messages of an answer: one JSON value, or the data of the events of a stream."""
     if reply.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
         return [decoded(reply.body, url)]
-    found, lines = [], list[bytes]()
+    answers, lines = [], list[bytes]()
     for line in (*reply.body.splitlines(), b""):
         if line.startswith(b"data:"):
             lines.append(line.removeprefix(b"data:").removeprefix(b" "))
         elif not line and lines:  # an empty line ends an event
-            found.append(decoded(b"\n".join(lines), url))
+            answers.append(decoded(b"\n".join(lines), url))
             lines = []
-    return found
+    return answers
 
 
 def _error(error: object, method: str) -> Refused:

@@ -37,20 +37,20 @@ class McpSession:
         Raises `Malformed` (`rpc.answer`), `TooLarge` (`rpc.too-large`) and the errors of `RpcExchange.call`.
         """
         await self._begin()
-        found: list[RemoteMethod] = []
+        methods: list[RemoteMethod] = []
         cursor = None
         for _ in range(MAX_PAGES):
             page = await self._request("tools/list", {"cursor": cursor} if cursor else {})
             match page:
                 case {"tools": list(tools)}:
-                    found += [self._tool(tool) for tool in tools[: MAX_METHODS + 1]]
+                    methods += [self._tool(tool) for tool in tools[: MAX_METHODS + 1]]
                 case _:
                     raise self._malformed("the list of tools has another form")
             cursor = page.get("nextCursor")
-            if len(found) > MAX_METHODS:
+            if len(methods) > MAX_METHODS:
                 break
             if not isinstance(cursor, str) or not cursor:
-                return tuple(found)
+                return tuple(methods)
         raise TooLarge(RpcCode.TOO_LARGE, f"{self._url} lists more than {MAX_METHODS} tools or {MAX_PAGES} pages.")
 
     async def call(self, tool: RemoteMethod, arguments: Mapping[str, Value]) -> Value:
@@ -62,8 +62,8 @@ class McpSession:
         if not isinstance(result, dict) or not isinstance(result.get("content", []), list):
             raise Malformed(RpcCode.ANSWER, f"{self._url} answered the call in another form.")
         if result.get("isError") is True:
-            said = " ".join(str(part.get("text", "")) for part in result.get("content", []) if isinstance(part, dict))
-            raise Refused(RpcCode.ERROR, f"{printable(tool.name, 80)} failed at the agent: {printable(said[:600], 300)}")
+            error_text = " ".join(str(part.get("text", "")) for part in result.get("content", []) if isinstance(part, dict))
+            raise Refused(RpcCode.ERROR, f"{printable(tool.name, 80)} failed at the agent: {printable(error_text[:600], 300)}")
         answer: Value = result["structuredContent"] if "structuredContent" in result else result.get("content", [])
         return answer
 

@@ -72,13 +72,13 @@ def local_schema(schema: Any, definitions: Mapping[str, Any] | None = None) -> d
 
     The name of a dialect is left out: all schemas are read as those of 2020-12. The caller bounds the depth of `schema`.
     """
-    found = _rewritten(schema) if isinstance(schema, dict) else {}
+    rewritten = _rewritten(schema) if isinstance(schema, dict) else {}
     # A part of another form stays where it is: the check of the schema refuses it.
-    if not all(isinstance(found.get(name, {}), dict) for name in ("definitions", "$defs")):
-        return found
-    more = {**(definitions or {}), **found.pop("definitions", {}), **found.get("$defs", {})}
-    found.pop("$schema", None)
-    return {**found, "$defs": {name: _rewritten(item) for name, item in more.items()}} if more else found
+    if not all(isinstance(rewritten.get(name, {}), dict) for name in ("definitions", "$defs")):
+        return rewritten
+    more = {**(definitions or {}), **rewritten.pop("definitions", {}), **rewritten.get("$defs", {})}
+    rewritten.pop("$schema", None)
+    return {**rewritten, "$defs": {name: _rewritten(item) for name, item in more.items()}} if more else rewritten
 
 
 def _rewritten(node: Any) -> Any:
@@ -86,9 +86,9 @@ def _rewritten(node: Any) -> Any:
         return [_rewritten(item) for item in node]
     if not isinstance(node, dict):
         return node
-    made = {name: _rewritten(item) for name, item in node.items()}
-    reference = made.get("$ref")
+    rewritten = {name: _rewritten(item) for name, item in node.items()}
+    reference = rewritten.get("$ref")
     for prefix in _REFERENCES:
         if isinstance(reference, str) and reference.startswith(prefix):
-            made["$ref"] = f"#/$defs/{reference.removeprefix(prefix)}"
-    return made
+            rewritten["$ref"] = f"#/$defs/{reference.removeprefix(prefix)}"
+    return rewritten

@@ -34,9 +34,9 @@ def parse_openrpc(document: object, url: str, servers: object = None) -> tuple[R
     components = document.get("components")
     schemas = components.get("schemas") if isinstance(components, dict) else None
     definitions = schemas if isinstance(schemas, dict) else {}
-    found = [_method(item, url, document.get("servers") or servers, definitions) for item in methods]
+    parsed = [_method(item, url, document.get("servers") or servers, definitions) for item in methods]
     # Two methods of one name cannot be told apart in a request; the first is the one that counts.
-    return tuple({method.name: method for method in reversed(found)}.values())[::-1]
+    return tuple({method.name: method for method in reversed(parsed)}.values())[::-1]
 
 
 def _method(item: object, url: str, servers: object, definitions: Mapping[str, Any]) -> RemoteMethod:
@@ -68,8 +68,8 @@ def _method(item: object, url: str, servers: object, definitions: Mapping[str, A
 def _server(servers: object, url: str) -> str:
     """Return the URL of the first server."""
     match servers:
-        case [{"url": str(found)}, *_]:
-            joined = urljoin(url, found)
+        case [{"url": str(server_url)}, *_]:
+            joined = urljoin(url, server_url)
             if urlsplit(joined).scheme == "https":
                 return joined
     raise _malformed(url, "it names no server with an https URL")

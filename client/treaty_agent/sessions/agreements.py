@@ -104,17 +104,17 @@ class AgreementCache:
 
     def remember(self, agreement: AgreementRecord) -> None:
         """Put an agreement first, and drop the oldest beyond the cap. Write only a change. Raises OSError."""
-        known = self._read()
+        agreements = self._read()
         key = (agreement.peer, agreement.topic)
-        if known.get(key) != agreement:
-            rest = [other for place, other in known.items() if place != key]
+        if agreements.get(key) != agreement:
+            rest = [other for place, other in agreements.items() if place != key]
             self._write([agreement, *rest][:MAX_AGREEMENTS])
 
     def forget(self, peer: str, topic: str) -> None:
         """Forget the agreement with this peer about this topic, so that no hash is offered. Raises OSError."""
-        known = self._read()
-        if (peer, topic) in known:
-            self._write([other for place, other in known.items() if place != (peer, topic)])
+        agreements = self._read()
+        if (peer, topic) in agreements:
+            self._write([other for place, other in agreements.items() if place != (peer, topic)])
 
     def _read(self) -> dict[tuple[str, str], AgreementRecord]:
         if self._known is None:
@@ -174,10 +174,10 @@ class FlowHistory:
 
     def recall(self, peer: str, purpose: str, ids: Collection[str]) -> Shortcut | None:
         """Return the agreement with this peer for this purpose, if it is among `ids`."""
-        known = self._read().get((peer, purpose))
-        if known is None or known.protocol not in ids:
+        entry = self._read().get((peer, purpose))
+        if entry is None or entry.protocol not in ids:
             return None
-        return Shortcut(Agreed(known.protocol, known.parameters, known.extensions, known.uri, known.digest), confirmed=True)
+        return Shortcut(Agreed(entry.protocol, entry.parameters, entry.extensions, entry.uri, entry.digest), confirmed=True)
 
     def predict(self, peer: str, purpose: str, ids: Collection[str]) -> str | None:
         """Return the id among `ids` with the most successes, at least `MIN_SUCCESSES`; None if there is none."""
@@ -190,20 +190,20 @@ class FlowHistory:
 
     def remember(self, peer: str, purpose: str, agreed: Agreed) -> None:
         """Add a successful negotiation. Raises OSError."""
-        known = self._read()
-        before = known.get((peer, purpose))
+        history = self._read()
+        before = history.get((peer, purpose))
         count = before.count + 1 if before is not None and before.protocol == agreed.protocol else 1
         entry = FlowRecord(
             peer, purpose, agreed.protocol, agreed.uri, agreed.digest, agreed.parameters, agreed.extensions, min(count, 1_000_000)
         )
-        rest = [other for key, other in known.items() if key != (peer, purpose)]
+        rest = [other for key, other in history.items() if key != (peer, purpose)]
         self._write([entry, *rest][:MAX_AGREEMENTS])
 
     def forget(self, peer: str, purpose: str) -> None:
         """Remove an entry after its shortcut failed. Raises OSError."""
-        known = self._read()
-        if (peer, purpose) in known:
-            self._write([other for key, other in known.items() if key != (peer, purpose)])
+        history = self._read()
+        if (peer, purpose) in history:
+            self._write([other for key, other in history.items() if key != (peer, purpose)])
 
     def _read(self) -> dict[tuple[str, str], FlowRecord]:
         if self._known is None:
@@ -316,8 +316,8 @@ class NegotiatedProtocols:
     def keep(self, protocol: NegotiatedProtocol, implementation: Implementation) -> None:
         """Keep a protocol with its code, and replace older code for it. A published protocol stays marked as published. Raises
         `Malformed` (`negotiated.damaged`)."""
-        manifest, known = implementation.package.manifest, self.get(protocol.hash)
-        protocol = replace(protocol, published=known.published) if known else protocol
+        manifest, existing = implementation.package.manifest, self.get(protocol.hash)
+        protocol = replace(protocol, published=existing.published) if existing else protocol
         record = _Record(protocol.peer, protocol.published, protocol.topic, manifest.protocol_uri, protocol.package.digest)
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", dir=self._folder) as temporary:

@@ -119,14 +119,14 @@ def context_parameter(function: Callable[..., Any]) -> str:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions of the interpreter have no signature
         return ""
-    found = [parameter for parameter in parameters if _is_context(function, parameter.annotation)]
+    matching = [parameter for parameter in parameters if _is_context(function, parameter.annotation)]
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    if len(found) > 1 or any(parameter.kind not in named for parameter in found):
+    if len(matching) > 1 or any(parameter.kind not in named for parameter in matching):
         raise Malformed(
             AgentCode.FUNCTION,
             f"{getattr(function, '__name__', repr(function))} cannot be registered: one named parameter takes the context.",
         )
-    return found[0].name if found else ""
+    return matching[0].name if matching else ""
 
 
 def _is_context(function: Callable[..., Any], annotation: Any) -> bool:
@@ -134,7 +134,7 @@ def _is_context(function: Callable[..., Any], annotation: Any) -> bool:
         return annotation is CallContext or CallContext in get_args(annotation)
     try:
         # The text is the application's own, as for `typing.get_type_hints`.
-        found = eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))  # noqa: S307
+        evaluated = eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))  # noqa: S307
     except Exception:  # a name that only a type checker knows
         return annotation.rpartition(".")[2] == CallContext.__name__
-    return not isinstance(found, str) and _is_context(function, found)
+    return not isinstance(evaluated, str) and _is_context(function, evaluated)

@@ -177,10 +177,10 @@ class TestedHandler:
             except TreatyError as error:
                 return f"Test case {number}, {case.title}: {error.message}"
             if not _agree(outcome, case.outcome):
-                wanted, found = _shown(describe(case.outcome)), _shown(describe(outcome))
+                expected_text, outcome_text = _shown(describe(case.outcome)), _shown(describe(outcome))
                 return (
                     f"Test case {number}, {case.title}: {case.operation} with {_shown(dict(case.arguments))} "
-                    f"should give {wanted} and gives {found}."
+                    f"should give {expected_text} and gives {outcome_text}."
                 )
         return ""
 

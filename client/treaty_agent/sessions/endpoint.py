@@ -237,9 +237,9 @@ class AgentEndpoint:
         """Keep the documents up to date for the time of the block: other protocols may be served, or the key be replaced."""
 
         def fill() -> None:
-            made = make()
+            made_documents = make()
             documents.clear()
-            documents.update(made)
+            documents.update(made_documents)
 
         fill()
         self._context.served.changed.append(fill)
@@ -253,7 +253,7 @@ class AgentEndpoint:
         if not public:
             return {}
         served = self._context.served
-        provided, known = served.provided(), [(served.services[uri], protocol) for uri, protocol in served.ready.items()]
+        provided, loaded = served.provided(), [(served.services[uri], protocol) for uri, protocol in served.ready.items()]
         offered = tuple(
             OfferedProtocol(
                 protocol.uri,
@@ -262,7 +262,7 @@ class AgentEndpoint:
                 operations=service.functions.names,
                 role=provided[protocol.uri].role,
             )
-            for service, protocol in known
+            for service, protocol in loaded
         )
         identity = self._context.identity
         facts = AgentFacts(identity.did, tuple(public), offered, name, description)

@@ -119,8 +119,8 @@ class FlowDependencies:
 
 def host_request(wanted: HostRequest, peer: ProvedPeer, agreed: Agreed) -> HostRequest:
     """Return the request for the handler of an agreement. `wanted`: this side's role and functions."""
-    said = "" if wanted.is_initiator else str(agreed.extensions.get(INITIATOR_ROLE, ""))
-    return replace(wanted, peer=peer, parameters=agreed.parameters, peer_role=said)
+    peer_role = "" if wanted.is_initiator else str(agreed.extensions.get(INITIATOR_ROLE, ""))
+    return replace(wanted, peer=peer, parameters=agreed.parameters, peer_role=peer_role)
 
 
 class LocalNames:
@@ -208,7 +208,7 @@ class PolicyNames:
 
     async def _claims(self, id: str) -> list[Match]:
         """Return all claims to the id at the registries that the policy admits."""
-        found: list[Match] = []
+        claims: list[Match] = []
         failure: Unavailable | None = None
         for origin in self._fetcher.registries.all():
             if not self._fetcher.policy.admits_registry(origin):
@@ -222,10 +222,10 @@ class PolicyNames:
                 failure = error
                 continue
             # A registry may name only its own protocols: another origin has other keys.
-            found += [match for match in matches if match.by == "alias" and parse_protocol_uri(match.uri).origin == origin]
-        if not found and failure is not None:
+            claims += [match for match in matches if match.by == "alias" and parse_protocol_uri(match.uri).origin == origin]
+        if not claims and failure is not None:
             raise failure
-        return found
+        return claims
 
     def _of(self, claims: list[Match], publisher: str | None) -> dict[str, Match]:
         """Return the claims of one publisher, or with None the verified claims, by URI."""
@@ -268,8 +268,8 @@ class DidKeys:
     async def named(self, did: str) -> Mapping[str, bytes]:
         """Return the keys of a DID by their DID URLs; empty if the resolver does not give them. Raises the errors of
         `__call__`."""
-        found = await self._find(did)
-        return found if isinstance(found, Mapping) else {}
+        document = await self._find(did)
+        return document if isinstance(document, Mapping) else {}
 
     async def _find(self, did: str) -> Mapping[str, bytes] | Sequence[bytes]:
         method = did.split(":")[1] if did.startswith("did:") else ""
@@ -289,8 +289,8 @@ class DidKeys:
 
 
 def _listed(keys: Mapping[str, bytes] | Sequence[bytes]) -> list[bytes]:
-    found = list(keys.values()) if isinstance(keys, Mapping) else list(keys)
+    methods = list(keys.values()) if isinstance(keys, Mapping) else list(keys)
     # A resolver belongs to the application, so its result is checked.
-    if not all(len(key) == 32 for key in found):
+    if not all(len(key) == 32 for key in methods):
         raise Malformed(FlowCode.KEYS, "An Ed25519 key has 32 bytes.")
-    return found
+    return methods

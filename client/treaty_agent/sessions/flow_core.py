@@ -81,7 +81,7 @@ class FlowCore:
 
     async def report_parties(self, session_id: str) -> ReportParties:
         """Return the keys and the nid of a report. Each side chose one of the two ids in the nid with new random bits. Raises
-        `Refused` (`report.key`)."""
+        `Refused` (`report.other`)."""
         session, key, peer = self.machine.sessions.get(session_id), self.processor.peer_key, self.machine.peer
         if key is None or self.dependencies.key_ids is None:
             raise Refused(ClientReportCode.OTHER, "A report needs a key of each side.")

@@ -184,9 +184,9 @@ class HandlerHosts:
         for spoken in (former, protocol):
             role, _ = self._served(spoken, replace(request, peer_role=""))
             stores.append(self._state(spoken, role, request))
-        kept, own = [await store.load() for store in stores]
+        states, own = [await store.load() for store in stores]
         # A crash in between leaves some of the values, whole ones; the next change of the protocol copies the rest.
-        for key, value in kept.items():
+        for key, value in states.items():
             if own.get(key) != value:
                 await stores[1].put(key, value)
 

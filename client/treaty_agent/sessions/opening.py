@@ -218,19 +218,19 @@ class SessionOpener:
         tried = dict[str, SessionRequest]()
         for _ in range(MAX_MOVES):
             try:
-                address, wanted = await self._locate(name, request, fresh=failure is not None)
+                address, located_request = await self._locate(name, request, fresh=failure is not None)
             except TreatyError:
                 if failure is None:
                     raise
                 break  # the first failure says more
             if address in tried:
                 break
-            described = wanted.described.did if wanted.described else ""
+            described = located_request.described.did if located_request.described else ""
             if pinned.did and described and described != pinned.did:
                 # The description itself names another agent, which need not be asked.
                 await self._judge(ChangedPeer(name.key, pinned, ClaimedPeer(described)))
                 pinned = UNNAMED
-            tried[address] = replace(wanted, peer=request.peer or pinned.did or described)
+            tried[address] = replace(located_request, peer=request.peer or pinned.did or described)
             try:
                 return await self._attempt(name, address, tried[address]), pinned
             except TreatyError as error:
@@ -244,9 +244,9 @@ class SessionOpener:
             raise _changed(name.key, pinned, "another agent") from failure
         # Without the pin: the application decides, and must know who is there. A remembered agreement would begin with early
         # data, before the other side has named itself.
-        address, wanted = next(reversed(tried.items()))
+        address, located_request = next(reversed(tried.items()))
         self._context.memory.agreements.forget(address, request.key)
-        return await self._attempt(name, address, replace(wanted, peer=request.peer)), pinned
+        return await self._attempt(name, address, replace(located_request, peer=request.peer)), pinned
 
     async def _attempt(self, name: PeerName, address: str, request: SessionRequest) -> OpenSession:
         async def dial(for_hello: bool) -> Connection:
@@ -279,10 +279,10 @@ class SessionOpener:
         if name.is_url:
             return name.text, request
         described = (await self._discoverer.discover(name.text, fresh=fresh)).agents[0]
-        wanted = request
+        located_request = request
         if request.protocols or not (request.topic or request.requirement or request.natural):
-            wanted = replace(request, protocols=candidates(described, request.protocols, role=request.role))
-        return described.address, replace(wanted, described=described)
+            located_request = replace(request, protocols=candidates(described, request.protocols, role=request.role))
+        return described.address, replace(located_request, described=described)
 
     async def _check_pin(self, name: PeerName, pinned: PeerIdentity, opened: OpenSession) -> None:
         """Compare the agent that answered with the pinned one, and pin it. A session that begins with early data was opened to
@@ -291,20 +291,20 @@ class SessionOpener:
         wants_proof = isinstance(pinned, ProvedPeer) and self._context.policy.encryption != "off"
         if wants_proof and not opened.session.peer.did:
             await _until_ready(opened)  # an attacker in between may have taken the encryption away: nothing is said to it
-        found = opened.session.peer
-        if not found.did:
+        answering = opened.session.peer
+        if not answering.did:
             return
-        is_claim = isinstance(found, ClaimedPeer)
-        if pinned.did and (found.did != pinned.did or (wants_proof and is_claim)):
-            await self._judge(ChangedPeer(name.key, pinned, found))
-        elif is_claim and await self._get_pin(name) == ProvedPeer(found.did):
+        is_claim = isinstance(answering, ClaimedPeer)
+        if pinned.did and (answering.did != pinned.did or (wants_proof and is_claim)):
+            await self._judge(ChangedPeer(name.key, pinned, answering))
+        elif is_claim and await self._get_pin(name) == ProvedPeer(answering.did):
             return  # no claim takes the place of a proof
-        if found != (pinned if pinned.did else self._pins.get_known(name.key)):
-            self._pins.pin_later(name.key, found, self._context.afterwards)
+        if answering != (pinned if pinned.did else self._pins.get_known(name.key)):
+            self._pins.pin_later(name.key, answering, self._context.afterwards)
 
     async def _get_pin(self, name: PeerName) -> PeerIdentity:
-        known = self._pins.get_known(name.key)
-        return await asyncio.to_thread(self._pins.get, name.key) if known is None else known
+        pin = self._pins.get_known(name.key)
+        return await asyncio.to_thread(self._pins.get, name.key) if pin is None else pin
 
     async def _judge(self, changed: ChangedPeer) -> None:
         """Ask the application about a changed peer. Raises `Refused` (`peer.changed`) unless it accepts."""

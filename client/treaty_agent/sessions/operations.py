@@ -160,20 +160,20 @@ def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None, p
     Raises `Refused` (`session.role`) unless there is exactly one, and it fits the peer's.
     """
     roles, peer = manifest.roles.values(), manifest.roles.get(peer_role)
-    found = [role for role in roles if (role.calls if is_initiator else role.invokes)]
+    eligible = [role for role in roles if (role.calls if is_initiator else role.invokes)]
     if wanted:
-        found = [role for role in roles if role.name == wanted]
+        eligible = [role for role in roles if role.name == wanted]
     elif peer is not None:
         # Also a role without calls: the responder may be the one that calls.
-        found = [role for role in found if role.fits(peer)] or [role for role in roles if role.fits(peer)]
-    if len(found) != 1:
+        eligible = [role for role in eligible if role.fits(peer)] or [role for role in roles if role.fits(peer)]
+    if len(eligible) != 1:
         raise Refused(
             SessionCode.ROLE,
             f"{manifest.protocol_uri} has no role {wanted!r}." if wanted else f"{manifest.protocol_uri} leaves the role open.",
             fix=f"Name one of its roles, as role=…: {', '.join(manifest.roles)}.",
         )
-    check_peer_role(manifest, found[0], peer_role)
-    return found[0]
+    check_peer_role(manifest, eligible[0], peer_role)
+    return eligible[0]
 
 
 def check_peer_role(manifest: Manifest, role: Role, peer_role: str) -> None:
@@ -206,10 +206,10 @@ class Functions:
     @classmethod
     def of(cls, functions: Iterable[Function]) -> Functions | None:
         """Return some functions, each under its own name, or None if there are none. Raises `Malformed` (`agent.function`)."""
-        made = cls()
+        collected = cls()
         for function in functions:
-            made.add(function)
-        return made if made.names else None
+            collected.add(function)
+        return collected if collected.names else None
 
     def add(self, function: Function, *, name: str = "") -> None:
         """Register a function under the operation's `name`, by default its own. Raises `Malformed` (`agent.function`) if the
@@ -254,9 +254,9 @@ class Functions:
 
     async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
         """Run the function of an operation. Raises anything that it raises."""
-        function, given = self._bound(context, operation, arguments)
+        function, bound = self._bound(context, operation, arguments)
         if inspect.iscoroutinefunction(function):
-            return await function(**given)
+            return await function(**bound)
         if self._threads is None:
             # A pool of its own: slow functions must not block the threads of the event loop.
             self._threads = _Threads(self._capacity.threads, partial(self._release, asyncio.get_running_loop()))
@@ -266,13 +266,13 @@ class Functions:
         except TimeoutError as error:
             raise busy() from error
         # The copied variables contain the current call.
-        work = partial(copy_context().run, partial(function, **given))
+        work = partial(copy_context().run, partial(function, **bound))
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def items(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
         """Run the function of a stream, as far as the caller takes items. Raises anything that the function raises."""
-        function, given = self._bound(context, operation, arguments)
-        items: AsyncGenerator[Value, None] = function(**given)
+        function, bound = self._bound(context, operation, arguments)
+        items: AsyncGenerator[Value, None] = function(**bound)
         return items
 
     def close(self) -> None:

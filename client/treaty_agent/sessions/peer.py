@@ -235,10 +235,10 @@ class SessionPool:
                 raise self._late() from self._failure
 
     def _late(self) -> PeerUnavailable:
-        said = f"No session with {self._name.text[:120]} took the call in time. It was not sent."
+        sentence = f"No session with {self._name.text[:120]} took the call in time. It was not sent."
         if self._failure is None:
-            return PeerUnavailable(SessionCode.LATE, said)
-        late = PeerUnavailable(SessionCode.LATE, f"{said} The last attempt failed: {self._failure.message}")
+            return PeerUnavailable(SessionCode.LATE, sentence)
+        late = PeerUnavailable(SessionCode.LATE, f"{sentence} The last attempt failed: {self._failure.message}")
         late.peer_code = self._failure.peer_code
         return late
 

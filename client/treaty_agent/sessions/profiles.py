@@ -65,11 +65,11 @@ async def flow_offers(context: AgentContext, request: SessionRequest, chosen: st
     Raises the errors of looking up a topic.
     """
     names = (chosen,) if chosen else await candidate_uris(context, request)
-    found: dict[str, ProtocolOffer] = {}
+    offers: dict[str, ProtocolOffer] = {}
     for name in names[:MAX_PROTOCOLS]:
         for offer in await _offers_of(context, name):
-            found.setdefault(offer.id, offer)
-    return list(found.values())[:MAX_PROTOCOLS]
+            offers.setdefault(offer.id, offer)
+    return list(offers.values())[:MAX_PROTOCOLS]
 
 
 async def _offers_of(context: AgentContext, name: str) -> list[ProtocolOffer]:

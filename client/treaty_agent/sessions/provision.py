@@ -53,9 +53,9 @@ def begin_renewing(context: AgentContext) -> None:
 async def renew(context: AgentContext) -> None:
     """Verify the protocols again whose proofs have half of their age. Ask all registries at the same time."""
     published = (protocol for protocol in context.work.connections.spoken() if not is_negotiated(protocol))
-    known = {protocol.uri: protocol for protocol in published} | context.served.ready
+    served = {protocol.uri: protocol for protocol in published} | context.served.ready
     at_origin = dict[str, list[SpokenProtocol]]()
-    for protocol in known.values():
+    for protocol in served.values():
         if 2 * protocol.age(int(time.time())) > context.served.max_age:
             at_origin.setdefault(parse_protocol_uri(protocol.uri).origin, []).append(protocol)
     await asyncio.gather(*(_renew_all(context, protocols) for protocols in at_origin.values()))

@@ -80,15 +80,15 @@ async def make_offer(context: AgentContext, address: str, request: SessionReques
         return HelloOffer(peer=request.peer)
     remembered = context.memory.agreements.get(address, request.key)
     if remembered and remembered.profile == "hello" and _still_wanted(remembered, request):
-        known = context.ports.protocols.cached(remembered.hash) or await asyncio.to_thread(
+        cached_protocol = context.ports.protocols.cached(remembered.hash) or await asyncio.to_thread(
             context.memory.negotiated.get, remembered.hash
         )
-        if known is not None:
+        if cached_protocol is not None:
             uris = request.protocols or remembered.candidates
             roles = _roles(uris, request.role)
-            if remembered.role and not is_negotiated(known):
+            if remembered.role and not is_negotiated(cached_protocol):
                 roles[remembered.uri] = remembered.role
-            return HelloOffer(uris, remembered.did, roles, remembered, known)
+            return HelloOffer(uris, remembered.did, roles, remembered, cached_protocol)
     named = [name for name in await candidate_uris(context, request) if not name.startswith(PREFIX)]
     uris = tuple(named[:MAX_CANDIDATES])
     return HelloOffer(uris, request.peer, _roles(uris, request.role))
@@ -211,8 +211,8 @@ class _Role(SessionRole):
         peer_role: str,
         answers: OperationHandlers | None = None,
     ) -> HostedHandler:
-        wanted = HostRequest(peer, self._is_initiator, peer_role=peer_role, answers=answers)
-        host = await self._context.hosts.host(port, protocol, self._completed(wanted, protocol))
+        host_request = HostRequest(peer, self._is_initiator, peer_role=peer_role, answers=answers)
+        host = await self._context.hosts.host(port, protocol, self._completed(host_request, protocol))
         self._spoken_as = host.role.name
         return host
 
@@ -385,8 +385,9 @@ class SessionRequest:
         """The key under which its agreement is remembered: the topic, or a digest of the requirement."""
         if self.topic or self.protocols or self.requirement is None:
             return self.topic
-        wanted = self.requirement
-        return f"requirement:{canonical.hex_digest(canonical.dumps([wanted.text, wanted.input, wanted.output, wanted.topic]))}"
+        requirement = self.requirement
+        members = [requirement.text, requirement.input, requirement.output, requirement.topic]
+        return f"requirement:{canonical.hex_digest(canonical.dumps(members))}"
 
 
 async def candidate_uris(context: AgentContext, request: SessionRequest) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class SessionReports:
 
     def facts(self, protocol: SpokenProtocol | None, parties: ReportParties, *, spoke: bool) -> SessionFacts:
         """Return the facts of a session for a report. A negotiated protocol is reported to the agent's own registry. Raises
-        `Refused` (`report.document`) without a protocol."""
+        `Refused` (`report.other`) without a protocol."""
         if protocol is None:
             raise Refused(ClientReportCode.OTHER, "A session without a protocol cannot be reported.")
         log = self.log(protocol.uri)

@@ -271,11 +271,11 @@ class HttpConnection:
     async def _deliver(self, answer: MessageBatch) -> None:
         """Store the new messages of an answer. A repeated answer contains messages that arrived before."""
         # Fewer than zero: messages are missing between the last answer and this one.
-        known = self._received - answer.sequence
-        if known < 0:
+        already = self._received - answer.sequence
+        if already < 0:
             raise ConnectionLost
         async with self._changed:
-            new = answer.messages[known:]
+            new = answer.messages[already:]
             self._incoming.extend(new)
             self._received += len(new)
             self._changed.notify_all()
@@ -354,8 +354,8 @@ class HttpConnection:
                     async with self._changed:
                         await self._changed.wait_for(lambda: self._over is not None or not self._outgoing)
                 if self._location and self._over is None:
-                    told = reason.encode("ascii", "replace")[:120].decode()
-                    await self._attempt("DELETE", f"{self._location}?{urlencode({'reason': told})}", b"")
+                    reason_text = reason.encode("ascii", "replace")[:120].decode()
+                    await self._attempt("DELETE", f"{self._location}?{urlencode({'reason': reason_text})}", b"")
         await self._end("")
         for task in self._tasks:
             task.cancel()

@@ -261,10 +261,10 @@ class Sessions:
         since = asyncio.get_running_loop().time() - DELIVERY
         asking = [session for session in waiting if session.requests or session.last_request >= since]
         if asking:
-            told = asyncio.gather(*(session.told.wait() for session in asking))
+            notified = asyncio.gather(*(session.told.wait() for session in asking))
             with suppress(TimeoutError):
                 async with asyncio.timeout(DELIVERY):
-                    await told
+                    await notified
 
     def __len__(self) -> int:
         """How many sessions are open, or over and still answer."""

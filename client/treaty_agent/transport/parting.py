@@ -29,8 +29,8 @@ class SessionParting(PeerUnavailable):
     """One side ended the session after the calls that it had begun. `received`: the messages of the other side that it read."""
 
     def __init__(self, code: SessionCode, received: int) -> None:
-        said, fix = _SAYS[code]
-        super().__init__(code, said, fix=fix)
+        sentence, fix = _SAYS[code]
+        super().__init__(code, sentence, fix=fix)
         self.received, self.peer_code = received, code
 
     @property
@@ -41,9 +41,9 @@ class SessionParting(PeerUnavailable):
     @classmethod
     def parse(cls, reason: str) -> SessionParting | None:
         """Return the parting that a peer's reason means, or None for another reason."""
-        found = _REASON.fullmatch(reason)
-        code = next((code for code in _SAYS if found and code == found[1]), None)
-        return cls(code, int(found[2])) if found and code else None
+        match = _REASON.fullmatch(reason)
+        code = next((code for code in _SAYS if match and code == match[1]), None)
+        return cls(code, int(match[2])) if match and code else None
 
 
 def is_draining(reason: str) -> bool:

@@ -185,10 +185,10 @@ class SecureConnection:
 
     def _check_peer(self) -> None:
         """Check that transport and handshake proved the same DID. Raises `Unauthorized` (`secure.identity`)."""
-        proved, known = self._channel.peer, self._inner.peer
+        proved, inner_peer = self._channel.peer, self._inner.peer
         # Over HTTP the requests are signed, too. Two identities in one session mean that a third party relays.
-        if proved and known and proved != known:
-            raise Unauthorized(SecureCode.IDENTITY, f"The transport proved {known}, the handshake {proved[:120]}.")
+        if proved and inner_peer and proved != inner_peer:
+            raise Unauthorized(SecureCode.IDENTITY, f"The transport proved {inner_peer}, the handshake {proved[:120]}.")
 
     async def _document(self, claimed: Resolve) -> Mapping[str, Any]:
         try:

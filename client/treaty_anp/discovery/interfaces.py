@@ -40,16 +40,16 @@ def read_interfaces(
     `location`: returns the https URL of a reference, or None. `line`: makes foreign text one line. `here`: the URL of the
     description. `servers`: its own.
     """
-    found = []
+    parsed = []
     for interface in interfaces:
         protocol = interface.get("protocol")
         if interface.get("type") != "StructuredInterface" or not isinstance(protocol, str):
             continue
         url, content, about = location(interface.get("url")), interface.get("content"), line(interface.get("description"))
         if protocol.lower() == "openrpc" and isinstance(content, dict):
-            found.append(RemoteInterface("openrpc", url or here, about, content, servers))
+            parsed.append(RemoteInterface("openrpc", url or here, about, content, servers))
         elif protocol.lower() == "openrpc" and url is not None:
-            found.append(RemoteInterface("openrpc", url, about, None, servers))
+            parsed.append(RemoteInterface("openrpc", url, about, None, servers))
         elif protocol.lower() == "mcp" and url is not None:
-            found.append(RemoteInterface("mcp", url, about))
-    return tuple(found[:MAX_INTERFACES])
+            parsed.append(RemoteInterface("mcp", url, about))
+    return tuple(parsed[:MAX_INTERFACES])

@@ -123,8 +123,8 @@ def parse_service(data: bytes, did: Did) -> tuple[str, ...]:
     if document.get("id") != did.text:
         raise Malformed(DiscoveryCode.DOCUMENT, f"The document at {did.document_url} is not the one of {did.text}.")
     services = [service for service in _objects(document.get("service"), did.text) if service.get("type") == SERVICE_TYPE]
-    found = [_location(service.get("serviceEndpoint"), did.document_url) for service in services]
-    return tuple(dict.fromkeys(url for url in found if url is not None))
+    locations = [_location(service.get("serviceEndpoint"), did.document_url) for service in services]
+    return tuple(dict.fromkeys(url for url in locations if url is not None))
 
 
 def is_address(text: str) -> bool:
@@ -145,8 +145,8 @@ def _object(data: bytes, url: str) -> _Object:
 
 
 def _page(items: list[Any], following: object, url: str) -> CollectionPage:
-    found = [_location(item.get("@id"), url) for item in _objects(items, url)]
-    return CollectionPage(tuple(dict.fromkeys(at for at in found if at is not None)), _location(following, url))
+    locations = [_location(item.get("@id"), url) for item in _objects(items, url)]
+    return CollectionPage(tuple(dict.fromkeys(at for at in locations if at is not None)), _location(following, url))
 
 
 def _description(value: _Object, url: str) -> AgentDescription:
@@ -208,14 +208,14 @@ def _artifacts(interfaces: list[_Object], url: str) -> Iterator[_Listed]:
 
 
 def _meta_addresses(interfaces: list[_Object]) -> list[object]:
-    found = []
+    addresses = []
     for interface in interfaces:
         match interface:
             case {"type": "MetaProtocolInterface", "profile": str(profile), "url": at} if profile == PROFILE:
-                found.append(at)
+                addresses.append(at)
             case {"type": "StructuredInterface", "protocol": str(protocol), "url": str(at)} if _URI.fullmatch(protocol):
-                found += [at] if at.startswith(("ws:", "wss:")) else []
-    return found
+                addresses += [at] if at.startswith(("ws:", "wss:")) else []
+    return addresses
 
 
 def _objects(value: object, url: str) -> list[_Object]:

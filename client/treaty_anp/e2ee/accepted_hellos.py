@@ -53,6 +53,6 @@ class AcceptedHellos:
             self._forget()
 
     def _forget(self) -> None:
-        made, hello = heapq.heappop(self._oldest)
+        accepted_at, hello = heapq.heappop(self._oldest)
         self._known.remove(hello)
-        self._floor = max(self._floor, made)
+        self._floor = max(self._floor, accepted_at)

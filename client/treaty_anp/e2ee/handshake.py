@@ -84,9 +84,9 @@ class Handshake:
             message = msgspec.convert(value, _Finished)
         except msgspec.ValidationError as error:
             raise Malformed(SecureCode.FINISHED, f"The message is not a finished message: {error}.") from error
-        said = (message.version, message.type, message.session_id, message.source_did, message.destination_did)
+        stated = (message.version, message.type, message.session_id, message.source_did, message.destination_did)
         # Compared before decryption: a `finished` reflected by an attacker names sender and receiver the wrong way round.
-        if said != (HELLO_VERSION, "finished", self.session_id, sender, receiver):
+        if stated != (HELLO_VERSION, "finished", self.session_id, sender, receiver):
             raise Malformed(SecureCode.FINISHED, "The finished message does not belong to this session.")
         plaintext = unseal(key, message.verify_data, None, limit=MAX_FINISHED)
         try:

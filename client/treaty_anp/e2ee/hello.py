@@ -150,11 +150,11 @@ def read(text: str, expected: HelloType, now: float) -> tuple[Opening, PublicKey
     if (fields.version, fields.type) != (HELLO_VERSION, expected):
         raise Malformed(SecureCode.HELLO, f"The message is not a {expected} of version {HELLO_VERSION}.")
     # Times first: they are cheap, and a stale Hello needs no verification of its signature.
-    for made in (fields.timestamp, fields.proof.created):
-        if abs(seconds(made) - now) > FRESHNESS:
+    for timestamp_text in (fields.timestamp, fields.proof.created):
+        if abs(seconds(timestamp_text) - now) > FRESHNESS:
             raise Refused(
                 SecureCode.STALE,
-                f"This Hello was made at {made}, more than {FRESHNESS} seconds from now.",
+                f"This Hello was made at {timestamp_text}, more than {FRESHNESS} seconds from now.",
                 fix="Check the clocks of both sides.",
             )
     method = fields.verification_method

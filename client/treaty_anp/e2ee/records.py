@@ -148,8 +148,8 @@ class Opener:
             raise Malformed(SecureCode.RECORD, f"The message is not a record: {error}.") from error
         way = self.direction
         # Before decryption: a record reflected to its sender has the DIDs the wrong way round.
-        said = (record.version, record.source_did, record.destination_did, record.secret_key_id)
-        if said != (HELLO_VERSION, way.sender, way.receiver, way.key_id) or record.type not in ("message", "close"):
+        stated = (record.version, record.source_did, record.destination_did, record.secret_key_id)
+        if stated != (HELLO_VERSION, way.sender, way.receiver, way.key_id) or record.type not in ("message", "close"):
             raise Malformed(SecureCode.RECORD, "The record does not belong to this session.")
         self._number += 1
         if self._number > MAX_RECORDS:

@@ -111,9 +111,9 @@ class Adaptation:
         self._tried.add(offer.id)
         if self._adjustments < self.thresholds.patience:
             self._adjustments += 1
-            wanted = _within(offer.parameters, self.adjust(finding, agreed))
-            if not rules.json_equal(wanted, dict(agreed)):
-                return Change(finding, parameters=wanted)
+            parameters = _within(offer.parameters, self.adjust(finding, agreed))
+            if not rules.json_equal(parameters, dict(agreed)):
+                return Change(finding, parameters=parameters)
         following = next((id for id in ranking if id not in self._tried), None)
         if following is None:
             return None

@@ -52,9 +52,9 @@ class PeerCapabilities:
     def learn(self, told: CapabilitiesExchange) -> None:
         """Add a message to the description. Details complete a summary and never remove an entry."""
         for entry in told.supported_protocols:
-            known = self.protocols.get(entry.id)
+            earlier = self.protocols.get(entry.id)
             # A later summary must not remove the details that an earlier message gave.
-            if known is None or known.capabilities is None or entry.capabilities is not None:
+            if earlier is None or earlier.capabilities is None or entry.capabilities is not None:
                 self.protocols[entry.id] = entry
         self.context = told.context_info or self.context
         self.requirements.update(told.task_requirements or {})
@@ -74,8 +74,8 @@ class CapabilityManager:
 
     def describe(self, ids: Iterable[str] = (), *, summary: bool = False) -> tuple[Supported, ...]:
         """Describe the offers with these ids, or all offers."""
-        wanted = set(ids)
-        return tuple(offer.supported(summary=summary) for offer in self.registry if not wanted or offer.id in wanted)
+        id_set = set(ids)
+        return tuple(offer.supported(summary=summary) for offer in self.registry if not id_set or offer.id in id_set)
 
     def exchange(
         self,
@@ -100,8 +100,8 @@ class CapabilityManager:
     def details(self, ids: Iterable[str]) -> CapabilitiesExchange:
         """Make the answer to `requestDetails`. Unknown ids are skipped."""
         # The peer may ask for ids that were removed meanwhile.
-        known = [id for id in ids if self.registry.get(id)]
-        return CapabilitiesExchange(supported_protocols=self.describe(known) if known else ())
+        own_ids = [id for id in ids if self.registry.get(id)]
+        return CapabilitiesExchange(supported_protocols=self.describe(own_ids) if own_ids else ())
 
     def common(self, peer: PeerCapabilities, wanted: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the common ids in this side's order. Raises the errors of `check_common` if there are none."""

@@ -74,10 +74,10 @@ def error_of(code: str, message: str) -> TreatyError:
 def peers_error(report: ErrorReport) -> TreatyError:
     """Return the exception for a peer's error message. Its texts are escaped."""
     # Escaped and cut: the text is of a stranger, and goes to logs and terminals.
-    said = ascii(report.error_message[:200])
+    message_text = ascii(report.error_message[:200])
     error_code = printable(report.error_code, MAX_PEER_CODE)
     later = f" It may be tried again after {report.retry_after:g} seconds." if report.retry_after else ""
-    error = error_of(report.error_code, f"The other side says {error_code}: {said}.{later}")
+    error = error_of(report.error_code, f"The other side says {error_code}: {message_text}.{later}")
     # This implementation adds the exact code to one of the five.
     reason = report.details.get("reason")
     error.peer_code = (code_in(reason) if isinstance(reason, str) else "") or error_code

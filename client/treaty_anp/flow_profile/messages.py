@@ -173,8 +173,8 @@ def claimed(message: str | bytes) -> Claimed:
         value = decode_json(message.encode())
     except ValueError:
         return Claimed()
-    said = value if isinstance(value, dict) else {}
-    return Claimed(_text(said.get("sender"), _Did), _text(said.get("messageId"), Identifier))
+    members = value if isinstance(value, dict) else {}
+    return Claimed(_text(members.get("sender"), _Did), _text(members.get("messageId"), Identifier))
 
 
 def sender_of(message: str | bytes) -> str:
@@ -187,10 +187,10 @@ def sender_of(message: str | bytes) -> str:
 
 def _text(value: object, form: Any) -> str:
     try:
-        found: str = msgspec.convert(value, form)
+        text: str = msgspec.convert(value, form)
     except msgspec.ValidationError:
         return ""
-    return found
+    return text
 
 
 def is_flow(message: str | bytes) -> bool:

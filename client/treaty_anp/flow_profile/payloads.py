@@ -349,8 +349,8 @@ def _check(payload: Payload) -> Payload:
     match payload:
         case CapabilitiesExchange():
             listed = _distinct([entry for entry in payload.supported_protocols if _is_id(entry.id, entry.version)])
-            asked = tuple(dict.fromkeys(id for id in payload.request_details if _is_id(id)))
-            return msgspec.structs.replace(payload, supported_protocols=listed, request_details=asked)
+            requested_ids = tuple(dict.fromkeys(id for id in payload.request_details if _is_id(id)))
+            return msgspec.structs.replace(payload, supported_protocols=listed, request_details=requested_ids)
         case ProtocolEvaluation():
             matched = _distinct([entry for entry in payload.matched_protocols if _is_id(entry.id)])
             return msgspec.structs.replace(payload, matched_protocols=matched)
@@ -361,10 +361,10 @@ def _check(payload: Payload) -> Payload:
 
 def _distinct(entries: list[_Entry]) -> tuple[_Entry, ...]:
     """Return the first entry of each id."""
-    found: dict[str, _Entry] = {}
+    entries_by_id: dict[str, _Entry] = {}
     for entry in entries:
-        found.setdefault(entry.id, entry)
-    return tuple(found.values())
+        entries_by_id.setdefault(entry.id, entry)
+    return tuple(entries_by_id.values())
 
 
 def _is_id(text: str, version: str = "") -> bool:
@@ -383,18 +383,18 @@ def tolerated(value: Any, kind: type[msgspec.Struct]) -> Any:
     """Return the JSON value of a payload without the entries that `kind` does not admit. Costs one conversion for each entry."""
     if not isinstance(value, dict):
         return value
-    kept = {}
-    for known in msgspec.structs.fields(kind):
-        if known.encode_name not in value:
+    members = {}
+    for struct_field in msgspec.structs.fields(kind):
+        if struct_field.encode_name not in value:
             continue
-        given = value[known.encode_name]
-        fitted = _fit(given, known.type)
+        member = value[struct_field.encode_name]
+        fitted = _fit(member, struct_field.type)
         if fitted is not _ODD:
-            kept[known.encode_name] = fitted
-        elif known.required:
+            members[struct_field.encode_name] = fitted
+        elif struct_field.required:
             # Kept as it is, so that the parser names it in its error.
-            kept[known.encode_name] = given
-    return kept
+            members[struct_field.encode_name] = member
+    return members
 
 
 def _fit(value: Any, hint: Any) -> Any:

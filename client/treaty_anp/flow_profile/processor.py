@@ -178,10 +178,10 @@ class MessageProcessor:
             self._earliest = max(self._earliest, time + 1)
 
     async def _keys_of(self, did: str, now: Now) -> Sequence[bytes]:
-        known = self._peer_keys
-        if known is None or known[0] != did or now.seconds - known[1] > KEYS_AGE:
+        keys = self._peer_keys
+        if keys is None or keys[0] != did or now.seconds - keys[1] > KEYS_AGE:
             try:
-                known = self._peer_keys = (did, now.seconds, await self.keys(did))
+                keys = self._peer_keys = (did, now.seconds, await self.keys(did))
             except TreatyError as error:
                 raise Unauthorized(FlowCode.KEYS, f"The keys of {did} cannot be had: {error.message}") from error
-        return known[2]
+        return keys[2]

@@ -110,7 +110,7 @@ def announce(ranked: Sequence[Evaluation]) -> ProtocolEvaluation:
         metrics = EvaluationMetrics(
             task_alignment=share(best.task), performance_estimate=share(best.performance), resource_efficiency=share(best.context)
         )
-    return ProtocolEvaluation(matched_protocols=tuple(found.matched() for found in ranked), evaluation_metrics=metrics)
+    return ProtocolEvaluation(matched_protocols=tuple(evaluation.matched() for evaluation in ranked), evaluation_metrics=metrics)
 
 
 def _level(supported: Supported, metric: str) -> Fraction:
@@ -121,19 +121,19 @@ def _level(supported: Supported, metric: str) -> Fraction:
 
 
 def _task(requirements: Mapping[str, str], have: Mapping[str, Fraction]) -> Fraction:
-    known = [
+    scores = [
         (levels[value], have[metric])
         for name, (metric, levels) in _NEEDS.items()
         if (value := requirements.get(name, "")) in levels
     ]
-    return _mean([1 - max(_ZERO, need - had) for need, had in known]) if known else _ONE
+    return _mean([1 - max(_ZERO, need - had) for need, had in scores]) if scores else _ONE
 
 
 def _context(here: ContextInfo, there: ContextInfo, have: Mapping[str, Fraction]) -> Fraction:
     resources = min(_LEVELS[side.resource_availability] if side.resource_availability else _HALF for side in (here, there))
     stable = all(side.connection_type in (None, "stable") for side in (here, there))
-    known = [have[_PREFERENCES[name]] for side in (here, there) for name in side.preferences if name in _PREFERENCES]
-    return _mean([resources, _ONE if stable else have["reliability"], _mean(known) if known else _HALF])
+    scores = [have[_PREFERENCES[name]] for side in (here, there) for name in side.preferences if name in _PREFERENCES]
+    return _mean([resources, _ONE if stable else have["reliability"], _mean(scores) if scores else _HALF])
 
 
 def _mean(values: Sequence[Fraction]) -> Fraction:

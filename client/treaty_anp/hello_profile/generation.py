@@ -82,15 +82,15 @@ class Generation:
         # Not for want of room: the code is at no fault, and the reason of the close tells the peer to try again.
         agreed = self._core.agreement is not None and not self._core.is_natural and error.code != SessionCode.BUSY
         # The code alone: the message may name things of this machine.
-        said = [say(CodeGeneration("error", code_in(error.code)))] if agreed else []
-        return [*said, *self._core.end(Event.FAILED, error)]
+        messages = [say(CodeGeneration("error", code_in(error.code)))] if agreed else []
+        return [*messages, *self._core.end(Event.FAILED, error)]
 
     def receive(self, message: CodeGeneration, now: float) -> list[Action]:
         """Take a message of the peer. Raises `Refused` (`meta.unexpected`) without an agreement."""
         if message.status == "error":
             why = f": {message.reason}." if message.reason else "."
-            said = f"The other side could not get the protocol's code ready{why}"
-            error = refused_by_peer(SessionCode.PEER_CODE, said, message.reason)
+            sentence = f"The other side could not get the protocol's code ready{why}"
+            error = refused_by_peer(SessionCode.PEER_CODE, sentence, message.reason)
             return self._core.end(Event.FAILED, error)
         if self._core.agreement is None or self._core.is_natural:
             raise unexpected("a codeGeneration message")
@@ -187,8 +187,8 @@ class Repairs:
     def _accused(self, description: str, now: float, repairable: bool) -> list[Action]:
         # Also the last notice of a peer to which this side broke a rule: it is shown to the owner, and no model is asked.
         if not repairable:
-            said = printable(description, 500)
-            error = Refused(NegotiationCode.NONCONFORMING, f"The other side refused a message of this side: {said}")
+            description_text = printable(description, 500)
+            error = Refused(NegotiationCode.NONCONFORMING, f"The other side refused a message of this side: {description_text}")
             error.peer_code = code_in(description)
             return self._core.end(Event.FAILED, error)
         if self._peer_open:

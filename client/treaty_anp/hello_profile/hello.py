@@ -266,7 +266,7 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
     )
     offered, roles = hello.used_protocol_hash, hello.candidate_roles
     # Only if it was verified recently: else the peer would speak before this side knows of a revocation.
-    remembered = [uri for uri, known in provides.items() if known.confirmable and known.protocol_hash == offered]
+    remembered = [uri for uri, provided in provides.items() if provided.confirmable and provided.protocol_hash == offered]
     # The source's order decides: it named its candidates best first.
     common = [*remembered, *(uri for uri in hello.candidate_protocols if uri in provides)]
     ready = [uri for uri in common if provides[uri] != UNAVAILABLE]
@@ -282,13 +282,13 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
     if not fitting:
         raise _misfit(ready[0], provides[ready[0]], roles[ready[0]])
     uri = fitting[0]
-    known, said = provides[uri], roles.get(uri, "")
-    answer = replace(answer, role=known.role, peer_role=said)
+    provided, role = provides[uri], roles.get(uri, "")
+    answer = replace(answer, role=provided.role, peer_role=role)
     if uri in remembered:
-        return replace(answer, used_protocol_hash=offered), Agreement(uri, offered, True, peer_role=said)
+        return replace(answer, used_protocol_hash=offered), Agreement(uri, offered, True, peer_role=role)
     # Never as `usedProtocolHash`: by the source that confirms an offered hash, and the peer would speak at once.
-    agreed = Agreement(uri, known.protocol_hash, False, peer_role=said)
-    return replace(answer, selected_protocol=uri, selected_protocol_hash=known.protocol_hash), agreed
+    agreed = Agreement(uri, provided.protocol_hash, False, peer_role=role)
+    return replace(answer, selected_protocol=uri, selected_protocol_hash=provided.protocol_hash), agreed
 
 
 def validate_answer(own: Hello, hello: Hello, known_uri: str) -> Agreement | None:
@@ -301,16 +301,16 @@ def validate_answer(own: Hello, hello: Hello, known_uri: str) -> Agreement | Non
         raise Refused(HelloCode.DESTINATION, f"{who} answered, not {own.destination_did}.")
     if hello.meta_version not in META_VERSIONS:
         raise Refused(HelloCode.VERSION, f"The other side chose version {hello.meta_version}, which was not offered.")
-    offered, selected, shown = own.used_protocol_hash, hello.selected_protocol, hello.used_protocol_hash
+    offered, selected, used_hash = own.used_protocol_hash, hello.selected_protocol, hello.used_protocol_hash
     # Otherwise a peer could choose which protocol this side fetches and runs.
     if selected is not None and selected not in own.candidate_protocols:
         raise Refused(HelloCode.CHOICE, "The other side selected a protocol that was not among the candidates.")
-    if shown is not None and shown == offered:
+    if used_hash is not None and used_hash == offered:
         return _with_roles(own, hello, Agreement(known_uri, offered, True))
     if selected is not None:
         # A hash that was not offered confirms nothing; here it is passed over, as the selection says enough.
         return _with_roles(own, hello, Agreement(selected, hello.selected_protocol_hash, False))
-    if shown is not None:
+    if used_hash is not None:
         raise Refused(HelloCode.CHOICE, "The other side confirmed a protocol hash that was not offered.")
     return None
 
@@ -318,10 +318,10 @@ def validate_answer(own: Hello, hello: Hello, known_uri: str) -> Agreement | Non
 def _with_roles(own: Hello, hello: Hello, agreement: Agreement) -> Agreement:
     """Return the agreement with the destination's role. Raises `Refused` (`session.role`) if it takes this side for another role.
     Whether the two roles fit is for the manifest to say."""
-    said = own.candidate_roles.get(agreement.uri, "")
-    if said and hello.peer_role not in ("", said):
+    role = own.candidate_roles.get(agreement.uri, "")
+    if role and hello.peer_role not in ("", role):
         raise Refused(
-            SessionCode.ROLE, f"In {agreement.uri} this side is {said}, and the other side takes it for {hello.peer_role}."
+            SessionCode.ROLE, f"In {agreement.uri} this side is {role}, and the other side takes it for {hello.peer_role}."
         )
     return replace(agreement, peer_role=hello.role)
 
@@ -350,8 +350,8 @@ def _usable_hash(*values: object) -> str | None:
     negotiate."""
     # Upper case is left out, too: the peer may compare our lower-case answer by its bytes, and would not see the confirmation.
     matches = (_HASH.fullmatch(value) for value in values if isinstance(value, str))
-    found = {match[1] for match in matches if match}
-    return found.pop() if len(found) == 1 else None
+    hashes = {match[1] for match in matches if match}
+    return hashes.pop() if len(hashes) == 1 else None
 
 
 def _own_key(hello: _Hello) -> str | None:
@@ -369,9 +369,9 @@ def _own_key(hello: _Hello) -> str | None:
 
 def told_by(reason: str) -> HelloCode | SessionCode | None:
     """Return the code at the beginning of a peer's text, if refusals of a Hello keep it as their own."""
-    told = (HelloCode.DESTINATION, SessionCode.ROLE, SessionCode.PROTOCOL_UNAVAILABLE)
-    said = code_in(reason)
-    return next((code for code in told if code == said), None)
+    peer_codes = (HelloCode.DESTINATION, SessionCode.ROLE, SessionCode.PROTOCOL_UNAVAILABLE)
+    peer_code = code_in(reason)
+    return next((code for code in peer_codes if code == peer_code), None)
 
 
 def refused_hello(reason: str) -> TreatyError:

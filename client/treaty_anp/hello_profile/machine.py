@@ -232,10 +232,10 @@ class Machine(Core):
 
     def _notice(self, error: TreatyError) -> list[Action]:
         """The last message to a peer that broke a rule, in a message that it understands in this state."""
-        said = f"{error.code}: {error.message}"
+        sentence = f"{error.code}: {error.message}"
         if self.state is HelloState.HELLO:
-            return [self._exchange.refusal(said)]
-        return [*self._goodbye(said)] or [*self._repairs.notice(said)]
+            return [self._exchange.refusal(sentence)]
+        return [*self._goodbye(sentence)] or [*self._repairs.notice(sentence)]
 
     def _goodbye(self, reason: str) -> list[a.SendBinary]:
         """The last message of a negotiation that this side ends. The close of the connection alone would leave a peer waiting
@@ -309,7 +309,7 @@ class Machine(Core):
 
     def _published(self, digest: str) -> str:
         """The URI of the provided protocol that has this document, or ""."""
-        return next((uri for uri, known in self.provides.items() if known.protocol_hash == digest), "")
+        return next((uri for uri, provided in self.provides.items() if provided.protocol_hash == digest), "")
 
     def _run(self, event: Event, now: float) -> list[Action]:
         """Run, and send and deliver the messages that were kept."""
@@ -339,9 +339,9 @@ class Machine(Core):
         if message.lstrip(b" \t\r\n").startswith(b"{"):
             return self._receive_hello(message, now)
         type, payload = frame.decode(message)
-        said = messages.parse(payload) if self.is_initiator and type is ProtocolType.META else None
-        if isinstance(said, messages.ProtocolNegotiation) and said.status == "rejected":
-            return self.end(Event.FAILED, refused_hello(printable(said.modification_summary or "no reason given", 500)))
+        first_message = messages.parse(payload) if self.is_initiator and type is ProtocolType.META else None
+        if isinstance(first_message, messages.ProtocolNegotiation) and first_message.status == "rejected":
+            return self.end(Event.FAILED, refused_hello(printable(first_message.modification_summary or "no reason given", 500)))
         raise Malformed(HelloCode.FORM, "A Hello comes before anything else.")
 
     def _receive_meta(self, payload: bytes, now: float) -> list[Action]:
@@ -510,9 +510,9 @@ class ApplicationMessages:
     def flush(self, now: float) -> list[Action]:
         """Send and deliver the messages that were kept, as the session runs."""
         is_reader, flushed = self._core.both_list(CALL_CONTEXT), list[Action]()
-        for kept in self._outbox.take():
-            flushed += _sent(kept.data, _later(kept, now) if is_reader else None)
-        return [*flushed, *(Deliver(kept.data, _later(kept, now)) for kept in self.inbox.take())]
+        for waiting in self._outbox.take():
+            flushed += _sent(waiting.data, _later(waiting, now) if is_reader else None)
+        return [*flushed, *(Deliver(waiting.data, _later(waiting, now)) for waiting in self.inbox.take())]
 
     def drop_unsent(self) -> None:
         """Drop this side's messages: they were for a protocol that was not confirmed."""

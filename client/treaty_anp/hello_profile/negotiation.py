@@ -139,8 +139,8 @@ class ProposalExchange(ABC):
         return self._agreed(self._own_text, now)
 
     def _rejection(self, summary: str | None) -> Refused:
-        said = f": {printable(summary, 500)}" if summary else "."
-        error = Refused(self.rejected, f"The other side rejected the negotiation{said}")
+        reason = f": {printable(summary, 500)}" if summary else "."
+        error = Refused(self.rejected, f"The other side rejected the negotiation{reason}")
         error.peer_code = code_in(summary or "")
         return error
 

@@ -107,14 +107,14 @@ class Differences:
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
-            found = "".join(f" ({number}) {error.message}" for number, error in enumerate(self.errors, 1))
+            listed_errors = "".join(f" ({number}) {error.message}" for number, error in enumerate(self.errors, 1))
             fix, cause = self.errors[0].fix, self.errors[0]
-            raise Untrusted(cause.code, f"{len(self.errors)} decisions differ:{found}", fix=fix) from cause
+            raise Untrusted(cause.code, f"{len(self.errors)} decisions differ:{listed_errors}", fix=fix) from cause
         if left_out:
-            shown = "; ".join(map(str, left_out[:_MAX_DIFFERENCES]))
+            listed = "; ".join(map(str, left_out[:_MAX_DIFFERENCES]))
             raise Untrusted(
                 ClientAuditCode.LEFT_OUT,
-                f"The log left out {len(left_out)} statements that its witnesses had stamped in time: {shown}.",
+                f"The log left out {len(left_out)} statements that its witnesses had stamped in time: {listed}.",
                 fix="Publish the stamped statements: with the log they prove it to everyone (treaty audit --stamped FILE). Yours "
                 "are in HOME/stamped; move them elsewhere to audit the log without them.",
             )

@@ -85,8 +85,8 @@ class _Result:
     def result(self) -> list[Verified | None]:
         """Wait for the result."""
         with _failing(self._address):
-            found: list[Verified | None] = self._future.result()
-            return found
+            verified: list[Verified | None] = self._future.result()
+            return verified
 
 
 def _call(function: Callable[[_T], _R], item: _T) -> _R:

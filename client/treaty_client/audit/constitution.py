@@ -53,18 +53,18 @@ class ConstitutionHistory(msgspec.Struct):
         """Note parameters. `facts`: those after their leaf."""
         log = log_of(facts)
         changes = changes_between(self.in_force, body) if self.in_force else ()
-        found = Amendment(made.id, index, log.time, "pending", changes=changes)
+        amendment = Amendment(made.id, index, log.time, "pending", changes=changes)
         for before in self.amendments:
             if before.state == "pending":
                 before.state = "dropped"
-        self.amendments.append(found)
+        self.amendments.append(amendment)
         if log.parameters == made.id:
-            found.state, found.epoch, self.in_force = "in force", log.epoch, body
+            amendment.state, amendment.epoch, self.in_force = "in force", log.epoch, body
         elif log.announced == made.id:
             constitution = find(facts, CONSTITUTION, ConstitutionFact)
-            found.holds, self.pending = constitution.holds if constitution else None, body
+            amendment.holds, self.pending = constitution.holds if constitution else None, body
         else:  # equal to those in force, so it took another one back
-            found.state, self.pending = "dropped", None
+            amendment.state, self.pending = "dropped", None
 
     def decide(self, body: Decision, opened: int, facts: Facts) -> None:
         """Note a decision. `opened`: when its epoch opened. `facts`: those after its leaf."""

@@ -153,13 +153,13 @@ def read_transcript(data: bytes) -> Transcript:
     """Parse a transcript. Raises `Malformed` (`decision.transcript`, …) or `TooLarge`."""
     try:
         # The cap comes first: the operator chooses the size of a transcript.
-        found = msgspec.convert(canonical.loads(data, limit=MAX_TRANSCRIPT, name="decision transcript"), Transcript)
+        transcript = msgspec.convert(canonical.loads(data, limit=MAX_TRANSCRIPT, name="decision transcript"), Transcript)
     except msgspec.ValidationError as error:
         raise Malformed(ClientDecisionCode.TRANSCRIPT, f"This is not the transcript of a decision: {error}.") from error
-    choices = len(found.candidates) + 1
+    choices = len(transcript.candidates) + 1
     # The tables that are printed from it index the matrix by place.
-    if {len(found.order), len(found.pairwise), *map(len, found.pairwise)} != {choices}:
+    if {len(transcript.order), len(transcript.pairwise), *map(len, transcript.pairwise)} != {choices}:
         raise Malformed(ClientDecisionCode.TRANSCRIPT, "The transcript's matrix and order are not of its candidates.")
-    if found.quorum is None and any(candidate.quorum is None for candidate in found.candidates):
+    if transcript.quorum is None and any(candidate.quorum is None for candidate in transcript.candidates):
         raise Malformed(ClientDecisionCode.TRANSCRIPT, "The transcript has no quorum for one of its candidates.")
-    return found
+    return transcript

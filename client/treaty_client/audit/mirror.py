@@ -101,8 +101,8 @@ class Mirror:
                 progress(edge.size, size)
         # The one check of all new entries: until it holds, `checkpoint` stays the older one.
         if edge.root() != signed.checkpoint.root:
-            kept = await document(client, self.keys, before.note, signed.note, self._evidence) if before else None
-            raise self._wrong_root(edge.root(), signed, kept)
+            evidence_path = await document(client, self.keys, before.note, signed.note, self._evidence) if before else None
+            raise self._wrong_root(edge.root(), signed, evidence_path)
         self.finish(edge, signed.note)
         return signed
 
@@ -123,11 +123,11 @@ class Mirror:
 
     def append(self, edge: TreeEdge, bundle: Bundle, entries: list[bytes]) -> TreeEdge:
         """Store the entries of a bundle beyond `edge`, and return the new edge. `entries`: all of the bundle, from its first."""
-        known = edge.size - bundle.index * TILE_WIDTH
-        if known > 0:  # a partial bundle grew: use its checked entries, not the new copies of them
-            kept = self._checked_entries(_bundle(bundle.index, edge.size), edge.partial[0])
-            entries = [*kept, *entries[known:]]
-        edge, tiles = edge.appended([leaf_hash(entry) for entry in entries[known:]])
+        offset = edge.size - bundle.index * TILE_WIDTH
+        if offset > 0:  # a partial bundle grew: use its checked entries, not the new copies of them
+            stored = self._checked_entries(_bundle(bundle.index, edge.size), edge.partial[0])
+            entries = [*stored, *entries[offset:]]
+        edge, tiles = edge.appended([leaf_hash(entry) for entry in entries[offset:]])
         # Before the hash tile, so that a tile never stands for a bundle that is missing.
         durable.write(self._path(bundle), encode_bundle(entries))
         self._write_tiles({tile: content for tile, content in tiles.items() if tile.width == TILE_WIDTH})
@@ -157,9 +157,9 @@ class Mirror:
         for index in range(start // TILE_WIDTH, -(-size // TILE_WIDTH)):
             bundle = _bundle(index, size)
             entries = self._checked_entries(bundle, self._tile(Tile(0, index, bundle.width)))
-            known = entries[max(0, start - index * TILE_WIDTH) :]
-            if known:
-                yield known
+            stored = entries[max(0, start - index * TILE_WIDTH) :]
+            if stored:
+                yield stored
 
     def root_at(self, size: int) -> bytes:
         """Return the root of this log at `size`, proved from the mirrored checkpoint. `size` is at most the mirrored one."""
@@ -177,13 +177,15 @@ class Mirror:
         head, size = mirrored.checkpoint, seen.checkpoint.size
         if size > head.size:
             return None
-        found, proof = self._proved_root(size, head)
+        computed_root, proof = self._proved_root(size, head)
         # Heads before and after the overlap of a rotation have no key in common, and a proof has one key.
-        if found == seen.checkpoint.root or self.keys.common(seen.note, mirrored.note) not in self.keys.signers(seen.note):
+        if computed_root == seen.checkpoint.root or self.keys.common(seen.note, mirrored.note) not in self.keys.signers(
+            seen.note
+        ):
             return None
         if size == head.size:
             return Equivocation.of(self.keys, seen.note, mirrored.note)
-        return Equivocation.of(self.keys, seen.note, mirrored.note, root=found, proof=tuple(proof))
+        return Equivocation.of(self.keys, seen.note, mirrored.note, root=computed_root, proof=tuple(proof))
 
     def _proved_root(self, size: int, whole: Checkpoint) -> tuple[bytes, list[bytes]]:
         """Return the root at `size`, and the proof from it to the mirrored checkpoint."""
@@ -191,12 +193,12 @@ class Mirror:
         try:
             tiles = {tile: self._tile(tile) for tile in tiles_for(nodes, whole.size)}
             hashes = node_hashes(nodes, whole.size, tiles)
-            found, proof = root(size, hashes), consistency_proof(size, whole.size, hashes)
+            computed_root, proof = root(size, hashes), consistency_proof(size, whole.size, hashes)
             # The tiles are on a disk. Verified against the signed checkpoint, a damaged tile cannot accuse the log.
-            verify_consistency(size, whole.size, found, whole.root, proof)
+            verify_consistency(size, whole.size, computed_root, whole.root, proof)
         except TreatyError as error:
             raise self._damaged("a hash tile is broken") from error
-        return found, proof
+        return computed_root, proof
 
     def edge(self) -> TreeEdge:
         """Return the right edge of the mirrored tree."""

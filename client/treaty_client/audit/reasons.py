@@ -114,7 +114,7 @@ def reported(document: str, name: str, found: ReportedPairs) -> str:
     least = "" if found.is_whole else "at least "
     listed = "; ".join(escaped(" with ".join(pair)) for pair in pairs[:_SHOWN_PAIRS])
     more = f"; and {len(pairs) - _SHOWN_PAIRS} more" if len(pairs) > _SHOWN_PAIRS else ""
-    told = f"{least}{len(pairs)} {_pairs(len(pairs))}: {listed}{more}" if pairs else "no pair of agents"
+    pairs_text = f"{least}{len(pairs)} {_pairs(len(pairs))}: {listed}{more}" if pairs else "no pair of agents"
     missing = found.needed - len(pairs)
     fate = (
         f"{missing} more {_pairs(missing)} must report it before the epoch closes"
@@ -123,7 +123,7 @@ def reported(document: str, name: str, found: ReportedPairs) -> str:
     )
     idle = found.idle.get(document, 0)
     keyed = f" (Not counted: {idle} {_pairs(idle)} with a did:key.)" if idle else ""
-    return f"{name} was reported by {told}. A candidate needs {found.needed} pairs: {fate}.{keyed}"
+    return f"{name} was reported by {pairs_text}. A candidate needs {found.needed} pairs: {fate}.{keyed}"
 
 
 def _sentence(missing: Missing, transcript: Transcript, names: Names) -> str:

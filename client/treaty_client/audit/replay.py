@@ -229,7 +229,7 @@ class AuditedReplay:
 
         Of what admission reads of these statements, decisions change nothing but that fact.
         """
-        facts, known = self.replay.facts, {each.stamped.leaf for each in self.left_out}
+        facts, recorded = self.replay.facts, {each.stamped.leaf for each in self.left_out}
         parameters = find(facts, parameters_key(body.parameters), ParametersFact)
         if parameters is None or parameters.witnesses is None or body.input.witnessed is None:
             return []
@@ -238,7 +238,7 @@ class AuditedReplay:
             each.leaf: each
             for each in self.stamped
             # The cheap checks first: a logged one is not admissible again anyway.
-            if each.leaf not in known
+            if each.leaf not in recorded
             and not self.replay.has_logged(each.statement.id)
             and is_stamped_in_time(each, witnesses, note)
             and self._carries_this_log(each.statement, body.input.size)

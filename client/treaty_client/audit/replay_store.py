@@ -129,8 +129,8 @@ class DiskFacts(MutableMapping[str, Fact]):
         """Write the facts that are in memory alone."""
         # Sorted, because rows in the order of the index are written to fewer pages.
         changed = [(key, self._recent[key]) for key in sorted(self._changed)]
-        kept = ((key, encode(fact)) for key, fact in changed if fact is not None)
-        self._database.executemany("insert or replace into facts values (?, ?)", kept)
+        rows = ((key, encode(fact)) for key, fact in changed if fact is not None)
+        self._database.executemany("insert or replace into facts values (?, ?)", rows)
         self._database.executemany("delete from facts where key = ?", ((key,) for key, fact in changed if fact is None))
         self._changed.clear()
 

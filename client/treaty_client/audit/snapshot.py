@@ -157,14 +157,14 @@ class Snapshots:
 
         Raises as `Snapshot.fits`.
         """
-        found = self.find(origin)
-        if found is None:
+        snapshot = self.find(origin)
+        if snapshot is None:
             return None
-        with found:
-            if not found.fits(mirror, evidence):
+        with snapshot:
+            if not snapshot.fits(mirror, evidence):
                 return None
-            found.load(store)
-            return found
+            snapshot.load(store)
+            return snapshot
 
     def find(self, origin: str) -> Snapshot | None:
         """Return the snapshot, or None unless it is whole, this auditor's, of this log and of these rules."""

@@ -79,11 +79,11 @@ def versions(candidate: Candidate, names: Names) -> Iterator[str]:
     """Yield the sentence on the versions of a candidate's line, where it has several."""
     users = sum(int(weight) for _, weight in candidate.versions)
     if candidate.versions:
-        told = ", ".join(
+        counts = ", ".join(
             f"{choice_name(document, names)} {share(weight, users)}{' (to speak)' if document == candidate.hash else ''}"
             for document, weight in candidate.versions
         )
-        yield f"Its line has these versions, each with its share of the users: {told}."
+        yield f"Its line has these versions, each with its share of the users: {counts}."
 
 
 def warning(candidate: Candidate) -> Iterator[str]:

@@ -56,13 +56,13 @@ async def check_project(folder: Path, *, allow_uncovered: bool = False) -> Proto
 
     Raises `Unavailable` (`sandbox.unavailable`) if vectors cannot be replayed on this machine.
     """
-    found = examine_project(folder)
-    project, package = found.project, None
+    files = examine_project(folder)
+    project, package = files.project, None
     problems = [
-        *found.problems,
-        *_syntax_problems(found),
-        *_role_problems(found),
-        *manifest_problems(_HARMLESS if found.manifest is None else found.manifest),
+        *files.problems,
+        *_syntax_problems(files),
+        *_role_problems(files),
+        *manifest_problems(_HARMLESS if files.manifest is None else files.manifest),
     ]
     if project is not None and project.handler is not None:
         try:
@@ -72,7 +72,7 @@ async def check_project(folder: Path, *, allow_uncovered: bool = False) -> Proto
             # A fault between files, such as a package that is too large, has no file of its own.
             problems = problems or [ProjectProblem(TOML if error.code == HandlerCode.ENTRY_POINT else "", "", error)]
     if problems or package is None or project is None:
-        return ProtocolCheck(tuple(problems), vectors=found.vectors)
+        return ProtocolCheck(tuple(problems), vectors=files.vectors)
     return await _replay(package, project.vectors, allow_uncovered=allow_uncovered)
 
 

@@ -63,7 +63,7 @@ _DIGITS = 16  # of a code; converting a longer text costs more, and no manifest 
 
 def measure_coverage(manifest: Manifest, vectors: Iterable[Vector]) -> Coverage:
     """Return the coverage of vectors that hold. Vectors of roles that the manifest lacks reach nothing."""
-    wanted = list(_wanted(manifest))
+    required = list(_wanted(manifest))
     reached: dict[CoverageCell, int] = {}
     for vector in vectors:
         if manifest.roles.keys().isdisjoint(vector.roles):
@@ -72,9 +72,9 @@ def measure_coverage(manifest: Manifest, vectors: Iterable[Vector]) -> Coverage:
             if cell.role in manifest.roles:
                 reached[cell] = reached.get(cell, 0) + 1
     possible = {cell for cell in reached if is_outcome(manifest, cell)}
-    missed = tuple(cell for cell in wanted if cell not in reached)
+    missed = tuple(cell for cell in required if cell not in reached)
     seen = {(cell.role, cell.operation) for cell in possible}
-    pairs = dict.fromkeys((cell.role, cell.operation) for cell in wanted)
+    pairs = dict.fromkeys((cell.role, cell.operation) for cell in required)
     return Coverage({cell: reached[cell] for cell in sorted(possible)}, missed, tuple(pair for pair in pairs if pair not in seen))
 
 

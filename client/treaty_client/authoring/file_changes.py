@@ -23,15 +23,15 @@ Fingerprint = frozenset[tuple[Path, int, int]]
 
 def fingerprint(folder: Path) -> Fingerprint:
     """Return path, time and size of the files of a project; the handler may be in a folder beside it."""
-    found = set()
+    entries = set()
     for path in islice(chain(_files(folder), _files(folder / _source(folder))), MAX_FILES):
         # An editor replaces a file when it saves: between two looks it may be gone.
         try:
             status = path.stat()
         except OSError:
             continue
-        found.add((path, status.st_mtime_ns, status.st_size))
-    return frozenset(found)
+        entries.add((path, status.st_mtime_ns, status.st_size))
+    return frozenset(entries)
 
 
 def _source(folder: Path) -> str:

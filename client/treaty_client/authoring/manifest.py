@@ -35,9 +35,9 @@ def manifest_problems(manifest: Mapping[str, Any]) -> list[ProjectProblem]:
     whole = _fault(manifest)
     if whole is None:
         return []
-    found = [*_top(manifest), *_operations(manifest), *_roles(manifest)]
+    problems = [*_top(manifest), *_operations(manifest), *_roles(manifest)]
     # A fault between members, such as the cost of all schemas together, has no member of its own.
-    return found or [ProjectProblem(MANIFEST, "", _plain(whole))]
+    return problems or [ProjectProblem(MANIFEST, "", _plain(whole))]
 
 
 def _top(manifest: Mapping[str, Any]) -> Iterator[ProjectProblem]:
@@ -89,14 +89,14 @@ def _parts(
     fault = _fault(whole)
     if fault is None:
         return
-    found: list[ProjectProblem] = []
+    problems: list[ProjectProblem] = []
     # Not if even a valid entry is refused: then its name is the fault.
     if isinstance(value, dict) and _fault(make(usual)) is None:
         for name in sorted(usual.keys() | value.keys()):
-            kept = {key: item for key, item in usual.items() if key != name}
-            made = make({**kept, name: value[name]} if name in value else kept)
-            found += _problem(f"{where}.{name}", made, fix=_fix(name, usual, value))
-    yield from found or [ProjectProblem(MANIFEST, where, _plain(fault))]
+            rest = {key: item for key, item in usual.items() if key != name}
+            part = make({**rest, name: value[name]} if name in value else rest)
+            problems += _problem(f"{where}.{name}", part, fix=_fix(name, usual, value))
+    yield from problems or [ProjectProblem(MANIFEST, where, _plain(fault))]
 
 
 def _fix(name: str, usual: Mapping[str, Any], value: Mapping[str, Any]) -> str:

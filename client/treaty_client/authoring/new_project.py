@@ -71,10 +71,10 @@ def write_project(folder: Path, new: NewProtocol) -> list[Path]:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Conflict(ProjectCode.EXISTS, f"{folder} exists and is not empty.", fix="Name a new folder.")
-    made = project_files(new)
-    for path, text in made.items():
+    contents = project_files(new)
+    for path, text in contents.items():
         durable.write(folder / path, text.encode())
-    return [folder / path for path in made]
+    return [folder / path for path in contents]
 
 
 def project_files(new: NewProtocol) -> dict[str, str]:

@@ -106,49 +106,50 @@ def _caller(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator
     session = "SharedSession" if role.is_shared else "Session"
     yield f"class {name}:\n    {_said(f'The operations that the role {role.name} calls, over an open session.')}\n\n"
     yield f"    def __init__(self, session: {session}) -> None:\n        self._session = session\n"
-    for made in signatures:
-        given = f"**arguments: Unpack[{made.arguments}]" if made.plain else f"arguments: {made.arguments}, /"
-        if made.operation.kind is OperationKind.STREAM:
-            yield f"\n    def {made.method}(self, {given}) -> ItemStream[{made.result}]:\n        {made.about}\n"
-            yield f"        return self._session.stream({made.operation.name!r}, **arguments)\n"
+    for signature in signatures:
+        parameters = f"**arguments: Unpack[{signature.arguments}]" if signature.plain else f"arguments: {signature.arguments}, /"
+        if signature.operation.kind is OperationKind.STREAM:
+            yield f"\n    def {signature.method}(self, {parameters}) -> ItemStream[{signature.result}]:\n"
+            yield f"        {signature.about}\n"
+            yield f"        return self._session.stream({signature.operation.name!r}, **arguments)\n"
             continue
-        yield f"\n    async def {made.method}(self, {given}) -> {made.result}:\n        {made.about}\n"
-        called = f"await self._session.call({made.operation.name!r}, **arguments)"
-        if made.operation.kind is OperationKind.EVENT:
+        yield f"\n    async def {signature.method}(self, {parameters}) -> {signature.result}:\n        {signature.about}\n"
+        called = f"await self._session.call({signature.operation.name!r}, **arguments)"
+        if signature.operation.kind is OperationKind.EVENT:
             yield f"        {called}\n"
         else:
-            yield f"        result: {made.result} = {called}\n        return result\n"
+            yield f"        result: {signature.result} = {called}\n        return result\n"
 
 
 def _functions(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator[str]:
     yield f"class {name}(Protocol):\n    {_said(f'The functions that the role {role.name} provides.')}\n"
-    for made in signatures:
-        given = f"**arguments: Unpack[{made.arguments}]" if made.plain else "**arguments: Any"
+    for signature in signatures:
+        parameters = f"**arguments: Unpack[{signature.arguments}]" if signature.plain else "**arguments: Any"
         # A stream is provided by an async generator function, which is no coroutine function.
-        stream = made.operation.kind is OperationKind.STREAM
+        stream = signature.operation.kind is OperationKind.STREAM
         head = (
-            f"def {made.method}(self, {given}) -> AsyncIterator[{made.result}]"
+            f"def {signature.method}(self, {parameters}) -> AsyncIterator[{signature.result}]"
             if stream
-            else (f"async def {made.method}(self, {given}) -> {made.result}")
+            else (f"async def {signature.method}(self, {parameters}) -> {signature.result}")
         )
-        yield f"\n    {head}:\n        {made.about}\n        ...\n"
+        yield f"\n    {head}:\n        {signature.about}\n        ...\n"
 
 
 def _provide(role: Role, signatures: Sequence[_Signature], functions: str) -> Iterator[str]:
     yield f"def provide_{role.name.replace('-', '_')}(agent: Agent, functions: {functions}) -> None:\n"
     yield f"    {_said(f'Register the functions of the role {role.name} with an agent.')}\n"
-    for number, made in enumerate(signatures):
-        if made.method == made.operation.name:
-            yield f"    agent.provides(URI, role={role.name!r})(functions.{made.method})\n"
+    for number, signature in enumerate(signatures):
+        if signature.method == signature.operation.name:
+            yield f"    agent.provides(URI, role={role.name!r})(functions.{signature.method})\n"
             continue
         # An agent finds the operation by the name of the function, which cannot be written here.
         # `wraps`, so that the agent finds the parameter of the context.
-        yield f"\n    @wraps(functions.{made.method})\n    async def _{number}(**arguments: Any) -> Any:\n"
-        if made.operation.kind is OperationKind.STREAM:
-            yield f"        async for item in functions.{made.method}(**arguments):\n            yield item\n\n"
+        yield f"\n    @wraps(functions.{signature.method})\n    async def _{number}(**arguments: Any) -> Any:\n"
+        if signature.operation.kind is OperationKind.STREAM:
+            yield f"        async for item in functions.{signature.method}(**arguments):\n            yield item\n\n"
         else:
-            yield f"        return await functions.{made.method}(**arguments)\n\n"
-        yield f"    _{number}.__name__ = {made.operation.name!r}\n    agent.provides(URI, role={role.name!r})(_{number})\n"
+            yield f"        return await functions.{signature.method}(**arguments)\n\n"
+        yield f"    _{number}.__name__ = {signature.operation.name!r}\n    agent.provides(URI, role={role.name!r})(_{number})\n"
 
 
 def _said(text: str) -> str:

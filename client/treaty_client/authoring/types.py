@@ -63,11 +63,11 @@ class SchemaTypes:
         """Return the identifier of the type of an accepted schema (`treaty_consensus.handler.schema`), and whether it is a
         TypedDict. `name`: for the definitions that it needs."""
         # By an identifier, because a method could have the name of a type, such as `str`, and hide it in its class.
-        found = _Schema(self, self._names, schema.get("$defs", {}), name).type(dict(schema), name)
-        if found in self.dictionaries:
-            return found, True
+        expression = _Schema(self, self._names, schema.get("$defs", {}), name).type(dict(schema), name)
+        if expression in self.dictionaries:
+            return expression, True
         alias = self._names.new(name)
-        self.definitions.append(f"{alias}: TypeAlias = {found}\n")
+        self.definitions.append(f"{alias}: TypeAlias = {expression}\n")
         return alias, False
 
 
@@ -106,8 +106,8 @@ class _Schema:
             return _SCALARS[kind]
         if kind == "array":
             # The items after `prefixItems` have another type than those, so `items` alone does not tell.
-            known = "prefixItems" not in schema and "items" in schema
-            return f"list[{self.type(schema['items'], f'{name} item') if known else 'Any'}]"
+            is_typed = "prefixItems" not in schema and "items" in schema
+            return f"list[{self.type(schema['items'], f'{name} item') if is_typed else 'Any'}]"
         if kind == "object":
             return self._object(schema, name)
         return "Any"
@@ -133,8 +133,8 @@ class _Schema:
 
 
 def _union(types: Iterator[str]) -> str:
-    found = list(dict.fromkeys(types))
-    return "Any" if "Any" in found or not 0 < len(found) <= MAX_MEMBERS else " | ".join(found)
+    members = list(dict.fromkeys(types))
+    return "Any" if "Any" in members or not 0 < len(members) <= MAX_MEMBERS else " | ".join(members)
 
 
 def _literal(values: Sequence[Any]) -> str:

@@ -165,11 +165,15 @@ class Answers:
             answer = RegistryAnswer(evidence, uri, topic, earlier.by_id if earlier else None)
             # Remember the leaves before the checkpoint: a crash in between only repeats the comparison.
             hold(self._registries, registry, bundle, answer, keep=self._kept, also=earlier.proven if earlier else ())
-            asked = parse_protocol_uri(uri) if uri else None
+            requested = parse_protocol_uri(uri) if uri else None
             entries = self._lockfile.read()
-            version = check_lock(entries, registry.name.origin, evidence, asked)
-            if asked is not None and version is not None and version != entries[line_of(asked)].versions[asked.version]:
-                self._pin_status(asked, evidence)
+            version = check_lock(entries, registry.name.origin, evidence, requested)
+            if (
+                requested is not None
+                and version is not None
+                and version != entries[line_of(requested)].versions[requested.version]
+            ):
+                self._pin_status(requested, evidence)
         # Last: a checkpoint that is remembered without its leaves would let a registry leave them out later.
         return evidence if advance(self._registries, registry, evidence) else None
 
@@ -252,8 +256,10 @@ def hold(
         if error.contradiction is None:
             raise
         # Before the error is raised: the registry can show another history in the next answer, and then the proof would be gone.
-        kept = _keep_evidence(registries.evidence, error.contradiction)
-        where = f"{error.fix} Both sides are in {kept}: treaty trust explain {answer.name}" if kept else error.fix
+        evidence_path = _keep_evidence(registries.evidence, error.contradiction)
+        where = (
+            f"{error.fix} Both sides are in {evidence_path}: treaty trust explain {answer.name}" if evidence_path else error.fix
+        )
         raise LeftOut(error.code, error.message, where, error.contradiction) from error
 
 

@@ -42,34 +42,34 @@ async def follow_back(client: RegistryClient, gap: Gap, keys: LogKeys) -> Earlie
 
     `keys`: of the log. Raises `LeftOut` (`memory.contradicted`) when the registry does not show one, and `Unavailable`.
     """
-    found: dict[str, Statement] = {}
+    decisions: dict[str, Statement] = {}
     proven: list[SeenLeaf] = []
     newest = gap.newest
-    while newest.previous not in (None, gap.seen_id) and newest.epoch > gap.seen.epoch + 1 and len(found) < MAX_EARLIER:
+    while newest.previous not in (None, gap.seen_id) and newest.epoch > gap.seen.epoch + 1 and len(decisions) < MAX_EARLIER:
         assert newest.previous is not None
-        made = await _decision(client, newest.previous, gap)
-        found[made.id] = made
+        decision = await _decision(client, newest.previous, gap)
+        decisions[decision.id] = decision
         # For the proof to others alone: what the chain says is certain without it. A static copy has none.
         with suppress(TreatyError):
-            receipt = Receipt.parse(await client.receipt(made.id))
-            receipt.verify(made.leaf, keys)
-            proven.append(SeenLeaf.of(made, receipt.index, receipt.hashes, receipt.checkpoint))
-        assert isinstance(made.body, Decision)
+            receipt = Receipt.parse(await client.receipt(decision.id))
+            receipt.verify(decision.leaf, keys)
+            proven.append(SeenLeaf.of(decision, receipt.index, receipt.hashes, receipt.checkpoint))
+        assert isinstance(decision.body, Decision)
         # A later decision before an earlier one would make the chain endless.
-        if made.body.epoch >= newest.epoch:
+        if decision.body.epoch >= newest.epoch:
             break
-        newest = made.body
-    return EarlierDecisions(found, tuple(proven))
+        newest = decision.body
+    return EarlierDecisions(decisions, tuple(proven))
 
 
 async def _decision(client: RegistryClient, digest: str, gap: Gap) -> Statement:
     try:
-        made = statement.parse(await client.statement(digest))
+        decision = statement.parse(await client.statement(digest))
     except (NotFound, Gone, Malformed, TooLarge) as error:
         raise _not_shown(digest, gap) from error
-    if made.id != digest or not isinstance(made.body, Decision) or made.body.topic != gap.seen.topic:
+    if decision.id != digest or not isinstance(decision.body, Decision) or decision.body.topic != gap.seen.topic:
         raise _not_shown(digest, gap)
-    return made
+    return decision
 
 
 def _not_shown(digest: str, gap: Gap) -> LeftOut:

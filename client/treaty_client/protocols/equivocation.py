@@ -71,9 +71,9 @@ def keep(folder: Path, proof: Equivocation) -> Path:
     if path.exists():
         return path
     # With the digits, or a log whose name begins with this one would count.
-    kept = sorted(folder.glob(f"{origin}-{'[0-9a-f]' * 16}{SUFFIX}"))
-    if len(kept) >= _MAX_KEPT:
-        return kept[0]
+    stored = sorted(folder.glob(f"{origin}-{'[0-9a-f]' * 16}{SUFFIX}"))
+    if len(stored) >= _MAX_KEPT:
+        return stored[0]
     durable.write(path, data, mode=0o600)  # it shows which logs its owner reads
     return path
 

@@ -142,11 +142,11 @@ class Fetcher:
     def client(self, origin: str) -> RegistryClient:
         """Return the HTTP API of a trusted registry and its mirrors, over this fetcher's client. Raises `Untrusted`."""
         base_url = self.registries.get(origin).name.base_url
-        known = self._sources.get(origin)
+        source = self._sources.get(origin)
         # Kept among requests: an address that is down must not delay each of them.
-        if known is None or known.registry != base_url:
-            known = self._sources[origin] = Sources(base_url, self.policy.mirrors.get(origin, ()))
-        return RegistryClient(known, self._network, client=self._http)
+        if source is None or source.registry != base_url:
+            source = self._sources[origin] = Sources(base_url, self.policy.mirrors.get(origin, ()))
+        return RegistryClient(source, self._network, client=self._http)
 
     def head(self, origin: str) -> LogHead:
         """Return the head of a trusted registry's log. Raises `Untrusted`."""
@@ -179,10 +179,10 @@ class Fetcher:
         uri, expected = await resolve(name, self.registries, self.policy, self.client)
         # One fetch of a URI at a time, so that a second caller finds the result of the first one.
         async with self._turns.setdefault(str(uri), asyncio.Lock()):
-            known = None if fresh or accept_change else self._known(uri)
-            if known is not None and expected in (None, known.hash):
-                progress(Step.STATUS, f"verified {known.age(self._now())} s ago, which the policy allows")
-                return known
+            cached_protocol = None if fresh or accept_change else self._known(uri)
+            if cached_protocol is not None and expected in (None, cached_protocol.hash):
+                progress(Step.STATUS, f"verified {cached_protocol.age(self._now())} s ago, which the policy allows")
+                return cached_protocol
             # CPU-bound and disk work runs in threads, so that the event loop stays responsive.
             later = None if accept_change else self._afterwards
             verified = await self._verify(uri, name, expected, progress, compare=later is not None)
@@ -213,8 +213,8 @@ class Fetcher:
         except TreatyError:  # ignored here: a fetch reports it at step 10
             return None
         for line, locked in locked_lines.items():
-            for version, kept in locked.versions.items():
-                if kept.document == document_hash:
+            for version, entry in locked.versions.items():
+                if entry.document == document_hash:
                     verified_again = self._known(parse_protocol_uri(f"{line}/{version}"))
                     if verified_again is not None and verified_again.hash == document_hash:
                         return verified_again
@@ -235,9 +235,9 @@ class Fetcher:
         """
         with taking(Step.RESOLVE):
             parsed = parse_protocol_uri(uri)
-        known = self._known(parsed)
-        if known is not None:
-            return known.document
+        cached_protocol = self._known(parsed)
+        if cached_protocol is not None:
+            return cached_protocol.document
         answer = await self._answers.protocol(parsed)
         return prove_document(answer.bundle, parsed, answer.evidence)
 
@@ -258,8 +258,8 @@ class Fetcher:
         except TreatyError:  # ignored here: a fetch reports it at step 10
             return []
         uris = [parse_protocol_uri(f"{line}/{version}") for line, locked in lines.items() for version in locked.versions]
-        known = [self._known(uri) for uri in uris if self.policy.admits_registry(uri.origin)]
-        return [verified.uri for verified in known if verified is not None and verified.topic == topic]
+        cached_protocols = [self._known(uri) for uri in uris if self.policy.admits_registry(uri.origin)]
+        return [verified.uri for verified in cached_protocols if verified is not None and verified.topic == topic]
 
     async def _verify(
         self, uri: ProtocolUri, name: str, expected: str | None, progress: Progress, *, compare: bool
@@ -312,9 +312,9 @@ class Fetcher:
         return self._given_resolver or DidResolver(partial(fetch_did_document, guard=EgressGuard(self._network)))
 
     async def _wheel(self, client: RegistryClient, blob: Blob) -> bytes:
-        kept = self._store.get(blob.sha256)
-        if kept is not None:
-            return kept
+        stored = self._store.get(blob.sha256)
+        if stored is not None:
+            return stored
         with answering(Step.WHEEL):
             return await client.blob(blob)
 
@@ -351,8 +351,8 @@ class Fetcher:
 
     def _load(self, uri: ProtocolUri) -> VerifiedProtocol | None:
         locked = self._lockfile.read().get(line_of(uri))
-        kept = locked.versions.get(uri.version) if locked else None
-        data = self._store.get(kept.bundle) if kept else None
+        entry = locked.versions.get(uri.version) if locked else None
+        data = self._store.get(entry.bundle) if entry else None
         if data is None:
             return None
         # Without `seen`: the checkpoint was consistent when it was stored, and is older than the newest one now.
@@ -388,8 +388,8 @@ class Fetcher:
 def _narrate(proven: ProvenProtocol, witnesses: WitnessRule | None, progress: Progress) -> None:
     head = proven.evidence.checkpoint.checkpoint
     progress(Step.RESOLVE, f"{proven.uri}, at {proven.uri.origin}")
-    asked = f"{witnesses.needed} of your witnesses" if isinstance(witnesses, Quorum) else "the quorum of your witnesses"
-    who = f"its clock and {asked}" if witnesses else "its clock"
+    witness_count = f"{witnesses.needed} of your witnesses" if isinstance(witnesses, Quorum) else "the quorum of your witnesses"
+    who = f"its clock and {witness_count}" if witnesses else "its clock"
     progress(Step.CHECKPOINT, f"{head.size} leaves, signed by the key you trust, cosigned by {who}")
     progress(Step.INCLUSION, f"{len(proven.evidence.statements)} statements are in the log")
     progress(Step.STATEMENTS, f"signed and admissible; published by {proven.author}")
@@ -410,20 +410,21 @@ class Keeper:
     def keep(self, uri: ProtocolUri, verified: VerifiedProtocol, accept_change: bool) -> None:
         """Compare the handler, store the bytes, and record them in the lock. Durable on return. Raises `VerificationFailed` and
         OSError; then the lock is unchanged. `accept_change`: as in `Fetcher.fetch`."""
-        line, found = line_of(uri), lock_entry(verified)
+        line, entry = line_of(uri), lock_entry(verified)
         with taking(Step.LOCK), self._lockfile.changing() as entries:
             locked = entries.get(line)
             if not accept_change:
                 self._compare(uri, verified, locked)
             same = locked is not None and (locked.publisher, locked.tenure, locked.signer) == (
-                found.publisher,
-                found.tenure,
-                found.signer,
+                entry.publisher,
+                entry.tenure,
+                entry.signer,
             )
             versions = dict(locked.versions) if locked is not None else {}
             if not same:  # documents stay pinned; the handlers were the old publisher's
                 versions = {
-                    other: msgspec.structs.replace(kept, handler=None, handler_status=None) for other, kept in versions.items()
+                    other: msgspec.structs.replace(version_entry, handler=None, handler_status=None)
+                    for other, version_entry in versions.items()
                 }
             replaced = versions.get(uri.version)
             # Blobs before the lock entry that names them: a crash in between leaves only unused blobs.
@@ -441,7 +442,7 @@ class Keeper:
                 if replaced is not None and same and replaced.wheel == verified.package.digest
                 else None,
             )
-            entries[line] = msgspec.structs.replace(found, versions=versions)
+            entries[line] = msgspec.structs.replace(entry, versions=versions)
         if replaced is not None and replaced.bundle != versions[uri.version].bundle:
             self._store.discard(replaced.bundle)  # after the lock is written: a crash before leaves an unused blob
 
@@ -466,19 +467,19 @@ async def resolve(
     if uri is not None and uri.origin in registries.all():
         return uri, None
     expected = _hash_in(name)
-    found: dict[str, ProtocolUri] = {}
-    asked = [origin for origin in registries.all() if policy.admits_registry(origin)]
+    uris: dict[str, ProtocolUri] = {}
+    origins = [origin for origin in registries.all() if policy.admits_registry(origin)]
     # All of them, also after a first match: a second one makes the name ambiguous, and none of the registries may decide that.
-    for matches in await asyncio.gather(*(_matches(client(origin), origin, name) for origin in asked)):
-        found |= matches
-    if len(found) == 1:
-        return next(iter(found.values())), expected
+    for matches in await asyncio.gather(*(_matches(client(origin), origin, name) for origin in origins)):
+        uris |= matches
+    if len(uris) == 1:
+        return next(iter(uris.values())), expected
     if uri is not None:
         with taking(Step.RESOLVE):
             registries.get(uri.origin)  # raises the error whose fix says how to trust it
-    if found:
+    if uris:
         raise VerificationFailed(
-            Step.RESOLVE, ResolveCode.AMBIGUOUS, f"{name} may be {', '.join(found)}.", "Name the one you mean by its URI."
+            Step.RESOLVE, ResolveCode.AMBIGUOUS, f"{name} may be {', '.join(uris)}.", "Name the one you mean by its URI."
         )
     raise VerificationFailed(
         Step.RESOLVE, ResolveCode.UNKNOWN, f"No registry of the policy has a protocol that is known to be {name[:200]}.",
@@ -506,9 +507,9 @@ async def _matches(client: RegistryClient, origin: str, name: str) -> dict[str, 
     with answering(Step.RESOLVE):
         matches = await client.resolve(name)
     with taking(Step.RESOLVE):
-        found = {match.uri: parse_protocol_uri(match.uri) for match in matches if match.verified}
+        uris = {match.uri: parse_protocol_uri(match.uri) for match in matches if match.verified}
     # A registry resolves names to its own protocols only; it cannot answer for another origin.
-    return {text: uri for text, uri in found.items() if uri.origin == origin}
+    return {text: uri for text, uri in uris.items() if uri.origin == origin}
 
 
 def _hash_in(name: str) -> str | None:

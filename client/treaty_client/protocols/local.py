@@ -59,11 +59,11 @@ class LocalProtocols:
         (`project.handler`) for a protocol without a handler.
         """
         if isinstance(folders, Mapping):
-            found = [build_protocol(load_project(Path(folder)), uri) for uri, folder in folders.items()]
+            protocols = [build_protocol(load_project(Path(folder)), uri) for uri, folder in folders.items()]
         else:
-            found = [build_protocol(load_project(Path(folder))) for folder in folders]
-        self._protocols = {protocol.uri: protocol for protocol in found}
-        if len(self._protocols) < len(found):
+            protocols = [build_protocol(load_project(Path(folder))) for folder in folders]
+        self._protocols = {protocol.uri: protocol for protocol in protocols}
+        if len(self._protocols) < len(protocols):
             raise Malformed(LocalCode.TWICE, "Two folders have the same protocol.", fix="Name each version of a protocol once.")
 
     @property

@@ -144,10 +144,10 @@ class LogHead:
         if not failure.evidence:
             return failure
         (one, another), keys = failure.evidence, self._registries.get(self._origin).keys
-        kept = await document(self._client, keys, one, another, self._registries.evidence)
-        if kept is None:
+        evidence_path = await document(self._client, keys, one, another, self._registries.evidence)
+        if evidence_path is None:
             return failure
-        return VerificationFailed(failure.step, failure.code, failure.message, fix_for(kept), evidence=failure.evidence)
+        return VerificationFailed(failure.step, failure.code, failure.message, fix_for(evidence_path), evidence=failure.evidence)
 
     async def _check_consistency(self, old: SignedCheckpoint, new: SignedCheckpoint) -> None:
         before, after = old.checkpoint, new.checkpoint

@@ -102,12 +102,12 @@ class Project:
 def load_project(folder: Path) -> Project:
     """Read a project. Raises the first of its problems: `NotFound`, `Malformed`, `Refused` or `TooLarge`, codes `project.…`,
     `document.…`, `card.…`, `protocol.name`, `vector.…`."""
-    found = examine_project(folder)
-    if found.project is None:
-        error, more = found.problems[0].error, len(found.problems) - 1
+    files = examine_project(folder)
+    if files.project is None:
+        error, more = files.problems[0].error, len(files.problems) - 1
         fix = f"{error.fix} {more} more: treaty test {folder}".strip() if more else error.fix
         raise type(error)(error.code, error.message, fix=fix)
-    return found.project
+    return files.project
 
 
 @dataclass(frozen=True, slots=True)

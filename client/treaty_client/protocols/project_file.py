@@ -192,11 +192,11 @@ def _field_problems(values: Mapping[str, Any], *, has_handler: bool) -> Iterator
         try:
             field.check(values[field.name])
         except TreatyError as error:
-            known = type(error)(error.code, f"{TOML}: {field.name}: {error.message}", fix=error.fix or _write(field, values))
-            yield ProjectProblem(TOML, field.name, known)
+            problem = type(error)(error.code, f"{TOML}: {field.name}: {error.message}", fix=error.fix or _write(field, values))
+            yield ProjectProblem(TOML, field.name, problem)
         except ValueError:
-            shown = json.dumps(values[field.name], ensure_ascii=False, default=str)[:_MAX_SHOWN]
-            yield _problem(field.name, f"{TOML}: {field.name} = {shown} is not {field.allowed}", _write(field, values))
+            value_text = json.dumps(values[field.name], ensure_ascii=False, default=str)[:_MAX_SHOWN]
+            yield _problem(field.name, f"{TOML}: {field.name} = {value_text} is not {field.allowed}", _write(field, values))
 
 
 def _unknown(values: Mapping[str, Any]) -> Iterator[ProjectProblem]:

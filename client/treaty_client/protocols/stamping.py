@@ -97,14 +97,14 @@ class StampedFolder:
 
     def read(self) -> dict[Path, Stamped]:
         """Return the stamped statements, at most 1,024. A file that is none is passed over."""
-        found = {}
+        statements = {}
         # With the digits, or a log whose name begins with this one would count.
         for path in sorted(self.folder.glob(f"{self._prefix}-{'[0-9a-f]' * 16}{SUFFIX}"))[:_MAX_READ]:
             try:
-                found[path] = Stamped.parse(path.read_bytes())
+                statements[path] = Stamped.parse(path.read_bytes())
             except (TreatyError, OSError):
                 continue
-        return found
+        return statements
 
     def drop(self, paths: Iterable[Path]) -> None:
         """Delete statements that the log has. Raises OSError."""
@@ -147,8 +147,8 @@ class Stamping:
         async with self.network.client(timeout=_PATIENCE) as http:
             work = (witness.stamp(http, statement.leaf, self.clock()) for witness in self.witnesses)
             outcomes = await asyncio.gather(*work, return_exceptions=True)
-        asked = zip(self.witnesses, outcomes, strict=True)
-        stamps = [(witness.key, each) for witness, each in asked if isinstance(each, Stamped)]
+        answers = zip(self.witnesses, outcomes, strict=True)
+        stamps = [(witness.key, each) for witness, each in answers if isinstance(each, Stamped)]
         for failure in outcomes:
             if isinstance(failure, BaseException) and (not stamps or not isinstance(failure, TreatyError)):
                 raise failure

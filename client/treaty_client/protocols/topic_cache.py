@@ -66,9 +66,9 @@ class TopicCache:
         self._distrusted.discard(view.topic)
         entries = self._read()
         # The bundle first: a crash leaves unused bytes, and never a name without them.
-        kept = _Entry(origin, view.topic, self._store.put(bundle))
+        new_entry = _Entry(origin, view.topic, self._store.put(bundle))
         rest = [entry for entry in entries if (entry.origin, entry.topic) != (origin, view.topic)]
-        newest = [kept, *rest][:MAX_TOPICS]
+        newest = [new_entry, *rest][:MAX_TOPICS]
         self._write(entries, newest)
         for key in self._views.keys() - {(entry.origin, entry.topic) for entry in newest}:
             self._views.pop(key, None)

@@ -61,8 +61,8 @@ class Topics:
         """
         if fresh:
             return ranked(await asyncio.shield(self._renew(topic)))
-        asked = [origin for origin in self._registries.all() if self._policy.admits_registry(origin)]
-        views = [view for origin in asked if (view := await asyncio.to_thread(self._cache.get, origin, topic)) is not None]
+        origins = [origin for origin in self._registries.all() if self._policy.admits_registry(origin)]
+        views = [view for origin in origins if (view := await asyncio.to_thread(self._cache.get, origin, topic)) is not None]
         stored = [] if views else await asyncio.to_thread(self._stored_about, topic)
         # A registry may hang: where there is an answer already, nothing waits for a better one.
         renewal = self._renew(topic)
@@ -107,8 +107,8 @@ class Topics:
         Registries that do not know it, do not answer, or answer more than `LATE` seconds after the first one are omitted. Raises
         `VerificationFailed`, and `NotFound` or `Unavailable` if no view remains.
         """
-        asked = [origin for origin in self._registries.all() if self._policy.admits_registry(origin)]
-        tasks = [asyncio.create_task(self._topic_at(origin, topic)) for origin in asked]
+        origins = [origin for origin in self._registries.all() if self._policy.admits_registry(origin)]
+        tasks = [asyncio.create_task(self._topic_at(origin, topic)) for origin in origins]
         await _first_and_prompt(tasks)
         views: list[TopicView] = []
         failure: TreatyError | None = None
@@ -140,11 +140,11 @@ class Topics:
 def ranked(views: Iterable[TopicView]) -> Candidates:
     """Return the protocols of several registries: first the consensus of each, followed by the older versions of its line."""
     views = list(views)
-    found = [protocol for view in views for protocol in view.protocols]
-    found.sort(key=lambda protocol: not (protocol.is_older or protocol.state == "consensus"))
-    consensus = frozenset(protocol.uri for protocol in found if protocol.state == "consensus")
+    protocols = [protocol for view in views for protocol in view.protocols]
+    protocols.sort(key=lambda protocol: not (protocol.is_older or protocol.state == "consensus"))
+    consensus = frozenset(protocol.uri for protocol in protocols if protocol.state == "consensus")
     return Candidates(
-        tuple(protocol.uri for protocol in found),
+        tuple(protocol.uri for protocol in protocols),
         consensus,
         tuple(_said(protocol) for view in views for protocol in view.taken_back),
     )

@@ -375,8 +375,8 @@ class RegistryClient:
         # Named by its kind alone: a path may hold a DID.
         with tracing.span(f"{method} registry", "client", http_request_method=method):
             try:
-                told = {**(headers or {}), **tracing.headers()}
-                request = self._client.build_request(method, base_url + path, params=params, content=content, headers=told)
+                all_headers = {**(headers or {}), **tracing.headers()}
+                request = self._client.build_request(method, base_url + path, params=params, content=content, headers=all_headers)
                 # A refusal may be larger than the answer of the route, so read up to the larger limit.
                 reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM), work=work)
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:

@@ -195,8 +195,8 @@ class SeenLeaves:
         """Return how many leaves of a log were ever learned. It only grows, also when leaves are forgotten, so that a smaller
         number than before shows a lost file or an older copy. Raises as `about`."""
         with self._reader.using(create=False) as database:
-            found = database.execute(_COUNTED, (origin,)).fetchone() if database else None
-        return found[0] if found else 0
+            row = database.execute(_COUNTED, (origin,)).fetchone() if database else None
+        return row[0] if row else 0
 
     def forget(self, origin: str, subject: str | None = None) -> int:
         """Forget the leaves seen of a log, or those under one name; return their number."""
@@ -234,12 +234,12 @@ class SeenLeaves:
             return
         number = size = 0
         # Only now, because `keep` reads treaty.lock from the disk.
-        kept = {PARAMETERS, *keep()}
-        for subject in [*kept]:
-            kept |= _topic_of(database, origin, subject)
+        kinds = {PARAMETERS, *keep()}
+        for subject in [*kinds]:
+            kinds |= _topic_of(database, origin, subject)
         for subject, members, length in database.execute(_NEWEST_FIRST, (origin, origin)).fetchall():
             number, size = number + members, size + length
-            if subject in kept:
+            if subject in kinds:
                 database.execute(_OLD, (origin, subject, origin, origin, origin, subject, MAX_KEPT - 1))
             elif (
                 4 * number > 3 * self._max_leaves or 4 * size > 3 * self._max_bytes
@@ -322,23 +322,23 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def _about(database: sqlite3.Connection, origin: str, subjects: Collection[str]) -> list[SeenLeaf]:
-    names, found = sorted(subjects), {}
+    names, leaves = sorted(subjects), {}
     for start in range(0, len(names), _BATCH):
         batch = names[start : start + _BATCH]
         for index, leaf, proof, note in database.execute(_ABOUT.format(_marks(batch)), (origin, *batch)):
             hashes = tuple(proof[at : at + HASH_SIZE] for at in range(0, len(proof), HASH_SIZE))
-            found[index] = SeenLeaf(index, leaf, hashes, note)
-    return [found[index] for index in sorted(found)]
+            leaves[index] = SeenLeaf(index, leaf, hashes, note)
+    return [leaves[index] for index in sorted(leaves)]
 
 
 def _new(database: sqlite3.Connection, origin: str, leaves: Iterable[SeenLeaf]) -> list[SeenLeaf]:
     """Return the leaves that must be remembered and are not. A leaf that a newer one has replaced need not be."""
-    known: set[int] = set()
+    stored: set[int] = set()
     indexes = [leaf.index for leaf in leaves]
     for start in range(0, len(indexes), _BATCH):
         batch = indexes[start : start + _BATCH]
-        known |= {index for (index,) in database.execute(_AMONG.format(_marks(batch)), (origin, *batch))}
-    return [leaf for leaf in leaves if leaf.index not in known and _counts(database, origin, leaf)]
+        stored |= {index for (index,) in database.execute(_AMONG.format(_marks(batch)), (origin, *batch))}
+    return [leaf for leaf in leaves if leaf.index not in stored and _counts(database, origin, leaf)]
 
 
 def _counts(database: sqlite3.Connection, origin: str, leaf: SeenLeaf) -> bool:

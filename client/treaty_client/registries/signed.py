@@ -42,19 +42,19 @@ class SignedIds:
 
     def among(self, ids: Collection[str]) -> frozenset[str]:
         """Return the ids of `ids` that are in the file. A missing file has none. Raises OSError."""
-        wanted, found = {id_.encode() for id_ in ids}, set[str]()
-        if not wanted:
+        id_bytes, matches = {id_.encode() for id_ in ids}, set[str]()
+        if not id_bytes:
             return frozenset()
         try:
             with self._path.open("rb") as file:
                 # Line by line, so that the memory does not grow with the file.
                 while line := file.readline(_MAX_LINE):
                     words = line.split(maxsplit=1)
-                    if words and words[0] in wanted:
-                        found.add(words[0].decode())
+                    if words and words[0] in id_bytes:
+                        matches.add(words[0].decode())
         except FileNotFoundError:
             return frozenset()
-        return frozenset(found)
+        return frozenset(matches)
 
     def _ends_whole(self) -> bool:
         with self._path.open("rb") as file:

@@ -162,46 +162,46 @@ class TrustedRegistries:
 
     def all(self) -> Mapping[str, TrustedRegistry]:
         """Return all trusted registries, by origin. Raises `Malformed` if the file is invalid."""
-        known = self._reading()
-        for origin, entry in known.entries.items():
-            if origin not in known.trusted:
-                known.trusted[origin] = _trusted(origin, entry)
-        return dict(known.trusted)
+        reading = self._reading()
+        for origin, entry in reading.entries.items():
+            if origin not in reading.trusted:
+                reading.trusted[origin] = _trusted(origin, entry)
+        return dict(reading.trusted)
 
     def get(self, origin: str) -> TrustedRegistry:
         """Return the registry of that origin. Raises `Untrusted` (`registry.not-trusted`)."""
-        known = self._reading()
-        entry = known.entries.get(origin)
+        reading = self._reading()
+        entry = reading.entries.get(origin)
         if entry is None:
             raise Untrusted(
                 ClientRegistryCode.NOT_TRUSTED,
                 f"The registry {origin} is not among those you trust.",
                 fix="Add it with its key: treaty trust add URL#KEY",
             )
-        if origin not in known.trusted:
-            known.trusted[origin] = _trusted(origin, entry)
-        return known.trusted[origin]
+        if origin not in reading.trusted:
+            reading.trusted[origin] = _trusted(origin, entry)
+        return reading.trusted[origin]
 
     def choose(self, origin: str = "") -> TrustedRegistry:
         """Return the registry of that origin; without one, the only registry. Raises `NotFound` (`registry.none`), `Refused`
         (`registry.several`), `Untrusted` (`registry.not-trusted`)."""
         if origin:
             return self.get(origin)
-        known = list(self.all().values())
-        if not known:
+        registries = list(self.all().values())
+        if not registries:
             raise NotFound(
                 ClientRegistryCode.NONE,
                 "You trust no registry yet.",
                 fix="Add one: treaty trust add URL#KEY. Or name the home that has one: --home",
             )
-        if len(known) > 1:
-            origins = ", ".join(sorted(registry.name.origin for registry in known))
+        if len(registries) > 1:
+            origins = ", ".join(sorted(registry.name.origin for registry in registries))
             raise Refused(
                 ClientRegistryCode.SEVERAL,
                 f"You trust several registries: {origins}.",
                 fix="Choose one: --registry ORIGIN, or registry=ORIGIN in Python.",
             )
-        return known[0]
+        return registries[0]
 
     def add(self, name: RegistryName) -> None:
         """Trust a registry, or change the URL of a known one. Raises `Conflict` if its origin is known by another key."""
@@ -209,18 +209,18 @@ class TrustedRegistries:
         with durable.exclusive(self._lock):
             # Read under the lock, so that no change by another process is lost.
             entries = self._read()
-            known = entries.get(name.origin)
+            earlier = entries.get(name.origin)
             # Another key is another log. Accepted silently, it would replace all that was proved before.
             # A key that the log had before a rotation names the same log.
-            if known is not None and str(name.key) not in (known.key, *(term.log_key for term in known.terms)):
+            if earlier is not None and str(name.key) not in (earlier.key, *(term.log_key for term in earlier.terms)):
                 raise Conflict(
                     ClientRegistryCode.OTHER_KEY,
-                    f"{name.origin} is trusted by another key: {known.key}.",
+                    f"{name.origin} is trusted by another key: {earlier.key}.",
                     fix="If its operator rotated the key while you were away, or started a new log, and gave you the new key: "
                     f"treaty trust remove {name.origin}; treaty trust add {name}",
                 )
             # A changed URL is another way to the same log, so its newest checkpoint stays.
-            entry = msgspec.structs.replace(known, base_url=name.base_url) if known else _Entry(name.base_url, str(name.key))
+            entry = msgspec.structs.replace(earlier, base_url=name.base_url) if earlier else _Entry(name.base_url, str(name.key))
             self._write({**entries, name.origin: entry})
 
     def remove(self, origin: str) -> None:
@@ -229,18 +229,18 @@ class TrustedRegistries:
             self.get(origin)
             # The memory first: after a crash in between, the registry is still trusted, as at a first contact.
             self.memory.forget(origin)
-            self._write({known: entry for known, entry in self._read().items() if known != origin})
+            self._write({other: entry for other, entry in self._read().items() if other != origin})
 
     def check_memory(self, origin: str) -> None:
         """Raise `Untrusted` (`memory.lost`) if the memory has learned fewer leaves of a log than are counted here: it was
         deleted, replaced by an older copy, or copied without seen.db-wal."""
         expected = self.get(origin).learned
         # Second: another process counts in the memory first, and here afterwards.
-        found = self.memory.learned(origin)
-        if found < expected:
+        learned = self.memory.learned(origin)
+        if learned < expected:
             raise Untrusted(
                 MemoryCode.LOST,
-                f"The memory of {origin} lost {expected - found} of {expected} proved facts, perhaps revocations among them.",
+                f"The memory of {origin} lost {expected - learned} of {expected} proved facts, perhaps revocations among them.",
                 fix=f"Put back seen.db and seen.db-wal of the same moment as registries.json. If they are gone: "
                 f"treaty trust accept-loss {origin}",
             )

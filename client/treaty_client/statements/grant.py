@@ -39,8 +39,8 @@ async def grant(
     namespace = identity.parsed.namespace
     if withdrawn:
         # By the registry's word: a second withdrawal would do no harm, but the user shall see a mistyped DID.
-        given = await client.grants(identity.did)
-        if (namespace, to) not in {(made.namespace, made.to) for made in given.grants}:
+        grants = await client.grants(identity.did)
+        if (namespace, to) not in {(entry.namespace, entry.to) for entry in grants.grants}:
             raise NotFound(
                 ClientGrantCode.NONE, f"No grant of {namespace} to {to} is in force.", fix="List the grants: treaty grants"
             )

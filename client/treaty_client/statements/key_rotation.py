@@ -30,8 +30,8 @@ async def confirm(client: RegistryClient, head: LogHead, identity: Identity, *, 
     none of the kept keys, `Malformed` (`registry.answer`) when the registry asks to sign something else, and the errors of the
     registry.
     """
-    known = await client.identity(identity.did)
-    keys = known.get("keys")
+    logged_identity = await client.identity(identity.did)
+    keys = logged_identity.get("keys")
     listed = keys if isinstance(keys, dict) else {}
     # Nothing to do. Signing again would log a second identity statement for the same key.
     if identity.key_id in listed:

@@ -108,14 +108,14 @@ class Publisher:
 
     async def _publish_document(self, uri: ProtocolUri, project: Project) -> Published:
         # Asked first, so that a repeated run after a crash finds the document that it logged.
-        found = await self._found(uri, project)
-        if found is not None:
-            return found
+        published = await self._found(uri, project)
+        if published is not None:
+            return published
         card = project.card.encode()
         body = Publish(str(uri), project.topic, _blob(project.document), _blob(card), project.origin, project.aliases)
         index = await self._log(body, project.document, card)
-        said = f"leaf {index}, in the topic {project.topic}"
-        return Published("published", str(uri), said, project.protocol_hash, index)
+        sentence = f"leaf {index}, in the topic {project.topic}"
+        return Published("published", str(uri), sentence, project.protocol_hash, index)
 
     async def _found(self, uri: ProtocolUri, project: Project) -> Published | None:
         """Return the step if the document is published already, or None. Raises `Conflict` (`publish.version-exists`)."""
@@ -124,15 +124,15 @@ class Publisher:
             _, evidence = await self._evidence(uri)
         except NotFound:
             return None
-        found = evidence.published(str(uri))
-        assert isinstance(found.statement.body, Publish)
-        if found.statement.author.text != self._identity.did or found.statement.body.document.sha256 != document:
+        published = evidence.published(str(uri))
+        assert isinstance(published.statement.body, Publish)
+        if published.statement.author.text != self._identity.did or published.statement.body.document.sha256 != document:
             raise Conflict(
                 PublishCode.VERSION_EXISTS,
                 f"{uri} is already published, with another document or by another publisher. A version is immutable.",
                 fix="Raise `version` in protocol.toml.",
             )
-        return Published("found-published", str(uri), "this document was published before", document, found.index)
+        return Published("found-published", str(uri), "this document was published before", document, published.index)
 
     async def _publish_handler(self, uri: ProtocolUri, project: Project, filename: str, wheel: bytes) -> AsyncIterator[Published]:
         assert project.handler is not None
@@ -148,8 +148,8 @@ class Publisher:
                 return
         binding = Binding(digest, str(uri), project.protocol_hash, project.handler.entry_point)
         attestation = await self._attest(binding, filename, trusted_root_of(bundle, evidence))
-        said = f"signed as {self._identity.did} by a certificate of {self._origin}"
-        yield Published("attested", str(uri), said, canonical.hex_digest(attestation))
+        sentence = f"signed as {self._identity.did} by a certificate of {self._origin}"
+        yield Published("attested", str(uri), sentence, canonical.hex_digest(attestation))
         handler = Handler(str(uri), project.protocol_hash, filename, _blob(wheel), binding.entry_point, _blob(attestation))
         index = await self._log(handler, wheel, attestation)
         yield Published("attached", str(uri), f"leaf {index}", digest, index)
@@ -216,17 +216,17 @@ async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes, 
     """Replay the vectors. Raises `Refused` (`publish.vectors` at the first mismatch, `publish.vectors`), and the errors of
     loading."""
     package = read_wheel(filename, wheel)
-    found = await check_package(package, allow_uncovered=allow_uncovered)
-    if found.mismatches:
+    checked = await check_package(package, allow_uncovered=allow_uncovered)
+    if checked.mismatches:
         raise Refused(
-            ClientPublishCode.VECTORS, str(found.mismatches[0]), fix="Correct the handler or the vector. Nothing was sent."
+            ClientPublishCode.VECTORS, str(checked.mismatches[0]), fix="Correct the handler or the vector. Nothing was sent."
         )
-    if found.problems:
-        raise found.problems[0].error
-    assert found.coverage is not None
+    if checked.problems:
+        raise checked.problems[0].error
+    assert checked.coverage is not None
     where = "without code" if package.is_declarative else "in the sandbox"
-    said = f"{where}: {len(found.vectors)} vectors reach {found.coverage.summary}"
-    return Published("tried", str(uri), said, package.digest)
+    sentence = f"{where}: {len(checked.vectors)} vectors reach {checked.coverage.summary}"
+    return Published("tried", str(uri), sentence, package.digest)
 
 
 def _blob(data: bytes) -> Blob:

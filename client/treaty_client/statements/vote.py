@@ -116,7 +116,7 @@ async def vouch(
     parse_did(to)
     # As for ballots, a wrong number only makes the log refuse the vouch.
     standing = await client.vouches(identity.did)
-    if withdrawn and to not in {made.to for made in standing.vouches}:
+    if withdrawn and to not in {entry.to for entry in standing.vouches}:
         raise NotFound(ClientVouchCode.NONE, f"{identity.did} does not vouch for {to}.", fix="List its vouches: treaty vouches")
     body = Vouch(to, standing.seq, withdrawn)
     statement = identity.statement(body, log=origin, issued=now)

@@ -48,11 +48,11 @@ class WatchFinding:
 
     def value(self) -> dict[str, Any]:
         """Return it as JSON. Absent members are left out."""
-        known: dict[str, Any] = {"log": self.log, "severity": self.severity, "watch": self.watch, "index": self.index}
-        known |= {"kind": self.kind, "statement": self.statement, "authors": list(self.authors) or None, "issued": self.issued}
-        known |= {"sentence": self.sentence, "fix": self.fix or None, "evidence": str(self.evidence) if self.evidence else None}
-        known |= {"notes": [note.decode("utf-8", "replace") for note in self.notes] or None}
-        return {name: value for name, value in known.items() if value is not None}
+        members: dict[str, Any] = {"log": self.log, "severity": self.severity, "watch": self.watch, "index": self.index}
+        members |= {"kind": self.kind, "statement": self.statement, "authors": list(self.authors) or None, "issued": self.issued}
+        members |= {"sentence": self.sentence, "fix": self.fix or None, "evidence": str(self.evidence) if self.evidence else None}
+        members |= {"notes": [note.decode("utf-8", "replace") for note in self.notes] or None}
+        return {name: value for name, value in members.items() if value is not None}
 
 
 def finding_of(log: str, event: LogEvent, watch: Watch, *, is_expected: bool) -> WatchFinding:

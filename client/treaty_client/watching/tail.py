@@ -161,8 +161,8 @@ class LogTail:
     def _has_another_key(self, note: bytes, keys: LogKeys) -> bool:
         """Whether a note has a line in the name of the log or of its clock by a key that is not known."""
         names = {self._origin, f"{self._origin}/clock"}
-        known = {(key.name, key.id) for term in keys.terms for key in (term.log, term.clock) if key}
-        return any(name in names and (name, id_) not in known for name, id_ in signers_of(note))
+        ids = {(key.name, key.id) for term in keys.terms for key in (term.log, term.clock) if key}
+        return any(name in names and (name, id_) not in ids for name, id_ in signers_of(note))
 
     def _pin(self, keys: LogKeys) -> None:
         registry = self._registries.get(self._origin)

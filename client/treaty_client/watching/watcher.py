@@ -48,8 +48,8 @@ ENACTMENT = "enactment"
 
 
 def _enactment(event: LogEvent, body: Decision) -> LogEvent:
-    said = f"From epoch {body.epoch} on the elections follow other constants: those of the statement {body.parameters}."
-    return replace(event, kind=ENACTMENT, sentence=said, subjects=frozenset([CONSTITUTION]))
+    sentence = f"From epoch {body.epoch} on the elections follow other constants: those of the statement {body.parameters}."
+    return replace(event, kind=ENACTMENT, sentence=sentence, subjects=frozenset([CONSTITUTION]))
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class Expectation:
     def among(self, events: Sequence[LogEvent]) -> frozenset[str]:
         """Return the ids of the events that are expected. Raises OSError."""
         ids = {event.id for event in events}
-        found = frozenset[str]().union(*(file.among(ids) for file in self.files))
+        expected = frozenset[str]().union(*(file.among(ids) for file in self.files))
         # The operator's testimony is no statement of the owner, but it is true if it names the owner's keys only.
         own = (
             e.id for e in events if isinstance(e.body, IdentityBody) and {key.multikey for key in e.body.keys} <= set(self.keys)
         )
-        return found.union(own)
+        return expected.union(own)
 
 
 @dataclass
@@ -155,11 +155,11 @@ class Watcher:
         if not is_grave:
             return False
         notes = error.evidence if isinstance(error, VerificationFailed) else ()
-        kept: Path | None = None
+        evidence_path: Path | None = None
         if len(notes) == 2 and error.code == LogCode.CONSISTENCY:
             keys = self.registries.get(self.origin).keys
-            kept = await document(self.client, keys, notes[0], notes[1], self.registries.evidence)
-        await self._tell(grave(self.origin, error, notes=notes, evidence=kept), attempts)
+            evidence_path = await document(self.client, keys, notes[0], notes[1], self.registries.evidence)
+        await self._tell(grave(self.origin, error, notes=notes, evidence=evidence_path), attempts)
         return True
 
     async def tell_silence(self, *, attempts: int | None) -> None:
@@ -180,9 +180,9 @@ class Watcher:
             (event, [watch for watch in self.watches if event.kind == "unknown" or watch.matches(event)])
             for event in self._with_enactments(events)
         ]
-        found = [(event, watches) for event, watches in concerned if watches]
-        expected = await asyncio.to_thread(self.expectation.among, [event for event, _ in found])
-        for event, watches in found:
+        watched = [(event, watches) for event, watches in concerned if watches]
+        expected = await asyncio.to_thread(self.expectation.among, [event for event, _ in watched])
+        for event, watches in watched:
             for watch in watches:
                 if event.index >= self.cursors.of(watch):
                     await self._tell(finding_of(self.origin, event, watch, is_expected=event.id in expected), attempts)
@@ -221,15 +221,15 @@ class Watcher:
             self._told.add(finding.id)
 
     async def _deliver(self, sink: Sink, finding: WatchFinding, attempts: int | None) -> None:
-        made = 0
+        delivered = 0
         while True:
             try:
                 await sink(finding)
                 return
             except Unavailable as error:
-                made += 1
-                if attempts is not None and made >= attempts:
+                delivered += 1
+                if attempts is not None and delivered >= attempts:
                     raise
-                pause = min(FIRST_PAUSE * 2 ** (made - 1), LONGEST_PAUSE)
+                pause = min(FIRST_PAUSE * 2 ** (delivered - 1), LONGEST_PAUSE)
                 self.warn(error, pause)
                 await asyncio.sleep(pause)

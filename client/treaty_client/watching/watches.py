@@ -101,18 +101,18 @@ def parse_watches(
     constitution: bool = False,
 ) -> WatchList:
     """Check the names. Raises `Malformed` (`did.*`, `protocol.*`, `statement.form`, `canonical.text`)."""
-    found: list[Watch] = []
+    watches: list[Watch] = []
     for did in dids:
-        found.append(Watch("did", parse_did(did).text))
+        watches.append(Watch("did", parse_did(did).text))
     for namespace in namespaces:
-        found.append(Watch("namespace", parse_namespace(namespace)))
+        watches.append(Watch("namespace", parse_namespace(namespace)))
     for topic in topics:
         check_topic(topic)
-        found.append(Watch("topic", topic))
-    found.extend(Watch("handler", _handler(name)) for name in handlers)
+        watches.append(Watch("topic", topic))
+    watches.extend(Watch("handler", _handler(name)) for name in handlers)
     if constitution:
-        found.append(Watch("constitution", ""))
-    return WatchList() + WatchList(tuple(found))
+        watches.append(Watch("constitution", ""))
+    return WatchList() + WatchList(tuple(watches))
 
 
 def _handler(name: str) -> str:

@@ -137,10 +137,10 @@ class Caller:
 
     def _emit(self, open_call: OutgoingCall) -> list[Effect]:
         count = min(len(open_call.held), open_call.wanted - open_call.emitted)
-        given, open_call.held = open_call.held[:count], open_call.held[count:]
+        items, open_call.held = open_call.held[:count], open_call.held[count:]
         open_call.emitted += count
-        self._held -= sum(size for _, size in given)
-        return [Emit(call=open_call.call, value=value) for value, _ in given]
+        self._held -= sum(size for _, size in items)
+        return [Emit(call=open_call.call, value=value) for value, _ in items]
 
     def _grant(self, number: str, open_call: OutgoingCall) -> list[Effect]:
         """Ask the provider for the items that the application wants, and restart the timer while the provider owes one."""

@@ -45,8 +45,8 @@ def _sentences(schema: Value, value: Value, name: str, place_of: Callable[[str],
     if (choice := _choice(schema.get("anyOf"))) and not value.keys() & set(choice):
         yield f"Neither {' nor '.join(map(place_of, choice))} is given."
     properties = schema.get("properties")
-    known = properties if isinstance(properties, dict) else {}
-    for member, rule in known.items():
+    declared = properties if isinstance(properties, dict) else {}
+    for member, rule in declared.items():
         if member in value and isinstance(rule, dict) and (wrong := _wrong_type(rule, value[member])):
             yield f"{place_of(member)} is not {wrong}."
 

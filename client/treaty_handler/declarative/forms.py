@@ -53,8 +53,8 @@ class Form:
 
     def id_in(self, message: Value) -> str | None:
         """Return the id of a message, or None if it has none that can be kept."""
-        found = at(message, self.places["id"])
-        return found if isinstance(found, str) and len(found) <= MAX_ID else None
+        value = at(message, self.places["id"])
+        return value if isinstance(value, str) and len(value) <= MAX_ID else None
 
     def write(self, values: Mapping[str, Value]) -> bytes:
         """Return the bytes of a message, without absent members. Raises `ValueError` if the message is too large."""
@@ -70,18 +70,18 @@ class Form:
         faults = [f"{dotted(path)} is not an object." for path in self.objects if self._is_broken(message, path)]
         values: dict[str, Value] = {}
         for name, path in self.places.items():
-            found = at(message, path)
+            value = at(message, path)
             if name in ("code", "count"):
-                if type(found) is not int and not faults:
+                if type(value) is not int and not faults:
                     faults.append(f"{dotted(path)} is not an integer.")
             elif name in ("id", "message"):
-                if not isinstance(found, str) and not faults:
+                if not isinstance(value, str) and not faults:
                     faults.append(f"{dotted(path)} is not a string.")
-            elif found is _MISSING:
+            elif value is _MISSING:
                 faults.append(f"{dotted(path)} is missing.")
-            values[name] = found
+            values[name] = value
         if self.source and self.source not in values:
-            members = {name: found for name, path in self.members.items() if (found := at(message, path)) is not _MISSING}
+            members = {name: value for name, path in self.members.items() if (value := at(message, path)) is not _MISSING}
             values[self.source] = members if members or self.members or self.source == "arguments" else None
         return Reading(values, faults)
 
@@ -144,9 +144,9 @@ class FormIndex:
     def match(self, message: Value) -> list[Form]:
         """Return the forms whose constants the message has. Several are the same form of several operations."""
         for places, table in self._tables.items():
-            found = table.get(tuple(_comparable(at(message, place)) for place in places))
-            if found is not None:
-                return found
+            matching = table.get(tuple(_comparable(at(message, place)) for place in places))
+            if matching is not None:
+                return matching
         return []
 
     def faults(self, message: Value) -> list[str]:
@@ -177,16 +177,17 @@ def with_article(noun: str) -> str:
 
 def _wrong_constants(message: Value, places: tuple[Path, ...], table: Mapping[_Key, list[Form]]) -> Iterator[str]:
     for number, place in enumerate(places):
-        wanted = {key[number]: forms[0] for key, forms in table.items()}
-        if _comparable(at(message, place)) in wanted:
+        expected = {key[number]: forms[0] for key, forms in table.items()}
+        if _comparable(at(message, place)) in expected:
             continue
-        said = [form.constants[place] for form in wanted.values()]
-        if len(said) > 1:
-            yield f"{dotted(place)} is none of {', '.join(map(_shown, said[:_MAX_LISTED]))}{' …' * (len(said) > _MAX_LISTED)}."
-        elif said[0] == next(iter(wanted.values())).operation:
-            yield f"The only {dotted(place)} is {said[0]}."
+        constants = [form.constants[place] for form in expected.values()]
+        if len(constants) > 1:
+            more = " …" * (len(constants) > _MAX_LISTED)
+            yield f"{dotted(place)} is none of {', '.join(map(_shown, constants[:_MAX_LISTED]))}{more}."
+        elif constants[0] == next(iter(expected.values())).operation:
+            yield f"The only {dotted(place)} is {constants[0]}."
         else:
-            yield f"The {dotted(place)} of {with_article(next(iter(wanted.values())).word)} is {_shown(said[0])}."
+            yield f"The {dotted(place)} of {with_article(next(iter(expected.values())).word)} is {_shown(constants[0])}."
 
 
 def _shown(constant: Value) -> str:

@@ -31,11 +31,11 @@ class OperationForms:
         self.window: int = declared.get("window", _DEFAULT_WINDOW)
         self.codes = _COMMON | {int(code) for code in declared.get("errors", {})}
         chosen = {"request": "response", "stream": "item", "event": "event"}[self.kind]
-        wanted = {"request", "error", "cancel", chosen} if self.kind == "request" else {chosen}
+        form_kinds = {"request", "error", "cancel", chosen} if self.kind == "request" else {chosen}
         if self.kind == "stream":
-            wanted = {"request", "item", "end", "error", "more", "cancel"}
+            form_kinds = {"request", "item", "end", "error", "more", "cancel"}
         written = messages.get(name, messages.get("*", {}))
-        self.forms = {kind: Form(kind, name, written[kind]) for kind in written if kind in wanted}
+        self.forms = {kind: Form(kind, name, written[kind]) for kind in written if kind in form_kinds}
         # The form of errors is the last one: its `$code` holds every code that no other form has as a constant.
         self._answers = FormIndex(self.forms[kind] for kind in ("response", "item", "end") if kind in self.forms)
         self._errors = FormIndex(self.forms[kind] for kind in ("error",) if kind in self.forms)
@@ -45,8 +45,8 @@ class OperationForms:
 
     def answer_form(self, message: Value) -> Form | None:
         """Return the form of an answer, or None."""
-        found = self._answers.match(message) or self._errors.match(message)
-        return found[0] if found else None
+        answer_form = self._answers.match(message) or self._errors.match(message)
+        return answer_form[0] if answer_form else None
 
     def answer_faults(self, message: Value) -> list[str]:
         """Say why a message is no answer."""
@@ -55,11 +55,11 @@ class OperationForms:
     def faults(self, form: Form, value: Value) -> list[str]:
         """Return the faults of the value that a form of this operation carries, a sentence each."""
         schema = "arguments" if form.source == "arguments" else "result"
-        said = self._check(self.name, schema, value)
-        if not said:
+        problems = self._check(self.name, schema, value)
+        if not problems:
             return []
         name = ".".join(form.places.get(form.source, ())) or f"The {form.source}"
-        return sentences(self._schemas[schema], value, name, form.place_of) or [said]
+        return sentences(self._schemas[schema], value, name, form.place_of) or [problems]
 
 
 class RoleForms:
@@ -86,9 +86,9 @@ class RoleForms:
     def request_id(self, message: Value) -> tuple[Form, str] | None:
         """Return the id of a message as if it were a request, with the first request form that has an id there."""
         for form in self.request_forms:
-            found = form.id_in(message)
-            if found is not None:
-                return form, found
+            value = form.id_in(message)
+            if value is not None:
+                return form, value
         return None
 
 
@@ -106,15 +106,15 @@ class CompiledProtocol:
 def ids_at(message: Value, places: Iterable[Path]) -> Iterator[str]:
     """Yield the texts at these places."""
     for place in places:
-        found = at(message, place)
-        if isinstance(found, str):
-            yield found
+        value = at(message, place)
+        if isinstance(value, str):
+            yield value
 
 
 def _forms(operations: Iterable[OperationForms], kinds: Iterable[str]) -> Iterator[Form]:
-    wanted = tuple(kinds)
+    form_kinds = tuple(kinds)
     for operation in operations:
-        yield from (operation.forms[kind] for kind in wanted if kind in operation.forms)
+        yield from (operation.forms[kind] for kind in form_kinds if kind in operation.forms)
 
 
 def _id_places(operations: Iterable[OperationForms], kinds: Iterable[str]) -> tuple[Path, ...]:

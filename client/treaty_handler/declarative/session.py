@@ -50,13 +50,13 @@ class DeclarativeHandler:
         if not isinstance(message, dict):
             return ["A message is a JSON object."]
         role = self._protocol.roles[sender]
-        found = role.sent.match(message)
-        if not found:
+        matching_form = role.sent.match(message)
+        if not matching_form:
             return role.sent.faults(message)
-        form = found[0]
+        form = matching_form[0]
         values, faults = form.read(message)
         # Several operations may share a form. Then the message alone does not say which schema applies.
-        if not faults and form.source and len(found) == 1:
+        if not faults and form.source and len(matching_form) == 1:
             faults = self._protocol.operations[form.operation].faults(form, values[form.source])
         return faults
 
@@ -108,8 +108,8 @@ class DeclarativeSession:
         for number in ids_at(message, self._role.control_places):
             if number in self._provider.ids:
                 operation = self._role.invokes[self._provider.open[self._provider.ids[number]].operation]
-                if found := operation.controls.match(message):
-                    return self._provider.control(found[0], number, message)
+                if control := operation.controls.match(message):
+                    return self._provider.control(control[0], number, message)
         for number in ids_at(message, self._role.answer_places):
             if number in self._caller.waiting:
                 return self._caller.answered(number, message, len(data))
@@ -126,11 +126,11 @@ class DeclarativeSession:
             return [Audit(text="Ignored an answer to no open request.")]
         if not role.requests:
             return [Audit(text="Ignored a message that is no event.")]
-        found = role.request_id(message)
-        if found is None:
+        request_id = role.request_id(message)
+        if request_id is None:
             return [Audit(text=f"Ignored a message without {with_article(dotted(role.request_forms[0].places['id']))}.")]
         if is_answer:
             return [Audit(text="Ignored a response; answering it could go on for ever.")]
-        form, number = found
+        form, number = request_id
         operation = role.invokes[form.operation]
         return [self._provider.refuse(operation, number, 400, " ".join(role.requests.faults(message)))]

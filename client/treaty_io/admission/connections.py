@@ -109,11 +109,11 @@ def raise_open_files() -> int:
     import resource  # not on Windows
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         # Each connection is a descriptor, and the usual soft limit is 1,024.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return wanted
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        return limit
     return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
 
 
@@ -171,19 +171,21 @@ class ConnectionGuard:
 
     def enforce(self, now: float) -> int:
         """Check all connections once, and return how many were shut down. `now`: monotonic seconds."""
-        found = list(self._connections(self._spare))
+        connections = list(self._connections(self._spare))
         # A connection without unread bytes is dropped, so a measurement covers one uninterrupted time.
-        self._unread = {seen.peer: self._unread.get(seen.peer, (now, seen.acknowledged)) for _, seen in found if seen.unread}
-        doomed = {seen.peer for _, seen in found if self._has_expired(seen, now)}
+        self._unread = {
+            seen.peer: self._unread.get(seen.peer, (now, seen.acknowledged)) for _, seen in connections if seen.unread
+        }
+        doomed = {seen.peer for _, seen in connections if self._has_expired(seen, now)}
         # Expired connections go first. Only if too many remain are others closed.
-        excess = self._excess([seen for _, seen in found if seen.peer not in doomed], now)
+        excess = self._excess([seen for _, seen in connections if seen.peer not in doomed], now)
         if excess:
             most = Counter(host_network(host) for host, _ in excess).most_common(_NAMED)
             named = ", ".join(f"{network} ({number})" for network, number in most)
-            _log.warning("Too many connections to port %d: %d of %d end, of %s", self._port, len(excess), len(found), named)
+            _log.warning("Too many connections to port %d: %d of %d end, of %s", self._port, len(excess), len(connections), named)
         doomed |= excess
         ended = 0
-        for fd, seen in found:
+        for fd, seen in connections:
             if seen.peer in doomed and self._end(fd, seen.peer):
                 ended += 1
                 if not ended % (1 + len(doomed) // _STEPS):

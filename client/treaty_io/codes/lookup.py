@@ -14,8 +14,8 @@ from . import network, registries, sessions
 @cache
 def _codes() -> dict[str, Code]:
     modules = (consensus, network, registries, sessions)
-    classes = {found for module in modules for _, found in inspect.getmembers(module, inspect.isclass)}
-    return {str(code): code for found in classes if issubclass(found, Code) for code in found}
+    classes = {member for module in modules for _, member in inspect.getmembers(module, inspect.isclass)}
+    return {str(code): code for member in classes if issubclass(member, Code) for code in member}
 
 
 def find_code(text: str) -> Code | None:

@@ -126,8 +126,8 @@ class Identity:
             parts = msgspec.convert(value, _File)
         except msgspec.ValidationError as error:
             raise Malformed(ClientIdentityCode.FILE, f"{path} is not an identity file: {error}.") from error
-        kept = tuple(KeyPair(pair.key, _private_key(pair.seed, path)) for pair in parts.kept)
-        return cls(parts.did, parts.key, _private_key(parts.seed, path), kept)
+        earlier = tuple(KeyPair(pair.key, _private_key(pair.seed, path)) for pair in parts.kept)
+        return cls(parts.did, parts.key, _private_key(parts.seed, path), earlier)
 
     def save(self, path: Path) -> None:
         """Write a new file, 0600, durably. Raises `Conflict` when the file exists: a lost key cannot be restored."""
@@ -149,10 +149,10 @@ class Identity:
         former, binding = KeyPair(self.key_id, self.private_key), self._binding
         # The key of a bound DID stays for ever: without it no document of the DID can be proved again.
         everything = (*self.kept, former)
-        kept = tuple(pair for pair in everything if pair in everything[-MAX_KEPT:] or pair == binding)
+        earlier = tuple(pair for pair in everything if pair in everything[-MAX_KEPT:] or pair == binding)
         # Above every former number: a name that is used twice would let an old signature count under a new key.
         number = 1 + max(_number(pair.id) for pair in everything)
-        return replace(self, key_id=f"{self.did}#key-{number}", private_key=Ed25519PrivateKey.generate(), kept=kept)
+        return replace(self, key_id=f"{self.did}#key-{number}", private_key=Ed25519PrivateKey.generate(), kept=earlier)
 
     def supersede(self, former: Identity, path: Path) -> None:
         """Replace the file of `former` by this identity, its rotation. A crash leaves one of the two. Raises `Conflict` when the
@@ -223,9 +223,9 @@ class Identity:
         return next((pair for pair in pairs if bound_segment(pair.public) == self.parsed.path[-1]), None)
 
     def _encoded(self) -> bytes:
-        kept = [{"key": pair.id, "seed": _seed(pair.private)} for pair in self.kept]
+        earlier = [{"key": pair.id, "seed": _seed(pair.private)} for pair in self.kept]
         value: dict[str, object] = {"did": self.did, "key": self.key_id, "seed": _seed(self.private_key)}
-        return canonical.dumps(value | ({"kept": kept} if kept else {})) + b"\n"
+        return canonical.dumps(value | ({"kept": earlier} if earlier else {})) + b"\n"
 
 
 def _method(did: str, pair: KeyPair) -> dict[str, str]:

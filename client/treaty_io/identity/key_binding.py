@@ -104,13 +104,13 @@ def data_integrity_input(document: Mapping[str, Any], options: Mapping[str, Any]
 
 def _readings(value: str, options: dict[str, Any], document: Mapping[str, Any]) -> list[tuple[bytes, dict[str, Any]]]:
     """Return the possible signatures of a proofValue, each with its proof options. Base64url may begin with a z, too."""
-    found = []
+    readings = []
     with suppress(Malformed):
-        found.append((parse_signature(value), options))
+        readings.append((parse_signature(value), options))
     if _MULTIBASE.fullmatch(value):
         context = {"@context": document["@context"]} if "@context" in document else {}
-        found.append((base58_decode(value[1:]), {**options, **context}))
-    return found
+        readings.append((base58_decode(value[1:]), {**options, **context}))
+    return readings
 
 
 def _verifies(key: bytes, signature: bytes, message: bytes) -> bool:

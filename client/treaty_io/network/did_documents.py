@@ -113,32 +113,32 @@ class DidResolver:
         if did.method == "key":
             key = public_key_of(did)
             return DidDocument(did, b"", {did_key_id(key): key})
-        fetched, known = self._known.get(did.text, (-math.inf, None))
+        fetched, cached = self._known.get(did.text, (-math.inf, None))
         # Monotonic: a clock that is set back must not prolong the use of a removed key.
         age = self._clock() - fetched
-        if isinstance(known, DidDocument) and age < (
-            self._max_age if not listing or listing in known.request_keys else REFETCH_AGE
+        if isinstance(cached, DidDocument) and age < (
+            self._max_age if not listing or listing in cached.request_keys else REFETCH_AGE
         ):
-            return known
-        if isinstance(known, TreatyError) and age < REFETCH_AGE:
-            raise without_frames(known)
+            return cached
+        if isinstance(cached, TreatyError) and age < REFETCH_AGE:
+            raise without_frames(cached)
         # Before the fetch: the document may change while it travels, so its age counts from here.
-        asked = self._clock()
+        requested_at = self._clock()
         try:
             document = await self._fetch(did)
         except Unavailable:
             # Not remembered here: the host may answer the next moment. The guard limits the requests.
             raise
         except TreatyError as error:
-            self._remember(did, asked, without_frames(error))
+            self._remember(did, requested_at, without_frames(error))
             raise
-        self._remember(did, asked, document)
+        self._remember(did, requested_at, document)
         return document
 
     async def document(self, did: str, listing: str = "") -> Mapping[str, Any]:
         """Return the parsed document of a did:wba or did:web. Raises the errors of `resolve`, and `Malformed` for a bad DID."""
-        found = await self.resolve(parse_did(did), listing=listing)
-        value: dict[str, Any] = canonical.parse_json(found.data, limit=MAX_DID_DOCUMENT, name="DID document")
+        resolved = await self.resolve(parse_did(did), listing=listing)
+        value: dict[str, Any] = canonical.parse_json(resolved.data, limit=MAX_DID_DOCUMENT, name="DID document")
         return value
 
     def _remember(self, did: Did, asked: float, outcome: DidDocument | TreatyError) -> None:

@@ -68,8 +68,8 @@ def lookups() -> Lookup:
 
     async def lookup(host: str) -> list[str]:
         ask = partial(socket.getaddrinfo, host, 443, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(threads, ask)
-        return [str(address[0]) for *_, address in found]
+        addresses = await asyncio.get_running_loop().run_in_executor(threads, ask)
+        return [str(address[0]) for *_, address in addresses]
 
     return lookup
 
@@ -240,15 +240,15 @@ def _unreachable(host: str, why: str) -> Unavailable:
 async def _public_address(host: str, port: int, lookup: Lookup) -> Address:
     """Return the first public address of a host. Raises `Unavailable` (`egress.unreachable`)."""
     try:
-        found = await lookup(host)
+        addresses = await lookup(host)
     except TimeoutError:
         raise
     except OSError as error:
         raise _unreachable(host, f"no name server knows it ({type(error).__name__})") from error
-    for ip in found:
+    for ip in addresses:
         if is_public(ip):
             return Address(ip, port)
-    raise _unreachable(host, f"no public address among {found}")
+    raise _unreachable(host, f"no public address among {addresses}")
 
 
 def _check_head(reply: HttpReply, url: httpx.URL) -> None:

@@ -66,8 +66,8 @@ class _NetworkAdapter(HTTPAdapter):
         headers = httpx.Headers([(name, _text(value)) for name, value in request.headers.items()])
         headers["Accept-Encoding"] = "identity"  # `requests` asks for compression by default, which the size limit does not allow
         async with self._network.client() as client:
-            asked = client.build_request(str(request.method), str(request.url), content=request.body, headers=headers)
-            return await client.exchange(asked, limit=MAX_ANSWER)
+            httpx_request = client.build_request(str(request.method), str(request.url), content=request.body, headers=headers)
+            return await client.exchange(httpx_request, limit=MAX_ANSWER)
 
 
 def _text(value: str | bytes) -> str:

@@ -195,8 +195,8 @@ class Turns:
 def _next(key: _Key) -> tuple[str, str]:
     """Return the URL to serve next, and the asker whose turn it uses."""
     order = {asker: number for number, asker in enumerate(key.served)}
-    wanted = [(url, asker) for url, waiting in key.waiting.items() for asker in waiting.askers]
-    return min(wanted, key=lambda pair: order.get(pair[1], -1))  # `min` returns the first of equals, which is the oldest
+    candidates = [(url, asker) for url, waiting in key.waiting.items() for asker in waiting.askers]
+    return min(candidates, key=lambda pair: order.get(pair[1], -1))  # `min` returns the first of equals, which is the oldest
 
 
 def _refusal(name: str, interval: float) -> Unavailable:

@@ -282,9 +282,9 @@ def _favourites(leading: Mapping[str, tuple[int, int]], before: Sequence[str], h
         # A short way: each document is counted alone.
         return tuple(document for document in leading if document in before) or tuple(leading)
     of = {document: heirs.get(document, document) for document in (*leading, *before)}
-    kept = {of[document] for document in before}.intersection(of[document] for document in leading)
+    retained = {of[document] for document in before}.intersection(of[document] for document in leading)
     named: list[str] = []
-    for heir in {of[document] for document in leading if not kept or of[document] in kept}:
+    for heir in {of[document] for document in leading if not retained or of[document] in retained}:
         members = {document: size for document, (_, size) in leading.items() if of[document] == heir}
         most = [document for document, size in members.items() if size == max(members.values())]
         named += [document for document in most if document in before] or most
@@ -341,12 +341,12 @@ def _leading(tally: Tally, known: Graph | None, is_withdrawn: NDArray[np.bool_],
 
 def approvals(votes: Votes) -> list[Approval]:
     """Return the distinct rankings of the votes that rank documents over NONE, as approvals."""
-    found = []
+    rows = []
     weights = _sums(votes.weight, votes.ranking, len(votes.rankings))
     for number in np.flatnonzero(weights).tolist():
         if documents := _over_none(votes.rankings[number]):
-            found.append(Approval(documents, int(weights[number])))
-    return found
+            rows.append(Approval(documents, int(weights[number])))
+    return rows
 
 
 def _over_none(tiers: Tiers) -> frozenset[str]:
@@ -401,13 +401,13 @@ def votes(
     held = np.array([epoch - ballot.since for ballot in inferred], dtype=np.int64)
     # Use does not fade: where agents seldom meet, its newest report is old. It counts until it is forgotten.
     spoken = rest[silent] if begun is not None else parts(rest[silent], _fading(age, horizon))
-    said = parts(spoken, _ripening(held, horizon))
+    spoken_parts = parts(spoken, _ripening(held, horizon))
     return Votes(
         principals=principals,
         rankings=[*rankings, *(lines.read((named,)) for named in favourites)],
         ranking=np.concatenate([cast.ranking, len(rankings) + _numbers(favourites[ballot.favourites] for ballot in inferred)]),
         principal=np.concatenate([cast.principal, silent]),
-        weight=np.concatenate([parts(fresh, _ripening(cast.held, horizon)) // share, said]),
+        weight=np.concatenate([parts(fresh, _ripening(cast.held, horizon)) // share, spoken_parts]),
         age=np.concatenate([cast.age, age]),
         held=np.concatenate([cast.held, held]),
         implied=len(inferred),
@@ -493,11 +493,11 @@ def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) 
         return {names[number]: int(sums[number]) for number in np.flatnonzero(sums).tolist()}
 
     counts = votes.weight > 0
-    voter, said = votes.principal[counts], alike[cell[counts]]
+    voter, row = votes.principal[counts], alike[cell[counts]]
 
     def voters(approves: NDArray[np.bool_]) -> int:
         is_voter = np.zeros(len(votes.principals), dtype=bool)
-        is_voter[voter[approves[said]]] = True
+        is_voter[voter[approves[row]]] = True
         return int(np.count_nonzero(is_voter))
 
     none = ranking[:, -1]

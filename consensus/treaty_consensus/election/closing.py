@@ -181,8 +181,8 @@ class Elections:
         credits, earned = self._credited(epoch, elected)
         standings = credits.standings(log.epoch, parameters.horizon_epochs)
         reach = None if parameters.is_v2 else _reach(outcomes[topic] for topic in counted)
-        made = roll(log.epoch, parameters_id, epoch.electorate, standings, earned, reach)
-        return EpochOutcome(outcomes, counted, waiting, decided, made, credits)
+        new_roll = roll(log.epoch, parameters_id, epoch.electorate, standings, earned, reach)
+        return EpochOutcome(outcomes, counted, waiting, decided, new_roll, credits)
 
     def finish(self, closing: EpochOutcome) -> None:
         """Begin the next epoch. Call it when the last decision of the epoch is logged."""
@@ -215,10 +215,10 @@ class Elections:
 
     def _read_domains(self, parameters: Parameters) -> None:
         directory, terms = self._evidence.directory, parameters.reputation
-        wanted = terms.suffix_list.sha256 if terms else None
+        digest = terms.suffix_list.sha256 if terms else None
         # Reading a list and mapping all DIDs anew is slow, so it happens only when the list changes.
-        if wanted != directory.suffix_digest:
-            directory.read_domains_by(wanted, SuffixList(self._blob(wanted)) if wanted is not None else None)
+        if digest != directory.suffix_digest:
+            directory.read_domains_by(digest, SuffixList(self._blob(digest)) if digest is not None else None)
 
 
 def _reach(outcomes: Iterable[Outcome]) -> tuple[int, int]:

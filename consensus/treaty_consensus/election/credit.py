@@ -350,8 +350,8 @@ class _Ledger:
         """Tell of each row whether the principal has the credit for its report on the fact."""
         earned = self.earned
         reported = earned.elected == 0
-        known, wanted = np.sort(paired(earned.fact[reported], earned.principal[reported])), paired(fact, principal)
-        return np.searchsorted(known, wanted) < np.searchsorted(known, wanted, side="right")
+        earned_pairs, pairs = np.sort(paired(earned.fact[reported], earned.principal[reported])), paired(fact, principal)
+        return np.searchsorted(earned_pairs, pairs) < np.searchsorted(earned_pairs, pairs, side="right")
 
     def _weigh(self, *principals: Column) -> NDArray[np.bool_]:
         weigh: NDArray[np.bool_] = np.logical_and.reduce([self.cluster[column] >= 0 for column in principals])
@@ -382,15 +382,15 @@ def corroborators(claims: ClaimColumns, new: ClaimColumns, cluster: Column, fact
     """
     ranks = _first_rows(new, cluster, facts)
     own = cluster[claims.first], cluster[claims.second]
-    found = np.full(len(claims.fact), -1, dtype=np.int64)
+    corroborating = np.full(len(claims.fact), -1, dtype=np.int64)
     # At most six candidates are compared (`first_disjoint`), not every report of the epoch.
     for first in ranks:
         row = first[claims.fact]
-        apart = (row >= 0) & (found < 0)
+        apart = (row >= 0) & (corroborating < 0)
         for theirs in (cluster[new.first[row]], cluster[new.second[row]]):
             apart &= (theirs != own[0]) & (theirs != own[1])
-        found[apart] = row[apart]
-    return found
+        corroborating[apart] = row[apart]
+    return corroborating
 
 
 def _first_rows(new: ClaimColumns, cluster: Column, facts: int) -> Column:
@@ -415,14 +415,14 @@ def first_disjoint(sets: Iterable[tuple[int, int]]) -> list[int]:
     Source: Bollobás, *On generalized graphs*, 1965; skew version: Frankl, 1982.
     """
     places: list[int] = []
-    kept: list[set[int]] = []
+    candidates: list[set[int]] = []
     meeting: list[set[int]] = [set()]
     for place, (one, other) in enumerate(sets):
         # It is the first for each set that meets all kept ones and not this.
         if any(one not in names and other not in names for names in meeting):
             places.append(place)
-            kept.append({one, other})
-            meeting = _meeting(kept)
+            candidates.append({one, other})
+            meeting = _meeting(candidates)
             # No later set can be the first for any.
             if not meeting:
                 break
@@ -431,9 +431,9 @@ def first_disjoint(sets: Iterable[tuple[int, int]]) -> list[int]:
 
 def _meeting(kept: Sequence[set[int]]) -> list[set[int]]:
     """Return sets of at most two names that meet every kept set. Each other such set has one of them in it."""
-    found = []
+    overlaps = []
     # Two names can only meet all kept sets if one of them is in the first; this tries each of its two.
     for name in kept[0]:
         rest = [names for names in kept if name not in names]
-        found += [{name, other} for other in set.intersection(*rest)] if rest else [{name}]
-    return found
+        overlaps += [{name, other} for other in set.intersection(*rest)] if rest else [{name}]
+    return overlaps

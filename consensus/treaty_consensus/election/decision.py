@@ -148,20 +148,20 @@ class Outcome:
 
         `remaining`: how many decisions of the epoch follow it.
         """
-        asked = self.question
+        question = self.question
         return Decision(
-            topic=asked.topic,
-            epoch=asked.epoch,
-            rule=asked.parameters.rule,
-            electorate=asked.parameters.electorate,
-            parameters=asked.parameters_id,
-            input=asked.input,
+            topic=question.topic,
+            epoch=question.epoch,
+            rule=question.parameters.rule,
+            electorate=question.parameters.electorate,
+            parameters=question.parameters_id,
+            input=question.input,
             remaining=remaining,
             transcript=Blob(canonical.hex_digest(self.transcript), len(self.transcript)),
             roll=roll,
             states=self.states,
             consensus=self.consensus,
-            previous=asked.previous,
+            previous=question.previous,
         )
 
 
@@ -185,24 +185,26 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     changes = _changes(question.before.documents, topic.before, after)
     elected = incumbent_of(after.documents) if incumbent_of(states) != incumbent_of(topic.before.states) else None
     # From here on a line is called by its version to speak, which is what a reader looks for.
-    shown = replace(poll, count=replace(poll.count, choices=(*map(lines.version, poll.count.choices),)), before=after.documents)
-    shown = replace(shown, ranked=poll.ranking)
+    spoken_poll = replace(
+        poll, count=replace(poll.count, choices=(*map(lines.version, poll.count.choices),)), before=after.documents
+    )
+    spoken_poll = replace(spoken_poll, ranked=poll.ranking)
     named = {lines.version(line): support for line, support in supports.items()}
     transcript = canonical.dumps(
         {
             **_head(question, electorate, weights),
-            **_votes(poll, shown, cast, weights, electorate),
+            **_votes(poll, spoken_poll, cast, weights, electorate),
             "voices": _voters(cast, weights, electorate),
             # Shortfalls are listed against the states after the decision: a reader wants to know what comes next.
-            "candidates": _candidates(shown, named, poll.candidates, lines),
-            "nominees": _nominees(shown, [*map(lines.version, eligible)], named, bool(poll.incumbent)),
-            "former": sorted((d, current.state) for d, current in after.documents.items() if d not in shown.candidates),
+            "candidates": _candidates(spoken_poll, named, poll.candidates, lines),
+            "nominees": _nominees(spoken_poll, [*map(lines.version, eligible)], named, bool(poll.incumbent)),
+            "former": sorted((d, current.state) for d, current in after.documents.items() if d not in spoken_poll.candidates),
             **_result(changes, after),
         }
     )
     # A document that left the field has a last entry, so that followers of the statement alone see its new state.
-    left = [(document, new) for document, _, new in changes if document not in shown.candidates]
-    entries = (*((document, _state(after.documents, document)) for document in shown.candidates), *left)
+    left = [(document, new) for document, _, new in changes if document not in spoken_poll.candidates]
+    entries = (*((document, _state(after.documents, document)) for document in spoken_poll.candidates), *left)
     return Outcome(
         question, transcript, entries, after, elected, topic.has_news(), _reach(topic.recent, weights, incumbent_of(states))
     )
@@ -254,10 +256,10 @@ class _Topic:
 
     def implied(self) -> dict[str, Implied]:
         """Return what use says: principal → its implied ballot."""
-        asked = self.question
-        withdrawn = self.evidence.withdrawn(asked.topic) if asked.parameters.is_v2 else frozenset()
+        question = self.question
+        withdrawn = self.evidence.withdrawn(question.topic) if question.parameters.is_v2 else frozenset()
         vouches, heirs = self.electorate.vouches, self.lines.successors
-        return implied_ballots(self.tally, vouches, self.before.implied, asked.epoch, withdrawn, heirs)
+        return implied_ballots(self.tally, vouches, self.before.implied, question.epoch, withdrawn, heirs)
 
     def votes(self, implied: Mapping[str, Implied]) -> Votes:
         """Return the ballots that count."""
@@ -271,14 +273,14 @@ class _Topic:
         # What was taken back counts as not published.
         hidden = self.lines.first.keys() | self.lines.taken_back
         published = self.evidence.published.get(self.question.topic, {})
-        shown = {document: index for document, index in published.items() if document not in hidden}
-        return _supports(shown, self.recent, approval, self.weights, self.electorate)
+        visible = {document: index for document, index in published.items() if document not in hidden}
+        return _supports(visible, self.recent, approval, self.weights, self.electorate)
 
     def eligible(self, supports: Mapping[str, Support], approving: Sequence[Approval], total: int) -> list[str]:
         """Return the lines that can take places in the field, in their order. `total`: W."""
         parameters = self.question.parameters
-        found = eligible_of(supports, self._states, total, parameters)
-        return in_order(found, supports, approving, parameters.max_candidates)
+        eligible = eligible_of(supports, self._states, total, parameters)
+        return in_order(eligible, supports, approving, parameters.max_candidates)
 
     def poll(self, cast: Votes, supports: Mapping[str, Support], eligible: Sequence[str]) -> Poll:
         """Count the votes over the field."""
@@ -330,16 +332,16 @@ def _supports(
     weighed = np.array([weights.get(name, 0) for name in names], dtype=np.uint64)
     sums = np.zeros(len(tally.documents), dtype=np.uint64)
     np.add.at(sums, document, weighed[member])
-    said = {name: number for number, name in enumerate(tally.documents) if name in tally.agreed_pairs}
+    agreed = {name: number for number, name in enumerate(tally.documents) if name in tally.agreed_pairs}
     return {
         name: Support(
             published.get(name),
             tally.agreed_pairs.get(name, 0),
-            clusters[said[name]] if name in said else 0,
-            int(sums[said[name]]) if name in said else 0,
+            clusters[agreed[name]] if name in agreed else 0,
+            int(sums[agreed[name]]) if name in agreed else 0,
             approved.get(name, 0),
         )
-        for name in sorted(published.keys() | said.keys())
+        for name in sorted(published.keys() | agreed.keys())
     }
 
 
@@ -370,7 +372,7 @@ def _head(question: Question, electorate: Electorate, weights: Mapping[str, int]
 
 def _votes(poll: Poll, shown: Poll, cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> Json:
     choices, order = shown.count.choices, shown.ranking.order
-    made: Json = {
+    summary: Json = {
         "ballots": {"explicit": len(cast.weight) - cast.implied, "implied": cast.implied},
         "total": str(poll.count.total),
         "pairwise": [[str(votes) for votes in row] for row in poll.count.pairwise],
@@ -381,7 +383,7 @@ def _votes(poll: Poll, shown: Poll, cast: Votes, weights: Mapping[str, int], ele
         ],
     }
     if isinstance(poll, EarlierPoll):
-        return made | {"cap": str(poll.cap), "quorum": str(poll.quorum(NONE))}
+        return summary | {"cap": str(poll.cap), "quorum": str(poll.quorum(NONE))}
     voters = int(np.count_nonzero(cast.by_principal()))
     # A few principals in a topic of their own are unanimous too, so a reader needs the whole beside the part.
     turnout = {
@@ -389,7 +391,7 @@ def _votes(poll: Poll, shown: Poll, cast: Votes, weights: Mapping[str, int], ele
         "topic": [len(weights), str(sum(weights.values()))],
         "votes": [voters, str(poll.count.total)],
     }
-    return made | {"turnout": turnout}
+    return summary | {"turnout": turnout}
 
 
 def _voters(cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> list[Json]:

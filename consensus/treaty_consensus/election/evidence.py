@@ -95,18 +95,18 @@ class Evidence:
     @classmethod
     def restored(cls, saved: SavedEvidence) -> Evidence:
         """Return evidence with saved contents."""
-        made = cls(saved.identities, saved.appeared, saved.restarted, statuses=saved.statuses)
-        made.published.update(saved.published)
-        made.publishers.update(saved.publishers)
-        made.lines.update(saved.lines)
+        evidence = cls(saved.identities, saved.appeared, saved.restarted, statuses=saved.statuses)
+        evidence.published.update(saved.published)
+        evidence.publishers.update(saved.publishers)
+        evidence.lines.update(saved.lines)
         # First: the others have its numbers.
-        made.directory.restore(saved.directory)
+        evidence.directory.restore(saved.directory)
         for topic, cast in saved.ballots.items():
-            made.ballots[topic] = Ballots(made.directory)
-            made.ballots[topic].restore(cast)
-        made.reports.restore(saved.reports)
-        made.vouches.restore(saved.vouches)
-        return made
+            evidence.ballots[topic] = Ballots(evidence.directory)
+            evidence.ballots[topic].restore(cast)
+        evidence.reports.restore(saved.reports)
+        evidence.vouches.restore(saved.vouches)
+        return evidence
 
     def observe(self, statement: Statement, index: int, epoch: int) -> None:
         """Add an admitted statement: leaf `index`, logged while `epoch` was open."""

@@ -42,13 +42,13 @@ class Lines:
         if not self.first and not self.successors:
             return tiers
         ranked: set[str] = set()
-        kept: list[tuple[str, ...]] = []
+        readings: list[tuple[str, ...]] = []
         for tier in tiers:
             lines = {self.first.get(choice, choice) for choice in tier} - ranked
             ranked |= lines
             if lines:
-                kept.append(tuple(sorted(lines)))
-        return tuple(self._inherited(tier, ranked) for tier in kept)
+                readings.append(tuple(sorted(lines)))
+        return tuple(self._inherited(tier, ranked) for tier in readings)
 
     def version(self, line: str) -> str:
         """Return the version of a line to speak."""

@@ -73,8 +73,8 @@ class SuffixList:
 
         `host`: lower-case A-labels.
         """
-        found: str | None = self._list.privatesuffix(host)
-        return found
+        domain: str | None = self._list.privatesuffix(host)
+        return domain
 
     def is_registrable(self, host: str) -> bool:
         """Tell whether `host` is itself a registrable domain."""
@@ -106,13 +106,13 @@ class PrincipalDirectory:
 
     def saved(self) -> SavedDirectory:
         """Return the contents. The suffix list is not among them: it is read again."""
-        grants = [(did, [*made.items()]) for did, made in self._grants.items()]
+        grants = [(did, [*granted.items()]) for did, granted in self._grants.items()]
         return SavedDirectory(self._texts, self._tenures, grants, [(did, [*to]) for did, to in self._grantees.items()])
 
     def restore(self, saved: SavedDirectory) -> None:
         """Take over saved contents. The directory must be new."""
         self._tenures = saved.tenures
-        self._grants = {did: dict(made) for did, made in saved.grants}
+        self._grants = {did: dict(granted) for did, granted in saved.grants}
         self._grantees = {did: dict.fromkeys(to) for did, to in saved.grantees}
         # Last: a number comes with what is known of the grants.
         for did in saved.dids:
@@ -225,13 +225,13 @@ class PrincipalDirectory:
         """
         only = np.array(self._only_grant, dtype=np.int64)[dids]
         owners = np.frombuffer(self._owner, dtype=np.int64)
-        found, names = (only >= 0) & (owners[dids] == _NOT_LOOKED_UP), [*self._namespaces]
+        undecided, names = (only >= 0) & (owners[dids] == _NOT_LOOKED_UP), [*self._namespaces]
         numbers = np.full(len(names), _NO_PRINCIPAL, dtype=np.int64)
-        for namespace in np.unique(only[found]).tolist():
+        for namespace in np.unique(only[undecided]).tolist():
             if self._is_registrable(names[namespace], suffixes):
                 numbers[namespace] = self._number_of(names[namespace])
-        owners[dids[found]] = numbers[only[found]]
-        others: NDArray[np.int64] = dids[~found]
+        owners[dids[undecided]] = numbers[only[undecided]]
+        others: NDArray[np.int64] = dids[~undecided]
         return others
 
     def _look_up(self, number: int) -> int:
@@ -272,10 +272,10 @@ class PrincipalDirectory:
 
     def _is_registrable(self, namespace: str, suffixes: SuffixList) -> bool:
         # Kept: a domain speaks itself and grants to many DIDs, and a list is slow to read.
-        known = self._registrable.get(namespace)
-        if known is None:
-            known = self._registrable[namespace] = suffixes.is_registrable(namespace)
-        return known
+        cached = self._registrable.get(namespace)
+        if cached is None:
+            cached = self._registrable[namespace] = suffixes.is_registrable(namespace)
+        return cached
 
 
 def _no_list() -> Malformed:

@@ -27,8 +27,8 @@ def clusters(graph: Graph, flows: Amounts, anchors: Sequence[str]) -> dict[str, 
 
     `flows`: the trust that each edge passes on.
     """
-    wanted = set(anchors)
-    label = np.array([index if name in wanted else -1 for index, name in enumerate(graph.principals)], dtype=np.int64)
+    anchor_names = set(anchors)
+    label = np.array([index if name in anchor_names else -1 for index, name in enumerate(graph.principals)], dtype=np.int64)
     carrying = np.flatnonzero(flows)
     # For each target the largest flow comes first. `lexsort` is stable and edges are sorted by source, so the first name wins
     # a tie. `~` reverses the order of unsigned integers.

@@ -217,9 +217,9 @@ class Acquaintance:
         """Return in how many epochs the two principals of each row agreed."""
         if not len(self.key):
             return np.zeros(len(one), dtype=np.int64)
-        wanted = np.minimum(one, other) * self.width + np.maximum(one, other)
-        found = np.minimum(np.searchsorted(self.key, wanted), len(self.key) - 1)
-        return np.where(self.key[found] == wanted, self.epochs[found], 0)
+        keys = np.minimum(one, other) * self.width + np.maximum(one, other)
+        positions = np.minimum(np.searchsorted(self.key, keys), len(self.key) - 1)
+        return np.where(self.key[positions] == keys, self.epochs[positions], 0)
 
 
 class _Rows(NamedTuple):
@@ -263,10 +263,10 @@ class Reports:
     def add(self, key: str, report: Report, authors: tuple[Did, ...], index: int, epoch: int) -> None:
         """Add an admitted report: leaf `index`, logged in `epoch`, under `key`."""
         one, other = (did.text for did in authors)
-        known = self._rows.setdefault(key, len(self._state))
+        row = self._rows.setdefault(key, len(self._state))
         # The first report stays in its row: the mark hides it from every count.
-        if known != len(self._state):
-            self._state[known] |= _VOID
+        if row != len(self._state):
+            self._state[row] |= _VOID
             self._barred_since.update({one: epoch, other: epoch})
             return
         self._leaf.append(index)
@@ -365,8 +365,8 @@ class Reports:
         topic, document, epoch = (self._column(name)[rows.row] for name in ("topic", "document", "epoch"))
         # The newest epoch of a pair and document comes first.
         order = np.lexsort((-epoch, rows.pair, document, topic))
-        kept = order[_starts(topic[order], document[order], rows.pair[order])]
-        return topic[kept], PairColumns(document[kept], rows.pair[kept], rows.pair[kept], epoch[kept])
+        newest = order[_starts(topic[order], document[order], rows.pair[order])]
+        return topic[newest], PairColumns(document[newest], rows.pair[newest], rows.pair[newest], epoch[newest])
 
     def _by_topic(self, rows: tuple[Column, PairColumns]) -> dict[int, PairColumns]:
         topic, columns = rows
@@ -404,13 +404,15 @@ def _tally(parts: Sequence[PairColumns | None], names: Sequence[str], documents:
     pairs = np.concatenate([agreed.first, failed.first])
     members, ends = np.unique(np.concatenate([pairs // width, pairs % width]), return_inverse=True)
     used, alike = np.unique(np.concatenate([agreed.document, failed.document]), return_inverse=True)
-    said = [documents[number] for number in used.tolist()]
-    place = np.empty(len(said), dtype=np.int64)
-    place[np.array(sorted(range(len(said)), key=said.__getitem__), dtype=np.int64)] = np.arange(len(said))
+    used_documents = [documents[number] for number in used.tolist()]
+    place = np.empty(len(used_documents), dtype=np.int64)
+    place[np.array(sorted(range(len(used_documents)), key=used_documents.__getitem__), dtype=np.int64)] = np.arange(
+        len(used_documents)
+    )
     one, other, split = ends[: len(pairs)], ends[len(pairs) :], len(agreed.first)
     return Tally(
         tuple(names[number] for number in members.tolist()),
-        tuple(sorted(said)),
+        tuple(sorted(used_documents)),
         PairColumns(place[alike[:split]], one[:split], other[:split], agreed.epoch),
         PairColumns(place[alike[split:]], one[split:], other[split:], failed.epoch),
     )
@@ -419,8 +421,8 @@ def _tally(parts: Sequence[PairColumns | None], names: Sequence[str], documents:
 def _newest_of_each(pairs: PairColumns) -> PairColumns:
     """Return one row for each document and pair, with the epoch of the newest."""
     order = np.lexsort((-pairs.epoch, pairs.second, pairs.first, pairs.document))
-    kept = order[_starts(pairs.document[order], pairs.first[order], pairs.second[order])]
-    return PairColumns(*(column[kept] for column in pairs))
+    newest = order[_starts(pairs.document[order], pairs.first[order], pairs.second[order])]
+    return PairColumns(*(column[newest] for column in pairs))
 
 
 def distinct(values: Column) -> Column:

@@ -295,18 +295,18 @@ class Poll:
 
         `current`: its state, with this epoch counted already.
         """
-        found: list[Shortfall | None] = []
+        shortfalls: list[Shortfall | None] = []
         own = self.number(document)
         # A tie with an earlier publication needs one vote more: without it, a copy of the document could win.
         for number in beaten_by(margins(self.count.pairwise), own):
             other = self.count.choices[number]
             has, against = self.preferring(document, other)
-            found.append(Shortfall("unbeaten", has, against + (number < own), other))
+            shortfalls.append(Shortfall("unbeaten", has, against + (number < own), other))
         if self.incumbent:
             votes = self.preferring(document, self.incumbent)
-            found.append(ratio("ratio-over-incumbent", *votes, self.parameters.over_incumbent, self.incumbent))
-            found.append(least("ahead-epochs", current.ahead, self.parameters.sustain_epochs, self.incumbent))
-        return present(*found)
+            shortfalls.append(ratio("ratio-over-incumbent", *votes, self.parameters.over_incumbent, self.incumbent))
+            shortfalls.append(least("ahead-epochs", current.ahead, self.parameters.sustain_epochs, self.incumbent))
+        return present(*shortfalls)
 
     def number(self, choice: str) -> int:
         """Return the number of a candidate, or of NONE."""

@@ -79,9 +79,9 @@ class Graph:
         """Tell for each two numbers whether an edge leads from the first to the second."""
         if not len(self._keys):
             return np.zeros(len(source), dtype=bool)
-        wanted = source * len(self.principals) + target
-        found = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        holds: NDArray[np.bool_] = (source >= 0) & (target >= 0) & (self._keys[found] == wanted)
+        keys = source * len(self.principals) + target
+        positions = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        holds: NDArray[np.bool_] = (source >= 0) & (target >= 0) & (self._keys[positions] == keys)
         return holds
 
     @cached_property
@@ -162,8 +162,8 @@ def held(graph: Graph, trust: Amounts, seed: Amounts, flows: Amounts) -> Amounts
     """Return u of each principal, at most its trust."""
     lent = np.zeros_like(trust)
     np.add.at(lent, graph.source, flows)
-    kept: Amounts = trust - np.minimum(seed >> _HALVE, lent << _HALVE)
-    return kept
+    remaining: Amounts = trust - np.minimum(seed >> _HALVE, lent << _HALVE)
+    return remaining
 
 
 def _lent(graph: Graph, amounts: Amounts, own: Amounts, allotted: Amounts, most: int) -> Amounts:
@@ -183,5 +183,5 @@ def _allotted(graph: Graph, least: int) -> Amounts:
 
 def _numbers(graph: Graph, names: Sequence[str]) -> NDArray[np.int64]:
     """Return the numbers of those `names` that are in the graph."""
-    wanted = set(names)
-    return np.array([index for index, name in enumerate(graph.principals) if name in wanted], dtype=np.int64)
+    distinct_names = set(names)
+    return np.array([index for index, name in enumerate(graph.principals) if name in distinct_names], dtype=np.int64)

@@ -143,10 +143,10 @@ def _reached(several: Mapping[str, Sequence[str]], tally: Tally, weights: Mappin
     weighed = np.array([weights.get(name, 0) for name in tally.principals], dtype=np.uint64)
     sums = np.zeros(len(names), dtype=np.uint64)
     np.add.at(sums, document[chosen], weighed[principal[chosen]])
-    found: dict[str, dict[str, int]] = {}
+    reached: dict[str, dict[str, int]] = {}
     for name, weight in zip(names, sums.tolist(), strict=True):
-        found.setdefault(owner[name], {})[name] = weight
-    return found
+        reached.setdefault(owner[name], {})[name] = weight
+    return reached
 
 
 def _version(documents: Sequence[str], deprecated: Iterable[str], users: Mapping[str, int], share: int) -> str:

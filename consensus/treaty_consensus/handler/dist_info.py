@@ -86,9 +86,9 @@ def check_record(text: str, record: str, files: Mapping[str, bytes]) -> None:
     if listed.keys() != files.keys():
         odd = min(listed.keys() ^ files.keys())
         raise Refused(HandlerCode.METADATA, f"RECORD and the archive do not list the same files: {ascii(odd)[:240]}.")
-    for path, said in listed.items():
+    for path, entry in listed.items():
         # RECORD cannot hold its own hash, so the format leaves its fields empty.
-        if said != (("", "") if path == record else record_of(files[path])):
+        if entry != (("", "") if path == record else record_of(files[path])):
             raise Refused(HandlerCode.METADATA, f"{path} differs from its entry in RECORD. Rebuild the wheel.")
 
 
@@ -102,11 +102,11 @@ def check_wheel_file(text: str) -> None:
     """Check the headers of WHEEL. Raises `Refused` (`handler.metadata`)."""
     headers = _headers(text.rstrip("\n"), HandlerCode.METADATA)
     # Generator is free text, and nothing acts on it.
-    said = {name: values for name, values in headers.items() if name != "generator"}
-    version = said.pop("wheel-version", [])
+    fields = {name: values for name, values in headers.items() if name != "generator"}
+    version = fields.pop("wheel-version", [])
     if len(version) != 1 or not re.fullmatch(r"1\.[0-9]{1,3}", version[0]):
         raise Refused(HandlerCode.METADATA, "WHEEL must have one Wheel-Version 1.x.")
-    if said != {"root-is-purelib": ["true"], "tag": ["py3-none-any"]}:
+    if fields != {"root-is-purelib": ["true"], "tag": ["py3-none-any"]}:
         raise Refused(HandlerCode.METADATA, "WHEEL must say Root-Is-Purelib: true and Tag: py3-none-any, and nothing else.")
 
 
@@ -124,8 +124,8 @@ def check_metadata(text: str, name: str, version: str) -> None:
             raise Malformed(HandlerCode.METADATA, f"METADATA has {ascii(field)[:80]} twice, or it is not core metadata.")
     if not re.fullmatch(r"[12]\.[0-9]", "".join(headers.get("metadata-version", []))):
         raise Malformed(HandlerCode.METADATA, "METADATA must have one Metadata-Version 1.x or 2.x.")
-    said = re.sub(r"[-_.]+", "-", "".join(headers.get("name", []))).lower()
-    if said != name or headers.get("version") != [version]:
+    stated_name = re.sub(r"[-_.]+", "-", "".join(headers.get("name", []))).lower()
+    if stated_name != name or headers.get("version") != [version]:
         raise Refused(HandlerCode.METADATA, "METADATA and the file name differ in name or version.")
     package = name.replace("-", "_")
     if any(value != package for value in headers.get("import-name", [])) or "import-namespace" in headers:

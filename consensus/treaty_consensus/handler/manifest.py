@@ -253,8 +253,8 @@ def _role(name: str, value: object, operations: Mapping[str, Operation], interfa
             raise _malformed(f"{where}.{key} is not a list of operations")
         chosen = {item: operations[item] for item in names if isinstance(item, str) and item in operations}
         if unknown := [item for item in names if not isinstance(item, str) or item not in operations]:
-            known = ", ".join(operations)
-            raise _malformed(f"{where}.{key} names {ascii(unknown[0])[:80]}, which is no operation; there are {known}")
+            operation_names = ", ".join(operations)
+            raise _malformed(f"{where}.{key} names {ascii(unknown[0])[:80]}, which is no operation; there are {operation_names}")
         if len(chosen) != len(names):
             raise _malformed(f"{where}.{key} names an operation twice")
         listed.append(MappingProxyType(chosen))

@@ -124,17 +124,17 @@ def _forms(name: str, forms: object, operations: Mapping[str, DeclaredOperation]
         raise _refused(f"messages.{name[:MAX_NAME]} is not an object of forms")
     needed, optional = _BY_KIND[operations[name].kind] if name in operations else (set[str](), set(_SLOTS))
     if forms.keys() - needed - optional or needed - forms.keys():
-        wanted = f"{', '.join(sorted(needed))}" if needed else f"some of {', '.join(sorted(_SLOTS))}"
-        raise _refused(f"messages.{name[:MAX_NAME]} has the forms {', '.join(sorted(forms))[:200]}; it needs {wanted}")
+        required = f"{', '.join(sorted(needed))}" if needed else f"some of {', '.join(sorted(_SLOTS))}"
+        raise _refused(f"messages.{name[:MAX_NAME]} has the forms {', '.join(sorted(forms))[:200]}; it needs {required}")
     yield from forms.items()
 
 
 def _of_operation(operation: DeclaredOperation, written: Mapping[str, Mapping[str, _Form]]) -> dict[str, _Form]:
-    found = written.get(operation.name) or written.get(EVERY, {})
+    rules = written.get(operation.name) or written.get(EVERY, {})
     needed, optional = _BY_KIND[operation.kind]
-    if missing := needed - found.keys():
+    if missing := needed - rules.keys():
         raise _refused(f"the operation {operation.name} has no form {min(missing)}")
-    forms = {kind: form for kind, form in found.items() if kind in needed | optional}
+    forms = {kind: form for kind, form in rules.items() if kind in needed | optional}
     for kind, form in forms.items():
         if (source := _OWN.get(kind)) is not None:
             _check_carried(form, source, operation.arguments if source == "arguments" else operation.result or {})
@@ -211,16 +211,16 @@ def _constant(node: object, where: str) -> tuple[bool, object]:
 
 def _check_told_apart(forms: Sequence[tuple[DeclaredOperation, str, _Form]]) -> None:
     """Check each pair of forms that one reader could confuse."""
-    known: dict[tuple[int, int], bool] = {}
+    compared: dict[tuple[int, int], bool] = {}
     for (one, kind, left), (other, also, right) in itertools.combinations(forms, 2):
         same_class = {kind, also} <= _ANSWERS or {kind, also} <= _CONTROLS
         if same_class and one is not other:
             continue
         # Operations share the forms of "*", so equal pairs are compared once.
         pair = (id(left), id(right))
-        if pair not in known:
-            known[pair] = _differ_by_constant(left, right)
-        if not (known[pair] or _differ_by_operation(left, one, right, other) or _differ_by_code(left, one, right, other)):
+        if pair not in compared:
+            compared[pair] = _differ_by_constant(left, right)
+        if not (compared[pair] or _differ_by_operation(left, one, right, other) or _differ_by_code(left, one, right, other)):
             raise _refused(
                 f"{left.where} of {one.name} and {right.where} of {other.name} are not told apart by a constant, an operation's "
                 "name or a code"

@@ -105,13 +105,13 @@ def check_schema(value: object, where: str) -> Mapping[str, Any]:
 
 def check_together(schemas: Iterable[Mapping[str, Any]]) -> None:
     """Check the sum over all accepted schemas of one manifest. Raises `Refused` (`handler.schema`)."""
-    nodes, found = 0, set[str]()
+    nodes, keywords = 0, set[str]()
     for schema in schemas:
         nodes += _Count(schema.get("$defs", {}), "").nodes(dict(schema), ())
-        found.update(patterns(dict(schema)))
+        keywords.update(patterns(dict(schema)))
     if nodes > MAX_ALL_NODES:
         raise _refused(f"The schemas of the manifest have together more than {MAX_ALL_NODES} nodes, references written out.")
-    if sum(map(pattern_weight, found)) > MAX_ALL_PATTERNS:
+    if sum(map(pattern_weight, keywords)) > MAX_ALL_PATTERNS:
         raise _refused(f"The patterns of the manifest weigh together more than {MAX_ALL_PATTERNS}.")
 
 
@@ -315,12 +315,12 @@ def _levels(schema: object, references: _References, nesting: int = 0) -> _Level
     """
     if nesting > MAX_NESTING:  # this also bounds the recursion of this function
         raise _refused(f"A schema is nested deeper than {MAX_NESTING} levels with its references written out.")
-    found: _Levels = [_Level(checks=1)]
+    levels: _Levels = [_Level(checks=1)]
     if not isinstance(schema, dict):
-        return found
+        return levels
     for keyword, value in schema.items():
-        found = _add(found, _applied(keyword, value, references, nesting + 1))
-    return found
+        levels = _add(levels, _applied(keyword, value, references, nesting + 1))
+    return levels
 
 
 def _applied(keyword: str, value: object, references: _References, nesting: int) -> _Levels:

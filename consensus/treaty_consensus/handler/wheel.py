@@ -308,5 +308,5 @@ def check_coding(path: str, text: str) -> None:
     head = "\n".join(line.partition("#")[2] for line in text.split("\n", 2)[:2])
     named = [match[1] for match in islice(_CODING.finditer(head), 2)]
     if named and (len(named) > 1 or named[0].lower().replace("_", "-") not in _UTF8):
-        said = " and ".join(name[:40] for name in named)
-        raise Refused(HandlerCode.FILE, f"{path} declares the encoding {said}; sources are UTF-8.", fix="Remove the comment.")
+        codings = " and ".join(name[:40] for name in named)
+        raise Refused(HandlerCode.FILE, f"{path} declares the encoding {codings}; sources are UTF-8.", fix="Remove the comment.")

@@ -70,9 +70,9 @@ class Equivocation:
         # Without other lines: they prove nothing, anyone can add them, and each set of them would make another file.
         signed = sorted((open_checkpoint(each, key) for each in (note, other)), key=lambda each: _place(each.checkpoint))
         first, second = (f"{text_of(each.note)}\n".encode() + signature_lines(each.note, [key]) for each in signed)
-        made = cls(key, first, second, root, proof)
-        made.verify()
-        return made
+        equivocation = cls(key, first, second, root, proof)
+        equivocation.verify()
+        return equivocation
 
     @classmethod
     def parse(cls, data: bytes) -> Equivocation:
@@ -138,12 +138,12 @@ def contradiction(request: AddCheckpoint, log_key: VerifierKey, latest: SignedCh
     """
     try:
         signed = signed_alone(request.note, log_key)
-        head, known = signed.checkpoint, latest.checkpoint
-        if head.size == known.size:
+        head, earlier = signed.checkpoint, latest.checkpoint
+        if head.size == earlier.size:
             return Equivocation.of(log_key, latest.note, signed.note)
-        if request.old != known.size or head.size < known.size or known.size & (known.size - 1) == 0:
+        if request.old != earlier.size or head.size < earlier.size or earlier.size & (earlier.size - 1) == 0:
             return None
-        root, _ = consistency_roots(known.size, head.size, request.proof)
+        root, _ = consistency_roots(earlier.size, head.size, request.proof)
         return Equivocation.of(log_key, latest.note, signed.note, root=root, proof=request.proof)
     # A request that is invalid in any way proves nothing; its sender gets the error from `judge`.
     except TreatyError:

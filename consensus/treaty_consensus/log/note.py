@@ -234,15 +234,15 @@ def open_note(note: bytes, keys: Iterable[VerifierKey]) -> Note:
     Raises `Malformed` or `TooLarge` when this is not a note; `Untrusted` (`note.signature`) when the signature of a known key
     does not verify or occurs twice, when none of the keys signed, or when two keys share name and key id.
     """
-    known: dict[tuple[str, bytes], VerifierKey] = {}
+    verifiers: dict[tuple[str, bytes], VerifierKey] = {}
     for key in keys:
         # A key id has four bytes, so two keys of one name can share it. A line would then be ambiguous.
-        if known.setdefault((key.name, key.id), key) != key:
+        if verifiers.setdefault((key.name, key.id), key) != key:
             raise _bad_signature(f"two trusted keys are called {key.name}+{key.id.hex()}")
     text, lines = _parse(note)
     verified: dict[VerifierKey, Signature] = {}
     for line in lines:
-        signer = known.get((line.name, line.key_id))
+        signer = verifiers.get((line.name, line.key_id))
         if signer is None:
             continue
         if signer in verified:
@@ -259,8 +259,8 @@ def signature_lines(note: bytes, keys: Iterable[VerifierKey]) -> bytes:
     Raises the errors of `open_note`.
     """
     opened = open_note(note, keys)
-    known = {(signature.key.name, signature.key.id) for signature in opened.signatures}
-    return b"".join(line.encode() for line in _parse(note)[1] if (line.name, line.key_id) in known)
+    ids = {(signature.key.name, signature.key.id) for signature in opened.signatures}
+    return b"".join(line.encode() for line in _parse(note)[1] if (line.name, line.key_id) in ids)
 
 
 def text_of(note: bytes) -> str:

@@ -136,8 +136,8 @@ class WitnessPolicy:
             try:
                 draft.add(*items)
             except (TreatyError, TypeError, ValueError, KeyError) as error:
-                said = f": {error.message.rstrip('.')}" if isinstance(error, TreatyError) else ""
-                raise _bad(f"line {number} is not one of log, witness, group or quorum in its form{said}") from error
+                detail = f": {error.message.rstrip('.')}" if isinstance(error, TreatyError) else ""
+                raise _bad(f"line {number} is not one of log, witness, group or quorum in its form{detail}") from error
         if draft.quorum is None:
             raise _bad("it has no quorum line")
         return cls(tuple(draft.logs), tuple(draft.witnesses), tuple(draft.groups), None if draft.quorum == NONE else draft.quorum)

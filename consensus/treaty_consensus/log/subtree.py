@@ -20,7 +20,7 @@ def subtree_ranges(start: int, end: int, size: int) -> list[tuple[int, int]]:
     The hashes of the proof are their Merkle roots (`merkle.range_root`), in this order.
     """
     assert is_subtree(start, end) and end <= size, "a valid subtree of the tree"
-    begin, known = 0, True
+    begin, is_inside = 0, True
     siblings: list[tuple[int, int]] = []
     # From the root down to the subtree. Siblings are sent from the subtree up.
     while not (start == 0 and end == size):
@@ -31,9 +31,9 @@ def subtree_ranges(start: int, end: int, size: int) -> list[tuple[int, int]]:
             continue
         siblings.append((begin, begin + middle))
         # Its left half is a sibling: the verifier has only the hash of the whole.
-        known = known and start >= middle
+        is_inside = is_inside and start >= middle
         start, end, begin, size = max(start - middle, 0), end - middle, begin + middle, size - middle
-    return [*([] if known else [(begin, begin + size)]), *siblings[::-1]]
+    return [*([] if is_inside else [(begin, begin + size)]), *siblings[::-1]]
 
 
 def verify_subtree(start: int, end: int, size: int, subtree: bytes, root: bytes, proof: Sequence[bytes]) -> None:

@@ -164,7 +164,7 @@ def node_hashes(nodes: Iterable[Node], size: int, tiles: Mapping[Tile, bytes]) -
     length.
     """
     pyramids: dict[Tile, list[list[bytes]]] = {}
-    found = {}
+    hashes_by_node = {}
     for node in nodes:
         tile = tile_of(node, size)
         pyramid = pyramids.get(tile)
@@ -176,8 +176,8 @@ def node_hashes(nodes: Iterable[Node], size: int, tiles: Mapping[Tile, bytes]) -
         above = node.level % TILE_HEIGHT
         while len(pyramid) <= above:
             pyramid.append(_parents(pyramid[-1]))
-        found[node] = pyramid[above][node.index - (tile.index << TILE_HEIGHT - above)]
-    return found
+        hashes_by_node[node] = pyramid[above][node.index - (tile.index << TILE_HEIGHT - above)]
+    return hashes_by_node
 
 
 def edge_tiles(size: int) -> list[Tile]:

@@ -72,12 +72,12 @@ def decode_info(data: bytes) -> tuple[int, int, bytes]:
     try:
         pending, following, ticket, end = data.decode("ascii").split("\n")
         numbers = parse_decimal(pending, limit=MAX_SIZE), parse_decimal(following, limit=MAX_SIZE)
-        found = *numbers, b64decode(ticket, limit=MAX_TICKET)
+        values = *numbers, b64decode(ticket, limit=MAX_TICKET)
     except (ValueError, Malformed, TooLarge) as error:
         raise Malformed(UploadCode.FORM, "This is not the state of a mirror (C2SP tlog-mirror).") from error
     if end:
         raise Malformed(UploadCode.FORM, "This is not the state of a mirror (C2SP tlog-mirror): it has more lines.")
-    return found
+    return values
 
 
 def bad_upload(why: str) -> Malformed:

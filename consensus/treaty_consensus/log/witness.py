@@ -118,15 +118,17 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
     # The order of the checks is the order of the answers in C2SP tlog-witness.
     if request.old > head.size:
         raise Malformed(WitnessCode.REQUEST, f"A log of {head.size} leaves does not extend one of {request.old}.")
-    known = latest.checkpoint if latest else Checkpoint(head.origin, 0, EMPTY_ROOT)
+    cosigned = latest.checkpoint if latest else Checkpoint(head.origin, 0, EMPTY_ROOT)
     # Checked before the proof: the log has to know the right size to build one.
-    if request.old != known.size:
-        raise SizeConflict(known.size, f"The newest checkpoint cosigned here is of {known.size} leaves, not of {request.old}.")
-    if head.size == known.size and head.root != known.root:
-        raise Untrusted(
-            WitnessCode.ROOT, f"Another checkpoint of {known.size} leaves was cosigned here: the log has two histories."
+    if request.old != cosigned.size:
+        raise SizeConflict(
+            cosigned.size, f"The newest checkpoint cosigned here is of {cosigned.size} leaves, not of {request.old}."
         )
-    verify_consistency(known.size, head.size, known.root, head.root, request.proof)
+    if head.size == cosigned.size and head.root != cosigned.root:
+        raise Untrusted(
+            WitnessCode.ROOT, f"Another checkpoint of {cosigned.size} leaves was cosigned here: the log has two histories."
+        )
+    verify_consistency(cosigned.size, head.size, cosigned.root, head.root, request.proof)
     return signed
 
 

@@ -29,8 +29,8 @@ def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> Ha
         case Handler():
             package = read_wheel(body.filename, contents[body.wheel.sha256])
             # A statement must not attach a wheel to a protocol that the wheel itself does not name.
-            said = package.manifest.protocol_uri, package.manifest.protocol_hash, str(package.entry_point)
-            if said != (body.uri, body.document, body.entry_point):
+            stated = package.manifest.protocol_uri, package.manifest.protocol_hash, str(package.entry_point)
+            if stated != (body.uri, body.document, body.entry_point):
                 raise Refused(RegistryHandlerCode.MISMATCH, "The wheel is for another protocol, or has another entry point.")
             # Only size and form. Readers verify the bundle's signature, in step 8.
             canonical.parse_json(contents[body.bundle.sha256], limit=MAX_BUNDLE, name="Sigstore bundle")

@@ -47,19 +47,20 @@ class Electors:
         if not parties:
             return
         principals = [await self._principal(did) for did in parties]
-        found = [principal for principal in principals if principal is not None]
+        present = [principal for principal in principals if principal is not None]
         kind = type(signed.body).__name__.lower()
         # One principal in a report is enough: the list of speakers shows it, although no election counts the pair.
-        if not found or (len(found) < len(parties) and not isinstance(signed.body, Report)):
+        if not present or (len(present) < len(parties) and not isinstance(signed.body, Report)):
             did = parties[principals.index(None)]
             raise Refused(
                 ElectorateCode.NO_PRINCIPAL,
                 f"{did.text} speaks for no principal of this electorate, so this {kind} could never count.",
                 fix=_FIX,
             )
-        if len(set(found)) < len(found):
+        if len(set(present)) < len(present):
             raise Refused(
-                ElectorateCode.ONE_PRINCIPAL, f"Both sides of this {kind} are the principal {found[0]}, so it could never count."
+                ElectorateCode.ONE_PRINCIPAL,
+                f"Both sides of this {kind} are the principal {present[0]}, so it could never count.",
             )
 
     def has_at_hand(self, signed: Statement) -> bool:
@@ -74,10 +75,10 @@ class Electors:
             return root
         namespaces = [row["namespace"] for row in await self._pool.fetch(_GRANTS, did.text, _MOST_GRANTS)]
         # The first grant in force of a registrable domain counts, as in the election, so a later grant moves no vote.
-        found = next((namespace for namespace in namespaces if suffixes.is_registrable(namespace)), None)
-        if found is None and len(namespaces) == _MOST_GRANTS:
+        domain = next((namespace for namespace in namespaces if suffixes.is_registrable(namespace)), None)
+        if domain is None and len(namespaces) == _MOST_GRANTS:
             return did.text  # at the limit a grant may be missing: accept, or many grants could block a DID
-        return found
+        return domain
 
 
 def _parties(signed: Statement) -> tuple[Did, ...]:

@@ -119,12 +119,12 @@ class StandingCache:
 
     async def refresh(self) -> None:
         """Read the newest roll. Raises `Unavailable` when PostgreSQL is down; the old values are then kept."""
-        known = {row["grantee"]: row["standing"] for row in await self._pool.fetch(_GRANTED)}
+        standings = {row["grantee"]: row["standing"] for row in await self._pool.fetch(_GRANTED)}
         for row in await self._pool.fetch(_ROLL):
             # After the grants: a root DID speaks for its own domain, also when another domain granted to it.
-            known.update(dict.fromkeys(_roots(row["principal"]), row["standing"]))
+            standings.update(dict.fromkeys(_roots(row["principal"]), row["standing"]))
         # Only now, so that a failed query leaves the old values.
-        self._known = known
+        self._known = standings
 
 
 def _roots(principal: str) -> list[str]:

@@ -118,12 +118,13 @@ class Admission:
         parsed = await self._verifier.parse(leaves)
         signed = [item for item in parsed if isinstance(item, Statement)]
         with asking_for(source):
-            known = await _each(partial(self._keys, reserved=reserved), signed, self._has_keys_at_hand)
-            work = [(item, keys) for item, keys in zip(signed, known, strict=True) if isinstance(keys, Mapping)]
+            known_keys = await _each(partial(self._keys, reserved=reserved), signed, self._has_keys_at_hand)
+            work = [(item, keys) for item, keys in zip(signed, known_keys, strict=True) if isinstance(keys, Mapping)]
             verified = iter(await self._verifier.verify(work))
             # A refusal, the result of the verification, or None: a key is not known yet.
             checked = [
-                (item, next(verified) if isinstance(keys, Mapping) else keys) for item, keys in zip(signed, known, strict=True)
+                (item, next(verified) if isinstance(keys, Mapping) else keys)
+                for item, keys in zip(signed, known_keys, strict=True)
             ]
             examined = iter(await _each(partial(self._conclude, source=source), checked, self._has_no_wait))
         return [Examined(None, item) if isinstance(item, TreatyError) else next(examined) for item in parsed]
@@ -243,13 +244,13 @@ class Admission:
     async def _verify_after_learning(self, signed: Statement, source: str | None) -> Verified:
         keys: dict[str, bytes] = {}
         for did, key_id in zip(signed.authors, signed.by, strict=True):
-            known = await self._identities.keys(did)
-            if key_id not in known and did.method != "key":
+            author_keys = await self._identities.keys(did)
+            if key_id not in author_keys and did.method != "key":
                 with self._queue.aside(source):  # a host may take seconds to answer
-                    known = await self._identities.learn(did)
-            if key_id not in known:
+                    author_keys = await self._identities.learn(did)
+            if key_id not in author_keys:
                 raise Unauthorized(StatementCode.UNKNOWN_KEY, f"{key_id} is not a key of its DID as this log knows it.")
-            keys |= known
+            keys |= author_keys
         return await self._verify(signed, keys, source)
 
     async def _verify(self, signed: Statement, keys: Mapping[str, bytes], source: str | None) -> Verified:

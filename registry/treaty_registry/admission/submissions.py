@@ -95,8 +95,8 @@ class Submissions:
         refused = [s.id for s, outcome in zip(statements, outcomes, strict=True) if s and isinstance(outcome, TreatyError)]
         committed = await self._reader.index_of(refused, None) if refused else {}
         logged = {signed: index for signed, index in committed.items() if index < head.size}
-        known = [outcome.index for outcome in outcomes if isinstance(outcome, LogPosition) and outcome.proof is None]
-        receipts = await self._reader.receipts({*known, *logged.values()}, head) if known or logged else {}
+        indexes = [outcome.index for outcome in outcomes if isinstance(outcome, LogPosition) and outcome.proof is None]
+        receipts = await self._reader.receipts({*indexes, *logged.values()}, head) if indexes or logged else {}
         answers: list[Logged | TreatyError] = []
         writers: dict[bytes, ReceiptWriter] = {}  # by checkpoint: most positions of a request are of one commit
         for signed, outcome in zip(statements, outcomes, strict=True):

@@ -129,10 +129,10 @@ class Uploads:
             # In small batches: the pool lends a connection only for seconds, and a store may need long for each delete.
             async with self._pool.acquire() as connection, connection.transaction():
                 digests = [row["sha256"] for row in await connection.fetch(_EXPIRED, _AT_ONCE)]
-                kept = await connection.fetch(_SERVED, digests)
+                used = await connection.fetch(_SERVED, digests)
                 # Hold the row locks until the bytes are deleted: a new upload of the same bytes waits, and then stores them
                 # again.
-                gone = {digest.hex() for digest in digests} - {row["sha256"].hex() for row in kept}
+                gone = {digest.hex() for digest in digests} - {row["sha256"].hex() for row in used}
                 # Before the commit: after a crash in between the rows are still there, and the next call deletes the
                 # bytes again.
                 await asyncio.gather(*map(self._blobs.delete, gone))
@@ -143,12 +143,12 @@ class Uploads:
     async def _read_present(self, connection: AnyConnection, digests: list[str]) -> Mapping[str, bool]:
         """Return for each of these digests that is here whether its bytes were withdrawn."""
         rows = await connection.fetch(_PRESENT, [*map(bytes.fromhex, digests)], min(MARGIN, self._lifetime / 2))
-        found: dict[str, bool] = {}
+        present: dict[str, bool] = {}
         for row in rows:
             # Withdrawn bytes may be uploaded again by a sender that raced the withdrawal.
             digest = row["sha256"].hex()
-            found[digest] = row["withdrawn"] or found.get(digest, False)
-        return found
+            present[digest] = row["withdrawn"] or present.get(digest, False)
+        return present
 
     async def _store(self, sha256: str, data: bytes, network: str | None) -> bool:
         # The row first. A crash after it leaves a row without bytes, which counts as missing and expires. Bytes

@@ -67,8 +67,8 @@ def words(filters: Iterable[tuple[str, str]]) -> list[str]:
 
 def states(filters: Iterable[tuple[str, str]]) -> Sequence[str]:
     """Return the publisher's states that a search with these filters may find."""
-    asked = next((value for facet, value in filters if facet == "state" and value in UNUSABLE), None)
-    return (asked,) if asked else USABLE
+    state = next((value for facet, value in filters if facet == "state" and value in UNUSABLE), None)
+    return (state,) if state else USABLE
 
 
 def _word(facet: str, value: str) -> str:

@@ -79,7 +79,7 @@ class Lookup(Generic[_V]):
     async def _answer(self, connection: AnyConnection) -> None:
         batch = self._take(MAX_BATCH)
         try:
-            found = await self._fetch(connection, list(batch))
+            rows = await self._fetch(connection, list(batch))
         except Exception:
             # Put back before the error leaves this method, so that no future is lost.
             for key, futures in batch.items():  # `_serve` fails them, with the error as the pool translates it
@@ -88,7 +88,7 @@ class Lookup(Generic[_V]):
         for key, futures in batch.items():
             for future in futures:
                 if not future.done():  # its request may have been cancelled
-                    future.set_result(found.get(key))
+                    future.set_result(rows.get(key))
 
     def _take(self, most: int) -> dict[str, list[asyncio.Future[_V | None]]]:
         keys = list(self._waiting)[:most]

@@ -147,17 +147,17 @@ def read_package(filename: str, wheel: bytes) -> PackageView:
 
 def _vectors(package: HandlerPackage) -> tuple[list[Vector], str]:
     """Return the vectors that can be read, and the first reason why not all are."""
-    found: list[Vector] = []
+    vectors: list[Vector] = []
     left = MAX_VECTOR_BYTES
     for name, data in sorted(package.vectors.items()):
         left -= len(data)
         if left < 0:
-            return found, "The vectors are too large to read all of them here."
+            return vectors, "The vectors are too large to read all of them here."
         try:
-            found.append(parse_vector(name, data))
+            vectors.append(parse_vector(name, data))
         except TreatyError as error:
-            return found, error.message
-    return found, ""
+            return vectors, error.message
+    return vectors, ""
 
 
 def _operation(manifest: Manifest, operation: Operation, example: Example | None) -> PackageOperation:
@@ -190,13 +190,13 @@ def _coverage(coverage: Coverage) -> list[RoleOperation]:
 
 def _examples(vectors: Sequence[Vector]) -> dict[str, Example]:
     """Return the first call of each operation in the vectors. One that succeeds is preferred to one that fails."""
-    found: dict[str, Example] = {}
+    examples: dict[str, Example] = {}
     for vector in vectors:
         for operation, example in _calls(vector):
-            known = found.get(operation)
-            if known is None or (known.is_error and not example.is_error):
-                found[operation] = example
-    return found
+            earlier = examples.get(operation)
+            if earlier is None or (earlier.is_error and not example.is_error):
+                examples[operation] = example
+    return examples
 
 
 def _calls(vector: Vector) -> Iterator[tuple[str, Example]]:
@@ -228,10 +228,10 @@ def _finished(
     vector: Vector, operation: str, arguments: Any, items: list[str], value: Any, error: Mapping[str, Any] | None
 ) -> tuple[str, Example]:
     outcome = "" if value is None and error is None else _json(value if error is None else error, MAX_JSON)
-    made = Example(
+    example = Example(
         vector.name[:MAX_TITLE], vector.title[:MAX_TITLE], _json(arguments, MAX_JSON), items, outcome, error is not None
     )
-    return operation, made
+    return operation, example
 
 
 def _json(value: object, limit: int) -> str:

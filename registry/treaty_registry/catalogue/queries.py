@@ -189,12 +189,12 @@ async def fetch_handlers(connection: AnyConnection, uris: Sequence[str], size: i
     # The same order in the record and in the bundle, so that both name the same 64 handlers.
     rows.sort(key=lambda row: (not row["own"], -row["index"] if row["own"] else row["index"]))
     places: Counter[str] = Counter()
-    kept = []
+    handlers = []
     for row in rows:
         places[row["uri"]] += 1
         if places[row["uri"]] <= MAX_HANDLERS:
-            kept.append(row)
-    return kept
+            handlers.append(row)
+    return handlers
 
 
 def _record(row: Row, handlers: list[HandlerView]) -> Record:

@@ -134,9 +134,9 @@ class Retrieval:
         leads = uses[number]
         if not _can_lead(leads):  # it could lead at the previous page: continue with its most used words
             leads = dict(sorted(leads.items(), key=lambda word: -word[1])[:MAX_LEADS])
-        found, following = await self._walk(query, words, number, list(leads), at)
-        at_most = len(found) if query.cursor is None and following is None else min(map(_postings, uses))
-        return Page(found, following, "words" if number < len(words) else "newest", at_most)
+        summaries, following = await self._walk(query, words, number, list(leads), at)
+        at_most = len(summaries) if query.cursor is None and following is None else min(map(_postings, uses))
+        return Page(summaries, following, "words" if number < len(words) else "newest", at_most)
 
     async def culprits(self, query: Query, known: Uses) -> list[str]:
         """Return the parts of a query without results (`Query.parts`), each of which alone keeps it from having some.
@@ -166,7 +166,7 @@ class Retrieval:
             postings = " union all ".join(_POSTED.format(9 + lead) for lead in range(len(leads)))
         if 1 < len(leads) <= MAX_LEADS:  # a protocol with several postings counts once, at its best place
             better = [" | ".join(search.query([Term(word, False)], weights) for word in leads) for weights in _WEIGHTS[1:]]
-        found: list[Summary] = []
+        summaries: list[Summary] = []
         ends: list[tuple[int, int]] = []
         allowed, chosen = facets.states(query.filters), facets.words(query.filters)
         for most in (query.limit + _SPARE, MAX_WALK):  # the first limit is enough when most postings match
@@ -177,13 +177,13 @@ class Retrieval:
             for row in rows:
                 at = row["at_place"], row["at_index"]
                 if row["uri"] is not None and (not ends or ends[-1] != at):
-                    found.append(summary(row))
+                    summaries.append(summary(row))
                     ends.append(at)
-            if len(found) > query.limit:
-                return found[: query.limit], _cursor(number, ends[query.limit - 1])
+            if len(summaries) > query.limit:
+                return summaries[: query.limit], _cursor(number, ends[query.limit - 1])
             if len(rows) < most:
-                return found, None
-        return found, _cursor(number, at)
+                return summaries, None
+        return summaries, _cursor(number, at)
 
 
 def _postings(uses: Mapping[str, int]) -> int:

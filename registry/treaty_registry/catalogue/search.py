@@ -67,22 +67,22 @@ def terms(text: str) -> list[Term]:
     """Return the distinct terms of a search text. Raises `Malformed` over the caps."""
     if len(text) > MAX_QUERY:
         raise Malformed(SearchCode.QUERY, f"A search has at most {MAX_QUERY} characters.")
-    found: list[Term] = []
+    terms_of_query: list[Term] = []
     for run, unspaced in _runs(text):
         if unspaced:
-            found.extend(Term(term, False) for term in (_pairs(run) or run))
+            terms_of_query.extend(Term(term, False) for term in (_pairs(run) or run))
         else:
-            found.append(Term(run[:_MAX_TERM], True))
-    found = list(dict.fromkeys(found))
-    if len(found) > MAX_QUERY_TERMS:
+            terms_of_query.append(Term(run[:_MAX_TERM], True))
+    terms_of_query = list(dict.fromkeys(terms_of_query))
+    if len(terms_of_query) > MAX_QUERY_TERMS:
         raise Malformed(SearchCode.QUERY, f"A search has at most {MAX_QUERY_TERMS} words or pairs of characters.")
-    return found
+    return terms_of_query
 
 
 def query(terms: Iterable[Term], weights: str = "") -> str:
     """Return the text form of the tsquery for all of `terms`. `weights`: match only occurrences with one of these letters."""
-    asked = ((text, f"{'*' if prefix else ''}{weights}") for text, prefix in terms)
-    return " & ".join(f"'{text}':{marks}" if marks else f"'{text}'" for text, marks in asked)
+    lexemes = ((text, f"{'*' if prefix else ''}{weights}") for text, prefix in terms)
+    return " & ".join(f"'{text}':{marks}" if marks else f"'{text}'" for text, marks in lexemes)
 
 
 def _runs(text: str) -> Iterator[tuple[str, bool]]:

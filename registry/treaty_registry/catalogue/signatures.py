@@ -56,8 +56,8 @@ def read_signature(bundle: bytes) -> SignatureView:
 
 
 def _issuer(certificate: x509.Certificate) -> str:
-    found = {extension.oid: extension.value for extension in certificate.extensions}
-    newer, older = found.get(_ISSUER_V2), found.get(_ISSUER)
+    extensions = {extension.oid: extension.value for extension in certificate.extensions}
+    newer, older = extensions.get(_ISSUER_V2), extensions.get(_ISSUER)
     if isinstance(newer, x509.UnrecognizedExtension):
         return str(core.UTF8String.load(newer.value).native)
     if isinstance(older, x509.UnrecognizedExtension):

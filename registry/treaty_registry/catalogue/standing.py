@@ -109,11 +109,11 @@ class StandingQueries:
         if (document is None) == (topic is None) or (topic is not None and not is_topic(topic)):
             raise Malformed(SpeakersCode.QUERY, "Ask for the speakers of one `hash`, or of one `topic`.")
         at = (None, None, None) if cursor is None else _parse_place(cursor)
-        query, wanted = (speakers_by("topic"), topic) if document is None else (speakers_by("document"), bytes.fromhex(document))
-        rows = await self._pool.fetch(query, wanted, *at, MAX_SPEAKERS + 1, MAX_RANKED)
-        shown = [Speaker(**row) for row in rows[:MAX_SPEAKERS]]
-        last = shown[-1] if len(rows) > MAX_SPEAKERS else None
-        return Speakers(shown, f"{last.standing}-{last.index}-{last.did}" if last else None)
+        query, subject = (speakers_by("topic"), topic) if document is None else (speakers_by("document"), bytes.fromhex(document))
+        rows = await self._pool.fetch(query, subject, *at, MAX_SPEAKERS + 1, MAX_RANKED)
+        page = [Speaker(**row) for row in rows[:MAX_SPEAKERS]]
+        last = page[-1] if len(rows) > MAX_SPEAKERS else None
+        return Speakers(page, f"{last.standing}-{last.index}-{last.did}" if last else None)
 
     async def standing(self, did: str, cursor: str | None) -> StandingView:
         """Return the standing of the principal of a DID, and its credits that still count, newest first.
@@ -123,13 +123,13 @@ class StandingQueries:
         parse_did(did)
         at = (None, None) if cursor is None else _parse_pair(cursor)
         roll = await self._pool.fetchrow(ROLL)
-        found = await self._pool.fetchrow(PRINCIPAL, did)
+        row = await self._pool.fetchrow(PRINCIPAL, did)
         rows: Sequence[Fields] = ()
-        if roll is not None and found is not None:
+        if roll is not None and row is not None:
             parameters = await self.parameters(roll["parameters"])
             since = roll["epoch"] - _FADED * parameters.horizon_epochs
-            rows = await self._pool.fetch(_CREDITS, found["principal"], since, *at, MAX_CREDITS + 1)
-        return await self.view(did, roll, found, rows, MAX_CREDITS)
+            rows = await self._pool.fetch(_CREDITS, row["principal"], since, *at, MAX_CREDITS + 1)
+        return await self.view(did, roll, row, rows, MAX_CREDITS)
 
     async def view(self, did: str, roll: Fields | None, found: Fields | None, rows: Sequence[Fields], most: int) -> StandingView:
         """Return the standing of `did` in rows of `ROLL`, `PRINCIPAL` and `CREDITS`, with at most `most` credits."""
@@ -140,12 +140,12 @@ class StandingQueries:
         if found is None:
             return StandingView(did, None, *named, "0", "0", [], None)
         horizon = parameters.horizon_epochs
-        kept = [row for row in rows if row["epoch"] > epoch - _FADED * horizon]
-        terms = await self._load_parameters([row["parameters"] for row in kept])
-        shown = [_credit(row, terms[row["parameters"]], decay(epoch - row["epoch"], horizon)) for row in kept[:most]]
-        following = f"{shown[-1].epoch}-{kept[most - 1]['place']}" if len(kept) > most else None
+        unfaded = [row for row in rows if row["epoch"] > epoch - _FADED * horizon]
+        terms = await self._load_parameters([row["parameters"] for row in unfaded])
+        credits = [_credit(row, terms[row["parameters"]], decay(epoch - row["epoch"], horizon)) for row in unfaded[:most]]
+        following = f"{credits[-1].epoch}-{unfaded[most - 1]['place']}" if len(unfaded) > most else None
         amounts = str(found["weight"] or 0), str(found["standing"] or 0)
-        return StandingView(did, found["principal"], *named, *amounts, shown, following)
+        return StandingView(did, found["principal"], *named, *amounts, credits, following)
 
     async def parameters(self, statement: str) -> Parameters:
         """Return the parameters in a logged statement."""

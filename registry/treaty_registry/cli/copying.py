@@ -61,10 +61,10 @@ def backup(
                 raise
         check_log(settings)  # the socket may be what a killed registry left
         async with running_database(settings) as url:
-            made = await back_up_log(settings, url, to)
+            report = await back_up_log(settings, url, to)
             async with connect(url) as connection:
                 await Acts(connection).record("backup", (str(to),), Caller.of_this_process())
-            return made
+            return report
 
     while True:
         done = run(copy())

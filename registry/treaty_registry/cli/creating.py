@@ -36,11 +36,11 @@ def init(
         async with Registry.open(replace(options.settings, new=True, origin=origin, parameters=parameters)) as registry:
             return description(registry)
 
-    made = run(make())
+    operator = run(make())
     options.show(
-        made,
+        operator,
         f"[green]✓[/] The log [bold]{escape(origin)}[/] is in {escape(str(options.data))}; keep that directory safe and secret.",
-        f"  key: {escape(str(made['key']))}",
+        f"  key: {escape(str(operator['key']))}",
         f"  Serve it: treaty-registry serve --data {escape(str(options.data))}",
     )
 

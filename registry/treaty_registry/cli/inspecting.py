@@ -20,14 +20,14 @@ _UNITS = (("days", 86_400), ("hours", 3600), ("minutes", 60))
 
 def status(*, options: Options = Options()) -> None:
     """Show how the running registry is: leader, heads, witnesses, backup, certificates, disks, clock, queues, last acts."""
-    found = _status(options)
+    report = _status(options)
     table = folding_table("", "", show_header=False)
-    for name, value in _rows(found):
+    for name, value in _rows(report):
         table.add_row(f"[bold]{name}[/]", escape(value))
     acts = folding_table("last acts", "by", "when")
-    for act in found.acts:
-        acts.add_row(escape(f"{act.command} {act.detail}"), escape(f"{act.user} (uid {act.uid})"), _ago(found, act.at))
-    options.show(msgspec.to_builtins(found), table, *([acts] if found.acts else []))
+    for act in report.acts:
+        acts.add_row(escape(f"{act.command} {act.detail}"), escape(f"{act.user} (uid {act.uid})"), _ago(report, act.at))
+    options.show(msgspec.to_builtins(report), table, *([acts] if report.acts else []))
 
 
 def doctor(*, options: Options = Options()) -> int:

@@ -142,15 +142,15 @@ def senders(*, newest: int | None = None, options: Options = Options()) -> None:
     newest
         Count only this many of the newest leaves.
     """
-    found = _senders(options, newest)
+    senders_list = _senders(options, newest)
     table = folding_table("DID", "statements", "bytes", "newest leaf")
-    for each in found.largest:
+    for each in senders_list.largest:
         table.add_row(escape(each.did), str(each.statements), str(each.bytes), str(each.newest))
     busy = folding_table("now, at this process", "used of its quota")
-    for name, share in (found.hosts | found.networks).items():
+    for name, share in (senders_list.hosts | senders_list.networks).items():
         busy.add_row(escape(name), f"{share:.0%}")
-    rows: list[Any] = [table] if found.largest else ["Nobody has signed a leaf yet."]
-    options.show(msgspec.to_builtins(found), *rows, *([busy] if busy.row_count else []))
+    rows: list[Any] = [table] if senders_list.largest else ["Nobody has signed a leaf yet."]
+    options.show(msgspec.to_builtins(senders_list), *rows, *([busy] if busy.row_count else []))
 
 
 async def _ask(settings: Settings, command: str, kind: Any, alone: Any, *arguments: object) -> Any:
@@ -169,8 +169,8 @@ def _senders(options: Options, newest: int | None = None) -> SenderList:
     def alone(log: Registry) -> Awaitable[SenderList]:
         return list_senders(log.database, log.intake, log.head.size, newest)
 
-    found: SenderList = run(_ask(options.settings, "senders", SenderList, alone, newest))
-    return found
+    senders_list: SenderList = run(_ask(options.settings, "senders", SenderList, alone, newest))
+    return senders_list
 
 
 def _confirmed(plan: Takedown, reason: str, options: Options) -> bool:

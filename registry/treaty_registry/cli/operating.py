@@ -77,13 +77,13 @@ def parameters(file: Path | None = None, /, *, options: Options = Options()) -> 
         async with Registry.open(options.settings) as registry:
             return await registry.parameters_status()
 
-    found = run(ask_or(options.settings, "parameters", ParametersStatus, read))
-    closes = "by hand" if found.closes is None else _date(found.closes)
-    lines: list[Any] = [f"Epoch {found.epoch} is open; it closes {closes}.", f"Constitution {found.constitution}"]
-    lines += _shown("In force", found.in_force)
-    if found.announced is not None:
-        lines += _shown(_since(found.epoch + 1, found.holds), found.announced)
-    options.show(msgspec.to_builtins(found), *lines)
+    status = run(ask_or(options.settings, "parameters", ParametersStatus, read))
+    closes = "by hand" if status.closes is None else _date(status.closes)
+    lines: list[Any] = [f"Epoch {status.epoch} is open; it closes {closes}.", f"Constitution {status.constitution}"]
+    lines += _shown("In force", status.in_force)
+    if status.announced is not None:
+        lines += _shown(_since(status.epoch + 1, status.holds), status.announced)
+    options.show(msgspec.to_builtins(status), *lines)
 
 
 def accept_clock(*, options: Options = Options()) -> None:
@@ -127,11 +127,11 @@ def audit(*, options: Options = Options()) -> int:
         async with running_database(settings) as url, connect(url) as connection, connect(url) as reader:
             return await maintenance.audit(connection, reader, blobs, record)
 
-    found = run(check())
-    summary = f"{found.size} leaves, {found.epochs} epochs decided, {found.blobs} blobs; root {found.root.hex()}"
-    lines = [f"[red]✗[/] {escape(finding)}" for finding in found.findings] or [f"[green]✓[/] {summary}"]
-    options.show(msgspec.to_builtins(found), *lines)
-    return 1 if found.findings else 0
+    report = run(check())
+    summary = f"{report.size} leaves, {report.epochs} epochs decided, {report.blobs} blobs; root {report.root.hex()}"
+    lines = [f"[red]✗[/] {escape(finding)}" for finding in report.findings] or [f"[green]✓[/] {summary}"]
+    options.show(msgspec.to_builtins(report), *lines)
+    return 1 if report.findings else 0
 
 
 def _announce_parameters(draft: Draft, options: Options) -> None:
@@ -142,10 +142,10 @@ def _announce_parameters(draft: Draft, options: Options) -> None:
     done = run(ask_or(options.settings, "announce", Announced, announce, draft))
     electorate = f"{draft.parameters.electorate} electorate"
     if done.epoch is None and done.holds is None:
-        said = "These constants are in force. What was announced is taken back"
+        sentence = "These constants are in force. What was announced is taken back"
     else:
-        said = f"Announced. {_since(done.epoch, done.holds)}: {electorate}"
-    options.show(msgspec.to_builtins(done), f"[green]✓[/] {said} (leaf {done.index}).")
+        sentence = f"Announced. {_since(done.epoch, done.holds)}: {electorate}"
+    options.show(msgspec.to_builtins(done), f"[green]✓[/] {sentence} (leaf {done.index}).")
 
 
 def _since(epoch: int | None, holds: int | None) -> str:
@@ -211,9 +211,9 @@ def promote(
         A PEM file of certificate authorities to accept for witnesses besides the public ones.
     """
     evidence = SignedHeads(record, tuple(map(WitnessName.parse, witness)), accept_size)
-    made = run(promote_mirror(options.settings, keys, evidence, Network.parse(resolve, ca)))
+    promoted = run(promote_mirror(options.settings, keys, evidence, Network.parse(resolve, ca)))
     options.show(
-        {"origin": made.origin, "size": made.size, "root": made.root.hex()},
-        f"[green]✓[/] {escape(str(options.data))} may sign the log [bold]{escape(made.origin)}[/], of {made.size} leaves.",
+        {"origin": promoted.origin, "size": promoted.size, "root": promoted.root.hex()},
+        f"[green]✓[/] {escape(str(options.data))} may sign the log [bold]{escape(promoted.origin)}[/] of {promoted.size} leaves.",
         f"  Destroy the keys of the old registry, then serve this one: treaty-registry serve --data {escape(str(options.data))}",
     )

@@ -40,15 +40,15 @@ def become_owner(data: Path) -> None:
 
     Raises `Refused` (`settings.owner`) when it cannot and cannot read the folder either, or when the owner cannot read Treaty.
     """
-    made = _made(data)
-    if made is None:
+    account = _made(data)
+    if account is None:
         return
-    owner, user = made.stat().st_uid, os.geteuid()
-    if user == owner or (user and os.access(made, os.R_OK)):
+    owner, user = account.stat().st_uid, os.geteuid()
+    if user == owner or (user and os.access(account, os.R_OK)):
         return
     try:
         # Only root may; for another user the first call fails, and nothing has changed.
-        _set_user(owner, made.stat().st_gid)
+        _set_user(owner, account.stat().st_gid)
     except OSError as error:
         name = named_user(owner)
         raise Refused(

@@ -41,11 +41,13 @@ def check_variables(environment: Iterable[str]) -> None:
     # An agent may run in the environment of its registry, and the other way round.
     names = sorted(name for name in environment if name.startswith(_PREFIX) and name not in AGENT_VARIABLES)
     # Only where a variable is to be checked: this imports the server.
-    known = _variables_of("serve") | _variables_of("witness") if names else set()
+    variables = _variables_of("serve") | _variables_of("witness") if names else set()
     for name in names:
-        if name not in known:
+        if name not in variables:
             # Without the prefix, by which all are near.
-            near = difflib.get_close_matches(name.removeprefix(_PREFIX), sorted(each.removeprefix(_PREFIX) for each in known), 1)
+            near = difflib.get_close_matches(
+                name.removeprefix(_PREFIX), sorted(each.removeprefix(_PREFIX) for each in variables), 1
+            )
             fix = f"It may mean {_PREFIX}{near[0]}." if near else "treaty-registry serve --help lists the variables."
             raise Malformed(SettingsCode.VALUE, f"No option reads the environment variable {name[:80]}.", fix=fix)
 

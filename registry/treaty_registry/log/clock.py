@@ -99,10 +99,10 @@ class SignedTime:
     @classmethod
     def parse(cls, line: str) -> SignedTime | None:
         """Parse the output of `format`; None when the line has another form."""
-        found = _RECORD.fullmatch(line)
-        if found is None:
+        match = _RECORD.fullmatch(line)
+        if match is None:
             return None
-        time, boot, seconds = found.groups()
+        time, boot, seconds = match.groups()
         return cls(int(time), None if boot == "-" else Uptime(boot, float(seconds)))
 
 

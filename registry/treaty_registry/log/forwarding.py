@@ -119,16 +119,16 @@ class Forwarding:
 
         Raises `Unavailable` (`log.not-leading`) when no leader took them, and `Uncertain` when it is unknown whether one did.
         """
-        found = self._found()
-        if found is None or not found.led or not found.url:
+        leader = self._found()
+        if leader is None or not leader.led or not leader.url:
             raise _no_leader()
         self._number += 1
-        body = msgspec.msgpack.encode(Request(found.term, self._name, self._number, [_proposed(item) for item in proposals]))
+        body = msgspec.msgpack.encode(Request(leader.term, self._name, self._number, [_proposed(item) for item in proposals]))
         code = self._code(b"request", body)
         try:
             headers = {HEADER: code.hex(), **tracing.headers()}
-            request = self._http.build_request("POST", found.url + PATH, content=body, headers=headers)
-            reply = await self._during(found.term, self._http.exchange(request, limit=_MAX_ANSWER))
+            request = self._http.build_request("POST", leader.url + PATH, content=body, headers=headers)
+            reply = await self._during(leader.term, self._http.exchange(request, limit=_MAX_ANSWER))
         except httpx.ConnectError as error:
             raise _no_leader() from error
         # `TreatyError`: the answer took too long.
@@ -155,8 +155,8 @@ class Forwarding:
         task = asyncio.create_task(asking)
         try:
             while not (await asyncio.wait([task], timeout=_LOOK))[0]:
-                found = self._found()
-                if self._leader.leads or (found is not None and found.term != term):
+                leader = self._found()
+                if self._leader.leads or (leader is not None and leader.term != term):
                     raise Uncertain
             return task.result()
         finally:
@@ -186,14 +186,14 @@ class Forwarding:
     def answer(self, outcomes: Sequence[LogPosition | TreatyError], code: str) -> tuple[bytes, str]:
         """Return the answer to the request with that `code`, and the answer's own code."""
         notes: dict[bytes, int] = {}
-        made: list[Placed | NotPlaced] = []
+        answers: list[Placed | NotPlaced] = []
         for outcome in outcomes:
             if isinstance(outcome, TreatyError):
-                made.append(NotPlaced(outcome.family, outcome.code, outcome.message, outcome.fix))
+                answers.append(NotPlaced(outcome.family, outcome.code, outcome.message, outcome.fix))
             else:
                 note = notes.setdefault(outcome.signed.note, len(notes))
-                made.append(Placed(outcome.index, note, outcome.proof))
-        body = msgspec.msgpack.encode(Answer([*notes], made))
+                answers.append(Placed(outcome.index, note, outcome.proof))
+        body = msgspec.msgpack.encode(Answer([*notes], answers))
         return body, self._code(b"answer", bytes.fromhex(code) + body).hex()
 
     def _code(self, kind: bytes, body: bytes) -> bytes:

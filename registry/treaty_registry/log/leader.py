@@ -251,10 +251,10 @@ class Leader:
 
     async def _check_standbys(self, connection: Connection) -> None:
         # Before each commit: PostgreSQL waits for those that its settings name at that moment, and an operator may change them.
-        if self._durability.standbys and (found := await synchronous_standbys(connection)) < self._durability.standbys:
+        if self._durability.standbys and (standbys := await synchronous_standbys(connection)) < self._durability.standbys:
             raise Unavailable(
                 RegistryLogCode.COPIES,
-                f"PostgreSQL waits for {found} synchronous standbys, and receipts promise {self._durability.standbys}.",
+                f"PostgreSQL waits for {standbys} synchronous standbys, and receipts promise {self._durability.standbys}.",
                 fix="Set synchronous_standby_names and synchronous_commit = on, or start with fewer --standbys.",
             )
 
@@ -340,9 +340,9 @@ class Leader:
         # A database behind the record is a restored backup. One with another tree is a fork. Signing either would
         # fork the log. The head that this process serves is compared too: the record may have been restored with the database.
         signed = [self.fence.record, *([self.head.signed.checkpoint] if self.head else [])]
-        for known in signed:
-            if size < known.size or (await tables.load_edge(connection, known.size)).root() != known.root:
-                raise behind(known, size)
+        for candidate in signed:
+            if size < candidate.size or (await tables.load_edge(connection, candidate.size)).root() != candidate.root:
+                raise behind(candidate, size)
         return edge
 
     async def _take_keys(self, connection: Connection, now: int) -> None:

@@ -79,8 +79,8 @@ class MirrorUploads:
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 code = str(error.code) if isinstance(error, TreatyError) else type(error).__name__
                 if code != failure:
-                    known = isinstance(error, (TreatyError, httpx.HTTPError, TimeoutError))
-                    _log.warning("not uploaded", mirror=mirror.url, code=code, error=str(error), exc_info=not known)
+                    is_expected = isinstance(error, (TreatyError, httpx.HTTPError, TimeoutError))
+                    _log.warning("not uploaded", mirror=mirror.url, code=code, error=str(error), exc_info=not is_expected)
                 failure = code
 
 

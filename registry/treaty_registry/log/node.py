@@ -145,24 +145,24 @@ class Node:
                 self._leader.check_clock()
                 await self._publish(connection)
                 return
-            found = self.found = await leadership.read(connection)
-        show_address(found.url)
-        if found.note:
-            await self.adopt(found.note, found.witnessed)
-        if not found.led:
+            state = self.found = await leadership.read(connection)
+        show_address(state.url)
+        if state.note:
+            await self.adopt(state.note, state.witnessed)
+        if not state.led:
             # Quickly, because no process writes until then. Of several nodes that try, PostgreSQL gives the lock to one.
             await self._lead()
-        elif found.silent > SILENT:
-            if found.term != self._replaced:  # once, because it repeats several times a second
-                _log.error("the leader stands still and is replaced", url=found.url, seconds=found.silent)
-            self._replaced = found.term
+        elif state.silent > SILENT:
+            if state.term != self._replaced:  # once, because it repeats several times a second
+                _log.error("the leader stands still and is replaced", url=state.url, seconds=state.silent)
+            self._replaced = state.term
             with deadline(connection, _PATIENCE):
-                await leadership.end(connection, found, SILENT)
-        elif found.url == self._url and found.term != self._leader.term:
+                await leadership.end(connection, state, SILENT)
+        elif state.url == self._url and state.term != self._leader.term:
             # The others would send their statements here.
             raise Conflict(
                 NodeCode.ADDRESS,
-                f"Another node of this registry leads it at {found.url}, the address of this one.",
+                f"Another node of this registry leads it at {state.url}, the address of this one.",
                 fix="Give each node an address of its own, at which the others reach it: --node",
             )
 

@@ -41,17 +41,17 @@ class LogReader:
 
     async def leaves(self, indexes: Iterable[int], head: Head) -> dict[int, bytes]:
         """Return the leaves at `indexes`. Raises `NotFound` when one is not below the head."""
-        wanted = set(indexes)
-        _check_indexes(wanted, head)
-        return await tables.read_leaves(self._pool, wanted)
+        positions = set(indexes)
+        _check_indexes(positions, head)
+        return await tables.read_leaves(self._pool, positions)
 
     async def inclusion(self, indexes: Iterable[int], head: Head) -> dict[int, list[bytes]]:
         """Return the inclusion proofs of `indexes` at `head`. Raises `NotFound` when one is not below the head."""
-        wanted = set(indexes)
-        _check_indexes(wanted, head)
-        nodes = {node for index in wanted for node in merkle.inclusion_nodes(index, head.size)}
+        positions = set(indexes)
+        _check_indexes(positions, head)
+        nodes = {node for index in positions for node in merkle.inclusion_nodes(index, head.size)}
         hashes = await self._hashes(nodes, head)
-        return {index: merkle.inclusion_proof(index, head.size, hashes) for index in wanted}
+        return {index: merkle.inclusion_proof(index, head.size, hashes) for index in positions}
 
     async def consistency(self, old: int, head: Head) -> list[bytes]:
         """Return the consistency proof from the tree of `old` leaves to `head`. Raises `NotFound` when the head is smaller."""
@@ -120,11 +120,11 @@ class LogReader:
     async def _tiles(self, wanted: Collection[Tile], edge: TreeEdge) -> dict[Tile, bytes]:
         # The right edge changes with each head. It is read from memory, so readers do not see a later one.
         partial = edge.tiles
-        found = {tile: partial[tile] for tile in wanted if tile in partial}
+        tiles = {tile: partial[tile] for tile in wanted if tile in partial}
         stored = [tile for tile in wanted if tile not in partial]
         if stored:
-            found |= await tables.read_tiles(self._pool, stored)
-        return found
+            tiles |= await tables.read_tiles(self._pool, stored)
+        return tiles
 
 
 def _check_indexes(indexes: Collection[int], head: Head) -> None:

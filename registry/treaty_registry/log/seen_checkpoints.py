@@ -78,8 +78,8 @@ class SeenCheckpoints:
         keys, size = self._keys(), seen.checkpoint.size
         proof = () if size == head.size else tuple(await self._reader.consistency(size, head))
         try:
-            made = Equivocation.of(keys, seen.note, head.note, root=None if size == head.size else root, proof=proof)
+            equivocation = Equivocation.of(keys, seen.note, head.note, root=None if size == head.size else root, proof=proof)
         # No key signed both, because the keys were rotated in between.
         except Untrusted:
             return ""
-        return made.format().decode()
+        return equivocation.format().decode()

@@ -47,5 +47,7 @@ class TileUploads:
             # Nothing here may end this task.
             except Exception as error:
                 if reported != (reported := f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"):
-                    known = isinstance(error, (TreatyError, BaseError, *DATABASE_ERRORS))
-                    _log.error("the log was not copied", store=copy.place, error=reported, exc_info=None if known else error)
+                    is_expected = isinstance(error, (TreatyError, BaseError, *DATABASE_ERRORS))
+                    _log.error(
+                        "the log was not copied", store=copy.place, error=reported, exc_info=None if is_expected else error
+                    )

@@ -128,10 +128,10 @@ class WitnessClient:
         """Ask all witnesses that are not failing, and publish their cosignatures. Start retries for those that fail."""
         self._asked, self._lines = head, {}
         # A failing witness is asked separately, so it delays the others only once.
-        asked = [witness for witness in self._witnesses if witness.key not in self._again]
-        lines = await asyncio.gather(*(witness.cosign(head) for witness in asked))
-        self._publish(head, {witness.key: line for witness, line in zip(asked, lines, strict=True) if line})
-        for witness in asked:
+        due = [witness for witness in self._witnesses if witness.key not in self._again]
+        lines = await asyncio.gather(*(witness.cosign(head) for witness in due))
+        self._publish(head, {witness.key: line for witness, line in zip(due, lines, strict=True) if line})
+        for witness in due:
             if witness.failure:
                 self._again[witness.key] = asyncio.create_task(self._ask_again(witness))
 
@@ -233,16 +233,16 @@ class _Witness:
 
     def _check_exists(self, size: int) -> None:
         """Raise `Untrusted` unless the log has `size` leaves, in a later head than the one that was sent."""
-        known = self._leader.head.size if self._leader.head is not None else 0
+        own_size = self._leader.head.size if self._leader.head is not None else 0
         # Another process may lead now and have more leaves, so this is no alarm.
-        if size > known and not self._leader.leads:
+        if size > own_size and not self._leader.leads:
             raise Unavailable(
                 RegistryWitnessCode.REFUSED, f"It has cosigned {size} leaves, maybe for another process, which leads the log."
             )
-        if size > known:
+        if size > own_size:
             raise Untrusted(
                 RegistryWitnessCode.AHEAD,
-                f"It has cosigned {size} leaves of this log, which has {known}.",
+                f"It has cosigned {size} leaves of this log, which has {own_size}.",
                 fix="This database is an old copy, or the log's key is in other hands. Stop this registry, ask the operator of "
                 "the witness for the checkpoint it has, and compare.",
             )
@@ -288,15 +288,15 @@ def _other_history(size: int) -> Untrusted:
 
 async def _cosignatures(witnesses: Sequence[_Witness], head: Head, enough: int) -> bytes:
     """Return the lines of the first `enough` witnesses that answer in time, in the order in which they were configured."""
-    asked = [asyncio.create_task(witness.cosign(head)) for witness in witnesses]
+    requests = [asyncio.create_task(witness.cosign(head)) for witness in witnesses]
     lines = 0
     try:
         # Not in their order: a silent witness in front must not delay a quorum of the others.
-        for answer in asyncio.as_completed(asked):
+        for answer in asyncio.as_completed(requests):
             lines += bool(await answer)
             if lines >= enough:
                 break
     finally:
-        for task in asked:
+        for task in requests:
             task.cancel()  # no effect on finished tasks
-    return b"".join(task.result() for task in asked if task.done() and not task.cancelled())
+    return b"".join(task.result() for task in requests if task.done() and not task.cancelled())

@@ -70,26 +70,26 @@ class MirrorDirectory:
             raise Conflict(
                 RegistryMirrorCode.DIRECTORY, f"{self._data} has the keys of a registry.", fix="Choose an empty directory."
             )
-        known = self.mark
-        if known is None:
+        mark = self.mark
+        if mark is None:
             self.name(upstream, upstream.base_url)
             return upstream.base_url
-        if known[0].origin != upstream.origin:
-            raise self._other(known[0])
-        return known[1]
+        if mark[0].origin != upstream.origin:
+            raise self._other(mark[0])
+        return mark[1]
 
     def renew(self, upstream: RegistryName, keys: LogKeys | None) -> None:
         """Keep the present name of the mirrored registry. Raises `Conflict` when its key is of another log.
 
         `keys`: those of the stored leaves. After a rotation people may name the registry by its new key.
         """
-        known = self.mark
-        assert known is not None, "`begin` made it"
-        if known[0].key == upstream.key:
+        mark = self.mark
+        assert mark is not None, "`begin` made it"
+        if mark[0].key == upstream.key:
             return
-        if keys is None or not {known[0].key, upstream.key} <= {term.log for term in keys.terms}:
-            raise self._other(known[0])
-        self.name(upstream, known[1])
+        if keys is None or not {mark[0].key, upstream.key} <= {term.log for term in keys.terms}:
+            raise self._other(mark[0])
+        self.name(upstream, mark[1])
 
     def _other(self, known: RegistryName) -> Conflict:
         return Conflict(
@@ -131,12 +131,12 @@ class MirrorDirectory:
 
         After a crash the tables may be ahead of the note that was served last. The copy of the log then has theirs.
         """
-        found = []
+        checkpoints = []
         for path in (self._data / "checkpoint", self.log / "checkpoint"):
             # A damaged or absent note is fetched again.
             with suppress(FileNotFoundError, TreatyError):
-                found.append(open_checkpoint(path.read_bytes(), key))
-        fitting = [signed for signed in found if signed.checkpoint.size <= size]
+                checkpoints.append(open_checkpoint(path.read_bytes(), key))
+        fitting = [signed for signed in checkpoints if signed.checkpoint.size <= size]
         # The served one comes first, and stays when both have one size: it may have more cosignatures.
         return max(fitting, key=lambda signed: signed.checkpoint.size, default=None)
 

@@ -211,17 +211,19 @@ class Follower:
             return
         statements = [taken for _, _, taken in self._taken if isinstance(taken, Statement)]
         # Before the leaves: a statement that is shown has its blobs.
-        await self._copier.copy([blob for made in statements for blob in blobs_of(made.body)], self._withdrawn)
+        await self._copier.copy(
+            [blob for logged_statement in statements for blob in blobs_of(logged_statement.body)], self._withdrawn
+        )
         entries = [await self._entry(*each) for each in self._taken]
         await self._tables.append(entries, self._facts.changed)
         self._facts.stored()
         self._taken.clear()
-        self._withdrew |= any(isinstance(made.body, Withdrawal) for made in statements)
+        self._withdrew |= any(isinstance(logged_statement.body, Withdrawal) for logged_statement in statements)
 
     async def _entry(self, index: int, leaf: bytes, taken: Taken) -> Entry:
-        made = taken if isinstance(taken, Statement) else None
-        facts = await self._handler_facts(made.body) if made and isinstance(made.body, Handler) else None
-        return Entry(index, leaf, made, self._blobs, facts)
+        admitted = taken if isinstance(taken, Statement) else None
+        facts = await self._handler_facts(admitted.body) if admitted and isinstance(admitted.body, Handler) else None
+        return Entry(index, leaf, admitted, self._blobs, facts)
 
     async def _handler_facts(self, body: Handler) -> HandlerFacts | None:
         """Read a handler's blobs in a process with limits, because another registry may have admitted anything.
@@ -264,9 +266,9 @@ class Follower:
         self.head = Head(signed, edge)
 
     def _is_newer(self, signed: SignedCheckpoint, shown: Head) -> bool:
-        known, found = (shown.size, shown.time), (signed.checkpoint.size, signed.time or 0)
+        shown_head, new_head = (shown.size, shown.time), (signed.checkpoint.size, signed.time or 0)
         # Witnesses cosign a moment after the head is released: the same head has another note then.
-        return found > known or (found == known and signed.note != shown.note)
+        return new_head > shown_head or (new_head == shown_head and signed.note != shown.note)
 
     def _report(self, error: BaseException) -> None:
         if not isinstance(error, TreatyError):

@@ -130,9 +130,9 @@ class MirroredLog(ReadableLog):
             snapshots = directory.snapshots
             snapshot = await _snapshot(snapshots, directory, tables, keys, scratch)
             follower = Follower(keys, client, directory, tables, uploads, blobs, checker, scratch, snapshots, snapshot)
-            shown = directory.shown(keys, tables.edge.size)
+            checkpoint = directory.shown(keys, tables.edge.size)
             # The first copy is complete before anything is served.
-            if shown is None:
+            if checkpoint is None:
                 await _begin(follower)
             else:
                 await _resume(follower, directory, tables, keys)
@@ -213,23 +213,23 @@ async def _snapshot(
     """Return the saved replay of the first leaves of the copy and of the tables, and fill `scratch` from it; None without one."""
     mark = directory.mark
     assert mark is not None, "`begin` made it"
-    found = await asyncio.to_thread(snapshots.find, mark[0].origin)
-    if found is None:
+    snapshot = await asyncio.to_thread(snapshots.find, mark[0].origin)
+    if snapshot is None:
         return None
-    with found:
+    with snapshot:
         # The tables take no leaf before their edge.
-        if found.size > tables.edge.size or (await tables.edge_at(found.size)).root() != found.root:
+        if snapshot.size > tables.edge.size or (await tables.edge_at(snapshot.size)).root() != snapshot.root:
             return None
         try:
-            fits = await asyncio.to_thread(found.fits, directory.copy(keys), directory.evidence)
+            fits = await asyncio.to_thread(snapshot.fits, directory.copy(keys), directory.evidence)
         except Untrusted as error:
             # Readers are served all the same. A proof, if there is one, stops the follower.
             _log.critical("a saved replay is not of this log", code=error.code, error=error.message)
             return None
         if not fits:
             return None
-        await asyncio.to_thread(found.load, scratch)
-        return found
+        await asyncio.to_thread(snapshot.load, scratch)
+        return snapshot
 
 
 async def _begin(follower: Follower) -> None:
@@ -249,16 +249,16 @@ def _trusted(key: VerifierKey, stored: LogKeys | None) -> LogKeys:
 
 async def _resume(follower: Follower, directory: MirrorDirectory, tables: MirrorTables, keys: LogKeys) -> None:
     """Show the checkpoint that was shown last. Raises `Untrusted` when the tables do not begin with its leaves."""
-    shown = directory.shown(keys, tables.edge.size)
-    assert shown is not None, "the caller has seen it"
-    edge = await tables.edge_at(shown.checkpoint.size)
-    if edge.root() != shown.checkpoint.root or keys.newest.clock is None:
+    checkpoint = directory.shown(keys, tables.edge.size)
+    assert checkpoint is not None, "the caller has seen it"
+    edge = await tables.edge_at(checkpoint.checkpoint.size)
+    if edge.root() != checkpoint.checkpoint.root or keys.newest.clock is None:
         raise Untrusted(
             RegistryMirrorCode.DIRECTORY,
             "The database of this mirror is not of the log in its data directory.",
             fix="Delete both and start the mirror again: everything is fetched anew.",
         )
-    follower.resume(Head(keys.open(shown.note), edge))
+    follower.resume(Head(keys.open(checkpoint.note), edge))
 
 
 async def _genesis(pool: Pool) -> Genesis:
@@ -272,25 +272,25 @@ async def _about(
     pool: Pool, client: RegistryClient, directory: MirrorDirectory, upstream: RegistryName, base_url: str | None
 ) -> _About:
     genesis = await _genesis(pool)
-    known = directory.trusted_root()
+    trusted_root = directory.trusted_root()
     try:
-        fetched, said = _read_config(await client.trust_config())
+        fetched, config = _read_config(await client.trust_config())
         fetched = without_rotations(fetched)
         if canonical.hex_digest(fetched) != genesis.trusted_root:
             raise Untrusted(
                 RegistryMirrorCode.TRUSTED_ROOT, f"The trusted root of {upstream.base_url} is not the one that its genesis pins."
             )
         directory.keep_trusted_root(fetched)
-        directory.name(upstream, said)
-        known = fetched
+        directory.name(upstream, config)
+        trusted_root = fetched
     # A later start needs no registry: its pages are made from what was stored.
     except TreatyError as error:
-        if known is None or canonical.hex_digest(known) != genesis.trusted_root:
+        if trusted_root is None or canonical.hex_digest(trusted_root) != genesis.trusted_root:
             raise
         _log.warning("the registry does not describe itself", code=error.code, error=error.message)
-    assert known is not None
+    assert trusted_root is not None
     stored = directory.mark
-    return _About(genesis, known, base_url or (stored[1] if stored else upstream.base_url))
+    return _About(genesis, trusted_root, base_url or (stored[1] if stored else upstream.base_url))
 
 
 def _read_config(data: bytes) -> tuple[bytes, str]:

@@ -116,14 +116,14 @@ async def _stored(settings: Settings) -> tuple[LogKeys, TreeEdge]:
 
 def _newest(directory: MirrorDirectory, keys: LogKeys, edge: TreeEdge) -> SignedCheckpoint:
     """Return the newest checkpoint, all of whose leaves are in the tables. Raises `Conflict` when there are others."""
-    shown, copied = directory.shown(keys, edge.size), directory.copied(keys)
+    shown_head, copied = directory.shown(keys, edge.size), directory.copied(keys)
     if (
-        shown is None
-        or (shown.checkpoint.size, shown.checkpoint.root) != (edge.size, edge.root())
+        shown_head is None
+        or (shown_head.checkpoint.size, shown_head.checkpoint.root) != (edge.size, edge.root())
         or (copied is not None and copied.checkpoint.size > edge.size)
     ):
         raise _unfinished()
-    return keys.open(shown.note)
+    return keys.open(shown_head.note)
 
 
 def _unfinished() -> Conflict:

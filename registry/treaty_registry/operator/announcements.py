@@ -43,13 +43,13 @@ class Announcements:
         (position,) = await self._sequencer.submit([Proposal(verified.statement.leaf, verified)])
         if isinstance(position, TreatyError):
             raise position
-        found = await self.status()
-        made = verified.statement.id
-        if found.in_force.statement == made:  # an epoch has closed meanwhile
-            return Announced(made, position.index, found.epoch, None)
-        is_pending = found.announced is not None and found.announced.statement == made
-        epoch = found.epoch + 1 if is_pending and found.holds is None else None
-        return Announced(made, position.index, epoch, found.holds if is_pending else None)
+        status = await self.status()
+        statement_id = verified.statement.id
+        if status.in_force.statement == statement_id:  # an epoch has closed meanwhile
+            return Announced(statement_id, position.index, status.epoch, None)
+        is_pending = status.announced is not None and status.announced.statement == statement_id
+        epoch = status.epoch + 1 if is_pending and status.holds is None else None
+        return Announced(statement_id, position.index, epoch, status.holds if is_pending else None)
 
     async def begin(self, draft: Draft) -> None:
         """Log the first two leaves of a new log: its genesis and the constants of its election."""

@@ -73,10 +73,10 @@ async def back_up_log(settings: Settings, database: str, folder: Path) -> Backed
 def check_folder(folder: Path, device: int, inode: int) -> None:
     """Raise `Refused` (`backup.folder`) unless the folder is the one that the caller sees, and can be written here. Blocking."""
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
-        found = None
-    if found is None or (found.st_dev, found.st_ino) != (device, inode) or not os.access(folder, os.W_OK | os.X_OK):
+        status = None
+    if status is None or (status.st_dev, status.st_ino) != (device, inode) or not os.access(folder, os.W_OK | os.X_OK):
         raise Refused(
             BackupCode.FOLDER,
             f"The running registry cannot reach or write {folder}.",
@@ -126,15 +126,15 @@ async def _known(connection: Connection, mirror: Mirror, record: Checkpoint) -> 
     signed = await asyncio.to_thread(mirror.checkpoint)
     if signed is None:
         return 0
-    known = signed.checkpoint
+    backed_up = signed.checkpoint
     # A database that lost leaves must not replace a copy that has them.
-    if known.size > record.size or (await log_tables.load_edge(connection, known.size)).root() != known.root:
+    if backed_up.size > record.size or (await log_tables.load_edge(connection, backed_up.size)).root() != backed_up.root:
         raise Conflict(
             BackupCode.OTHER_HISTORY,
-            f"The folder has {known.size} leaves of this log that are not the first ones of this database.",
+            f"The folder has {backed_up.size} leaves of this log that are not the first ones of this database.",
             fix="Keep that folder: it may have what this database lost. Back this database up into another one.",
         )
-    return known.size
+    return backed_up.size
 
 
 async def _write_leaves(connection: Connection, to: Path, before: int, edge: TreeEdge) -> None:

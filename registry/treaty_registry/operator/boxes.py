@@ -96,23 +96,23 @@ class WitnessBoxes:
     async def read(self) -> Waiting:
         """Return all statements in the boxes that are not logged and carry no checkpoint of another history."""
         read = await asyncio.gather(*(box.read(self._http) for box in self._boxes))
-        unread = frozenset(key for box, found in zip(self._boxes, read, strict=True) if found is None for key in box.keys)
+        unread = frozenset(key for box, page in zip(self._boxes, read, strict=True) if page is None for key in box.keys)
         waiting = []
         # Once, though several witnesses have it.
-        for made in await self._missing(each for found in read for each in found or ()):
+        for statement in await self._missing(each for page in read for each in page or ()):
             # The log takes no statement with a checkpoint of another history, and auditors do not ask for it.
             try:
-                await self._seen_checkpoints.check(made.body)
+                await self._seen_checkpoints.check(statement.body)
             except TreatyError:
                 continue
-            waiting.append(made)
+            waiting.append(statement)
         return Waiting(waiting, unread)
 
     async def _forward(self, box: _Box) -> None:
         try:
             async with asyncio.timeout(_PATIENCE):
                 while (page := await box.following(self._http)) is not None:
-                    leaves = [made.leaf for made in await self._missing(page)]
+                    leaves = [statement.leaf for statement in await self._missing(page)]
                     outcomes = await self._submissions.submit(leaves, box.network) if leaves else []
                     if not box.passed(is_busy=any(isinstance(outcome, Unavailable) for outcome in outcomes)):
                         return
@@ -121,9 +121,9 @@ class WitnessBoxes:
             box.report(error)
 
     async def _missing(self, stamped: Iterable[Stamped]) -> list[Statement]:
-        made = [*{each.leaf: each.statement for each in stamped}.values()]
-        logged = await self._reader.index_of([each.id for each in made], None) if made else {}
-        return [each for each in made if each.id not in logged]
+        distinct = [*{each.leaf: each.statement for each in stamped}.values()]
+        logged = await self._reader.index_of([each.id for each in distinct], None) if distinct else {}
+        return [each for each in distinct if each.id not in logged]
 
 
 class _Box:
@@ -141,21 +141,21 @@ class _Box:
         """Return all statements, or None when they cannot be read now; this is logged."""
         try:
             async with asyncio.timeout(_PATIENCE):
-                found = await self._read(http)
+                statements = await self._read(http)
         # Whatever a witness does, it keeps no epoch open.
         except Exception as error:
             self.report(error)
             return None
-        return found
+        return statements
 
     async def _read(self, http: BoundedClient) -> list[Stamped]:
-        found: list[Stamped] = []
+        statements: list[Stamped] = []
         start = size = 0
         for _ in range(_PAGES):
             following, stamped = await self._page(http, start)
             if following <= start:
-                return found
-            found += stamped
+                return statements
+            statements += stamped
             start, size = following, size + sum(len(each.leaf) + len(each.stamp) for each in stamped)
             if size > _MOST:
                 break
@@ -183,8 +183,8 @@ class _Box:
         """Log a failure when it starts or changes its kind."""
         code = str(error.code) if isinstance(error, TreatyError) else type(error).__name__
         if code != self._failure:
-            known = isinstance(error, TreatyError | httpx.HTTPError | TimeoutError)
-            _log.warning("box not read", witness=self.keys[0].name, code=code, error=str(error), exc_info=not known)
+            is_expected = isinstance(error, TreatyError | httpx.HTTPError | TimeoutError)
+            _log.warning("box not read", witness=self.keys[0].name, code=code, error=str(error), exc_info=not is_expected)
         self._failure = code
 
     async def _page(self, http: BoundedClient, start: int) -> tuple[int, list[Stamped]]:

@@ -93,9 +93,9 @@ async def ask(directory: Path, command: str, *arguments: object) -> Any:
         raise Unavailable(ControlCode.FAILED, "The registry stopped before it answered.")
     answer = msgspec.json.decode(reply)
     if "error" in answer:
-        said = answer["error"]
+        error_body = answer["error"]
         # The socket is only reachable for this user, so its answers are as trusted as this process.
-        raise getattr(errors, said["family"])(said["code"], said["message"], fix=said["fix"])
+        raise getattr(errors, error_body["family"])(error_body["code"], error_body["message"], fix=error_body["fix"])
     return answer["result"]
 
 

@@ -170,13 +170,13 @@ class Decisions:
             return None
 
     def _take_in(self, leaves: Sequence[bytes], checked: Checked | None) -> None:
-        found: Sequence[Verified | None] = ()
+        verifications: Sequence[Verified | None] = ()
         if checked is not None:
             try:
-                found = checked.result()
+                verifications = checked.result()
             except Unavailable as error:
                 self._without(error)
-        for leaf, verified in zip_longest(leaves, found):
+        for leaf, verified in zip_longest(leaves, verifications):
             if verified is not None:
                 try:
                     self._replay.apply(verified)

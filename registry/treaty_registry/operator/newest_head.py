@@ -57,8 +57,8 @@ async def check_newest(
     (`copy.unproven`) when no place shows its very head, and `Unavailable` (`copy.witness`).
     """
     head, seen = signed.checkpoint, dict[str, int]()
-    known = await asyncio.to_thread(records, evidence, settings, head.origin)
-    for place, record in known:
+    heads = await asyncio.to_thread(records, evidence, settings, head.origin)
+    for place, record in heads:
         seen[place] = record.size
         await asyncio.to_thread(compare, copy, head, record, place)
     for witness in evidence.witnesses:
@@ -67,16 +67,16 @@ async def check_newest(
             raise _behind(head, size, f"the witness {witness.key.name}")
     # A place that shows fewer leaves is an older copy, or lags behind. So it cannot show that no leaf is missing.
     if head.size not in seen.values() and evidence.size != head.size:
-        shown = "; ".join(f"{place} shows {size}" for place, size in seen.items()) or "No place of it is named"
+        sizes = "; ".join(f"{place} shows {size}" for place, size in seen.items()) or "No place of it is named"
         raise Refused(
             CopyCode.UNPROVEN,
-            f"Nothing shows that the {head.size} leaves of this copy are all that the log signed. {shown}. "
+            f"Nothing shows that the {head.size} leaves of this copy are all that the log signed. {sizes}. "
             "A log that goes on from an older copy forks.",
             fix="Name the record of the lost registry (--record DATA/head), or the witnesses of the log (--witness URL#KEY). "
             f"If neither is left, confirm the number: --accept-size {head.size}.",
         )
     # Of two records the later one: a restore that was interrupted may have left the other.
-    newest = max((record for _, record in known), key=_age, default=None)
+    newest = max((record for _, record in heads), key=_age, default=None)
     return newest.extensions if newest else ()
 
 
@@ -98,12 +98,12 @@ def records(evidence: SignedHeads, settings: Settings, origin: str) -> list[tupl
 
     Blocking. Raises as `record_at`.
     """
-    found = [(evidence.record, record_at(evidence.record, origin))] if evidence.record is not None else []
+    times = [(evidence.record, record_at(evidence.record, origin))] if evidence.record is not None else []
     # Outside of the data directory, it may be the lost registry's. A crash before the first leaf leaves one of an empty tree.
     with suppress(NotFound):
         own = read_record(settings, origin)
-        found += [(settings.head_object or str(settings.fence), own)] if own.size else []
-    return found
+        times += [(settings.head_object or str(settings.fence), own)] if own.size else []
+    return times
 
 
 async def _cosigned(witness: WitnessName, signed: SignedCheckpoint, network: Network) -> int:
@@ -116,8 +116,8 @@ async def _cosigned(witness: WitnessName, signed: SignedCheckpoint, network: Net
     request = AddCheckpoint(size, (), signed.note).format()
     try:
         async with network.client(timeout=_PATIENCE) as client:
-            asked = client.build_request("POST", f"{witness.url}/add-checkpoint", content=request)
-            answer = await client.exchange(asked, limit=_MAX_ANSWER)
+            request_to_witness = client.build_request("POST", f"{witness.url}/add-checkpoint", content=request)
+            answer = await client.exchange(request_to_witness, limit=_MAX_ANSWER)
         if answer.status == httpx.codes.OK:
             # Its line, and not the status: a server in its place may answer anything.
             cosignature(answer.body, signed.note, witness.key)

@@ -50,8 +50,8 @@ class OtherSigner:
         self._leader = leader
         self._clock = clock
         self._reader = reader
-        shown = f"{hex_digest(origin.encode())}/checkpoint"
-        witnesses = dict.fromkeys(f"{witness.url}/{shown}" for witness in settings.witnesses)
+        path = f"{hex_digest(origin.encode())}/checkpoint"
+        witnesses = dict.fromkeys(f"{witness.url}/{path}" for witness in settings.witnesses)
         self._places = [f"{settings.reached_at(origin)}/checkpoint", *witnesses]
 
     @property
@@ -100,13 +100,13 @@ class OtherSigner:
     async def _find(self) -> Unavailable | None:
         """Return what shows another signer; None when no place does."""
         async with network_of(self._settings).client(timeout=_PATIENCE) as client:
-            shown = await asyncio.gather(*(self._shown(client, place) for place in self._places))
-        silent = [place for place, signed in zip(self._places, shown, strict=True) if signed is None]
+            checkpoints = await asyncio.gather(*(self._shown(client, place) for place in self._places))
+        silent = [place for place, signed in zip(self._places, checkpoints, strict=True) if signed is None]
         if silent:
             _log.info("these places do not show the newest head of this log", places=silent)
         # Read after the answers, and apart from the leader's own: another node may have signed what they show.
         record = await asyncio.to_thread(read_record, self._settings, self._origin)
-        for place, signed in zip(self._places, shown, strict=True):
+        for place, signed in zip(self._places, checkpoints, strict=True):
             if signed is not None and (error := await self._compared(place, signed, record)) is not None:
                 return error
         return None
@@ -122,11 +122,11 @@ class OtherSigner:
             return None
 
     async def _compared(self, place: str, signed: SignedCheckpoint, record: Checkpoint) -> Unavailable | None:
-        shown, recorded = signed.checkpoint, signed_time(record)
-        if shown.size > record.size:
-            return _ahead(place, f"{shown.size} leaves of this log, and {record.size} were signed here")
-        if shown.size and await self._reader.committed_root(shown.size) != shown.root:
-            return _ahead(place, f"other {shown.size} leaves of this log than the ones here")
+        checkpoint, recorded = signed.checkpoint, signed_time(record)
+        if checkpoint.size > record.size:
+            return _ahead(place, f"{checkpoint.size} leaves of this log, and {record.size} were signed here")
+        if checkpoint.size and await self._reader.committed_root(checkpoint.size) != checkpoint.root:
+            return _ahead(place, f"other {checkpoint.size} leaves of this log than the ones here")
         # A restored copy has signed nothing yet. Its record has the time of the lost registry.
         since = 0 if recorded is None or self._settings.restored.exists() else recorded.time
         age = self._clock.machine().timestamp() - (signed.time or 0)

@@ -96,9 +96,9 @@ def read_draft(path: Path) -> Draft:
     """Read a file of parameters. Raises `Malformed` or `TooLarge` (`parameters.*`), the errors of `Draft.check`, and OSError."""
     data = _read(path, MAX_FILE, "file of parameters")
     try:
-        given = tomllib.loads(data.decode("utf-8"))
-        suffix_list = _suffix_list(given, path.parent) if given.get("electorate") == "open" else None
-        parameters = _in_order(msgspec.convert(_filled(given, suffix_list), Parameters))
+        tables = tomllib.loads(data.decode("utf-8"))
+        suffix_list = _suffix_list(tables, path.parent) if tables.get("electorate") == "open" else None
+        parameters = _in_order(msgspec.convert(_filled(tables, suffix_list), Parameters))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise Malformed(
             RegistryParametersCode.FILE,

@@ -82,8 +82,8 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
         had = signed.checkpoint.size
         if client is not None:
             signed = await copy.update(client, lambda done, total: None)
-            known = await asyncio.to_thread(records, evidence, settings, operator.origin)
-            signed = await _up_to_record(copy, signed, client, operator, [record for _, record in known])
+            heads = await asyncio.to_thread(records, evidence, settings, operator.origin)
+            signed = await _up_to_record(copy, signed, client, operator, [record for _, record in heads])
         head = signed.checkpoint
         time = await check_newest(copy, signed, evidence, settings, network)
         source = _BlobSource(
@@ -128,8 +128,8 @@ def _key_of(backup: Path, operator: Operator) -> VerifierKey:
         signers = signers_of((backup / "checkpoint").read_bytes())
     except TreatyError:
         signers = []  # `Mirror` says what is wrong
-    known = (key.verifier for key in operator.log_keys)
-    return next((key for key in known if (key.name, key.id) in signers), operator.log_key.verifier)
+    verifiers = (key.verifier for key in operator.log_keys)
+    return next((key for key in verifiers if (key.name, key.id) in signers), operator.log_key.verifier)
 
 
 @dataclass
@@ -188,8 +188,8 @@ async def _write_leaves(writer: Connection, copy: Mirror, head: Checkpoint, sour
     for leaves in copy.entries():
         # Its copy was compared with the signed head; the rebuild checks what a leaf says.
         parsed = [statement.parse(leaf) if leaf.startswith(STATEMENT_START) else None for leaf in leaves]
-        for made in parsed:
-            for blob in blobs_of(made.body) if made else ():
+        for parsed_statement in parsed:
+            for blob in blobs_of(parsed_statement.body) if parsed_statement else ():
                 await source.bring(blob)
         entries = [Entry(edge.size + n, leaf, parsed[n], source) for n, leaf in enumerate(leaves)]
         before = edge

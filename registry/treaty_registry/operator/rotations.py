@@ -69,11 +69,11 @@ def prepare(directory: Path, roles: Collection[str]) -> list[str]:
             fix="Log it with treaty-registry rotate. If it is logged: treaty-registry retire-keys",
         )
     names = {"log": operator.log_key.name, "clock": operator.clock_key.name}
-    made = {role: SignerKey(names[role], ROLES[role], secrets.token_bytes(32)) for role in ROLES if role in roles}
-    public = [str(key.verifier) for key in made.values()]
+    keys = {role: SignerKey(names[role], ROLES[role], secrets.token_bytes(32)) for role in ROLES if role in roles}
+    public = [str(key.verifier) for key in keys.values()]
     staging = Path(tempfile.mkdtemp(prefix=f".{NEXT}-", dir=directory))  # mkdtemp makes it 0700
     try:
-        for role, key in made.items():
+        for role, key in keys.items():
             durable.create(staging / f"{role}.key", f"{key.format()}\n".encode(), mode=0o600)
         if AUTHORITY in roles:
             authority = create_keys(staging / AUTHORITY, origin=operator.origin, now=datetime.now(UTC))
@@ -118,18 +118,18 @@ class Rotations:
 
     def authority(self, keys: LogKeys, root: bytes, now: int) -> AuthorityKeys:
         """Return the authority that signs at `now`. `root`: the pinned one. Raises `Unavailable` (`sigstore.keys-rotated`)."""
-        found = self._operator.authority_of(keys, root, now)
-        if found is None:
+        authority = self._operator.authority_of(keys, root, now)
+        if authority is None:
             # It may have been copied here since the start.
             self._operator = load_operator(self._directory)
-            found = self._operator.authority_of(keys, root, now)
-        if found is None:
+            authority = self._operator.authority_of(keys, root, now)
+        if authority is None:
             raise Unavailable(
                 SigstoreCode.KEYS_ROTATED,
                 "This registry's authority was rotated, and the keys of the one in force are not here.",
                 fix="Its operator must copy keys/next from the data directory where the rotation was prepared.",
             )
-        return found
+        return authority
 
     def draft(self, keys: LogKeys, issued: datetime, overlap: int) -> Verified | None:
         """Return the statement that rotates to the prepared keys; None if it is logged already.
@@ -187,27 +187,27 @@ class Rotations:
 
     def _replace(self, role: str) -> Path:
         place = self._directory / f"{role}.key"
-        kept = self._directory / RETIRED / f"{role}-{load_key(place).verifier.id.hex()}.key"
-        kept.parent.mkdir(mode=0o700, exist_ok=True)
+        retired = self._directory / RETIRED / f"{role}-{load_key(place).verifier.id.hex()}.key"
+        retired.parent.mkdir(mode=0o700, exist_ok=True)
         # The copy first. A crash in between leaves the old key in both places.
-        if not kept.exists():
-            durable.create(kept, place.read_bytes(), mode=0o600)
+        if not retired.exists():
+            durable.create(retired, place.read_bytes(), mode=0o600)
         (self._directory / NEXT / f"{role}.key").replace(place)
-        return kept
+        return retired
 
     def _replace_authority(self, operator: Operator, keys: LogKeys) -> list[Path]:
-        place, kept = self._directory / AUTHORITY, []
+        place, retired = self._directory / AUTHORITY, []
         # A crash between the two moves leaves the next one in its folder alone, where `load_operator` finds it.
         if place.exists():
             if operator.pinned_root is None:
                 # First: afterwards the certificates in it are not here. A crash leaves the bytes that would be computed now.
                 durable.write(self._directory / PINNED_ROOT, operator.trusted_root_of(keys.terms[0].log), mode=0o600)
-            kept = [self._directory / RETIRED / f"{AUTHORITY}-{operator.authority.named().digest[:8]}"]
-            kept[0].parent.mkdir(mode=0o700, exist_ok=True)
-            place.rename(kept[0])
-            durable.sync_directory(kept[0].parent)
+            retired = [self._directory / RETIRED / f"{AUTHORITY}-{operator.authority.named().digest[:8]}"]
+            retired[0].parent.mkdir(mode=0o700, exist_ok=True)
+            place.rename(retired[0])
+            durable.sync_directory(retired[0].parent)
         (self._directory / NEXT / AUTHORITY).rename(place)
-        return kept
+        return retired
 
 
 def _names(keys: LogKeys, authority: AuthorityKeys | None) -> bool:

@@ -160,8 +160,8 @@ class Withdrawals:
                 fix="It may be withdrawn already, or be in leaves alone, which cannot be withdrawn.",
             )
         names = ("uri", "title", "summary", "tags", "publisher")
-        shown = [ShownVersion(**{name: row[name] for name in names}) for row in versions[:MAX_BLOBS]]
-        return Takedown(target, shown, blobs, len(rows) > MAX_BLOBS, self._urls(shown, blobs))
+        listed = [ShownVersion(**{name: row[name] for name in names}) for row in versions[:MAX_BLOBS]]
+        return Takedown(target, listed, blobs, len(rows) > MAX_BLOBS, self._urls(listed, blobs))
 
     async def withdraw(self, digests: Sequence[str], reason: Reason) -> Withdrawn:
         """Log a withdrawal of each of these blobs, and delete their bytes. A blob that was withdrawn before gets no second leaf.

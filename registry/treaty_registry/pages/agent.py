@@ -176,21 +176,23 @@ def why(did: Did, standing: StandingView, principal: Principal | None, parameter
     if parameters.reputation is None:
         return ["In a development electorate every DID of a domain weighs 1."]
     mature = parameters.reputation.mature_epochs
-    told = [
+    sentences = [
         f"It speaks for {principal.name}, which holds trust of {filters.weight(principal.trust)} that others lent to it.",
         f"It owes most of that to the side of {principal.cluster}."
         if principal.cluster != principal.name
         else "It is an anchor.",
     ]
     if principal.age < mature:
-        told.append(f"It is {principal.age} of {mature} epochs old, so it weighs {principal.age}/{mature} of its trust's share.")
+        sentences.append(
+            f"It is {principal.age} of {mature} epochs old, so it weighs {principal.age}/{mature} of its trust's share."
+        )
     if principal.weight >= ONE:
-        told.append("It has a full voice.")
-    told.append(
+        sentences.append("It has a full voice.")
+    sentences.append(
         f"In a topic it weighs its whole when it agreed there with {parameters.reputation.counterparties} other domains that "
         "have enough trust."
     )
-    return told
+    return sentences
 
 
 def _credit_chart(standing: StandingView) -> Markup | None:

@@ -29,7 +29,7 @@ async def gather(views: Views, topic: str, did: str | None) -> Gathered:
         views.elections.voter(topic, did) if did else _nothing(),
         views.voting.voting(did, topic, views.registry.head) if did else _nothing(),
     )
-    shown = {
+    values = {
         "topic": topic,
         "candidates": candidates,
         "log": replace(log, size=0),  # the page does not show the size, which every leaf changes
@@ -40,7 +40,7 @@ async def gather(views: Views, topic: str, did: str | None) -> Gathered:
     }
     choices = [candidate.uris[0] for candidate in candidates[:1]]
     command = shlex.join(["treaty", "vote", topic, *choices, "none"])
-    return Gathered(shown, lambda: {**shown, "most": MAX_CANDIDATES, "command": command})
+    return Gathered(values, lambda: {**values, "most": MAX_CANDIDATES, "command": command})
 
 
 def _renewal(voting: VotingInfo) -> Iterator[str]:

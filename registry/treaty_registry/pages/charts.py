@@ -198,10 +198,10 @@ def _state(state: str, names: Sequence[str]) -> str:
     x, y = _corner(state)
     middle = x + _BOX / 2
     kind = "state here" if names else "state"
-    shown = _cut(names[0], 18) if len(names) == 1 else f"{len(names)} protocols" if names else ""
+    label = _cut(names[0], 18) if len(names) == 1 else f"{len(names)} protocols" if names else ""
     box = f'<rect x="{x}" y="{y}" width="{_BOX}" height="{_HIGH}" rx="9" class="{kind}"/>'
     name = _text(middle, y + (25 if names else 34), state, "name", "middle")
-    return box + name + (_text(middle, y + 45, shown, "who", "middle") if names else "")
+    return box + name + (_text(middle, y + 45, label, "who", "middle") if names else "")
 
 
 def _arrow(source: str, target: str, label: str) -> str:

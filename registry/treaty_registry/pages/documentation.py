@@ -50,9 +50,9 @@ class Documentation:
     async def get(self, path: str) -> Representation:
         """Return the file at a path, or the first page of a folder whose path ends in a slash. Raises `NotFound`."""
         name = (f"{path}index.html" if path.endswith("/") else path).removeprefix(ROOT)
-        known = self._shown.get(name)
-        if known is not None:
-            return known
+        cached = self._shown.get(name)
+        if cached is not None:
+            return cached
         if self._zip is None:
             raise NotFound(
                 HttpCode.NOT_FOUND,
@@ -64,9 +64,9 @@ class Documentation:
         if member is None:
             raise NotFound(HttpCode.NOT_FOUND, "The documentation has no such page.", fix=f"Begin at {ROOT}.")
         # Packing the search index takes a tenth of a second, in which the loop must answer others.
-        shown = await asyncio.to_thread(_represented, name, self._zip, member)
-        self._shown[name] = shown
-        return shown
+        represented = await asyncio.to_thread(_represented, name, self._zip, member)
+        self._shown[name] = represented
+        return represented
 
 
 def _represented(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> PackedRepresentation:

@@ -115,10 +115,10 @@ class Inspection:
             return Representation(msgspec.msgpack.encode(answer), OCTETS), ()
 
         try:
-            kept = await self._views.made(key, view, queue)
+            represented = await self._views.made(key, view, queue)
         except Unavailable:
             return _Answer(fault=Unreadable("It could not be read just now. Load the page again in a moment."))
-        return msgspec.msgpack.decode(kept.body, type=_Answer)
+        return msgspec.msgpack.decode(represented.body, type=_Answer)
 
 
 def _sentence(error: TreatyError) -> str:

@@ -115,22 +115,26 @@ async def log_context(views: Views, renderer: Renderer, before: int | None) -> M
 
 def amendments(rows: Sequence[Row], log: LogView) -> list[AmendmentRow]:
     """Return the amendments in rows of `_AMENDMENTS`, the oldest first."""
-    shown: list[AmendmentRow] = []
+    rows_shown: list[AmendmentRow] = []
     in_force: Parameters | None = None
     for row in reversed(rows):
-        made = statement.parse(row["leaf"])
-        assert isinstance(made.body, Parameters), "a row of parameters"
+        parameters_statement = statement.parse(row["leaf"])
+        assert isinstance(parameters_statement.body, Parameters), "a row of parameters"
         epoch, state = row["epoch"], "dropped" if row["epoch"] is None else "ended"
-        if made.id == log.parameters:
+        if parameters_statement.id == log.parameters:
             epoch, state = log.epoch if epoch is None else epoch, "in force"
-        elif made.id == log.announced:
+        elif parameters_statement.id == log.announced:
             state = "announced"
-        changes = [printable(str(change), _MAX_CHANGE) for change in changes_between(in_force, made.body)] if in_force else []
-        shown.append(AmendmentRow(made.id, row["index"], made.issued, state, epoch, changes))
+        changes = (
+            [printable(str(change), _MAX_CHANGE) for change in changes_between(in_force, parameters_statement.body)]
+            if in_force
+            else []
+        )
+        rows_shown.append(AmendmentRow(parameters_statement.id, row["index"], parameters_statement.issued, state, epoch, changes))
         # Only these were ever in force, so the next announcement was made under them.
         if epoch is not None:
-            in_force = made.body
-    return shown
+            in_force = parameters_statement.body
+    return rows_shown
 
 
 async def entry_context(views: Views, id_: str) -> Mapping[str, object]:
@@ -150,7 +154,7 @@ async def entry_context(views: Views, id_: str) -> Mapping[str, object]:
 
 def signature_lines(note: bytes, keys: LogKeys) -> list[SignatureLine]:
     """Return the signature lines of the log's own note, in their order. Their signatures are not checked again."""
-    found = []
+    lines = []
     roles = {
         (key.name, key.id.hex()): role for term in keys.terms for key, role in ((term.log, "log"), (term.clock, "clock")) if key
     }
@@ -160,8 +164,8 @@ def signature_lines(note: bytes, keys: LogKeys) -> list[SignatureLine]:
         key_id, is_cosignature = data[:_KEY_ID].hex(), len(data) == _KEY_ID + _TIME + _ED25519
         role = roles.get((name, key_id), "witness" if is_cosignature else "other")
         time = int.from_bytes(data[_KEY_ID : _KEY_ID + _TIME], "big") if is_cosignature else None
-        found.append(SignatureLine(name, key_id, role, time))
-    return found
+        lines.append(SignatureLine(name, key_id, role, time))
+    return lines
 
 
 MAX_VALUES = 24
@@ -216,34 +220,34 @@ def decode(index: int, leaf: bytes, origin: str) -> EntryView:
     view = outline(index, leaf, origin)
     if view.id is None:
         return view
-    made = statement.parse(leaf)
-    text = _indented(made.payload)
+    parsed = statement.parse(leaf)
+    text = _indented(parsed.payload)
     return replace(
         view,
-        members=tuple(_members(made, origin)),
+        members=tuple(_members(parsed, origin)),
         signatures=tuple(EntrySignature(one["keyid"], one["sig"]) for one in msgspec.json.decode(leaf)["signatures"]),
         json=text[:MAX_JSON],
         is_cut=len(text) > MAX_JSON,
-        checks=meanings.checks(made.body),
+        checks=meanings.checks(parsed.body),
     )
 
 
 def outline(index: int, leaf: bytes, origin: str) -> EntryView:
     """Return a leaf as lists show it: as `decode`, but a statement without its members, signatures and JSON."""
     try:
-        made = statement.parse(leaf)
+        parsed = statement.parse(leaf)
     except (Malformed, TooLarge):
         return _other(index, leaf)
     return EntryView(
         index=index,
         hash=leaf_hash(leaf).hex(),
         size=len(leaf),
-        kind=made.type,
-        says=meanings.SAYS[made.type],
-        id=made.id,
-        about=meanings.about(made.body, origin),
-        authors=tuple(dict.fromkeys(did.text for did in made.authors)),
-        issued=made.issued,
+        kind=parsed.type,
+        says=meanings.SAYS[parsed.type],
+        id=parsed.id,
+        about=meanings.about(parsed.body, origin),
+        authors=tuple(dict.fromkeys(did.text for did in parsed.authors)),
+        issued=parsed.issued,
     )
 
 
@@ -262,18 +266,20 @@ def _other(index: int, leaf: bytes) -> EntryView:
     """Return a leaf that is no statement."""
     view = EntryView(index, leaf_hash(leaf).hex(), len(leaf), "unknown", meanings.SAYS["unknown"])
     try:
-        found = parse_sigstore_leaf(leaf)
+        sigstore_leaf = parse_sigstore_leaf(leaf)
     except (Malformed, TooLarge):
         return view
     text = _indented(leaf)
     view = replace(view, json=text[:MAX_JSON], is_cut=len(text) > MAX_JSON)
-    if isinstance(found, CertificateLeaf):
-        return replace(view, kind="certificate", says=meanings.SAYS["certificate"], members=tuple(_certificate(found.der)))
+    if isinstance(sigstore_leaf, CertificateLeaf):
+        return replace(
+            view, kind="certificate", says=meanings.SAYS["certificate"], members=tuple(_certificate(sigstore_leaf.der))
+        )
     record = (
-        Member("digest", meanings.SIGSTORE["digest"], (Link(found.digest.hex()),)),
-        Member("signature", meanings.SIGSTORE["signature"], (Link(b64encode(found.signature)),)),
+        Member("digest", meanings.SIGSTORE["digest"], (Link(sigstore_leaf.digest.hex()),)),
+        Member("signature", meanings.SIGSTORE["signature"], (Link(b64encode(sigstore_leaf.signature)),)),
     )
-    members = (*record, *_certificate(found.certificate))
+    members = (*record, *_certificate(sigstore_leaf.certificate))
     return replace(view, kind="hashedrekord", says=meanings.SAYS["hashedrekord"], members=members)
 
 
@@ -372,15 +378,15 @@ def _subtrees(size: int) -> tuple[tuple[Subtree, ...], int]:
     total = max(sum(node.level + 2 for node in nodes), 12)
     step = 14
     base = _TOP + step * (tallest + 1 + count)
-    found, left = [], 12
+    subtrees, left = [], 12
     for place, node in enumerate(nodes):
         right = left + (WIDTH - 24) * (node.level + 2) // total
         x, y = (left + right) // 2, base - step * (node.level + 1)
         # The root joins the first subtree with all that is right of it, so the joints go down to the right.
         gap = min(3, (right - left) // 4)
-        found.append(Subtree(1 << node.level, x, y, left + gap, right - gap, x, _TOP + step * min(place, max(count - 2, 0))))
+        subtrees.append(Subtree(1 << node.level, x, y, left + gap, right - gap, x, _TOP + step * min(place, max(count - 2, 0))))
         left = right
-    return tuple(found), base + _FOOT
+    return tuple(subtrees), base + _FOOT
 
 
 def _levels(size: int) -> Iterator[Level]:
@@ -396,10 +402,10 @@ def _levels(size: int) -> Iterator[Level]:
 
 def _boxes(level: int, full: int, partial: int) -> Iterator[Box]:
     is_cut = full + bool(partial) > MAX_BOXES
-    shown = [0, 1, -1, *range(full - MAX_BOXES + 4, full)] if is_cut else list(range(full))
-    for place, index in enumerate(shown):
+    places = [0, 1, -1, *range(full - MAX_BOXES + 4, full)] if is_cut else list(range(full))
+    for place, index in enumerate(places):
         x = _LABEL + place * (_BOX + 12)
         yield Box(x, _BOX, Tile(level, index).path if index >= 0 else None, TILE_WIDTH)
     if partial:
-        x = _LABEL + len(shown) * (_BOX + 12)
+        x = _LABEL + len(places) * (_BOX + 12)
         yield Box(x, max(2, _BOX * partial // TILE_WIDTH), Tile(level, full, partial).path, partial)

@@ -159,8 +159,8 @@ _STATEMENTS = frozenset({"previous", "parameters"})
 
 def meaning(kind: str, member: str) -> str:
     """Return the meaning of a member of a statement."""
-    known = _MEMBERS.get(kind, {}).get(member) or _ANYWHERE.get(member)
-    return known or ("A constant of the election." if kind == "parameters" else "")
+    text = _MEMBERS.get(kind, {}).get(member) or _ANYWHERE.get(member)
+    return text or ("A constant of the election." if kind == "parameters" else "")
 
 
 def about(body: kinds.Body, origin: str) -> Link | None:

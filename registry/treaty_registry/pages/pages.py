@@ -144,10 +144,10 @@ class Pages:
 
     async def replay(self, target: str, example: str | None) -> Representation:
         """Return the page that replays negotiations, empty or with an example of `replay_examples.TITLES`."""
-        given = {} if example is None else examples()[example]
+        values = {} if example is None else examples()[example]
 
         async def context() -> Context:
-            return self._replayed(given)
+            return self._replayed(values)
 
         return await self._show(target, "replay.html", context)
 
@@ -190,9 +190,9 @@ class Pages:
         """Return the cached page at a target, or a new one. `subjects`: those it depends on (`log.changes`)."""
 
         async def view() -> Made:
-            found = await context()
-            if isinstance(found, Gathered):
-                return self.renderer.gathered(template, found), subjects
-            return self.renderer.page(template, found), subjects
+            values = await context()
+            if isinstance(values, Gathered):
+                return self.renderer.gathered(template, values), subjects
+            return self.renderer.page(template, values), subjects
 
         return await self.views.made(page_of(target), view, queue)

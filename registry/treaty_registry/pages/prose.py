@@ -160,9 +160,9 @@ def encode(rendered: Prose) -> bytes:
 
 def restore(encoded: bytes) -> Prose:
     """Return the document that `encode` encoded in this process."""
-    kept = msgspec.msgpack.decode(encoded, type=_Encoded)
+    decoded = msgspec.msgpack.decode(encoded, type=_Encoded)
     # Cleaned before it was encoded.
-    return Prose(Markup(kept.html), kept.headings, kept.is_cut, kept.is_plain, kept.unseen)  # noqa: S704
+    return Prose(Markup(decoded.html), decoded.headings, decoded.is_cut, decoded.is_plain, decoded.unseen)  # noqa: S704
 
 
 class _Encoded(msgspec.Struct):
@@ -177,7 +177,7 @@ class _Encoded(msgspec.Struct):
 
 def _headings(tokens: list[Token]) -> tuple[Heading, ...]:
     """Give each heading an id, and return them."""
-    found: list[Heading] = []
+    headings: list[Heading] = []
     taken: set[str] = set()
     repeated: dict[str, int] = {}
     for opening, inline in pairwise(tokens):
@@ -194,11 +194,11 @@ def _headings(tokens: list[Token]) -> tuple[Heading, ...]:
         opening.attrSet("id", id_)
         # One step down: the page itself has the heading of the first level.
         level = min(int(opening.tag[1]) + 1, 6)
-        found.append(Heading(level, words, id_))
+        headings.append(Heading(level, words, id_))
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"
-    return tuple(found)
+    return tuple(headings)
 
 
 def _without_pictures(tokens: list[Token]) -> list[Token]:

@@ -207,20 +207,20 @@ def _snippets(record: Record, handler: HandlerView | None, package: PackageView 
     withdrawn = isinstance(package, Unreadable) and package.is_withdrawn
     if handler is None or withdrawn or not {record.status, handler.status} <= USABLE:
         return None
-    shown = package if isinstance(package, PackageView) else None
-    return snippets(record.uri, record.hash, record.name, handler.by, shown)
+    view = package if isinstance(package, PackageView) else None
+    return snippets(record.uri, record.hash, record.name, handler.by, view)
 
 
 def shown_operations(package: PackageView) -> list[Mapping[str, object]]:
     left = MAX_TABLES
-    shown: list[Mapping[str, object]] = []
+    operations: list[Mapping[str, object]] = []
     for operation in package.operations:
         arguments = schemas.table(operation.arguments, left)
         left -= arguments.size
         result = None if operation.result is None else schemas.table(operation.result, left)
         left -= result.size if result else 0
-        shown.append({"view": operation, "arguments": arguments, "result": result, "most_errors": MAX_ERRORS})
-    return shown
+        operations.append({"view": operation, "arguments": arguments, "result": result, "most_errors": MAX_ERRORS})
+    return operations
 
 
 def _newer(record: Record, versions: list[Summary]) -> Summary | None:

@@ -97,11 +97,11 @@ class Renderer:
         `key`: names everything that the text depends on, such as the hash of its content. `context`: called when it is not known.
         """
         name = f"part {template} {key}"
-        kept = self._memory.get(name)
-        if kept is None:
-            kept = Representation(self.text(template, context()), HTML)
-            self._memory.keep(name, kept)
-        return Markup(kept.body.decode("utf-8"))  # noqa: S704 (a template of ours escaped all text in it)
+        cached = self._memory.get(name)
+        if cached is None:
+            cached = Representation(self.text(template, context()), HTML)
+            self._memory.keep(name, cached)
+        return Markup(cached.body.decode("utf-8"))  # noqa: S704 (a template of ours escaped all text in it)
 
     def page(self, template: str, context: Mapping[str, object]) -> Representation:
         """Return a page, as it is and compressed."""
@@ -110,11 +110,11 @@ class Renderer:
     def gathered(self, template: str, found: Gathered) -> Representation:
         """Return the page of gathered data."""
         name = f"page {template} {found.digest}"
-        kept = self._memory.get(name)
-        if kept is None:
-            kept = self.page(template, found.context())
-            self._memory.keep(name, kept)
-        return kept
+        cached = self._memory.get(name)
+        if cached is None:
+            cached = self.page(template, found.context())
+            self._memory.keep(name, cached)
+        return cached
 
 
 def digest(data: object) -> str:

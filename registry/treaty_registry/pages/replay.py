@@ -128,8 +128,8 @@ def _of_transcript(data: bytes) -> Replay:
 
 def _judged_in(notes: Sequence[Note]) -> Sequence[Judgement]:
     """Return the verdicts of a recorded Hello. An initiator knows only the choice of the other side."""
-    made = transcript.arguments_of("hello", notes[0])
-    own = made["own"]
+    arguments = transcript.arguments_of("hello", notes[0])
+    own = arguments["own"]
     # A text is a sequence too, of as many candidates as it has characters.
     if not isinstance(own.candidate_protocols, tuple):
         raise TypeError("the candidates are not a list")
@@ -138,9 +138,9 @@ def _judged_in(notes: Sequence[Note]) -> Sequence[Judgement]:
         return [Judgement(uri, "unknown", "No answer was received.") for uri in own.candidate_protocols]
     message = transcript.arguments_of("hello", received)["message"]
     if notes[0].name == "responder":
-        return judged(own, hellos.parse(message, "sourceHello"), made.get("provides") or {})
+        return judged(own, hellos.parse(message, "sourceHello"), arguments.get("provides") or {})
     answer = hellos.parse(message, "destinationHello")
-    chosen = answer.selected_protocol or (made.get("known_uri") if answer.used_protocol_hash else None)
+    chosen = answer.selected_protocol or (arguments.get("known_uri") if answer.used_protocol_hash else None)
     return [
         Judgement(uri, "chosen", "The other side chose it.")
         if uri == chosen
@@ -176,12 +176,12 @@ def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Seque
 
 
 def _described(text: str, which: str) -> AgentDescription:
-    found = parse_description(text.encode("utf-8", "replace"), f"https://{which}.example/ad.json")
-    if not isinstance(found, AgentDescription):
+    description = parse_description(text.encode("utf-8", "replace"), f"https://{which}.example/ad.json")
+    if not isinstance(description, AgentDescription):
         raise Malformed(HttpCode.REQUEST, f"The {which} document is a list of agents.", fix="Paste the description of one agent.")
-    if not found.protocols:
+    if not description.protocols:
         raise Malformed(HttpCode.REQUEST, f"The {which} description names no protocol, so there is nothing to agree on by URI.")
-    return found
+    return description
 
 
 def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Replay:
@@ -204,10 +204,10 @@ def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Repla
         for uri, theirs in other.items()
         if uri not in unequal
     }
-    found = {verdict.uri: verdict for verdict in judged(own, source, provides)}
+    by_uri = {verdict.uri: verdict for verdict in judged(own, source, provides)}
     for uri in unequal:
-        found[uri] = Judgement(uri, "dropped", "The two agents name different documents under this URI.")
-    verdicts = [found[uri] for uri in offered]
+        by_uri[uri] = Judgement(uri, "dropped", "The two agents name different documents under this URI.")
+    verdicts = [by_uri[uri] for uri in offered]
     chosen = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
     steps = [
         _step("sent", "sourceHello", f"{len(source.candidate_protocols)} candidates, best first"),
@@ -258,7 +258,7 @@ def _provided(peer: str) -> Provided:
 def _recorded(candidates: tuple[str, ...], provides: Mapping[str, Provided]) -> str:
     """Return the transcript of an agent that answers a Hello with these candidates."""
     recorder = TranscriptRecorder()
-    asked = Hello(
+    hello = Hello(
         type="sourceHello",
         message_id="0" * 32,
         session_id="1" * 32,
@@ -277,7 +277,7 @@ def _recorded(candidates: tuple[str, ...], provides: Mapping[str, Provided]) -> 
         random="4" * 64,
     )
     machine = Machine.responder(own, now=0.0, timeouts=Timeouts(), recorder=recorder, provides=dict(provides))
-    machine.receive(asked.format(), 0.25)
+    machine.receive(hello.format(), 0.25)
     text = recorder.transcript().decode()
     recorder.close()
     return text
@@ -401,7 +401,7 @@ def _framed(text: str) -> tuple[str, str]:
     kind, payload = frame.decode(b64decode(text, limit=frame.MAX_FRAME * 2))
     if kind is not ProtocolType.META:
         return kind.name.lower().replace("_", " "), ""
-    said = parse_json(payload.partition(CARRIES)[0], limit=MAX_HELLO, name="message", floats=True)
-    if not isinstance(said, dict):
+    message = parse_json(payload.partition(CARRIES)[0], limit=MAX_HELLO, name="message", floats=True)
+    if not isinstance(message, dict):
         return "", ""
-    return printable(str(said.get("action", "")), 40), str(said.get("status", ""))
+    return printable(str(message.get("action", "")), 40), str(message.get("status", ""))

@@ -119,10 +119,10 @@ class _Walk:
                     yield from self.rows(part, f"{path or _WHOLE}, {words} #{number}", None, depth + 1)
 
     def _members(self, node: Mapping[str, Any], path: str, depth: int) -> Iterator[SchemaRow]:
-        wanted = _list(node.get("required"))
+        required = _list(node.get("required"))
         prefix = f"{path}." if path else ""
         for name, part in _object(node.get("properties")).items():
-            yield from self.rows(part, f"{prefix}{name[:MAX_TEXT]}", name in wanted, depth + 1)
+            yield from self.rows(part, f"{prefix}{name[:MAX_TEXT]}", name in required, depth + 1)
         for pattern, part in _object(node.get("patternProperties")).items():
             yield from self.rows(part, f"{prefix}/{pattern[:MAX_TEXT]}/", False, depth + 1)
         others = node.get("additionalProperties")
@@ -142,31 +142,31 @@ class _Walk:
 
 
 def _type(node: Mapping[str, Any]) -> str:
-    given = node.get("type")
-    if isinstance(given, list):
-        return " or ".join(str(kind)[:20] for kind in given[:MAX_VALUES])
-    if isinstance(given, str):
-        return given[:20]
+    type_name = node.get("type")
+    if isinstance(type_name, list):
+        return " or ".join(str(kind)[:20] for kind in type_name[:MAX_VALUES])
+    if isinstance(type_name, str):
+        return type_name[:20]
     if "enum" in node or "const" in node:
         return "constant"
     return "object" if "properties" in node else "any value"
 
 
 def _limits(node: Mapping[str, Any]) -> tuple[str, ...]:
-    found = [_limit(form, node[keyword]) for keyword, form in _LIMITS.items() if keyword in node]
+    limits = [_limit(form, node[keyword]) for keyword, form in _LIMITS.items() if keyword in node]
     if values := _list(node.get("enum")):
         more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
-        found.append("one of " + ", ".join(map(_value, values[:MAX_VALUES])) + more)
+        limits.append("one of " + ", ".join(map(_value, values[:MAX_VALUES])) + more)
     if node.get("uniqueItems") is True:
-        found.append("no item twice")
+        limits.append("no item twice")
     if node.get("additionalProperties") is False:
-        found.append(_NO_MEMBERS)
+        limits.append(_NO_MEMBERS)
     for keyword, words in (("anyOf", "at least one of"), ("oneOf", "exactly one of")):
         parts = _list(node.get(keyword))
         if parts and all(map(_only_requires, parts)):
             named = (" and ".join(str(name) for name in _list(part["required"])) for part in parts[:MAX_VALUES])
-            found.append(_text(f"{words}: {', '.join(named)}"))
-    return tuple(found)
+            limits.append(_text(f"{words}: {', '.join(named)}"))
+    return tuple(limits)
 
 
 def _limit(form: str, value: Any) -> str:

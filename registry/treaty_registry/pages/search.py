@@ -78,11 +78,11 @@ FACETS = tuple(
 
 async def context(views: Views, query: Query) -> Mapping[str, object]:
     """Return what the page of search shows. Raises as `Retrieval.page`."""
-    known: Uses = {}
-    page = await views.retrieval.page(query, known)
+    uses: Uses = {}
+    page = await views.retrieval.page(query, uses)
     parts = list(_parts(query))
     is_empty = not page.protocols and page.next is None and query.cursor is None
-    culprits = await views.retrieval.culprits(query, known) if is_empty else []
+    culprits = await views.retrieval.culprits(query, uses) if is_empty else []
     return {
         "query": query,
         "page": page,
@@ -99,12 +99,12 @@ async def context(views: Views, query: Query) -> Mapping[str, object]:
 def _parts(query: Query) -> Iterable[QueryPart]:
     values = {"q": query.text, "topic": query.topic or "", **dict(query.filters)}
     for name, rest in query.parts():
-        known = _CHOICES.get((name, values[name]))
-        yield QueryPart(name, _LABELS[name], known.label if known else values[name], _address(rest))
+        choice = _CHOICES.get((name, values[name]))
+        yield QueryPart(name, _LABELS[name], choice.label if choice else values[name], _address(rest))
 
 
 def _address(query: Query, cursor: str | None = None) -> str:
     limit = None if query.limit == Query.limit else str(query.limit)
-    given = {"q": query.text, "topic": query.topic, **dict(query.filters), "limit": limit, "cursor": cursor}
-    text = urlencode({name: value for name, value in given.items() if value}, safe="/:", quote_via=quote)
+    parameters = {"q": query.text, "topic": query.topic, **dict(query.filters), "limit": limit, "cursor": cursor}
+    text = urlencode({name: value for name, value in parameters.items() if value}, safe="/:", quote_via=quote)
     return f"/protocols?{text}" if text else "/protocols"

@@ -37,14 +37,14 @@ def snippets(uri: str, digest: str, name: str, publisher: str, package: PackageV
     operations = {operation.name: operation for operation in package.operations}
     roles = {role.name: role for role in package.roles}
     for role in package.roles:
-        found = _request(role, operations)
+        request = _request(role, operations)
         # One side calls and the other answers; a session of another shape needs more than a first program.
-        if found is None or role.is_shared or roles[role.peer].is_shared or found.name not in roles[role.peer].invokes:
+        if request is None or role.is_shared or roles[role.peer].is_shared or request.name not in roles[role.peer].invokes:
             continue
         served = [operations[name] for name in roles[role.peer].invokes]
         # A caller that is called back must provide functions too, which is more than a first program.
         provider = "" if role.invokes else _provider(uri, roles[role.peer], served)
-        return Snippets(fetch, stubs, "" if role.invokes else _caller(uri, role, found), provider)
+        return Snippets(fetch, stubs, "" if role.invokes else _caller(uri, role, request), provider)
     return Snippets(fetch, stubs)
 
 
@@ -57,7 +57,7 @@ def _request(role: PackageRole, operations: Mapping[str, PackageOperation]) -> P
 
 def _caller(uri: str, role: PackageRole, operation: PackageOperation) -> str:
     arguments = _example(operation.example.arguments if operation.example else "{}")
-    given = arguments if isinstance(arguments, dict) else {}
+    values = arguments if isinstance(arguments, dict) else {}
     return f"""\
 import asyncio
 import sys
@@ -69,7 +69,7 @@ URI = {uri!r}
 
 async def main(address: str) -> None:
     async with Agent.from_home() as agent, agent.connect(address, protocols=[URI], role={role.name!r}) as session:
-        print(await session.call({operation.name!r}, **{given!r}))
+        print(await session.call({operation.name!r}, **{values!r}))
 
 
 asyncio.run(main(sys.argv[1]))  # such as ws://127.0.0.1:8765

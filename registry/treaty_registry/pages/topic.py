@@ -94,18 +94,18 @@ async def gather(views: Views, history: TopicHistory, agents: AgentQueries, rend
         _counted(history, shown, decision),
     )
     parameters = await history.parameters(decision.parameters) if decision else None
-    found = Found(shown, statuses, successors, periods, named, pairs, votes, approvals, parameters)
+    gathered = Found(shown, statuses, successors, periods, named, pairs, votes, approvals, parameters)
     registry = f"{views.registry.base_url}#{views.registry.log_key}"
-    return Gathered(_data(found), lambda: _context(renderer, registry, found, decision))
+    return Gathered(_data(gathered), lambda: _context(renderer, registry, gathered, decision))
 
 
 def _data(found: Found) -> object:
     """Return the data of the page. A decision's statement names its transcript, if that was not withdrawn, with the matrix."""
-    shown, decided = found.shown, found.shown.decision
+    election, decided = found.shown, found.shown.decision
     if decided is None:
         return found
     named = replace(decided, leaf="", transcript=None)
-    return decided.transcript is not None, dataclasses.replace(found, shown=replace(shown, matrix=None, decision=named))
+    return decided.transcript is not None, dataclasses.replace(found, shown=replace(election, matrix=None, decision=named))
 
 
 def _others(shown: Topic) -> list[Candidate]:
@@ -114,18 +114,18 @@ def _others(shown: Topic) -> list[Candidate]:
 
 
 def _context(renderer: Renderer, registry: str, found: Found, decision: Decision | None) -> Mapping[str, object]:
-    shown, periods, named = found.shown, found.periods, found.named
+    election, periods, named = found.shown, found.periods, found.named
     transcript = None
-    if shown.decision is not None and shown.decision.transcript is not None:
-        transcript = msgspec.json.decode(shown.decision.transcript, type=Transcript)
-    first, others = [candidate for candidate in shown.candidates if candidate.state], _others(shown)
-    names = names_of(shown.candidates, named)
+    if election.decision is not None and election.decision.transcript is not None:
+        transcript = msgspec.json.decode(election.decision.transcript, type=Transcript)
+    first, others = [candidate for candidate in election.candidates if candidate.state], _others(election)
+    names = names_of(election.candidates, named)
     choices = {choice.hash: choice for choice in topic_charts.order_of(transcript, names)} if transcript else {}
     book = Book(names, transcript, found.statuses, found.successors, choices)
     entries = _ordered([document_of(candidate, book, None) for candidate in first])
-    verdict = judge(entries, shown, transcript, periods)
+    verdict = judge(entries, election, transcript, periods)
     return {
-        "topic": shown,
+        "topic": election,
         "decision": decision,
         "transcript": transcript,
         "verdict": verdict,
@@ -138,7 +138,7 @@ def _context(renderer: Renderer, registry: str, found: Found, decision: Decision
         "parameters": found.parameters,
         "periods": [(period, named.get(period.consensus or "")) for period in periods[:MAX_PERIODS]],
         "names": book.names,
-        "picture": topic_charts.states(shown.candidates, book.names),
+        "picture": topic_charts.states(election.candidates, book.names),
         "registry": registry,
         "card": cards(renderer, decision, book),
         "is_few": transcript is not None and strength.is_few(transcript),
@@ -202,9 +202,9 @@ async def _periods(
         return (), {}
     periods = [period for period in await history.succession(shown.topic, size) if period.consensus]
     # Most of them are still documents of the topic.
-    known = {candidate.hash: Named(candidate.uris[0], candidate.title) for candidate in shown.candidates}
-    wanted = sorted({period.consensus for period in periods[:MAX_PERIODS] if period.consensus} - known.keys())
-    return periods, {**known, **await agents.names(wanted)} if wanted else known
+    named = {candidate.hash: Named(candidate.uris[0], candidate.title) for candidate in shown.candidates}
+    missing = sorted({period.consensus for period in periods[:MAX_PERIODS] if period.consensus} - named.keys())
+    return periods, {**named, **await agents.names(missing)} if missing else named
 
 
 async def _pairs(
@@ -242,13 +242,13 @@ def _support(renderer: Renderer, found: Found, decision: Decision, book: Book) -
     """Return the voters of a decision, drawn once for its transcript, their votes, and the names of its choices."""
     transcript = book.transcript
     assert transcript is not None
-    shown = found.shown
-    key = digest((decision.transcript.sha256, shown.topic, shown.electorate, book.names, found.votes, found.approvals))
+    election = found.shown
+    key = digest((decision.transcript.sha256, election.topic, election.electorate, book.names, found.votes, found.approvals))
 
     def context() -> Mapping[str, object]:
         return {
-            "topic": shown.topic,
-            "electorate": shown.electorate,
+            "topic": election.topic,
+            "electorate": election.electorate,
             "transcript": transcript,
             "share": reasons.share,
             "turnout": [*strength.turnout(transcript)],

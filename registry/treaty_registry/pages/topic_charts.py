@@ -57,15 +57,15 @@ class Charts:
 
 def order_of(transcript: Transcript, names: Mapping[str, str]) -> list[CountedChoice]:
     """Return the choices in the order of the count, each with the label and the colour that it has in every chart."""
-    found, place = [], 0
+    ordered, place = [], 0
     for choice in transcript.order:
         if choice == NONE:
-            found.append(CountedChoice(NONE, "none", choice_name(NONE, names), _NONE_SERIES))
+            ordered.append(CountedChoice(NONE, "none", choice_name(NONE, names), _NONE_SERIES))
             continue
         place += 1
         series = place - 1 if place <= _NONE_SERIES else _REST
-        found.append(CountedChoice(choice, str(place), choice_name(choice, names), series))
-    return found
+        ordered.append(CountedChoice(choice, str(place), choice_name(choice, names), series))
+    return ordered
 
 
 def heat(transcript: Transcript, names: Mapping[str, str]) -> Chart:
@@ -85,11 +85,11 @@ def heat(transcript: Transcript, names: Mapping[str, str]) -> Chart:
 
 def clusters(transcript: Transcript, voices: Sequence[CountedVoice], names: Mapping[str, str]) -> Chart:
     """Draw the weight of each cluster by first choice."""
-    found, rest = clusters_of(voices)
-    shown = [*found, rest] if rest else found
+    largest, rest = clusters_of(voices)
+    drawn = [*largest, rest] if rest else largest
     order = {choice.hash: choice for choice in order_of(transcript, names)}
-    most = max((cluster.weight for cluster in shown), default=0)
-    svg = charts.bars([_cluster_bar(cluster, order) for cluster in shown], most, "The weight of each cluster, by first choice")
+    most = max((cluster.weight for cluster in drawn), default=0)
+    svg = charts.bars([_cluster_bar(cluster, order) for cluster in drawn], most, "The weight of each cluster, by first choice")
     rows = [
         [
             cluster.name,
@@ -97,7 +97,7 @@ def clusters(transcript: Transcript, voices: Sequence[CountedVoice], names: Mapp
             share(cluster.weight, transcript.total),
             _firsts(cluster.by_choice, order, transcript),
         ]
-        for cluster in shown
+        for cluster in drawn
     ]
     return Chart(svg, ["cluster", "voters", "of all votes", "first choices"], rows)
 
@@ -129,26 +129,26 @@ def _cluster_bar(cluster: Cluster, order: Mapping[str, CountedChoice]) -> Bar:
 
 
 def _firsts(by_choice: Mapping[str, int], order: Mapping[str, CountedChoice], transcript: Transcript) -> str:
-    told = [
+    labels = [
         f"{described.name} {share(by_choice[choice], transcript.total)}"
         for choice, described in order.items()
         if by_choice.get(choice)
     ]
     unknown = [f"not known {share(by_choice[UNKNOWN], transcript.total)}"] if by_choice.get(UNKNOWN) else []
-    return ", ".join([*told, *unknown])
+    return ", ".join([*labels, *unknown])
 
 
 def epochs(transcript: Transcript, approvals: Sequence[Approvals], names: Mapping[str, str]) -> Chart | None:
     """Draw the votes for the first documents over the newest decisions; None with fewer than two."""
     if len(approvals) < 2:
         return None
-    shown = [choice for choice in order_of(transcript, names) if choice.hash != NONE][:MAX_LINES]
+    drawn = [choice for choice in order_of(transcript, names) if choice.hash != NONE][:MAX_LINES]
     lines = {candidate.hash: candidate.line or candidate.hash for candidate in transcript.candidates}
-    curves = [Curve(choice.label, choice.series, [_permille(at, lines[choice.hash]) for at in approvals]) for choice in shown]
+    curves = [Curve(choice.label, choice.series, [_permille(at, lines[choice.hash]) for at in approvals]) for choice in drawn]
     title = "The votes for the first documents at the end of each epoch, in per cent of all votes"
     svg = charts.lines([str(at.epoch) for at in approvals], curves, 1000, title)
-    rows = [[str(at.epoch), *(_told(at, lines[choice.hash]) for choice in shown)] for at in approvals]
-    return Chart(svg, ["epoch", *(choice.name for choice in shown)], rows)
+    rows = [[str(at.epoch), *(_told(at, lines[choice.hash]) for choice in drawn)] for at in approvals]
+    return Chart(svg, ["epoch", *(choice.name for choice in drawn)], rows)
 
 
 def states(candidates: Iterable[Candidate], names: Mapping[str, str]) -> Markup:
@@ -156,8 +156,8 @@ def states(candidates: Iterable[Candidate], names: Mapping[str, str]) -> Markup:
     present: dict[str, list[str]] = {}
     for candidate in candidates:
         present.setdefault(candidate.state or "published", []).append(names[candidate.hash])
-    told = "; ".join(f"{state}: {len(found)}" for state, found in present.items())
-    return charts.state_picture(present, f"The states of a document, and how many documents of this topic are in each: {told}")
+    summary = "; ".join(f"{state}: {len(documents)}" for state, documents in present.items())
+    return charts.state_picture(present, f"The states of a document, and how many documents of this topic are in each: {summary}")
 
 
 def _permille(at: Approvals, line: str) -> int | None:

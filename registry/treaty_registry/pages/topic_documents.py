@@ -114,8 +114,8 @@ class ShownDocument:
         counted, transcript = self.counted, self.book.transcript
         if not isinstance(counted, Counted) or transcript is None:
             return ()
-        told = strength.versions(counted, self.book.names)
-        return [*strength.strength(counted, transcript), *told, *strength.warning(counted)]
+        sentences = strength.versions(counted, self.book.names)
+        return [*strength.strength(counted, transcript), *sentences, *strength.warning(counted)]
 
     @property
     def speaks(self) -> str | None:
@@ -176,14 +176,14 @@ def _beaten_by(document: str, book: Book) -> list[PairwiseDefeat]:
         return []
     votes = transcript.pairwise
     own = choices.index(document)
-    found = []
+    defeats = []
     for other, choice in enumerate(choices):
         over, under = int(votes[other][own]), int(votes[own][other])
         if over > under:
             total = transcript.total
-            shown = PairwiseDefeat(reasons.choice_name(choice, book.names), *(reasons.share(v, total) for v in (over, under)))
-            found.append((under - over, other, shown))
-    return [shown for *_, shown in sorted(found, key=lambda entry: entry[:2])]
+            defeat = PairwiseDefeat(reasons.choice_name(choice, book.names), *(reasons.share(v, total) for v in (over, under)))
+            defeats.append((under - over, other, defeat))
+    return [defeat for *_, defeat in sorted(defeats, key=lambda entry: entry[:2])]
 
 
 def cards(renderer: Renderer, decision: Decision | None, book: Book) -> Callable[[ShownDocument, bool], Markup]:

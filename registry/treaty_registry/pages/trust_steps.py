@@ -85,8 +85,8 @@ def _witnessed(count: int) -> str:
 
 def _document(known: Evidence) -> TrustStep:
     if known.has_document:
-        found = "The text below has the hash that the publication names."
-        return TrustStep("document", "holds", found, "The hash again, and the hash that you asked for, if you named one.")
+        sentence = "The text below has the hash that the publication names."
+        return TrustStep("document", "holds", sentence, "The hash again, and the hash that you asked for, if you named one.")
     return TrustStep("document", "fails", "The bytes of the document are not served.", "Nothing: there is no document to check.")
 
 
@@ -97,8 +97,8 @@ def _handler(known: Evidence) -> TrustStep:
     if usable:
         words = "handler is" if usable == 1 else "handlers are"
         return TrustStep("handler", "holds", f"{usable} {words} attached and not taken back.", left)
-    found = "All handlers were taken back." if handlers else "No handler is attached."
-    return TrustStep("handler", "fails", found, left)
+    sentence = "All handlers were taken back." if handlers else "No handler is attached."
+    return TrustStep("handler", "fails", sentence, left)
 
 
 def _wheel(known: Evidence) -> TrustStep:
@@ -108,8 +108,8 @@ def _wheel(known: Evidence) -> TrustStep:
     if isinstance(known.package, PackageView):
         # `read_wheel` ran for this page, and so did it before the statement was logged.
         same = (known.package.uri, known.package.document) == (known.record.uri, known.record.hash)
-        found = f"{known.handler.filename} keeps all rules for handler packages and names this protocol."
-        return TrustStep("wheel", "holds" if same else "fails", found if same else "The package names another protocol.", left)
+        sentence = f"{known.handler.filename} keeps all rules for handler packages and names this protocol."
+        return TrustStep("wheel", "holds" if same else "fails", sentence if same else "The package names another protocol.", left)
     reason = known.package.reason if known.package else "The package was not read."
     return TrustStep("wheel", "fails", reason, left)
 
@@ -128,5 +128,5 @@ def _status(known: Evidence) -> TrustStep:
     status = known.record.status
     of_handler = known.handler.status if known.handler else "active"
     worst = next((name for name in ("revoked", "yanked", "deprecated") if name in (status, of_handler)), "active")
-    found = f"The protocol is {status}." + (f" The handler is {of_handler}." if known.handler else "")
-    return TrustStep("status", "fails" if worst in ("revoked", "yanked") else "holds", found, left)
+    sentence = f"The protocol is {status}." + (f" The handler is {of_handler}." if known.handler else "")
+    return TrustStep("status", "fails" if worst in ("revoked", "yanked") else "holds", sentence, left)

@@ -85,17 +85,17 @@ def operation_changes(old: PackageView, new: PackageView) -> list[OperationChang
     """Return the operations that differ, in the order of the newer version, then the removed ones."""
     before = {operation.name: operation for operation in old.operations}
     after = {operation.name: operation for operation in new.operations}
-    found: list[OperationChange] = []
+    changes: list[OperationChange] = []
     left = MAX_CHANGED
     for name, operation in after.items():
         if name not in before:
-            found.append(OperationChange(name, "added"))
+            changes.append(OperationChange(name, "added"))
         elif facts := [fact if len(fact) <= MAX_FACT else f"{fact[:MAX_FACT]}…" for fact in _facts(before[name], operation)]:
             most = min(MAX_FACTS, left)
             cut = (*facts[:most], f"and {len(facts) - most} more") if len(facts) > most else tuple(facts)
             left -= len(facts[:most])
-            found.append(OperationChange(name, "changed", cut))
-    return found + [OperationChange(name, "removed") for name in before if name not in after]
+            changes.append(OperationChange(name, "changed", cut))
+    return changes + [OperationChange(name, "removed") for name in before if name not in after]
 
 
 def _facts(old: PackageOperation, new: PackageOperation) -> Iterator[str]:

@@ -54,10 +54,10 @@ def hear(transcript: Transcript, votes: Mapping[str, Sequence[Vote]]) -> list[Co
 
 def clusters_of(voices: Sequence[CountedVoice]) -> tuple[list[Cluster], Cluster | None]:
     """Return the heaviest clusters, and the sum of the others if there are more."""
-    found: dict[str, Cluster] = {}
+    clusters: dict[str, Cluster] = {}
     for heard in voices:
-        found.setdefault(heard.voice.cluster, Cluster(heard.voice.cluster)).add(heard)
-    ordered = sorted(found.values(), key=lambda cluster: (-cluster.weight, cluster.name))
+        clusters.setdefault(heard.voice.cluster, Cluster(heard.voice.cluster)).add(heard)
+    ordered = sorted(clusters.values(), key=lambda cluster: (-cluster.weight, cluster.name))
     others = {cluster.name for cluster in ordered[MAX_CLUSTERS:]}
     if not others:
         return ordered, None
@@ -84,8 +84,8 @@ def _heard(voice: Voice, votes: Sequence[Vote], choices: Mapping[str, str]) -> C
 def _first(tiers: Sequence[Sequence[str]], choices: Mapping[str, str]) -> Sequence[str]:
     """Return the first tier that names a choice of the count. A ballot that names none of them prefers no consensus."""
     # Of several versions of a line the first one counts.
-    kept = ([*dict.fromkeys(choices[choice] for choice in tier if choice in choices)] for tier in tiers)
-    return next((tier for tier in kept if tier), (NONE,))
+    known_tiers = ([*dict.fromkeys(choices[choice] for choice in tier if choice in choices)] for tier in tiers)
+    return next((tier for tier in known_tiers if tier), (NONE,))
 
 
 def _split(tier: Sequence[str], weight: int) -> Iterator[tuple[str, int]]:

@@ -107,9 +107,9 @@ def operation(
             if reads is not None:
                 self.request_body = RequestBody(content=_content(reads), description=about, required=True)
             for status, schemas in (sends or {}).items():
-                found = (self.responses or {})[str(status)]
-                assert isinstance(found, OpenAPIResponse)
-                found.content = {**(found.content or {}), **_content(schemas)}
+                response = (self.responses or {})[str(status)]
+                assert isinstance(response, OpenAPIResponse)
+                response.content = {**(response.content or {}), **_content(schemas)}
 
     return Described
 

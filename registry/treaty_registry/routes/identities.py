@@ -79,9 +79,9 @@ async def testimony(did: FromPath[str], request: HttpRequest, registry: NamedDep
         return problem_response(http_problem(415, f"This route reads {JSON}."))
     value = canonical.parse_json(await read_body(request, _MAX_ASKED), limit=_MAX_ASKED, name="request")
     try:
-        asked = msgspec.convert(value, Asked)
+        question = msgspec.convert(value, Asked)
     except msgspec.ValidationError as error:
         raise Malformed(RegistryIdentityCode.REQUEST, f"The body is not a request for an identity: {error}.") from error
-    made = await registry.testimony(did, asked.keyid, source=source(request, registry.proxies))
-    view = Testimony(canonical.b64encode(made.payload), made.key_id, canonical.b64encode(made.signature))
+    answer = await registry.testimony(did, question.keyid, source=source(request, registry.proxies))
+    view = Testimony(canonical.b64encode(answer.payload), answer.key_id, canonical.b64encode(answer.signature))
     return Response(msgspec.json.encode(view), status_code=200, media_type=JSON, headers={"Cache-Control": NO_STORE})

@@ -32,10 +32,10 @@ async def home(pages: NamedDependency[Pages]) -> Representation:
 @get("/static/{file:str}", include_in_schema=False)
 async def static(file: FromPath[str], pages: NamedDependency[Pages]) -> Representation:
     """Return a file that pages load. Its path has its hash."""
-    found = pages.assets.get(f"/static/{file}")
-    if found is None:
+    asset = pages.assets.get(f"/static/{file}")
+    if asset is None:
         raise NotFoundException
-    return found
+    return asset
 
 
 @get(["/docs", "/docs/{path:path}"], include_in_schema=False)

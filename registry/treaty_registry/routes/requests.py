@@ -82,8 +82,8 @@ def target(path: str, **query: str | int | None) -> str:
 
     So other spellings of a query, and parameters that the route does not read, share one key.
     """
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given, safe='/:', quote_via=quote)}" if given else path
+    parameters = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(parameters, safe='/:', quote_via=quote)}" if parameters else path
 
 
 def negotiated(request: HttpRequest, path: str, *forms: Form) -> tuple[str, Form]:

@@ -39,9 +39,9 @@ async def speakers(
     Reports are co-signed and optional. An agent that is not listed may also speak the protocol. A listed agent spoke it at its
     newest report.
     """
-    wanted = None if document is None else parse_digest(document)
-    at = target("/speakers", hash=wanted, topic=topic, cursor=cursor)
-    return await views.json(at, lambda: views.standings.speakers(wanted, topic, cursor), PERIODIC)
+    digest = None if document is None else parse_digest(document)
+    at = target("/speakers", hash=digest, topic=topic, cursor=cursor)
+    return await views.json(at, lambda: views.standings.speakers(digest, topic, cursor), PERIODIC)
 
 
 @get(

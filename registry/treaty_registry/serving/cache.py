@@ -114,12 +114,12 @@ class ResponseCache:
 
     def get(self, key: str) -> Representation | None:
         """Return the representation under `key`, or None."""
-        found = self._small.get(key) or self._large.get(key)
-        if found is None:
+        response = self._small.get(key) or self._large.get(key)
+        if response is None:
             self.misses += 1
         else:
             self.hits += 1
-        return found
+        return response
 
     @property
     def used(self) -> dict[str, int]:

@@ -52,8 +52,8 @@ class Feeds:
         async with self._lock:
             await self._read()
             newest = list(self._events)
-        found = [event for event in reversed(newest) if subject is None or subject in event.subjects][:ENTRIES]
-        return await asyncio.to_thread(atom, self._registry.origin, target, subject, found)
+        events = [event for event in reversed(newest) if subject is None or subject in event.subjects][:ENTRIES]
+        return await asyncio.to_thread(atom, self._registry.origin, target, subject, events)
 
     async def _read(self) -> None:
         """Describe the leaves that are new since the last call."""

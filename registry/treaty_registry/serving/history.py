@@ -127,14 +127,14 @@ class TopicHistory:
         """Return the votes for candidates at the newest decisions among the first `size` leaves, oldest first, without
         withdrawn transcripts."""
         rows = await self._pool.fetch(_EARLIER, topic, size, MAX_EPOCHS)
-        found = [await self._counted(row["transcript"]) for row in reversed(rows)]
-        return [approvals for approvals in found if approvals is not None]
+        counted = [await self._counted(row["transcript"]) for row in reversed(rows)]
+        return [approvals for approvals in counted if approvals is not None]
 
     async def newest(self, topics: Sequence[str]) -> Mapping[str, Approvals]:
         """Return topic → the votes at its newest decision, of a few topics. Withdrawn transcripts are left out."""
         rows = await self._pool.fetch(_NEWEST, list(topics))
-        found = {row["topic"]: await self._counted(row["transcript"]) for row in rows}
-        return {topic: approvals for topic, approvals in found.items() if approvals is not None}
+        counted = {row["topic"]: await self._counted(row["transcript"]) for row in rows}
+        return {topic: approvals for topic, approvals in counted.items() if approvals is not None}
 
     async def votes(self, topic: str, electorate: Electorate, principals: Sequence[str], size: int) -> Mapping[str, list[Vote]]:
         """Return principal → the votes of its DIDs, as they stood among the first `size` leaves."""
@@ -145,13 +145,13 @@ class TopicHistory:
                 if row["grantee"] not in speakers[row["namespace"]]:
                     speakers[row["namespace"]].append(row["grantee"])
         dids = sorted({did for named in speakers.values() for did in named})
-        found = {row["did"]: _vote(row) for row in await self._pool.fetch(_VOTES, topic, dids, size)}
-        return {name: [found[did] for did in named if did in found] for name, named in speakers.items()}
+        votes = {row["did"]: _vote(row) for row in await self._pool.fetch(_VOTES, topic, dids, size)}
+        return {name: [votes[did] for did in named if did in votes] for name, named in speakers.items()}
 
     async def pairs(self, topic: str, documents: Iterable[str], parameters: Parameters, epoch: int) -> ReportedPairs:
         """Return the pairs that reported these documents in the epochs that count. `epoch`: the open one."""
-        wanted = [bytes.fromhex(document) for document in documents]
-        rows = await self._pool.fetch(_PAIRS, topic, wanted, epoch - parameters.horizon_epochs, MAX_PAIRS + 1)
+        digests = [bytes.fromhex(document) for document in documents]
+        rows = await self._pool.fetch(_PAIRS, topic, digests, epoch - parameters.horizon_epochs, MAX_PAIRS + 1)
         pairs, idle = defaultdict[str, set[tuple[str, ...]]](set), defaultdict[str, int](int)
         for row in rows[:MAX_PAIRS]:
             pair = row["first"], row["second"]
@@ -159,7 +159,7 @@ class TopicHistory:
                 idle[row["document"].hex()] += 1
             else:
                 pairs[row["document"].hex()].add(pair)
-        counted = {document: frozenset(found) for document, found in pairs.items()}
+        counted = {document: frozenset(agents) for document, agents in pairs.items()}
         return ReportedPairs(counted, idle, parameters.candidate_pairs, is_whole=len(rows) <= MAX_PAIRS)
 
     async def parameters(self, statement: str) -> Parameters:
@@ -167,10 +167,10 @@ class TopicHistory:
         return await self._standings.parameters(statement)
 
     async def _counted(self, digest: bytes) -> Approvals | None:
-        known = self._approvals.get(digest)
-        if known is not None:
+        cached = self._approvals.get(digest)
+        if cached is not None:
             self._approvals.move_to_end(digest)
-            return known
+            return cached
         try:
             read = msgspec.json.decode(await self._registry.blob(digest.hex()), type=_Transcript)
         # Withdrawn meanwhile, or damaged: an audit tells the operator.

@@ -133,18 +133,20 @@ class Elections:
         if after:
             check_topic(after)
         rows = await self._pool.fetch(_TOPICS, after, most + 1)
-        shown = [
+        summaries = [
             TopicSummary(row["topic"], row["protocols"], row["consensus"].hex() if row["consensus"] else None, row["epoch"])
             for row in rows[:most]
         ]
-        return TopicPage(shown, shown[-1].topic if len(rows) > most else None)
+        return TopicPage(summaries, summaries[-1].topic if len(rows) > most else None)
 
     async def topic(self, topic: str, head: Head) -> Topic:
         """Return a topic's election. Raises `NotFound`, or `Malformed` when `topic` cannot be a topic."""
-        found = (await self.election(topic, head)).topic
-        if found.decision is None:
-            return found
-        return msgspec.structs.replace(found, proof=(await self._registry.receipt(found.decision.statement)).decode())
+        topic_answer = (await self.election(topic, head)).topic
+        if topic_answer.decision is None:
+            return topic_answer
+        return msgspec.structs.replace(
+            topic_answer, proof=(await self._registry.receipt(topic_answer.decision.statement)).decode()
+        )
 
     async def election(self, topic: str, head: Head) -> CountedTopic:
         """Return what the page of a topic shows of its election. Raises as `topic`."""
@@ -153,7 +155,7 @@ class Elections:
         transcript = None
         if decision is not None and decision.transcript is not None:
             transcript = msgspec.json.decode(decision.transcript, type=_Transcript)
-        shown = Topic(
+        topic_answer = Topic(
             topic=topic,
             electorate=parameters.electorate if parameters else None,
             epoch=log.epoch,
@@ -166,7 +168,7 @@ class Elections:
         named = {
             uri: successor for row in rows for uri, successor in zip(row["uris"], row["successors"], strict=True) if successor
         }
-        return CountedTopic(shown, statuses, named)
+        return CountedTopic(topic_answer, statuses, named)
 
     async def candidates(self, topic: str) -> list[Candidate]:
         """Return the documents of a topic, without the weights of a decision. Raises as `topic`."""

@@ -135,9 +135,9 @@ class Views:
 
     def renew(self) -> None:
         """Drop the cached answers that the newest head or the end of a period makes outdated."""
-        head, known, changes = self.registry.head, self.memory.head, self.registry.changes
+        head, served, changes = self.registry.head, self.memory.head, self.registry.changes
         # After a new take-over the old record of changes says nothing, so everything is dropped.
-        changed = changes.between(known.size, head.size) if known and changes is self._changes else None
+        changed = changes.between(served.size, head.size) if served and changes is self._changes else None
         self._changes = changes
         subjects = {HEAD, *(changed or ())}
         # Only at the end of a period and of an epoch: the proofs change with every leaf, and would never be served twice.
@@ -183,9 +183,9 @@ class Views:
         path = f"/protocols/{namespace}/{name}"
 
         async def view() -> Made:
-            found = await self.catalogue.versions(namespace, name)
-            topics = {elected(summary.topic) for summary in found.versions}
-            return Representation(msgspec.json.encode(found), JSON, VARY, cache_control=SHARED), (self.uri(path), *topics)
+            rows = await self.catalogue.versions(namespace, name)
+            topics = {elected(summary.topic) for summary in rows.versions}
+            return Representation(msgspec.json.encode(rows), JSON, VARY, cache_control=SHARED), (self.uri(path), *topics)
 
         return await self.made(path, view)
 
@@ -193,9 +193,9 @@ class Views:
         """Return a version at `/protocols/NAMESPACE/NAME/VERSION` in one of its forms. Raises `Malformed`, `NotFound`, `Gone`."""
         if form == "bundle":
             return await self.bundle(path, None)
-        known = self.memory.get(f"{path}.{form}")
-        if known is not None:
-            return known
+        cached = self.memory.get(f"{path}.{form}")
+        if cached is not None:
+            return cached
         # The moment before the read: a change after it makes the answer unfit for the cache.
         now, uri = self._now(), self.uri(path)
         record = await self.catalogue.record(uri)
@@ -333,9 +333,9 @@ class Views:
 
         Raises the errors of `make`, and `Unavailable` (`registry.busy`).
         """
-        known = self.memory.get(target)
-        if known is not None:
-            return known
+        cached = self.memory.get(target)
+        if cached is not None:
+            return cached
         now = self._now()
         begun, task = self._making.get(target, (None, None))
         # A task from an older head may miss a leaf that this caller has written.
@@ -362,12 +362,12 @@ class Views:
 
     def _keep(self, begun: _Moment, target: str, view: Representation, subjects: Iterable[str]) -> None:
         """Cache an answer that was read from `begun` on, unless a subject that it depends on has changed since."""
-        known, about = self.memory.head, frozenset(subjects)
+        served, about = self.memory.head, frozenset(subjects)
         # Another process may have led in between, with changes that are not recorded here.
-        if begun.changes is not self._changes or known is None:
+        if begun.changes is not self._changes or served is None:
             return
-        if begun.head is not known:
-            changed = self._changes.between(begun.head.size, known.size)
+        if begun.head is not served:
+            changed = self._changes.between(begun.head.size, served.size)
             if changed is None or changed & about or HEAD in about:
                 return
         if PERIODIC not in about or begun.until == self._until:

@@ -80,12 +80,12 @@ class VotingQueries:
         )
         parameters = await self._elections.parameters(log.parameters)
         # Parsing a thousand statements would keep the event loop from all others.
-        said = await asyncio.to_thread(lambda: [*_agreed(did, [row["leaf"] for row in leaves])])
+        reports = await asyncio.to_thread(lambda: [*_agreed(did, [row["leaf"] for row in leaves])])
         if parameters is not None and parameters.reputation is not None:
-            known = {_host(row["to"]) for row in await pool.fetch(VOUCHES, did, _MAX_VOUCHES)}
-            said = [report for report in said if _host(report.other) in known]
+            vouched = {_host(row["to"]) for row in await pool.fetch(VOUCHES, did, _MAX_VOUCHES)}
+            reports = [report for report in reports if _host(report.other) in vouched]
         topics = [topic] if topic else [row["topic"] for row in standing]
-        votes = [await self._vote(did, named, said, log.epoch, parameters) for named in topics]
+        votes = [await self._vote(did, named, reports, log.epoch, parameters) for named in topics]
         named = {choice for vote in votes for tier in vote.tiers or () for choice in tier if choice != NONE}
         named |= {document for vote in votes for document in (*vote.first, *(vote.use.hashes if vote.use else ()))}
         names = await self._names.names(sorted(named))
@@ -96,7 +96,7 @@ class VotingQueries:
             horizon_epochs=parameters.horizon_epochs if parameters else 0,
             renews=parameters is not None and not parameters.is_v2,
             votes=votes,
-            names={document: found.uri for document, found in names.items()},
+            names={document: entry.uri for document, entry in names.items()},
         )
 
     async def _vote(self, did: str, topic: str, said: Sequence[_Said], epoch: int, parameters: Parameters | None) -> VoteInfo:
@@ -135,8 +135,8 @@ class VotingQueries:
 
 def _agreed(did: str, leaves: Iterable[bytes]) -> Iterable[_Said]:
     for leaf in leaves:
-        made = statement.parse(leaf)
-        body, others = made.body, [author.text for author in made.authors if author.text != did]
+        report = statement.parse(leaf)
+        body, others = report.body, [author.text for author in report.authors if author.text != did]
         if isinstance(body, Report) and body.outcome == "agreed" and others:
             yield _Said(body.topic, body.epoch, others[0], body.document)
 

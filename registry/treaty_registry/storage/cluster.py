@@ -262,8 +262,8 @@ class EmbeddedCluster:
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 output.seek(0)
-                said = output.read().decode(errors="replace").splitlines()
-                reason = next((line for line in said if re.search("FATAL|error|could not", line)), str(error))
+                lines = output.read().decode(errors="replace").splitlines()
+                reason = next((line for line in lines if re.search("FATAL|error|could not", line)), str(error))
                 raise Unavailable(
                     EmbeddedCode.POSTGRES,
                     f"{program} failed in {self.directory}: {reason}.",
@@ -301,11 +301,11 @@ def named_user(uid: int) -> str:
 
 
 def _user_and_group(path: Path) -> tuple[int, int]:
-    found = path.stat()
+    status = path.stat()
     try:
-        return found.st_uid, pwd.getpwuid(found.st_uid).pw_gid
+        return status.st_uid, pwd.getpwuid(status.st_uid).pw_gid
     except KeyError:  # a user of another machine or container
-        return found.st_uid, found.st_gid
+        return status.st_uid, status.st_gid
 
 
 def _locked(descriptor: int) -> bool:

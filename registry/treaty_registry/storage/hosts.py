@@ -23,22 +23,24 @@ async def connect_primary(url: str, **options: Any) -> Any:
     if len(hosts) == 1:
         return await asyncpg.connect(url, target_session_attrs=_PRIMARY, **options)
     waiting = [*reversed(hosts)]
-    asked: set[asyncio.Task[Any]] = set()
+    attempts: set[asyncio.Task[Any]] = set()
     failures: list[BaseException] = []
     try:
-        while waiting or asked:
+        while waiting or attempts:
             if waiting:
-                asked.add(asyncio.create_task(asyncpg.connect(waiting.pop(), target_session_attrs=_PRIMARY, **options)))
-            done, asked = await asyncio.wait(asked, timeout=_STAGGER if waiting else None, return_when=asyncio.FIRST_COMPLETED)
-            found = [task.result() for task in done if task.exception() is None]
+                attempts.add(asyncio.create_task(asyncpg.connect(waiting.pop(), target_session_attrs=_PRIMARY, **options)))
+            done, attempts = await asyncio.wait(
+                attempts, timeout=_STAGGER if waiting else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            connections = [task.result() for task in done if task.exception() is None]
             failures += [error for task in done if (error := task.exception()) is not None]
-            for connection in found[1:]:
+            for connection in connections[1:]:
                 connection.terminate()
-            if found:
-                return found[0]
+            if connections:
+                return connections[0]
         raise failures[-1]
     finally:
-        for task in asked:
+        for task in attempts:
             task.add_done_callback(_drop)
             task.cancel()
 

@@ -258,15 +258,15 @@ async def migrate(connection: Connection, *, empty: TreatyError | None = None) -
 async def _missing(connection: Connection) -> list[tuple[str, str, str]]:
     """Return the name, the SQL and the digest of each migration that is not applied. Raises `Untrusted`."""
     applied = {row["name"]: row["sha256"] for row in await connection.fetch("select name, sha256 from migrations")}
-    found = [(name, sql, hex_digest(sql.encode())) for name, sql in migrations()]
-    for name, _, digest in found:
+    expected = [(name, sql, hex_digest(sql.encode())) for name, sql in migrations()]
+    for name, _, digest in expected:
         if applied.get(name, digest) != digest:
             raise Untrusted(
                 DatabaseCode.MIGRATION,
                 f"The migration {name} was applied to this database in another form.",
                 fix="Run the release of Treaty that made this database, or a later one.",
             )
-    return [migration for migration in found if migration[0] not in applied]
+    return [migration for migration in expected if migration[0] not in applied]
 
 
 async def _connect(url: str, settings: Mapping[str, str] = MappingProxyType({}), *, patience: float = _CONNECT) -> Connection:

@@ -36,8 +36,8 @@ class FreeSpace:
     @property
     def free(self) -> int:
         """Return the bytes that are free. One system call. Raises `OSError`."""
-        found = os.statvfs(self.folder)
-        return found.f_bavail * found.f_frsize
+        usage = os.statvfs(self.folder)
+        return usage.f_bavail * usage.f_frsize
 
     @property
     def full(self) -> bool:
@@ -46,16 +46,16 @@ class FreeSpace:
 
     def check(self, needed: int = 0) -> None:
         """Raise `Unavailable` (`disk.full`) unless `needed` bytes and one file can be written. One system call."""
-        found = os.statvfs(self.folder)
-        free = found.f_bavail * found.f_frsize
-        if self._holds(found, needed):
+        usage = os.statvfs(self.folder)
+        free = usage.f_bavail * usage.f_frsize
+        if self._holds(usage, needed):
             if self._reported:
                 _log.warning("there is room again", folder=str(self.folder), free=free)
             self._reported = False
             return
         # Once, because every refused write comes here.
         if not self._reported:
-            _log.critical("disk full", folder=str(self.folder), free=free, files=found.f_favail, kept=self.kept)
+            _log.critical("disk full", folder=str(self.folder), free=free, files=usage.f_favail, kept=self.kept)
         self._reported = True
         raise Unavailable(
             DiskCode.FULL,

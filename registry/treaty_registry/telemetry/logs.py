@@ -96,8 +96,8 @@ def _is_journal() -> bool:
     The variable is inherited by processes whose standard error is another one.
     """
     with suppress(OSError, ValueError):
-        found = os.fstat(sys.stderr.fileno())
-        return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+        status = os.fstat(sys.stderr.fileno())
+        return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
     return False
 
 
@@ -106,9 +106,9 @@ class _FromLibraries(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            told = structlog.get_logger(record.name)
+            logger = structlog.get_logger(record.name)
             # On one line: it may quote a stranger, and a line end would begin a forged line.
-            told.log(record.levelno, escaped(record.getMessage()), logger=record.name, exc_info=record.exc_info or None)
+            logger.log(record.levelno, escaped(record.getMessage()), logger=record.name, exc_info=record.exc_info or None)
         except Exception:  # as `logging` itself does: a broken record must not stop the server
             self.handleError(record)
 

@@ -90,8 +90,8 @@ class Observed:
 
 
 def _trace_id(traceparent: bytes | None) -> str:
-    found = TraceContext.parse(traceparent.decode("latin-1")) if traceparent else None
-    return found.trace_id if found else ""
+    context = TraceContext.parse(traceparent.decode("latin-1")) if traceparent else None
+    return context.trace_id if context else ""
 
 
 def _tell(context: RequestContext, group: str, method: str, status: int, seconds: float) -> None:

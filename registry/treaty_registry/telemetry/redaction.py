@@ -88,9 +88,9 @@ def redact(value: Any) -> Any:
 
 
 def _without_address(match: re.Match[str]) -> str:
-    found = match[0]
+    matched = match[0]
     # A sentence may go on behind it: `::1.`, `192.0.2.7:`.
-    for text in (found, found.rstrip("."), found.rstrip(".:")):
+    for text in (matched, matched.rstrip("."), matched.rstrip(".:")):
         with suppress(ValueError):  # a time of day, or a version
-            return found if str(ipaddress.ip_address(text)) in _shown else "[address]"
-    return found
+            return matched if str(ipaddress.ip_address(text)) in _shown else "[address]"
+    return matched

@@ -88,12 +88,12 @@ class _LogBox:
     def expire(self, until: float) -> None:
         """Delete the statements that were stamped before `until`."""
         while self.kept and next(iter(self.kept.values())).time < until:
-            number, kept = next(iter(self.kept.items()))
-            kept.path.unlink(missing_ok=True)
-            del self.kept[number], self.numbers[kept.digest]
-            self.used[kept.network] -= kept.size
-            if not self.used[kept.network]:
-                del self.used[kept.network]
+            number, stored = next(iter(self.kept.items()))
+            stored.path.unlink(missing_ok=True)
+            del self.kept[number], self.numbers[stored.digest]
+            self.used[stored.network] -= stored.size
+            if not self.used[stored.network]:
+                del self.used[stored.network]
 
 
 class Boxes:
@@ -117,12 +117,12 @@ class Boxes:
         for a wrong signature of a did:key, `Unavailable` (`witness.box-full`, `witness.storage`, `disk.full`),
         and `Untrusted` (`witness.record`) for damaged files.
         """
-        made = stampable(leaf)
-        if made.log not in self._cosigner.logs:
-            raise NotFound(WitnessCode.UNKNOWN_LOG, f"No log called {made.log[:80]} is witnessed here.")
-        if all(did.method == "key" for did in made.authors):
-            statement.verify(made, {key_id: key for did in made.authors for key_id, key in keys_of({}, did).items()})
-        box, digest = self._open(made.log), hex_digest(leaf)
+        parsed = stampable(leaf)
+        if parsed.log not in self._cosigner.logs:
+            raise NotFound(WitnessCode.UNKNOWN_LOG, f"No log called {parsed.log[:80]} is witnessed here.")
+        if all(did.method == "key" for did in parsed.authors):
+            statement.verify(parsed, {key_id: key for did in parsed.authors for key_id, key in keys_of({}, did).items()})
+        box, digest = self._open(parsed.log), hex_digest(leaf)
         with box.turn:
             box.expire(self._clock() - KEPT)
             if digest in box.numbers:

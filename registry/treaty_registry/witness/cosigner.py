@@ -120,8 +120,8 @@ class Cosigner:
             if latest is None:
                 raise NotFound(WitnessCode.NOTHING, f"Nothing of {origin} was cosigned here yet.")
             # After a restart the cosignatures are made anew: the record may be cosigned again, as for the log.
-            known = self._cosigned.get(origin)
-            return latest.note + self._cosign(latest) if known is None else known
+            cosigned = self._cosigned.get(origin)
+            return latest.note + self._cosign(latest) if cosigned is None else cosigned
 
     def _cosign(self, signed: SignedCheckpoint) -> bytes:
         """Return the signature lines for a recorded checkpoint."""
@@ -145,9 +145,11 @@ class Cosigner:
         if proof is None:
             return
         try:
-            kept = str(self._store.keep(proof))
+            evidence_path = str(self._store.keep(proof))
         # A full disk must not lose the proof: it is in the log line below.
         except OSError as error:
-            kept = f"nowhere: {error}"
+            evidence_path = f"nowhere: {error}"
         FORKS.inc()
-        _log.critical("a log signed two histories", origin=request.claimed.origin, proof=proof.format().decode(), kept=kept)
+        _log.critical(
+            "a log signed two histories", origin=request.claimed.origin, proof=proof.format().decode(), kept=evidence_path
+        )

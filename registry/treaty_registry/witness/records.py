@@ -129,10 +129,10 @@ class Store:
         path = self._data / "evidence" / f"{log}-{hex_digest(data)}{SUFFIX}"
         if path.exists():
             return path
-        kept = sorted(path.parent.glob(f"{log}-*{SUFFIX}"))
+        stored = sorted(path.parent.glob(f"{log}-*{SUFFIX}"))
         # One is enough, and a log that signs a new root at each request would fill the disk.
-        if len(kept) >= _MAX_KEPT:
-            return kept[0]
+        if len(stored) >= _MAX_KEPT:
+            return stored[0]
         durable.write(path, data)
         return path
 
@@ -158,10 +158,10 @@ def read_log_keys(path: Path) -> list[str]:
 
 
 def _create_key(path: Path, name: str, kind: KeyType) -> None:
-    made = SignerKey(name, kind, secrets.token_bytes(32))
+    key = SignerKey(name, kind, secrets.token_bytes(32))
     # A key that no quorum can name is refused before it is stored.
-    Quorum((made.verifier,), 1)
-    durable.create(path, f"{made.format()}\n".encode(), mode=0o600)
+    Quorum((key.verifier,), 1)
+    durable.create(path, f"{key.format()}\n".encode(), mode=0o600)
 
 
 def _read_key(path: Path) -> SignerKey:

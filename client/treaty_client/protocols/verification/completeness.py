@@ -140,12 +140,12 @@ class RegistryAnswer:
         index, newest = self.decisions.get(self.elects, (-1, None))
         if newest is None or self.newer.get(self.elects, -1) > index:
             return None
-        known = [
+        epochs = [
             Gap(newest, body, leaf.statement.id)
             for leaf in seen
             if leaf.index < index and isinstance(body := leaf.statement.body, Decision) and body.topic == self.elects
         ]
-        last = max(known, key=lambda gap: gap.seen.epoch, default=None)
+        last = max(epochs, key=lambda gap: gap.seen.epoch, default=None)
         is_gap = last and newest.epoch > last.seen.epoch + 1 and newest.previous not in (None, last.seen_id)
         return last if is_gap else None
 
@@ -157,8 +157,8 @@ class RegistryAnswer:
         return place is not None and any(new.index > seen.index and place_of(new.statement) == place for new in statements)
 
     def _of(self, kind: type[_B]) -> list[tuple[Logged, _B]]:
-        found = [(logged, logged.statement.body) for logged in self.evidence.statements]
-        return [(logged, body) for logged, body in found if isinstance(body, kind)]
+        statements = [(logged, logged.statement.body) for logged in self.evidence.statements]
+        return [(logged, body) for logged, body in statements if isinstance(body, kind)]
 
 
 def left_out(answer: RegistryAnswer, seen: Iterable[SeenLeaf]) -> list[SeenLeaf]:
@@ -206,11 +206,11 @@ def _holds(answer: RegistryAnswer, seen: SeenLeaf) -> bool:
     # The same index with other bytes is a fork, even if the statement is equivalent.
     if there is not None and there.leaf != seen.leaf:
         return False  # a different leaf at the same index: another log
-    made = there or seen.statement  # the answer's copy first, because it is parsed already
-    body = made.body
+    statement = there or seen.statement  # the answer's copy first, because it is parsed already
+    body = statement.body
     # Decisions replace each other by epoch, so presence alone does not decide.
     if isinstance(body, Decision):
-        return _is_decided(answer, seen.index, made.id, body)
+        return _is_decided(answer, seen.index, statement.id, body)
     if there is not None or answer.replaces(seen):
         return True
     match body:
@@ -220,11 +220,11 @@ def _holds(answer: RegistryAnswer, seen: SeenLeaf) -> bool:
                 return False
             return body.topic != answer.topic or _is_topic_full(answer, seen.index, body)
         case Handler():
-            return body.uri != answer.uri or _are_handlers_full(answer, seen.index, made)
+            return body.uri != answer.uri or _are_handlers_full(answer, seen.index, statement)
         case Status() if body.wheel is not None:
             attached = [(logged.statement.author, handler.wheel.sha256) for logged, handler in answer.handlers]
             # A full list may lack the handler. Then the answer need not hold its status either.
-            return body.uri != answer.uri or (made.author, body.wheel) not in attached
+            return body.uri != answer.uri or (statement.author, body.wheel) not in attached
         case Status():
             return body.uri != answer.uri and body.uri not in answer.listed
     return False
@@ -264,7 +264,7 @@ def _leads_to(answer: RegistryAnswer, decision: Decision, seen_id: str, seen: De
 
 def _is_topic_full(answer: RegistryAnswer, index: int, seen: Publish) -> bool:
     """Return whether the answer's list is full with protocols that come before the one that was seen."""
-    before = [found for found in answer.listed.values() if answer.rank(*found) < answer.rank(index, seen)]
+    before = [entry for entry in answer.listed.values() if answer.rank(*entry) < answer.rank(index, seen)]
     return len(before) >= MAX_TOPIC_PROTOCOLS
 
 

@@ -90,9 +90,9 @@ class Contradiction:
         try:
             file = msgspec.convert(value, _File)
             key = VerifierKey.parse(file.key)
-            seen, shown = (tuple(map(_read_leaf, leaves)) for leaves in (file.seen, file.shown))
+            seen, shown_leaves = (tuple(map(_read_leaf, leaves)) for leaves in (file.seen, file.shown))
             earlier = tuple(map(VerifierKey.parse, file.earlier))
-            return cls(file.code, key, file.subject, seen, shown, file.answer.encode(), earlier)
+            return cls(file.code, key, file.subject, seen, shown_leaves, file.answer.encode(), earlier)
         except (msgspec.ValidationError, TreatyError, UnicodeEncodeError) as error:
             raise Malformed(ContradictionCode.FORM, f"This is not the proof of a contradiction: {error}.") from error
 
@@ -133,8 +133,8 @@ class Contradiction:
     def _open(self, note: bytes) -> SignedCheckpoint:
         # By any of them: who signs two histories is refuted, whichever key it was.
         signers = signers_of(note)
-        known = (key for key in (self.key, *self.earlier) if (key.name, key.id) in signers)
-        return open_checkpoint(note, next(known, self.key))
+        signing_keys = (key for key in (self.key, *self.earlier) if (key.name, key.id) in signers)
+        return open_checkpoint(note, next(signing_keys, self.key))
 
 
 class LeftOut(VerificationFailed):
@@ -164,9 +164,9 @@ def contradiction_error(answer: RegistryAnswer, missing: Sequence[SeenLeaf], own
             "Try again. If it stays so, this server of the registry lags behind, or a party on the path hides news from you.",
         )
     first, subjects = provable[0], {subject for leaf in provable for subject in subjects_of(leaf.statement)}
-    shown = [leaf for leaf in own if not subjects.isdisjoint(subjects_of(leaf.statement))]
+    related = [leaf for leaf in own if not subjects.isdisjoint(subjects_of(leaf.statement))]
     # Excluding leaves first, because `_some` keeps only the first ones.
-    shown.sort(key=lambda leaf: not any(excludes(leaf.statement, other.statement) for other in provable))
+    related.sort(key=lambda leaf: not any(excludes(leaf.statement, other.statement) for other in provable))
     code = MemoryCode.CONTRADICTED
     return LeftOut(
         code,
@@ -178,7 +178,7 @@ def contradiction_error(answer: RegistryAnswer, missing: Sequence[SeenLeaf], own
             key.newest.log,
             answer.name,
             _some(provable),
-            _some(shown),
+            _some(related),
             answer.evidence.checkpoint.note,
             tuple({term.log: None for term in key.terms if term.log != key.newest.log}),
         ),
@@ -207,15 +207,15 @@ def said(made: Statement) -> str:
 
 def _some(leaves: Iterable[SeenLeaf]) -> tuple[SeenLeaf, ...]:
     """Return the first leaves, as many as fit into a file."""
-    kept: list[SeenLeaf] = []
+    selected: list[SeenLeaf] = []
     size = 0
     for leaf in leaves:
         size += len(leaf.leaf) + len(leaf.checkpoint) + HASH_SIZE * len(leaf.proof)
         # At least one leaf is kept, because a file needs one on the side `seen`.
-        if kept and size > _MAX_SIDE:
+        if selected and size > _MAX_SIDE:
             break
-        kept.append(leaf)
-    return tuple(kept)
+        selected.append(leaf)
+    return tuple(selected)
 
 
 def _read_leaf(leaf: _Leaf) -> SeenLeaf:

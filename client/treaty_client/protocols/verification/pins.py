@@ -56,11 +56,11 @@ def check_not_older(verified: VerifiedProtocol, locked: LockedVersion | None, se
     `locked`: the version in treaty.lock. `seen`: the leaves about the protocol. A full list may leave a handler out honestly, but
     using the older one is still a step back. Raises `Refused` (`lock.older-handler`).
     """
-    known = {locked.handler} if locked is not None and locked.handler is not None else set()
+    locked_handlers = {locked.handler} if locked is not None and locked.handler is not None else set()
     for leaf in seen:
         if isinstance(leaf.statement.body, Handler) and leaf.statement.author.text == verified.publisher:
-            known.add(leaf.index)
-    newer = {index for index in known if index > verified.handler_index}
+            locked_handlers.add(leaf.index)
+    newer = {index for index in locked_handlers if index > verified.handler_index}
     # A newer handler that is in the answer was passed over for a reason that the answer proves, such as a yank.
     missing = newer - {logged.index for logged in verified.evidence.statements}
     if missing:
@@ -131,8 +131,8 @@ def _newer_status(pinned: LockedStatus | None, found: LockedStatus | None, what:
 
 def _check_identity(locked: LockedProtocol, evidence: Evidence, is_kept: bool) -> None:
     pinned, size = locked.identity, evidence.checkpoint.checkpoint.size
-    known = [(logged.index, logged.statement.id) for logged in evidence.identities(locked.publisher)]
-    if pinned is None or not known or (pinned.index, pinned.statement) in known:
+    identities = [(logged.index, logged.statement.id) for logged in evidence.identities(locked.publisher)]
+    if pinned is None or not identities or (pinned.index, pinned.statement) in identities:
         return
     # The answer's log does not reach the pinned leaf, so it cannot hold it. This is no proof of another history.
     if pinned.index >= size:

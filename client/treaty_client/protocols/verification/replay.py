@@ -81,7 +81,7 @@ def _admit_decision(facts: dict[str, Fact], verified: Verified, decision: Decisi
     log = log_of(facts)
     if decision.input.size > index:
         raise Refused(DecisionCode.RULE, "A decision rests on leaves before it.")
-    found = msgspec.structs.replace(
+    decision_fact = msgspec.structs.replace(
         log,
         parameters=decision.parameters,
         epoch=decision.epoch + 1,
@@ -89,7 +89,7 @@ def _admit_decision(facts: dict[str, Fact], verified: Verified, decision: Decisi
         closed_topic="",
         remaining=decision.remaining + 1,
     )
-    before: dict[str, Fact] = {**facts, LOG: found}
+    before: dict[str, Fact] = {**facts, LOG: decision_fact}
     if decision.previous is not None:
         before[topic_key(decision.topic)] = TopicFact(decision.previous, 0)
     changes = admit(before, verified, index)

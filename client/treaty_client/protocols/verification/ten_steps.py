@@ -81,8 +81,8 @@ def read_bundle(data: bytes, *, uri: str = "", topic: str = "") -> Bundle:
     with taking(Step.RESOLVE):
         bundle = parse_bundle(data)
         if (bundle.uri, bundle.topic) != (uri, topic):
-            shown, asked = _subject_name(bundle.uri, bundle.topic), _subject_name(uri, topic)
-            raise Untrusted(BundleCode.OTHER, f"The registry answered with {shown}, not with {asked}.")
+            bundle_subject, requested_subject = _subject_name(bundle.uri, bundle.topic), _subject_name(uri, topic)
+            raise Untrusted(BundleCode.OTHER, f"The registry answered with {bundle_subject}, not with {requested_subject}.")
         return bundle
 
 
@@ -205,8 +205,8 @@ def verify_wheel(body: Handler, wheel: bytes) -> HandlerPackage:
         check_bytes(wheel, body.wheel, "wheel")
         package = read_wheel(body.filename, wheel)
         manifest = package.manifest
-        said = (manifest.protocol_uri, manifest.protocol_hash, str(package.entry_point))
-        if said != (body.uri, body.document, body.entry_point):
+        stated = (manifest.protocol_uri, manifest.protocol_hash, str(package.entry_point))
+        if stated != (body.uri, body.document, body.entry_point):
             raise Untrusted(
                 HandlerCode.MANIFEST, "The wheel's manifest names another protocol or entry point than its handler statement."
             )
@@ -451,8 +451,8 @@ def grant_warnings(evidence: Evidence, uri: str) -> tuple[str, ...]:
 
 def _tenure(evidence: Evidence, did: str, before: int | None = None) -> int:
     """Return the tenure of a DID at the end of the log, or before the leaf `before`."""
-    known = [logged for logged in evidence.identities(did) if before is None or logged.index < before]
-    body = known[-1].statement.body if known else None
+    identities = [logged for logged in evidence.identities(did) if before is None or logged.index < before]
+    body = identities[-1].statement.body if identities else None
     return body.tenure if isinstance(body, Identity) else 1
 
 
@@ -505,10 +505,10 @@ def choose(offered: Iterable[OfferedHandler], policy: Policy) -> OfferedHandler:
             return max(usable, key=lambda handler: handler.index)
     if admitted:
         return max(admitted, key=lambda handler: handler.index)  # taken back: step 9 refuses it and names its successor
-    found = ", ".join(sorted({handler.publisher for handler in offered})) or "no publisher"
+    publishers = ", ".join(sorted({handler.publisher for handler in offered})) or "no publisher"
     raise Refused(
         PolicyCode.PUBLISHER,
-        f"No publisher that the policy names has a handler for this runtime; {found} has.",
+        f"No publisher that the policy names has a handler for this runtime; {publishers} has.",
         fix="An election selects documents; you select publishers of code. Allow one that you trust: treaty policy allow DID",
     )
 

@@ -89,15 +89,15 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
         if isinstance(logged.statement.body, Publish) and logged.statement.body.uri in listed
     ]
     older = _older([body for _, body in published], decision.consensus) if decision and decision.consensus else set()
-    found: list[TopicProtocol] = []
+    protocols: list[TopicProtocol] = []
     taken_back: list[TopicProtocol] = []
     for author, body in published:
         document, status = body.document.sha256, statuses.get(body.uri)
         protocol = TopicProtocol(body.uri, document, author, states.get(document, "published"), status, document in older)
-        (taken_back if status and status.state in NEGATIVE_STATES else found).append(protocol)
+        (taken_back if status and status.state in NEGATIVE_STATES else protocols).append(protocol)
     # The sort below keeps the order of equal places, so the newest comes first.
-    found.reverse()
-    ranked = sorted((p for p in found if p.state in _ORDER), key=_place)
+    protocols.reverse()
+    ranked = sorted((p for p in protocols if p.state in _ORDER), key=_place)
     return TopicView(
         topic,
         tuple(ranked),
@@ -131,13 +131,13 @@ def _place(protocol: TopicProtocol) -> tuple[bool, int]:
 
 def _check_dated(decision: Decision, evidence: Evidence) -> None:
     """Check that a decision was made before its proof was cosigned: the operator may date it ahead to close an epoch early."""
-    made = next(logged.statement for logged in evidence.statements if logged.statement.body is decision)
+    statement = next(logged.statement for logged in evidence.statements if logged.statement.body is decision)
     time = evidence.checkpoint.time
-    if time is not None and made.issued - time > CLOCK_SKEW:
+    if time is not None and statement.issued - time > CLOCK_SKEW:
         raise Untrusted(
             ClientDecisionCode.FUTURE,
-            f"The decision on {decision.topic} is dated {made.issued - time} seconds after the checkpoint that proves it: its "
-            "epoch has not ended.",
+            f"The decision on {decision.topic} is dated {statement.issued - time} seconds after the checkpoint that proves it: "
+            "its epoch has not ended.",
             fix="Name protocols by their URIs, and tell the members of this log.",
         )
 

@@ -100,8 +100,8 @@ class NodeAddresses:
     def _check_free(self, address: str, target: str) -> None:
         named = set(self._named())
         if len(self._targets) >= MAX_KEPT:
-            self._targets = {each: kept for each, kept in self._targets.items() if each in named}
-        if any(kept == target and each in named for each, kept in self._targets.items() if each != address):
+            self._targets = {each: node_address for each, node_address in self._targets.items() if each in named}
+        if any(node_address == target and each in named for each, node_address in self._targets.items() if each != address):
             raise OperationError(409, "A node with this address is registered.")
 
     def keep(self, address: str, target: str) -> None:
@@ -120,10 +120,10 @@ class NodeAddresses:
             return [literal]
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
-                found = await self._lookup(host)
+                addresses = await self._lookup(host)
         except (OSError, UnicodeError):  # TimeoutError is an OSError
             return []
-        return [ip for ip in map(_plain, dict.fromkeys(found)) if ip is not None]
+        return [ip for ip in map(_plain, dict.fromkeys(addresses)) if ip is not None]
 
 
 def _plain(host: str) -> _Ip | None:

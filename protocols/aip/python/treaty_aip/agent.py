@@ -140,11 +140,11 @@ class Agent(GatewayNode):
         `address`: of the receiver without a gateway; default the one in `get_nodes`. Raises `OperationError` (400, 404, 429).
         """
         method = method_of(stub, stream_calling)
-        known = self._peers.get(receiver_id)
+        peer = self._peers.get(receiver_id)
         if method == "CallAgent" and address is None:
-            if known is None:
+            if peer is None:
                 raise OperationError(404, "The address of this agent is not known.")
-            address = known.address
+            address = peer.address
         session_id = str(uuid.uuid4())
         to = {} if address is None else {"address": address}
         await self._call("create_client", session_id=session_id, receiver_id=receiver_id, method=method, **to)
@@ -274,8 +274,8 @@ class Agent(GatewayNode):
         task_info: TaskInfo | None,
     ) -> None:
         message = self.create_agent_message(receiver_id, content, session_id, task_info, content_mode)
-        given = {} if status is None else {"status": SessionStatus(status).name}
-        await self._call(operation, message=message, **given)
+        status_field = {} if status is None else {"status": SessionStatus(status).name}
+        await self._call(operation, message=message, **status_field)
 
     async def _fail(self, message: AgentMessage, error: Exception) -> None:
         text = public_text(error)

@@ -96,7 +96,9 @@ class IncomingCalls:
                 make = grpc.stream_stream_rpc_method_handler if method in CONVERSATIONS else grpc.unary_stream_rpc_method_handler
             serve = self._streaming(method) if method in STREAMS else self._single(method)
             services.setdefault(METHODS[method][0], {})[method] = make(serve)
-        return [grpc.method_handlers_generic_handler(f"grpc_service.{name}", found) for name, found in services.items()]
+        return [
+            grpc.method_handlers_generic_handler(f"grpc_service.{name}", rpc_handlers) for name, rpc_handlers in services.items()
+        ]
 
     def send(self, frame: Frame) -> Flow | None:
         """Send a response, or the end of a call."""

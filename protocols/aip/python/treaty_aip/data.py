@@ -58,8 +58,8 @@ class AipData:
 
     def to_value(self) -> dict[str, Any]:
         """Return the message as the codec of the handler takes it; absent messages and contents are left out."""
-        found = {each.name: getattr(self, each.name) for each in MESSAGES[type(self).__name__].values()}
-        return {name: _written(value) for name, value in found.items() if value is not None}
+        values = {each.name: getattr(self, each.name) for each in MESSAGES[type(self).__name__].values()}
+        return {name: _written(value) for name, value in values.items() if value is not None}
 
     @classmethod
     def from_value(cls, value: Mapping[str, Any]) -> Self:

@@ -27,11 +27,11 @@ async def invoke_all(handlers: Sequence[Callable[..., Any]], message: AgentMessa
 
     If some raise, all are waited for, and then the first exception in the order of the handlers is raised.
     """
-    found = await asyncio.gather(*(_invoke(handler, message) for handler in handlers), return_exceptions=True)
-    for result in found:
+    outcomes = await asyncio.gather(*(_invoke(handler, message) for handler in handlers), return_exceptions=True)
+    for result in outcomes:
         if isinstance(result, BaseException):
             raise result
-    return list(found)
+    return list(outcomes)
 
 
 async def _invoke(handler: Callable[..., Any], message: AgentMessage) -> Any:

@@ -91,5 +91,5 @@ class GatewayNode(ABC):
 
 def described(peers: list[Any]) -> dict[str, AgentInfo | ToolInfo]:
     """Return the descriptions in a list of peers, by id. A peer without one is left out."""
-    found = [Peer.from_value(peer).info for peer in peers]
-    return {info.agent_id if isinstance(info, AgentInfo) else info.tool_id: info for info in found if info is not None}
+    infos = [Peer.from_value(peer).info for peer in peers]
+    return {info.agent_id if isinstance(info, AgentInfo) else info.tool_id: info for info in infos if info is not None}

@@ -76,9 +76,9 @@ class Tool(GatewayNode):
 
         Raises `OperationError`; then nothing has changed.
         """
-        given = {"name": name, "description": description, "domain": domain, "version": version}
+        fields = {"name": name, "description": description, "domain": domain, "version": version}
         lists = {"input_mode": input_mode, "output_mode": output_mode}
-        changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        changes: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
         changes |= {key: [*value] for key, value in lists.items() if value is not None}
         changes |= {} if arguments is None else {"arguments": dict(arguments)}
         changed = copied(self.tool_info, **changes)
@@ -114,9 +114,9 @@ class Tool(GatewayNode):
         """
         executor = FunctionExecutor(function)
         own = function.__name__
-        told = executor.description if description is None else description
+        text = executor.description if description is None else description
         named = executor.arguments if arguments is None else arguments
-        tool = cls(address, tool_id or own, name or own, domain, told, version, input_mode, output_mode, named, **options)
+        tool = cls(address, tool_id or own, name or own, domain, text, version, input_mode, output_mode, named, **options)
         tool._executor = executor
         return tool
 
@@ -146,9 +146,9 @@ class Tool(GatewayNode):
         """
         executor = ApiExecutor(api_url, api_method, api_headers or {}, api_timeout)
         own = tool_id or name or executor.name
-        told = f"{executor.method} {api_url}" if description is None else description
+        text = f"{executor.method} {api_url}" if description is None else description
         named = executor.arguments if arguments is None else arguments
-        tool = cls(address, own, name, domain, told, version, input_mode, output_mode, named, **options)
+        tool = cls(address, own, name, domain, text, version, input_mode, output_mode, named, **options)
         tool._executor = executor
         return tool
 
@@ -230,8 +230,8 @@ class FunctionExecutor:
     def _type_name(self, parameter: inspect.Parameter) -> str:
         if parameter.annotation is inspect.Parameter.empty:
             return "any"
-        found = self._types.get(parameter.name, parameter.annotation)
-        return found.__name__ if isinstance(found, type) else str(found)
+        annotation = self._types.get(parameter.name, parameter.annotation)
+        return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
     def _read(self, name: str, text: str) -> Any:
         kind = self._types.get(name)

@@ -138,7 +138,7 @@ def _code_of(processed: Processed) -> int:
     if processed.again is not None:
         return 503
     if processed.error is not None:
-        return next((code for known, code in _ERRORS.items() if known == processed.error.code), 400)
+        return next((code for error_code, code in _ERRORS.items() if error_code == processed.error.code), 400)
     return _CODES.get(processed.status, 200)
 
 

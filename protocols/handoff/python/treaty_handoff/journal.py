@@ -222,14 +222,14 @@ class Transaction:
         )
         if inserted:
             return True
-        known = await self.connection.fetchval(
+        message_id = await self.connection.fetchval(
             "select digest from handoff_message where holder = $1 and direction = $2 and message_id = $3 and sender = $4",
             holder,
             direction,
             id_of(message),
             sender_of(message),
         )
-        if known != digest:
+        if message_id != digest:
             raise Conflict(
                 HandoffCode.CHANGED, f"Another message has the id {id_of(message)}.", fix="Give each message a new id."
             )

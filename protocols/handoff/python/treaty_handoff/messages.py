@@ -78,12 +78,12 @@ def _validator() -> jsonschema_rs.Draft202012Validator:
 
 def issues(message: object) -> list[str]:
     """Return the faults of a message, a sentence each, at most ten. They name places and rules, and no values."""
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     for error in islice(_validator().iter_errors(message), MAX_ISSUES):
         rule, name = _rule(error)
         place = ".".join(map(str, error.instance_path)) or "message"
-        found.setdefault(f"{place} {rule}", []).extend(name)
-    return [f"{rule}{' ' * bool(names)}{', '.join(names)}." for rule, names in found.items()]
+        problems.setdefault(f"{place} {rule}", []).extend(name)
+    return [f"{rule}{' ' * bool(names)}{', '.join(names)}." for rule, names in problems.items()]
 
 
 def _rule(error: jsonschema_rs.ValidationError) -> tuple[str, list[str]]:
@@ -98,8 +98,8 @@ def _rule(error: jsonschema_rs.ValidationError) -> tuple[str, list[str]]:
 
 def check(message: object) -> None:
     """Check the form. Raises `Malformed` with the faults, and `Refused` for another major version."""
-    if found := issues(message):
-        raise Malformed(HandoffCode.FORM, " ".join(found))
+    if problems := issues(message):
+        raise Malformed(HandoffCode.FORM, " ".join(problems))
     assert isinstance(message, dict)
     version = str(message["metadata"]["protocol_version"])
     if version.partition(".")[0] != VERSION.partition(".")[0]:
@@ -119,10 +119,10 @@ def read(data: bytes) -> Message:
 
 def accept(message: object) -> Message:
     """Return a parsed message as this version reads it. Raises `Malformed` or `Refused`."""
-    known = without_later_members(message)
-    check(known)
-    assert isinstance(known, dict)
-    return known
+    pruned = without_later_members(message)
+    check(pruned)
+    assert isinstance(pruned, dict)
+    return pruned
 
 
 def without_later_members(message: object) -> object:
@@ -145,11 +145,11 @@ def _pruned(value: object, form: Mapping[str, Any]) -> object:
         return [_pruned(item, form.get("items", {})) for item in value]
     if not isinstance(value, dict) or "properties" not in form:
         return value
-    known = dict(form["properties"])
-    if "handoff_type" in known and isinstance(value.get("handoff_type"), str):
-        known["data"] = schema()["$defs"].get(value["handoff_type"].lower(), {})
+    properties = dict(form["properties"])
+    if "handoff_type" in properties and isinstance(value.get("handoff_type"), str):
+        properties["data"] = schema()["$defs"].get(value["handoff_type"].lower(), {})
     is_closed = form.get("additionalProperties") is False
-    return {name: _pruned(item, known.get(name, {})) for name, item in value.items() if name in known or not is_closed}
+    return {name: _pruned(item, properties.get(name, {})) for name, item in value.items() if name in properties or not is_closed}
 
 
 def encode(message: Message) -> bytes:

@@ -112,14 +112,14 @@ class Processor:
         A copy of a message to another agent, with its good signature, has no effect here, in whichever queue it comes.
         """
         addressed = {*recipients_of(message), *self.routes.queues(message)}
-        found = next((mine for mine in ((queue,) if queue else self.queues) if mine in addressed), None)
-        if found is None:
+        own_queue = next((mine for mine in ((queue,) if queue else self.queues) if mine in addressed), None)
+        if own_queue is None:
             raise Refused(
                 HandoffCode.RECIPIENT,
                 "The message is for another agent.",
                 fix="Give the routes by which it comes to the receiving agent, too.",
             )
-        return found
+        return own_queue
 
     async def set_aside(self, body: bytes, queue: str) -> Processed:
         """Set aside a message that ended its receivers, and report it to its sender if that is proved.
@@ -156,10 +156,10 @@ class Processor:
                 fix="Build it with the name of this agent as its sender.",
             )
         now = self.clock()
-        kept = await transaction.keep(message, self.routes.queues(message), envelope(message, self.identity), now)
-        if kept:
+        stored = await transaction.keep(message, self.routes.queues(message), envelope(message, self.identity), now)
+        if stored:
             await transaction.note(id_of(message), "sent", kind_of(message), now)
-        return kept
+        return stored
 
     async def _once(self, message: Message, queue: str, signer: ProvedPeer | None) -> Processed:
         async with self.journal.transaction() as transaction:
@@ -185,8 +185,8 @@ class Processor:
         request = await transaction.sent(about)
         if request is None:
             return
-        asked = {*recipients_of(request), *self.routes.queues(request)}
-        if not self.permissions.may_answer(sender_of(message), asked):
+        addressed = {*recipients_of(request), *self.routes.queues(request)}
+        if not self.permissions.may_answer(sender_of(message), addressed):
             raise Refused(
                 HandoffCode.RECIPIENT,
                 f"{sender_of(message)} is no recipient of the message that it answers.",

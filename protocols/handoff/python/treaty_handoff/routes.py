@@ -49,15 +49,15 @@ class Routes:
 
     def queues(self, message: Message) -> tuple[str, ...]:
         """Return the queues of a message, each once."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for recipient in recipients_of(message):
             holding = [rule for rule in self.rules if rule.holds(message, recipient)]
             chosen = next((rule.queues for rule in holding if not rule.copy), (recipient,))
-            found |= dict.fromkeys(chosen)
+            names |= dict.fromkeys(chosen)
             for rule in holding:
                 if rule.copy:
-                    found |= dict.fromkeys(rule.queues)
-        return tuple(found)
+                    names |= dict.fromkeys(rule.queues)
+        return tuple(names)
 
 
 def subscription(queue: str, *kinds: Kind, **where: object) -> Rule:
