@@ -562,3 +562,23 @@ async def test_000_48_50_natural_language_with_the_provider(tmp_path: Path) -> N
         await session.say(printed("11-natural-language-request.md"))
         async with asyncio.timeout(20):
             assert await anext(aiter(session.heard())) == printed("12-natural-language-response.md")
+
+
+async def test_a_provider_whose_code_fails_the_tests_and_cannot_be_asked_to_mend_it_is_left(tmp_path: Path) -> None:
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer, "testCasesNegotiation", "verificationProtocol")  # and not fixErrorNegotiation
+        proposed = await peer.meta("protocolNegotiation")
+        await peer.verdict(1, "accepted", proposed["candidateProtocols"])
+        await codes(peer)
+        await peer.meta("testCasesNegotiation")
+        await peer.say("06-test-cases-negotiation.json", testCases=TEST_CASES, modificationSummary=None, status="accepted")
+        asked = json.loads(await peer.expect(VERIFICATION))
+        answer = {"messageId": asked["messageId"], "type": "RESPONSE", "status": {"code": 404, "message": "产品未找到"}}
+        await peer.send(VERIFICATION, json.dumps(answer | {"productInfo": None}).encode())
+        await peer.last_words()
+
+    buyer = customer(tmp_path, Script(tests=TEST_CASES))
+    async with provider(script) as url:
+        with pytest.raises(TreatyError) as failure:
+            await buy(buyer, url)
+    assert failure.value.code == "negotiation.tests-failed"

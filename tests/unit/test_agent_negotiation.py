@@ -695,6 +695,16 @@ def test_an_agent_that_does_not_converse_says_so(tmp_path: Path) -> None:
     run(main())
 
 
+def test_nothing_is_heard_after_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with talks(seller(tmp_path, Script()), customer(tmp_path, Script())) as (session, _):
+            pass
+        async with asyncio.timeout(60):  # virtual time
+            assert [text async for text in session.heard()] == []
+
+    run(main())
+
+
 def test_an_answerer_that_raises_leaves_one_text_unanswered(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = seller(tmp_path), customer(tmp_path)

@@ -190,6 +190,8 @@ def test_a_call_under_way_fails_when_its_application_leaves(tmp_path: Path) -> N
             with pytest.raises(Unavailable) as closed:
                 await session.call("getProductInfo", productId="P12345")
             assert closed.value.code == "session.closed"
+            with pytest.raises(Unavailable):
+                await session.ask("Why?")
             assert session.is_over
             log.gate.set()
         assert len(log.submitted) == 1
