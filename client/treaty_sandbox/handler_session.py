@@ -207,7 +207,7 @@ class HandlerSession:
 
         - `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused` (`session.…`): the
           event was not delivered and the session is unchanged. Answer a bad result with `Result(error=Failure(code=500))`.
-        - `Refused` (`handler.effect-…`, `handler.raised`, `handler.reply`), `Unavailable` (`sandbox.timeout`,
+        - `Refused` (`handler.effect`, `handler.raised`, `handler.reply`), `Unavailable` (`sandbox.timeout`,
           `sandbox.memory`, `sandbox.died`): the worker is dead, and none of the event's effects may happen.
         - `ValueError`: the session is at rest.
         """

@@ -2,7 +2,7 @@
 
 `SessionRules` follows one session. A wrong event (arguments or a result that break
 their schema) is an error of the local application. It does not reach the handler, and the session continues. A wrong effect is an
-error of the handler: `Refused` with a code `handler.effect-…`. Then none of the event's effects may happen, and the caller must
+error of the handler: `Refused` with a code `handler.effect`. Then none of the event's effects may happen, and the caller must
 kill the worker, because the handler's state assumes that they happened.
 """
 
@@ -172,28 +172,28 @@ class SessionRules:
     def leave(self, event: Event, effects: Sequence[Effect]) -> list[Effect]:
         """Check the effects of an event. Return them with printable texts.
 
-        All values in the effects share one `ValidationBudget`. Raises `Refused` (`handler.effect-…`); beyond the budget with
+        All values in the effects share one `ValidationBudget`. Raises `Refused` (`handler.effect`); beyond the budget with
         `handler.effect`.
         """
         if len(effects) > MAX_EFFECTS:
-            raise _refused(ClientHandlerCode.EFFECT, f"asked for {len(effects)} effects at once; {MAX_EFFECTS} is the most")
+            raise _refused(f"asked for {len(effects)} effects at once; {MAX_EFFECTS} is the most")
         if sum(1 for effect in effects if type(effect) is Audit) > MAX_NOTES:
-            raise _refused(ClientHandlerCode.EFFECT, f"wrote more than {MAX_NOTES} notes at once")
+            raise _refused(f"wrote more than {MAX_NOTES} notes at once")
         budget = ValidationBudget()  # one for all effects: their checks block the host's event loop together
         admitted: list[Effect] = []
         dropped = copies = 0
-        for requested_effects in effects:
+        for requested in effects:
             # In order: an effect before End counts, one after it is refused.
             if self.ended:
-                raise _refused(ClientHandlerCode.EFFECT, "asked for something after End")
-            effect = self._reached(requested_effects) if isinstance(requested_effects, Send | Multicast) else requested_effects
-            dropped += _width(requested_effects) - _width(effect)
+                raise _refused("asked for something after End")
+            effect = self._reached(requested) if isinstance(requested, Send | Multicast) else requested
+            dropped += _width(requested) - _width(effect)
             if effect is None:
                 continue
             if isinstance(effect, Send | Multicast):
                 copies += len(effect.data) * _width(effect)
             if copies > MAX_COPIES:
-                raise _refused(ClientHandlerCode.EFFECT, f"sent more than {MAX_COPIES} bytes at once, all copies counted")
+                raise _refused(f"sent more than {MAX_COPIES} bytes at once, all copies counted")
             admitted.append(self._leave_one(effect, budget))
         if dropped:
             # One note for all, and first, because End is last.
@@ -242,9 +242,9 @@ class SessionRules:
             reachable = tuple(peer for peer in effect.peers if peer in self.peers)
             return replace(effect, peers=reachable) if reachable else None
         if isinstance(effect, Multicast):
-            raise _refused(ClientHandlerCode.EFFECT, f"sent to several peers; the role {self.role.name} is not shared")
+            raise _refused(f"sent to several peers; the role {self.role.name} is not shared")
         if effect.peer not in self.peers:
-            raise _refused(ClientHandlerCode.EFFECT, f"sent to {printable(effect.peer, 80)}, which is not in this session")
+            raise _refused(f"sent to {printable(effect.peer, 80)}, which is not in this session")
         return effect
 
     def _leave_one(self, effect: Effect, budget: ValidationBudget) -> Effect:
@@ -252,7 +252,6 @@ class SessionRules:
             case Send(data=data, stream=stream) | Multicast(data=data, stream=stream):
                 if len(data) > MAX_MESSAGE or (stream and not _NAME.fullmatch(stream)):
                     raise _refused(
-                        ClientHandlerCode.EFFECT,
                         f"sent more than {MAX_MESSAGE} bytes, or on a stream without a plain name",
                     )
             case Invoke():
@@ -271,9 +270,7 @@ class SessionRules:
                 self.ended = True
             case Audit(text=text):
                 if len(text) > MAX_AUDIT_TEXT:
-                    raise _refused(
-                        ClientHandlerCode.EFFECT, f"wrote a note of {len(text)} characters; {MAX_AUDIT_TEXT} is the most"
-                    )
+                    raise _refused(f"wrote a note of {len(text)} characters; {MAX_AUDIT_TEXT} is the most")
                 # Control characters could forge lines of the log or steer a terminal.
                 return Audit(text=printable(text, MAX_AUDIT_TEXT))
         return effect
@@ -282,12 +279,10 @@ class SessionRules:
         operation = self.role.invokes.get(effect.operation)
         if operation is None:
             raise _refused(
-                ClientHandlerCode.EFFECT,
                 f"invoked {printable(effect.operation, 80)}, which the role {self.role.name} may not invoke",
             )
         if effect.call in self._invokes or not _NAME.fullmatch(effect.call) or len(self._invokes) >= MAX_PENDING:
             raise _refused(
-                ClientHandlerCode.EFFECT,
                 "invoked under an id that is pending or is no plain name, or has too many pending calls",
             )
         try:
@@ -295,32 +290,32 @@ class SessionRules:
         except TreatyError as error:
             if budget.exhausted:
                 raise _too_costly(error) from error
-            raise _refused(ClientHandlerCode.EFFECT, f"invoked {operation.name} with arguments that break its schema") from error
+            raise _refused(f"invoked {operation.name} with arguments that break its schema") from error
         self._invokes[effect.call] = _Pending(operation)
 
     def _leave_control(self, effect: Request | Cancel) -> None:
         # Else a package that claims interface 1 would fail on the hosts that have only that.
         if self._operations.interface < 2:
-            raise _refused(ClientHandlerCode.EFFECT, "used an effect of interface 2; its manifest names interface 1")
+            raise _refused("used an effect of interface 2; its manifest names interface 1")
         pending = self._invokes.get(effect.call)
         if pending is None:
-            raise _refused(ClientHandlerCode.EFFECT, "requested items of an invoke, or cancelled one, that is not pending")
+            raise _refused("requested items of an invoke, or cancelled one, that is not pending")
         if isinstance(effect, Cancel):
             del self._invokes[effect.call]
             return
         if not pending.is_stream:
-            raise _refused(ClientHandlerCode.EFFECT, f"requested items of {pending.operation.name}, which is no stream")
+            raise _refused(f"requested items of {pending.operation.name}, which is no stream")
         # The function may have made that many items before the peer takes one.
         if effect.count < 1 or pending.credit + effect.count > MAX_WINDOW:
-            raise _refused(ClientHandlerCode.EFFECT, f"requested no item, or had more than {MAX_WINDOW} items outstanding")
+            raise _refused(f"requested no item, or had more than {MAX_WINDOW} items outstanding")
         pending.credit += effect.count
 
     def _leave_emit(self, effect: Emit, budget: ValidationBudget) -> None:
         pending = self._calls.get(effect.call)
         if pending is None or not pending.is_stream:
-            raise _refused(ClientHandlerCode.EFFECT, "emitted an item of a call that is not pending, or no stream")
+            raise _refused("emitted an item of a call that is not pending, or no stream")
         if pending.credit < 1:
-            raise _refused(ClientHandlerCode.EFFECT, "emitted more items than the application asked for")
+            raise _refused("emitted more items than the application asked for")
         pending.credit -= 1
         name = pending.operation.name
         try:
@@ -328,30 +323,26 @@ class SessionRules:
         except TreatyError as error:
             if budget.exhausted:
                 raise _too_costly(error) from error
-            raise _refused(
-                ClientHandlerCode.EFFECT, f"emitted an item of {name} that breaks its schema: {error.message}"
-            ) from error
+            raise _refused(f"emitted an item of {name} that breaks its schema: {error.message}") from error
 
     def _leave_return(self, effect: Return, budget: ValidationBudget) -> Return:
         # Taken out first: one call has one return.
         pending = self._calls.pop(effect.call, None)
         if pending is None:
-            raise _refused(ClientHandlerCode.EFFECT, "returned to a call that is not pending")
+            raise _refused("returned to a call that is not pending")
         operation = pending.operation
         try:
             self._operations.check_answer(operation, effect.value, effect.error, budget)
         except TreatyError as error:
             if budget.exhausted:
                 raise _too_costly(error) from error
-            raise _refused(
-                ClientHandlerCode.EFFECT, f"returned a result of {operation.name} that breaks its schema: {error.message}"
-            ) from error
+            raise _refused(f"returned a result of {operation.name} that breaks its schema: {error.message}") from error
         if effect.error is None:
             return effect
         message = effect.error.message
         # Escaping takes longer than checking, and a handler chooses the text.
         if not message.isprintable() and not budget.take_checks(_ESCAPING * len(message)):
-            raise _refused(ClientHandlerCode.EFFECT, "returned too many errors at once whose messages are not printable")
+            raise _refused("returned too many errors at once whose messages are not printable")
         return replace(effect, error=replace(effect.error, message=printable(message, MAX_FAILURE_TEXT)))
 
     def _leave_timer(self, effect: SetTimer) -> None:
@@ -360,12 +351,12 @@ class SessionRules:
             return
         # `not <=` instead of `>`: so that a NaN is refused too.
         if not MIN_SECONDS <= effect.seconds <= MAX_SECONDS or not _NAME.fullmatch(effect.name):
-            raise _refused(ClientHandlerCode.EFFECT, "set a timer without a plain name, or not between 10 ms and 30 days")
+            raise _refused("set a timer without a plain name, or not between 10 ms and 30 days")
         # Counted after adding, because setting a timer again replaces it. After a refusal the session is over, so nothing is
         # undone.
         self._timers.add(effect.name)
         if len(self._timers) > MAX_TIMERS:
-            raise _refused(ClientHandlerCode.EFFECT, f"set more than {MAX_TIMERS} timers")
+            raise _refused(f"set more than {MAX_TIMERS} timers")
 
     def _leave_persist(self, effect: Persist) -> None:
         self._stored.pop(effect.key, None)
@@ -373,9 +364,7 @@ class SessionRules:
             return
         self._stored[effect.key] = len(effect.value)
         if not _NAME.fullmatch(effect.key) or len(self._stored) > MAX_STORED_KEYS or sum(self._stored.values()) > MAX_STORED:
-            raise _refused(
-                ClientHandlerCode.EFFECT, f"kept more than {MAX_STORED} bytes or {MAX_STORED_KEYS} keys, or an odd key"
-            )
+            raise _refused(f"kept more than {MAX_STORED} bytes or {MAX_STORED_KEYS} keys, or an odd key")
 
     def _check_peer(self, peer: str) -> None:
         if peer not in self.peers:
@@ -388,9 +377,9 @@ def _width(effect: Effect | None) -> int:
     return len(effect.peers) if isinstance(effect, Multicast) else int(isinstance(effect, Send))
 
 
-def _refused(code: str, what: str) -> Refused:
-    return Refused(code, f"The handler {what}.")
+def _refused(what: str) -> Refused:
+    return Refused(ClientHandlerCode.EFFECT, f"The handler {what}.")
 
 
 def _too_costly(error: TreatyError) -> Refused:
-    return _refused(ClientHandlerCode.EFFECT, f"asked for effects whose values cost too much to check: {error.message}")
+    return _refused(f"asked for effects whose values cost too much to check: {error.message}")

@@ -1,7 +1,8 @@
 """The error codes of this package, and those that several packages use.
 
-`TreatyError.code` is one of these, or text from a peer. A code is interface: it keeps its text and is never reused for another
-meaning. A class has the codes of one prefix. The tables of codes in docs/specification are generated from the classes.
+`TreatyError.code` is one of these, or text from a peer. A code names an action of its reader, and the message says the detail.
+A code is interface: it keeps its text and is never reused for another meaning. A class has the codes of one prefix. The tables of
+codes in docs/specification are generated from the classes.
 
     >>> LogCode.NO_GENESIS == "log.no-genesis"
     True

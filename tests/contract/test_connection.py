@@ -189,7 +189,7 @@ async def test_nobody_there_is_a_clear_error() -> None:
         pass
     with pytest.raises(Unavailable) as failure:
         await websocket.connect(f"ws://127.0.0.1:{port}/", Network())
-    assert failure.value.code == "connection.lost"
+    assert failure.value.code == "connection.failed"
 
 
 async def test_an_address_that_is_taken_is_a_clear_error() -> None:

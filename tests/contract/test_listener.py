@@ -88,7 +88,7 @@ async def test_everything_is_there_over_tls(tmp_path: Path) -> None:
             for host, network in (("other.example", Network(names, ca)), ("shop.example", Network(names))):
                 with pytest.raises(Unavailable) as failure:
                     await (await reconnect.connect(f"{scheme}://{host}", network, backoff=once)).send("hello")
-                assert failure.value.code == "connection.lost"
+                assert failure.value.code == "connection.failed"
                 assert not failure.value.again  # type: ignore[attr-defined]
 
 

@@ -74,7 +74,7 @@ async def test_a_shop_that_was_killed_is_missed_and_found_again(tmp_path: Path) 
             with pytest.raises(TreatyError) as nobody:
                 async with buyer.connect(address, protocols=[URI_2]):
                     raise AssertionError("a session with nobody")
-            assert nobody.value.code == "connection.lost"
+            assert nobody.value.code == "connection.failed"
         with shop(tmp_path, port):
             async with buyer.connect(url, protocols=[URI_2]) as session:
                 assert await session.call("getProductInfo", productId="P12345") == LAPTOP

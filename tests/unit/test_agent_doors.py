@@ -298,7 +298,7 @@ async def test_an_address_where_nobody_listens(tmp_path: Path, scheme: str) -> N
         with pytest.raises(TreatyError) as failure:
             async with customer.connect(f"{scheme}://127.0.0.1:{port}", topic=TOPIC):
                 raise AssertionError("a session with nobody")
-        assert failure.value.code == "connection.lost"
+        assert failure.value.code == "connection.failed"
 
 
 async def test_a_door_can_be_opened_again_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ async def test_a_shop_that_stops_is_noticed(tmp_path: Path, registry: SimulatedR
             await session.call("getProductInfo", productId="P12345")
         with pytest.raises(TreatyError) as nobody:
             await stack.enter_async_context(customer.connect(url, topic=TOPIC))
-        assert nobody.value.code == "connection.lost"
+        assert nobody.value.code == "connection.failed"
 
 
 async def test_several_customers_at_once(tmp_path: Path, registry: SimulatedRegistry) -> None:

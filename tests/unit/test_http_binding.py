@@ -604,7 +604,7 @@ def test_opening_is_tried_again_and_given_up_with_connection_failed(plan: list[i
         async with through(case, [*plan], attempts=3) as (near, flaky):
             with pytest.raises(ConnectionFailed) as failure:
                 await near.send("hello")
-            assert (failure.value.code, flaky.requests) == ("connection.lost", 3)
+            assert (failure.value.code, flaky.requests) == ("connection.failed", 3)
             with pytest.raises(ConnectionLost):
                 await near.receive()
         assert case.accepted == []

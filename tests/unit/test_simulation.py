@@ -74,7 +74,7 @@ def test_a_host_that_refuses_is_tried_again_and_given_up() -> None:
                 with pytest.raises(Unavailable) as failed:
                     async with guest.connect("wss://host.example", topic=TOPIC):
                         pass
-                assert failed.value.code == "connection.lost"
+                assert failed.value.code == "connection.failed"
 
     run(main())
 

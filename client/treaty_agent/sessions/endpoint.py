@@ -110,7 +110,7 @@ class AgentEndpoint:
         """Open a connection to an address, without encryption. `untrusted`: the address comes from a stranger and must be public.
         `repeat`: a WebSocket that is lost before an answer is opened again, and the same messages are sent again.
 
-        Raises `Malformed` (`connection.url`), `PeerUnavailable` (`connection.lost`), `Refused` (`connection.refused`), and for
+        Raises `Malformed` (`connection.url`), `PeerUnavailable` (`connection.failed`), `Refused` (`connection.refused`), and for
         an untrusted address the errors of `strangers_network`.
         """
         if self._context.ports.dial is not None:

@@ -24,7 +24,7 @@ class ConnectionLost(PeerUnavailable):
 
 
 class ConnectionFailed(PeerUnavailable):
-    """The connection could not be opened (`connection.lost`).
+    """The connection could not be opened (`connection.failed`).
 
     `again`: whether a retry may succeed. It may after a refused connection, a network failure or a busy agent. It cannot after a
     wrong certificate or an answer that is not an agent's.
@@ -32,7 +32,7 @@ class ConnectionFailed(PeerUnavailable):
 
     def __init__(self, url: str, *, again: bool) -> None:
         fix = "Check that the agent runs there, and try again later."
-        super().__init__(ConnectionCode.LOST, f"No agent answers at {url[:120]}.", fix=fix)
+        super().__init__(ConnectionCode.FAILED, f"No agent answers at {url[:120]}.", fix=fix)
         self.again = again
 
 

@@ -147,7 +147,7 @@ class ServedWebSocket:
 async def connect(url: str, network: Network) -> Connection:
     """Open a connection to `ws://HOST:PORT/…` or `wss://…`.
 
-    Raises `Malformed` (`connection.url`) or `ConnectionFailed` (`connection.lost`).
+    Raises `Malformed` (`connection.url`) or `ConnectionFailed` (`connection.failed`).
     """
     if not url.startswith(("ws://", "wss://")):
         raise Malformed(ConnectionCode.URL, f"An agent's address begins with ws:// or wss://, not {url[:80]!r}.")

@@ -100,7 +100,7 @@ def record_of(content: bytes) -> tuple[str, str]:
 
 def check_wheel_file(text: str) -> None:
     """Check the headers of WHEEL. Raises `Refused` (`handler.metadata`)."""
-    headers = _headers(text.rstrip("\n"), HandlerCode.METADATA)
+    headers = _headers(text.rstrip("\n"))
     # Generator is free text, and nothing acts on it.
     fields = {name: values for name, values in headers.items() if name != "generator"}
     version = fields.pop("wheel-version", [])
@@ -118,7 +118,7 @@ def check_metadata(text: str, name: str, version: str) -> None:
     Raises `Malformed` (`handler.metadata`) or `Refused` (`handler.metadata`).
     """
     # The first empty line ends the headers; the description follows.
-    headers = _headers(text.partition("\n\n")[0].rstrip("\n"), HandlerCode.METADATA)
+    headers = _headers(text.partition("\n\n")[0].rstrip("\n"))
     for field, values in headers.items():
         if not _REPEATED.fullmatch(field) and not (_ONCE.fullmatch(field) and len(values) == 1):
             raise Malformed(HandlerCode.METADATA, f"METADATA has {ascii(field)[:80]} twice, or it is not core metadata.")
@@ -164,8 +164,8 @@ def parse_entry_point(text: str) -> tuple[str, str, str]:
     return match[1], module, attribute
 
 
-def _headers(text: str, code: str) -> dict[str, list[str]]:
-    """Return lower-case name → values in order. Raises `Malformed` with this code."""
+def _headers(text: str) -> dict[str, list[str]]:
+    """Return lower-case name → values in order. Raises `Malformed` (`handler.metadata`)."""
     headers: dict[str, list[str]] = {}
     values: list[str] = []
     for line in text.split("\n"):
@@ -176,7 +176,7 @@ def _headers(text: str, code: str) -> dict[str, list[str]]:
             continue
         match = _HEADER.fullmatch(line)
         if match is None:
-            raise Malformed(code, f"{ascii(line)[:80]} is not of the form Name: value.")
+            raise Malformed(HandlerCode.METADATA, f"{ascii(line)[:80]} is not of the form Name: value.")
         values = headers.setdefault(match[1].lower(), [])
         values.append(match[2])
     return headers

@@ -36,15 +36,15 @@ def check_unchanged(locked: LockedProtocol | None, found: LockedProtocol, line: 
     if locked is None:
         return
     changes = (
-        (LockCode.PUBLISHER, "publisher", locked.publisher, found.publisher),
-        (LockCode.PUBLISHER, "tenure", str(locked.tenure), str(found.tenure)),
-        (LockCode.PUBLISHER, "signer", locked.signer.identity, found.signer.identity),
-        (LockCode.PUBLISHER, "signer", locked.signer.issuer, found.signer.issuer),
+        ("publisher", locked.publisher, found.publisher),
+        ("tenure", str(locked.tenure), str(found.tenure)),
+        ("signer", locked.signer.identity, found.signer.identity),
+        ("signer", locked.signer.issuer, found.signer.issuer),
     )
-    for code, what, before, now in changes:
+    for what, before, now in changes:
         if before != now:
             raise Untrusted(
-                code,
+                LockCode.PUBLISHER,
                 f"The handlers of {line} came from the {what} {before}, this one comes from {now}.",
                 fix="If you expect this change, fetch it again with --accept-change.",
             )
