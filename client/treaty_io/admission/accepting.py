@@ -12,6 +12,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..line_limit import limited_logger
 from ..network.turns import asker_at
@@ -40,7 +41,7 @@ class Accepting:
     ) -> None:
         """Begin to accept. `listening`: they are closed at the end. `handshake`: seconds for one of TLS."""
         self._protocol, self._rounds, self._tls, self._handshake = protocol, rounds, tls, handshake
-        self._accepting = [asyncio.create_task(self._accept(each)) for each in listening]
+        self._accepting = [self._begin(each) for each in listening]
         self._waiting = TaskSet[None]()
         self.port = int(listening[0].getsockname()[1])
 
@@ -55,19 +56,25 @@ class Accepting:
         await self._waiting.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
 
+    def _begin(self, listening: socket.socket) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._accept(listening))
+        # Not by the task itself: one that is cancelled before its first step runs none, and the port would stay open.
+        task.add_done_callback(lambda _: listening.close())
+        return task
+
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        with listening:
-            while True:
-                try:
-                    for _ in range(_ACCEPTS):
-                        connection, address = await loop.sock_accept(listening)
-                        self._waiting.start(self._set_up(connection, asker_at(address[0])))
-                    await asyncio.sleep(0)
-                except OSError as error:
-                    if error.errno != errno.ECONNABORTED:  # only this connection has failed
-                        _log.warning("A connection was not accepted: %s", error)
-                        await asyncio.sleep(_RETRY)
+        while True:
+            try:
+                for _ in range(_ACCEPTS):
+                    connection, address = await loop.sock_accept(listening)
+                    task = self._waiting.start(self._set_up(connection, asker_at(address[0])))
+                    task.add_done_callback(partial(_end_cancelled, connection))
+                await asyncio.sleep(0)
+            except OSError as error:
+                if error.errno != errno.ECONNABORTED:  # only this connection has failed
+                    _log.warning("A connection was not accepted: %s", error)
+                    await asyncio.sleep(_RETRY)
 
     async def _set_up(self, connection: socket.socket, network: str) -> None:
         loop, handshake = asyncio.get_running_loop(), self._handshake if self._tls else None
@@ -79,6 +86,8 @@ class Accepting:
         # Also a handshake of TLS that fails: a stranger's fault, and no line of the log.
         except OSError:
             connection.close()
-        except asyncio.CancelledError:
-            connection.close()
-            raise
+
+
+def _end_cancelled(connection: socket.socket, task: asyncio.Task[None]) -> None:
+    if task.cancelled():
+        connection.close()
