@@ -256,7 +256,8 @@ def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_p
 
 
 def test_the_topics_of_a_registry_are_listed(home: list[str]) -> None:
-    listed = {"topics": [{"topic": "a/b", "protocols": 3, "consensus": "ab" * 32, "epoch": 4}, {"topic": "c", "protocols": 1}]}
+    undecided = {"topic": "c", "protocols": 1, "consensus": None, "epoch": None}
+    listed = {"topics": [{"topic": "a/b", "protocols": 3, "consensus": "ab" * 32, "epoch": 4}, undecided]}
     reach = [{"epoch": 4, "able": "3", "pairs": "4"}, {"epoch": 3, "able": "0", "pairs": "4"}]
     about = dict.fromkeys(("origin", "key", "clock_key", "operator", "electorate"), "") | {"epoch": 5, "opened": 0, "size": 9}
     with registry({"/topics.json": listed | {"next": "c"}, "/log": about | {"reach": reach}}) as url:
