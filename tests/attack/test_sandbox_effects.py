@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from handler_packages import LOCAL, MANIFEST, PEER, PROBE, package
+from rejections import rejection
 from sandboxes import Probe, probe
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
@@ -32,7 +33,7 @@ from treaty_sandbox import SandboxPool
 async def refused(inside: Probe, code: str, expected: str) -> None:
     with pytest.raises(Refused) as caught:
         await inside.effects(code)
-    assert caught.value.code == expected, caught.value
+    assert rejection(caught.value, expected) == expected
     assert caught.value.message.isprintable()
     assert not inside.worker.alive
 
@@ -40,27 +41,27 @@ async def refused(inside: Probe, code: str, expected: str) -> None:
 @pytest.mark.sample(10)
 @pytest.mark.threat(55)
 @pytest.mark.parametrize(
-    ("effect", "code"),
+    ("effect", "words"),
     [
-        ("Send(peer='did:wba:victim.example', data=b'')", "peer"),
-        ("Send(peer=session.parameters['local'], data=b'')", "peer"),
-        ("Send(peer='', data=b'')", "peer"),
-        ("Send(peer='did:wba:victim.example\\x1b[2J', data=b'')", "peer"),
-        ("Send(peer=session.parameters['peer'], data=bytes((1 << 20) + 1))", "message"),
-        ("Send(peer=session.parameters['peer'], data=b'', stream='a b')", "message"),
-        ("Send(peer=session.parameters['peer'], data=b'', stream='x' * 65)", "message"),
-        ("Invoke(call='1', operation='serve', arguments={})", "operation"),
-        ("Invoke(call='1', operation='ask', arguments={})", "operation"),
-        ("Invoke(call='1', operation='__class__', arguments={})", "operation"),
-        ("Return(call='never', value=1)", "call"),
-        ("Return(call=event.call, value=1), Return(call=event.call, value=1)", "call"),
-        ("Return(call=event.call, value=b'bytes')", "result"),
-        ("Return(call=event.call, value=float('nan'))", "result"),
-        ("Return(call=event.call, value=2 ** 53)", "result"),
-        ("Return(call=event.call, value={1: 2})", "result"),
-        ("Return(call=event.call, value=1, error=Failure(code=404))", "result"),
-        ("Return(call=event.call, error=Failure(code=418))", "result"),
-        ("Return(call=event.call, error=Failure(code=404, message='x' * 501))", "result"),
+        ("Send(peer='did:wba:victim.example', data=b'')", "in this session"),
+        ("Send(peer=session.parameters['local'], data=b'')", "in this session"),
+        ("Send(peer='', data=b'')", "in this session"),
+        ("Send(peer='did:wba:victim.example\\x1b[2J', data=b'')", "in this session"),
+        ("Send(peer=session.parameters['peer'], data=bytes((1 << 20) + 1))", "bytes, or on a stream"),
+        ("Send(peer=session.parameters['peer'], data=b'', stream='a b')", "bytes, or on a stream"),
+        ("Send(peer=session.parameters['peer'], data=b'', stream='x' * 65)", "bytes, or on a stream"),
+        ("Invoke(call='1', operation='serve', arguments={})", "may not invoke"),
+        ("Invoke(call='1', operation='ask', arguments={})", "may not invoke"),
+        ("Invoke(call='1', operation='__class__', arguments={})", "may not invoke"),
+        ("Return(call='never', value=1)", "not pending"),
+        ("Return(call=event.call, value=1), Return(call=event.call, value=1)", "not pending"),
+        ("Return(call=event.call, value=b'bytes')", "returned a result"),
+        ("Return(call=event.call, value=float('nan'))", "returned a result"),
+        ("Return(call=event.call, value=2 ** 53)", "returned a result"),
+        ("Return(call=event.call, value={1: 2})", "returned a result"),
+        ("Return(call=event.call, value=1, error=Failure(code=404))", "returned a result"),
+        ("Return(call=event.call, error=Failure(code=418))", "returned a result"),
+        ("Return(call=event.call, error=Failure(code=404, message='x' * 501))", "returned a result"),
         ("SetTimer(name='t', seconds=0)", "timer"),
         ("SetTimer(name='t', seconds=-1)", "timer"),
         ("SetTimer(name='t', seconds=float('nan'))", "timer"),
@@ -69,19 +70,19 @@ async def refused(inside: Probe, code: str, expected: str) -> None:
         ("SetTimer(name='', seconds=1)", "timer"),
         ("SetTimer(name='a/b', seconds=1)", "timer"),
         ("*(SetTimer(name=str(n), seconds=1) for n in range(1025))", "timer"),
-        ("Persist(key='../../etc', value=b'')", "storage"),
-        ("Persist(key='k', value=bytes((1 << 20) + 1))", "storage"),
-        ("*(Persist(key=str(n), value=bytes(2000)) for n in range(600))", "storage"),
-        ("*(Persist(key=str(n), value=b'') for n in range(1025))", "storage"),
-        ("Audit(text='x' * 1001)", "audit"),
-        ("End(), Audit(text='more')", "after-end"),
-        ("End(), End()", "after-end"),
-        ("*(SetTimer(name='t', seconds=None) for n in range(4097))", "many"),
+        ("Persist(key='../../etc', value=b'')", "kept"),
+        ("Persist(key='k', value=bytes((1 << 20) + 1))", "kept"),
+        ("*(Persist(key=str(n), value=bytes(2000)) for n in range(600))", "kept"),
+        ("*(Persist(key=str(n), value=b'') for n in range(1025))", "kept"),
+        ("Audit(text='x' * 1001)", "a note"),
+        ("End(), Audit(text='more')", "after End"),
+        ("End(), End()", "after End"),
+        ("*(SetTimer(name='t', seconds=None) for n in range(4097))", "at once"),
     ],
 )
-async def test_an_effect_that_breaks_a_rule(effect: str, code: str) -> None:
+async def test_an_effect_that_breaks_a_rule(effect: str, words: str) -> None:
     async with probe() as inside:
-        await refused(inside, f"effects = [{effect}]", f"handler.effect-{code}")
+        await refused(inside, f"effects = [{effect}]", f"handler.effect: {words}")
 
 
 @pytest.mark.sample(4)
