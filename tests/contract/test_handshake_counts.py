@@ -22,7 +22,8 @@ from treaty_agent import Agent, Identity, LocalProtocols
 
 PROTOCOL = Path(__file__).parents[2] / "protocols" / "product-info" / "1.0"
 PRODUCT = {"productId": "P12345", "productName": "Laptop", "productDescription": "A laptop.", "price": 1299.99, "currency": "USD"}
-MAX_CALLS, MAX_TASKS, MAX_TIMERS = 5_150, 11, 31
+BOUNDS = {"calls": 5_150, "tasks": 11, "timers": 31}
+ATTEMPTS = 10
 
 
 class Counting:
@@ -82,13 +83,14 @@ async def test_a_resumed_handshake_without_code_takes_few_calls_tasks_and_timers
         # The first agrees, and the others fill the caches of both sides.
         assert [await handshake() for _ in range(3)] == [False, True, True]
         counts = []
-        # What runs in the background falls into some handshakes, and not into all.
-        for _ in range(3):
+        # What runs in the background falls into some handshakes, more of them on a loaded machine.
+        for _ in range(ATTEMPTS):
             await asyncio.sleep(0.1)  # the end of the former session, and what it stores in the background
             with Counting() as counting:
                 async with buyer.connect(f"ws://127.0.0.1:{port}", protocols=[uri]) as session:
                     assert await session.call("getProductInfo", productId="P12345") == PRODUCT
                     counts.append(dict(counting.counts))
                     assert session.resumed
-    for name, most in (("calls", MAX_CALLS), ("tasks", MAX_TASKS), ("timers", MAX_TIMERS)):
-        assert min(each[name] for each in counts) <= most, counts
+            if all(counts[-1][name] <= most for name, most in BOUNDS.items()):
+                return
+    raise AssertionError(f"none of {ATTEMPTS} handshakes keeps {BOUNDS}: {counts}")
