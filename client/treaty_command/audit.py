@@ -72,14 +72,9 @@ def audit(
     folder = options.home / "audit" / name.origin.replace(":", "_")
     own = StampedFolder(options.home / "stamped", name.origin)
     stored = own.read()
-    stamped_statements = [each for path in stamped for each in read_stamped(path)]
-    requested = AuditOptions(
-        read_anchors(anchors) if anchors else None,
-        topic,
-        dask,
-        from_start or bool(stamped),
-        [*stored.values(), *stamped_statements],
-    )
+    stamps = [*stored.values(), *(each for path in stamped for each in read_stamped(path))]
+    other_anchors = read_anchors(anchors) if anchors else None
+    requested = AuditOptions(other_anchors, topic, dask, from_start or bool(stamped), stamps)
     registries = TrustedRegistries(options.home)
     trusted = registries.all().get(name.origin)
     keys = trusted.keys if trusted and trusted.name.key == name.key else None

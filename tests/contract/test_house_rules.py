@@ -27,7 +27,7 @@ LINES = {
     "protocols": 4_400,
     "treaty_agent": 20_100,
     "treaty_aip": 2_500,
-    "treaty_anp": 9_400,
+    "treaty_anp": 9_500,
     "treaty_client": 11_900,
     "treaty_command": 3_600,
     "treaty_consensus": 13_900,
