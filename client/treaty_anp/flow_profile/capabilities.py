@@ -74,8 +74,8 @@ class CapabilityManager:
 
     def describe(self, ids: Iterable[str] = (), *, summary: bool = False) -> tuple[Supported, ...]:
         """Describe the offers with these ids, or all offers."""
-        id_set = set(ids)
-        return tuple(offer.supported(summary=summary) for offer in self.registry if not id_set or offer.id in id_set)
+        requested = set(ids)
+        return tuple(offer.supported(summary=summary) for offer in self.registry if not requested or offer.id in requested)
 
     def exchange(
         self,
