@@ -22,7 +22,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
-from mutants import PACKAGES, ROOT, Mutant, all_mutants, numbered_tests
+from mutants import IMPORTED, PACKAGES, ROOT, Mutant, all_mutants, numbered_tests
 
 SECONDS = 600
 """The limit of one process. The tests of a file take up to two minutes on a busy machine. A mutant by which a test hangs is not
@@ -51,7 +51,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages with their bytecode. The processes then compile one file each, not all of them."""
     folder = tmp_path_factory.mktemp("compiled")
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package)
+        shutil.copytree(ROOT / package, folder / package, symlinks=True)
         compile_dir(folder / package, quiet=1)
     return folder
 
@@ -60,7 +60,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copy(compiled: Path) -> Iterator[Path]:
     """A copy of the packages for one process. Its path is short, as the tests open sockets below it."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
-        shutil.copytree(compiled, name, dirs_exist_ok=True)
+        shutil.copytree(compiled, name, symlinks=True, dirs_exist_ok=True)
         yield Path(name)
 
 
@@ -69,7 +69,7 @@ def run(copy: Path, tests: list[str]) -> Outcome:
     report = copy / "report.xml"
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={copy / 'run'}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TREATY_"))}
-    environment["PYTHONPATH"] = os.pathsep.join(str(copy / package) for package in PACKAGES)
+    environment["PYTHONPATH"] = os.pathsep.join(str(copy / folder) for folder in IMPORTED)
     environment["HYPOTHESIS_STORAGE_DIRECTORY"] = str(copy / "hypothesis")
     process = subprocess.Popen(
         [*command, f"--junitxml={report}", *tests],

@@ -23,6 +23,8 @@ from docs.generate.suite import all_tests
 ROOT = Path(__file__).parents[2]
 LISTS = ROOT / "tests" / "mutants"
 PACKAGES = ("consensus", "client", "registry", "protocols")
+IMPORTED = ("consensus", "client", "registry", "protocols/aip/python", "protocols/handoff/python")
+"""The folders of which Python imports packages."""
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
