@@ -25,7 +25,7 @@ MAX_PEER_CODE = 80
 _COMPARE = "Compare your clock with the other side's, and set the wrong one by NTP."
 _E = TypeVar("_E", bound=TreatyError)
 _SAID = re.compile(r"([a-z0-9-]{1,40}\.[a-z0-9.-]{1,39})(?::|\Z| [0-9]{1,15}\Z)")
-"""A code at the beginning of a peer's sentence, or before a number (`network.transport.parting`)."""
+"""A code at the beginning of a peer's sentence, or before a number (`treaty_agent.transport.parting`)."""
 
 
 class PeerUnavailable(Unavailable):

@@ -1,6 +1,7 @@
 """What the registry puts into its bundles is what clients hold it to: an honest log may grow as it likes, and no client stops.
 
-The client's rule (`protocols.verification.completeness`) and the registry's queries are written twice, and meet here.
+The rule of clients (`treaty_client.protocols.verification.completeness`) and the registry's queries are written twice. They meet
+here.
 """
 
 from __future__ import annotations

@@ -107,6 +107,7 @@ PRIVATE_FOREIGN = {
     "_replace",
 }
 """Private names of other packages that tests and programs use; theirs offer no other way."""
+MODULE = re.compile(r"`(treaty_[a-z]+(?:\.[A-Za-z_]\w*)+)`")
 FOREIGN_PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\s*\._[a-z]")
 PRIVATE_TODAY: set[str] = {
     "bench/agreeing.py:_meet",
@@ -201,6 +202,25 @@ def test_docstrings_name_things_directly() -> None:
     above = {package: round(value, 1) for package, value in density.items() if value > MAX_INDIRECT}
     assert above.keys() == INDIRECT_TODAY.keys()
     assert all(above[package] <= INDIRECT_TODAY[package] for package in above), above
+
+
+def names_something(name: str) -> bool:
+    """Return whether a dotted name is a module of ours, or a name in one."""
+    package, *parts = name.split(".")
+    place = next((ROOT / root / package for root in SOURCES if (ROOT / root / package).is_dir()), None)
+    while place is not None and parts and ((place / parts[0]).is_dir() or (place / f"{parts[0]}.py").is_file()):
+        place = place / parts.pop(0)
+    if place is None:
+        return False
+    text = (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text()
+    return all(re.search(rf"\b{part}\b", text) for part in parts)
+
+
+def test_each_module_that_a_text_names_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / path for path in filter(is_product, sources()))]
+    named = {(name, page) for page in pages for name in MODULE.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 100
+    assert {(name, page.name) for name, page in named if not names_something(name)} == set()
 
 
 def test_no_room_is_outside_the_order_of_its_package() -> None:

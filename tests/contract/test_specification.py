@@ -174,8 +174,8 @@ CAPS = {
         ("though not within {} seconds", int(did_documents.REFETCH_AGE)),
     ],
     "discovery.md": [
-        ("All are canonical JSON of at most {},", egress.MAX_BODY),
-        ("A document is a JSON object of at most {}.", egress.MAX_BODY),
+        ("All are canonical JSON of at most {},", parsing.MAX_DOCUMENT),
+        ("A document is a JSON object of at most {}.", parsing.MAX_DOCUMENT),
         ("possible protocols it offers at most {} in this order", hello.MAX_CANDIDATES),
         ("At most {} pages and", discovery.MAX_PAGES),
         ("pages and {} descriptions are read", discovery.MAX_AGENTS),

@@ -17,6 +17,7 @@ from treaty_anp.discovery.parsing import (
     CARD_PATH,
     DESCRIPTIONS_PATH,
     MAX_ADDRESSES,
+    MAX_DOCUMENT,
     MAX_PROTOCOLS,
     PROFILE,
     SERVICE_TYPE,
@@ -30,7 +31,6 @@ from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 from treaty_io.codes import DiscoveryCode
 from treaty_io.identity import Identity
 from treaty_io.identity.key_binding import b64url_encode
-from treaty_io.network.egress import MAX_BODY
 
 from ..transport.application import StaticDocument
 
@@ -310,8 +310,8 @@ def _document(value: Mapping[str, object]) -> StaticDocument:
 def _encoded(value: Mapping[str, object]) -> bytes:
     body = canonical.dumps(dict(value))
     # Refused here and not at the readers: the operator can shorten it, and they cannot.
-    if len(body) > MAX_BODY:
-        raise TooLarge(DiscoveryCode.TOO_LARGE, f"This description has {len(body)} bytes; others read at most {MAX_BODY}.")
+    if len(body) > MAX_DOCUMENT:
+        raise TooLarge(DiscoveryCode.TOO_LARGE, f"This description has {len(body)} bytes; others read at most {MAX_DOCUMENT}.")
     return body
 
 

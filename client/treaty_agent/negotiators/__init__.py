@@ -1,6 +1,6 @@
 """Decide an agent's part in a negotiation: the interface `Negotiator`, and its implementation with a language model.
 
-    negotiator         the interface and its verdicts; the machine (`anp.hello_profile`) decides when each is allowed
+    negotiator         the interface and its verdicts; the machine (`treaty_anp.hello_profile`) decides when each is allowed
     model_negotiator   the negotiator that asks a language model; it writes a handler until the handler passes
     questions          a prompt for each request, and the strict reading of the answers
     prompts            the reviewed texts for the model

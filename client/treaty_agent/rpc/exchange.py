@@ -1,7 +1,8 @@
 """Send JSON-RPC 2.0 requests over HTTP to the hosts of strangers, with bounds and signatures.
 
 - `https` only, to a named host with a public address, which is the one used; no redirects.
-- An answer has at most 1 MiB and arrives within the time of `network.exchange`. It is JSON, or a stream of events that ends.
+- An answer has at most 1 MiB and arrives within the time of `treaty_io.network.exchange`. It is JSON, or a stream of events that
+  ends.
 - Each request is signed as the caller's DID, if a signer is given. Nothing is repeated: a method may have effects.
 """
 

@@ -276,7 +276,7 @@ class PeerDocuments:
     """Fetch the DID documents of peers, for a `DidResolver`. For one event loop.
 
     A stranger may name any host, and many DIDs of one host. So requests for strangers are limited for each host, in a fair queue
-    (`network.egress`). A peer that this agent connected to and agreed with does not wait in this queue.
+    (`treaty_io.network.egress`). A peer that this agent connected to and agreed with does not wait in this queue.
     """
 
     def __init__(self, network: Network, agreements: AgreementCache, *, secp256k1: bool = False) -> None:

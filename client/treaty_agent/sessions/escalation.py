@@ -53,7 +53,7 @@ class Escalation:
     `reason`: the reason of the failure; it may quote the peer.
     `own_proposal`, `peer_proposal`: the last text that each side proposed, or "". In the flow profile: the ids that each side
     speaks, one on a line, or "" if they are unknown.
-    `transcript`: the whole session (`anp.transcript`).
+    `transcript`: the whole session (`treaty_anp.transcript`).
     `profile`: decides the form of the answer.
     """
 

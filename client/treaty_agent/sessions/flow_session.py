@@ -2,8 +2,8 @@
 
 A connection may have several sessions. When one changes its protocol, a new handler replaces the former, and calls are reissued.
 
-A session whose calls are slow or fail should change: `anp.flow_profile.adaptation` chooses the change. Only an initiator may
-negotiate it. A responder reports low resources instead, and the initiator then takes its next step. For example, a shop whose
+A session whose calls are slow or fail should change: `treaty_anp.flow_profile.adaptation` chooses the change. Only an initiator
+may negotiate it. A responder reports low resources instead, and the initiator then takes its next step. For example, a shop whose
 functions become slow gets smaller chunks and more time for its answers.
 """
 

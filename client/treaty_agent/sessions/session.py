@@ -246,7 +246,7 @@ class Session:
 
     @property
     def transcript(self) -> bytes:
-        """The transcript so far, which `anp.transcript` reads and replays; b"" if the agent records nothing."""
+        """The transcript so far, which `treaty_anp.transcript` reads and replays; b"" if the agent records nothing."""
         return self._backend.transcript()
 
     async def call(self, operation: str, /, **arguments: Any) -> Any:

@@ -2,7 +2,7 @@
 
 docs/specification/e2ee-profile.md has the format. The handshake uses the messages that pass: an outgoing Hello is signed, and an
 incoming Hello is verified before `receive` returns it. Messages that are sent before the keys exist wait for them, also early
-data. So a session needs no change to use it. `anp.e2ee.channel` lists the guarantees of each state.
+data. So a session needs no change to use it. `treaty_anp.e2ee.channel` lists the guarantees of each state.
 """
 
 from __future__ import annotations

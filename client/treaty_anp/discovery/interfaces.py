@@ -1,4 +1,4 @@
-"""Read the OpenRPC and MCP interfaces of an agent description: where the methods are that `network.rpc` calls.
+"""Read the OpenRPC and MCP interfaces of an agent description: where the methods are that `treaty_agent.rpc` calls.
 
 {"type": "StructuredInterface", "protocol": "openrpc", "url": URL}            the URL of an OpenRPC document
 {"type": "StructuredInterface", "protocol": "openrpc", "content": {…}}        the document itself

@@ -25,7 +25,6 @@ from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import Did, is_host, parse_did
 from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
 from treaty_io.codes import DiscoveryCode
-from treaty_io.network.egress import MAX_BODY
 
 from .interfaces import RemoteInterface, read_interfaces
 
@@ -35,7 +34,8 @@ DESCRIPTIONS_PATH = "/.well-known/agent-descriptions"
 CARD_PATH = "/.well-known/agent-card.json"
 SERVICE_TYPE = "AgentDescription"
 
-# An honest document of 64 KiB has fewer entries. Lists of tiny entries would only cost time.
+MAX_DOCUMENT = 64 * 1024
+# An honest document of this size has fewer entries. Lists of tiny entries would only cost time.
 MAX_ENTRIES = 256
 MAX_PROTOCOLS = 64
 MAX_ADDRESSES = 8
@@ -133,8 +133,8 @@ def is_address(text: str) -> bool:
 
 
 def _object(data: bytes, url: str) -> _Object:
-    if len(data) > MAX_BODY:
-        raise TooLarge(DiscoveryCode.TOO_LARGE, f"The document at {url} has more than {MAX_BODY} bytes.")
+    if len(data) > MAX_DOCUMENT:
+        raise TooLarge(DiscoveryCode.TOO_LARGE, f"The document at {url} has more than {MAX_DOCUMENT} bytes.")
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Sign and read the Hellos of the E2EE profile: those of the plain profile (`anp.hello_profile.hello`) with more fields.
+"""Sign and read the Hellos of the E2EE profile: those of the plain profile (`treaty_anp.hello_profile.hello`) with more fields.
 
 docs/specification/e2ee-profile.md, section 1, has the format. For example, a source adds to its plain Hello
 

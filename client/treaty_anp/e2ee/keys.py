@@ -68,7 +68,7 @@ _KINDS = (ED25519, SECP256R1, SECP256K1)
 
 
 class HelloSigner(Protocol):
-    """The signer of a Hello: its DID, its private key, and the key's id. `identity.Identity` implements it."""
+    """The signer of a Hello: its DID, its private key, and the key's id. `treaty_io.identity.Identity` implements it."""
 
     @property
     def did(self) -> str: ...

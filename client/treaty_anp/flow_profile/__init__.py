@@ -11,5 +11,5 @@
     sessions, transfer                 the agreed sessions, and their messages      (session manager)
 
 The names in parentheses are those of the source specification; the classes have the same names. No module does I/O.
-`sessions.flow_manager` (the meta-protocol manager) runs the machine over connections.
+`treaty_agent.sessions.flow_manager` (the meta-protocol manager) runs the machine over connections.
 """

@@ -301,7 +301,7 @@ class _Versioned(msgspec.Struct):
 
 
 def parse_payload(action: str, value: object) -> Payload:
-    """The payload of an action from its JSON value, without odd entries (`lenient`). Raises `Malformed`
+    """The payload of an action from its JSON value, without odd entries (`tolerated`). Raises `Malformed`
     (`flow.message`) or `Refused` (`flow.version`)."""
     kind = PAYLOADS.get(action)
     # A new action may need an answer that this side cannot give, so it is no odd entry to pass over.

@@ -11,5 +11,5 @@
     actions      the machine's requests to its driver
     commands     the driver's decisions for the machine
 
-`anp.e2ee` signs the Hellos and encrypts the later messages.
+`treaty_anp.e2ee` signs the Hellos and encrypts the later messages.
 """

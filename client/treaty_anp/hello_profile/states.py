@@ -163,7 +163,7 @@ class Timeouts:
 
     # A stranger that connects and says nothing must not hold a place; the other side answers a Hello without any work.
     hello: float = 10.0
-    # The source suggests 15 seconds. Agents with negotiators wait longer (`sessions.interfaces.PATIENT`).
+    # The source suggests 15 seconds. Agents with negotiators wait longer (`treaty_agent.sessions.interfaces.PATIENT`).
     code: float = 15.0
     # As long as the official SDK waits, so that neither side gives up while the other still may answer.
     reply: float = 60.0

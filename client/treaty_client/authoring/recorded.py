@@ -1,6 +1,6 @@
 """Add recorded sessions to a project as vectors.
 
-An agent writes each session of a handler as a vector if `recordings` of agent.toml names a folder (`sandbox.recorder`). A
+An agent writes each session of a handler as a vector if `recordings` of agent.toml names a folder (`treaty_sandbox.recorder`). A
 recording becomes a vector of a project when the project's handler repeats it in the sandbox:
 
     add_recordings(Path("my-protocol"), [Path("recordings/my-protocol-1.0-provider-1.json")])

@@ -89,8 +89,8 @@ class Identities:
         """Fetch the document of `did`, log it if it is new, and return the keys of `did` now.
 
         Concurrent callers log it once. Each of them calls `resolve`, so that the fetch uses the earliest turn of any of them
-        (`network.turns`); `resolve` makes one request of it. Raises `Unauthorized` when there is no usable document, and
-        `Unavailable` when its host or this log does not answer.
+        (`treaty_io.network.turns`); `resolve` makes one request of it. Raises `Unauthorized` when there is no usable document,
+        and `Unavailable` when its host or this log does not answer.
         """
         document = await self._fetch(did)
         task = self._learning.get(did.text)
