@@ -1,6 +1,9 @@
 """Define the interface `Connection` of all transports, its errors, and the backoff between attempts.
 
 A transport carries whole messages, text or binary, in order, between two agents. See docs/specification/transports.md.
+
+A connection never calls the session. It keeps what arrived, and wakes its owner, who takes it. So an owner that takes nothing slows
+the peer down, and a transport needs no task for a message.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from treaty_io.codes import ConnectionCode
@@ -37,10 +41,10 @@ class ConnectionFailed(PeerUnavailable):
 
 
 class Connection(Protocol):
-    """An open connection to one peer.
+    """An open connection to one peer, for one event loop. Only `close` waits.
 
-    One task sends and one task receives. Any task may call `close`, repeatedly. A message that was sent may be lost. Each message
-    has at most `frame.MAX_FRAME` bytes; a peer that sends a larger one loses the connection.
+    One owner sends, receives and watches; a connection may pass from one owner to the next. A message that was sent may be lost.
+    Each message has at most `frame.MAX_FRAME` bytes; a peer that sends a larger one loses the connection.
     """
 
     @property
@@ -54,23 +58,49 @@ class Connection(Protocol):
         A Hello that claims another DID is refused.
         """
 
-    async def send(self, message: str | bytes) -> None:
-        """Send one message. Wait while the peer reads slowly.
+    @property
+    def backlog(self) -> int:
+        """Return the bytes that were sent and that the transport has not handed over. The owner bounds them.
 
-        Raises `ConnectionLost`, and `ConnectionFailed` if the first message opens the connection.
+        0 says that everything is on its way: in the system's buffers, or at the peer.
         """
 
-    async def receive(self) -> str | bytes:
-        """Return the next message. Cancelling a call loses no message.
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever there may be more to receive, and when the backlog has fallen, in place of any earlier function.
 
-        At most a few messages are read ahead from the network. Raises `ConnectionLost` after all messages that arrived before.
+        `wake` may be called from inside of `send` and `receive`, and without a reason.
+        """
+
+    def send(self, message: str | bytes) -> None:
+        """Send a message after all earlier ones. Never waits. Raises `ConnectionLost`."""
+
+    def receive(self) -> str | bytes | None:
+        """Return the next message that has arrived, or None.
+
+        At most a few messages are read ahead from the network. After all messages that arrived before, raises `ConnectionLost`,
+        or another `TreatyError` if this side ends the connection, which includes one that could not be opened.
         """
 
     async def close(self, reason: str = "") -> None:
         """Close the connection, and send the peer a `reason` (ASCII, at most 120 characters; "" for a normal end).
 
-        Takes bounded time and does not wait until the peer has read all messages. Never raises.
+        What was sent before goes first, for a bounded time. Does not wait until the peer has read all messages. Never raises.
+        Safe to repeat.
         """
+
+
+async def next_message(connection: Connection) -> str | bytes:
+    """Wait for the next message. Raises what `Connection.receive` raises. Cancelling a call loses no message."""
+    while (message := connection.receive()) is None:
+        arrived = asyncio.get_running_loop().create_future()
+        connection.watch(partial(_settle, arrived))
+        await arrived
+    return message
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Connect two agents in one process, with the back-pressure of a real connection."""
+"""Connect two agents in one process, for tests and for agents that share an event loop."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from treaty_anp.frame import MAX_FRAME
@@ -12,21 +12,24 @@ from treaty_io.codes import FrameCode
 
 from .connection import Connection, ConnectionLost
 
-CAPACITY = 8
-"""Undelivered messages in one direction before `send` waits."""
+
+def _sleep() -> None:
+    """Nobody watches yet."""
 
 
 @dataclass
 class _Pipe:
-    """One direction. `closed`: the reason, or None while it is open."""
+    """One direction. `closed`: the reason, or None while it is open. `read`, `written`: wake the two ends."""
 
     messages: deque[str | bytes] = field(default_factory=deque)
+    size: int = 0
     closed: str | None = None
-    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    read: Callable[[], None] = _sleep
+    written: Callable[[], None] = _sleep
 
 
 class MemoryConnection:
-    """One end of a pair; see `Connection` for the contract."""
+    """One end of a pair; see `Connection` for the contract. The backlog is what the other end has not received."""
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe, address: str, peer: str = "") -> None:
         """`peer`: the DID that the other end is known to have, or ""."""
@@ -40,32 +43,39 @@ class MemoryConnection:
     def peer(self) -> str:
         return self._peer
 
-    async def send(self, message: str | bytes) -> None:
+    @property
+    def backlog(self) -> int:
+        return 0 if self._outgoing.closed is not None else self._outgoing.size
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        self._incoming.read = self._outgoing.written = wake
+
+    def send(self, message: str | bytes) -> None:
+        pipe = self._outgoing
         if len(message) > MAX_FRAME:
             raise TooLarge(FrameCode.TOO_LARGE, f"A message has at most {MAX_FRAME} bytes.")
-        pipe = self._outgoing
-        async with pipe.changed:
-            await pipe.changed.wait_for(lambda: pipe.closed is not None or len(pipe.messages) < CAPACITY)
+        if pipe.closed is not None:
+            raise ConnectionLost(pipe.closed)
+        pipe.messages.append(message)
+        pipe.size += len(message)
+        pipe.read()
+
+    def receive(self) -> str | bytes | None:
+        pipe = self._incoming
+        if not pipe.messages:
             if pipe.closed is not None:
                 raise ConnectionLost(pipe.closed)
-            pipe.messages.append(message)
-            pipe.changed.notify_all()
-
-    async def receive(self) -> str | bytes:
-        pipe = self._incoming
-        async with pipe.changed:
-            await pipe.changed.wait_for(lambda: pipe.closed is not None or bool(pipe.messages))
-            if not pipe.messages:
-                raise ConnectionLost(pipe.closed or "")
-            message = pipe.messages.popleft()
-            pipe.changed.notify_all()
-            return message
+            return None
+        message = pipe.messages.popleft()
+        pipe.size -= len(message)
+        pipe.written()
+        return message
 
     async def close(self, reason: str = "") -> None:
         for pipe in (self._outgoing, self._incoming):
-            async with pipe.changed:
-                pipe.closed = reason if pipe.closed is None else pipe.closed
-                pipe.changed.notify_all()
+            pipe.closed = reason if pipe.closed is None else pipe.closed
+        self._outgoing.read()
+        self._incoming.written()
 
 
 def pair(*, source: str = "") -> tuple[Connection, Connection]:
