@@ -58,6 +58,8 @@ class Places:
         request = next(self._numbers), granted
         self._waiting.setdefault(who, deque()).append(request)
         self._grant()
+        if granted.done():
+            return who
         try:
             async with asyncio.timeout(within):
                 await granted

@@ -157,7 +157,7 @@ class HandlerHosts:
         context = HandlerContext(
             request.peer,
             role,
-            self._handler_time if protocol.package.is_declarative else self._handler_time + self._worker_wait,
+            None if protocol.package.is_declarative else self._handler_time + self._worker_wait,
             request.parameters,
             request.send_named,
             request.on_served,
