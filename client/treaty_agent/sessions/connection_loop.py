@@ -98,8 +98,8 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         # The task of the loop waits for it when there is no step.
         self._idle: asyncio.Future[None] | None = None
         # One timer for all deadlines of the machine, which moves them at most steps.
-        self._alarm = Alarm(self.wake)
-        self._is_reading = False
+        self._alarm = Alarm(self._ring)
+        self._is_due = self._is_reading = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._released = False
         self._parts_with: SessionCode | None = None
@@ -194,8 +194,8 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         """Return the messages among the actions, encoded."""
 
     @abstractmethod
-    def _seconds(self) -> float:
-        """Return the time on the clock of `StateMachine.deadline`."""
+    def _due(self) -> float:
+        """Return `StateMachine.deadline` as a time of the event loop's clock."""
 
     @abstractmethod
     def _speaking(self) -> Iterable[HostedHandler]:
@@ -228,7 +228,8 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
     def _next(self) -> Step | None:
         """Return the next step, or None: the deadline that has passed, what was posted, the next message of the peer."""
         # The deadline goes first: a busy peer must not be able to delay it with messages.
-        if self._machine.deadline <= self._seconds():
+        if self._is_due:
+            self._is_due = False
             return self._tick
         if self._steps:
             return self._steps.popleft()
@@ -244,17 +245,16 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
 
     async def _wait(self) -> Step:
         """Wait until something happens, and return the next step."""
-        loop = asyncio.get_running_loop()
-        self._alarm.set(min(loop.time() + self._machine.deadline - self._seconds(), self.wire.due))
-        self._idle = loop.create_future()
+        self._idle = asyncio.get_running_loop().create_future()
         await self._idle
-        return self._next() or self._look
+        return self._next() or _nothing
 
-    async def _look(self) -> None:
-        """Check whether the peer reads. `_guarded` looks at the rest after each step."""
-        self.wire.check()
+    def _ring(self) -> None:
+        self._is_due = True
+        self.wake()
 
     async def _tick(self) -> None:
+        self.wire.check()
         await asyncio.sleep(0)  # if the clock lags behind the deadline, other tasks must still run
         await self.perform(self._machine.tick(self.now()))
 
@@ -270,16 +270,19 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             _log.exception("A session failed")
             await self._fail(Unavailable(SessionCode.INTERNAL, INTERNAL))
         self._after_step()
-        waits = any(table.is_waiting for table in self._call_tables())
+        waits = self._parts_with is None or any(table.is_waiting for table in self._call_tables())
         if self._parts_with is not None and not (waits or self._is_working()):
             await self._fail(SessionParting(self._parts_with, self.wire.received))
-        has_room = all(handler.is_readable for handler in self._speaking())
+        has_room = True
+        for handler in self._speaking():
+            has_room = has_room and handler.is_readable
         if self.wire.is_lost and not has_room:
             # Its functions are at their bound, and may run for hours. What it sent and nothing has read is lost with it.
             await self._lost("")
         allowed = has_room and self._machine.accepts_input and self.wire.may_read and self._may_read() and not self._released
         # While the session parts, unread messages are calls that the peer may repeat elsewhere.
-        self._is_reading = allowed and (waits or self._parts_with is None)
+        self._is_reading = allowed and waits
+        self._alarm.set(min(self._due(), self.wire.due))
 
     def _is_working(self) -> bool:
         streams = asyncio.get_running_loop().time() < self._streams_until

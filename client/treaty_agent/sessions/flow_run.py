@@ -141,8 +141,8 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             if isinstance(action, SendMessage):
                 yield self._processor.seal(action.message, self.now())
 
-    def _seconds(self) -> float:
-        return self._core.seconds()
+    def _due(self) -> float:
+        return asyncio.get_running_loop().time() + self.machine.deadline - self._core.seconds()
 
     def _speaking(self) -> Iterable[HostedHandler]:
         return [session.handler for session in self._sessions.values() if session.is_running and session.handler]

@@ -197,6 +197,8 @@ class HandlerHosts:
         match request.peer:
             case ProvedPeer() as peer:
                 return SessionStore.of_proved(*names, peer)
+            case _ if protocol.package.is_declarative:
+                return NullState()  # without code nothing is stored
             case ClaimedPeer(did=""):
                 return NullState()  # peers that do not name themselves must not see each other's state
             case ClaimedPeer() as peer:

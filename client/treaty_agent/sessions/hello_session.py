@@ -379,8 +379,8 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
             if isinstance(action, SendText | SendBinary):
                 yield action.text if isinstance(action, SendText) else action.data
 
-    def _seconds(self) -> float:
-        return self.now()
+    def _due(self) -> float:
+        return self.machine.deadline
 
     def _speaking(self) -> Iterable[HostedHandler]:
         handler = self._core.handler
