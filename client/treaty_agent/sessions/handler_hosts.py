@@ -191,14 +191,14 @@ class HandlerHosts:
                 await stores[1].put(key, value)
 
     def _state(self, protocol: SpokenProtocol, role: Role, request: HostRequest, *, is_shared: bool = False) -> HandlerState:
+        if protocol.package.is_declarative:
+            return NullState()  # forms keep nothing
         names = (self._home, protocol.package.digest, role.name, self._local)
         if is_shared:
             return SessionStore.of_all(*names)
         match request.peer:
             case ProvedPeer() as peer:
                 return SessionStore.of_proved(*names, peer)
-            case _ if protocol.package.is_declarative:
-                return NullState()  # without code nothing is stored
             case ClaimedPeer(did=""):
                 return NullState()  # peers that do not name themselves must not see each other's state
             case ClaimedPeer() as peer:

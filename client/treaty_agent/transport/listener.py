@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -34,6 +35,7 @@ from treaty_consensus.errors import Unavailable
 from treaty_io.admission.accepting import Accepting
 from treaty_io.admission.connections import ConnectionGuard, ConnectionLimits
 from treaty_io.admission.rounds import Rounds
+from treaty_io.alarm import Alarm
 from treaty_io.asgi import ASGI
 from treaty_io.codes import ConnectionCode
 from treaty_io.line_limit import limit_lines
@@ -177,6 +179,8 @@ class _Http(H11Protocol):
     of connections can send at once.
     """
 
+    alarm: Alarm
+
     def __init__(self, config: uvicorn.Config, state: ServerState, rounds: Rounds, websockets: _WebSockets | None) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self.logger = _log
@@ -184,18 +188,19 @@ class _Http(H11Protocol):
         self._rounds, self._network, self._websockets = rounds, "", websockets
         self._unparsed = bytearray()
         self._turn: asyncio.Task[None] | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._expects_head = False
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._network = asker_at((self.client or ("", 0))[0])
         # `abort` and not `close`: a peer that is not reading would never let a close complete.
-        self._patience = self.loop.call_later(OPEN_TIMEOUT, transport.abort)
+        self.alarm = Alarm(transport.abort)
+        self._expect_head()
 
     def data_received(self, data: bytes) -> None:
-        if self._patience is None and not self._is_answering:
-            self._patience = self.loop.call_later(OPEN_TIMEOUT, self.transport.abort)
+        if not self._expects_head and not self._is_answering:
+            self._expect_head()
         if self._turn is None and self._rounds.take(self._network):
             super().data_received(data)
         else:
@@ -221,12 +226,11 @@ class _Http(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         assert self._websockets is not None
-        self._relax()
         self.connections.discard(self)
         self._websockets.accept(self, event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._relax()
+        self.alarm.cancel()
         if self._turn is not None:
             self._turn.cancel()
         if self._unread is not None:
@@ -247,10 +251,14 @@ class _Http(H11Protocol):
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
+    def _expect_head(self) -> None:
+        self._expects_head = True
+        self.alarm.set_in(OPEN_TIMEOUT)
+
     def _relax(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._expects_head:
+            self._expects_head = False
+            self.alarm.set(math.inf)
 
 
 class _WebSockets:
@@ -274,9 +282,9 @@ class _WebSockets:
             response = Response(refusal.status, HTTPStatus(refusal.status).phrase, Headers(refusal.headers | length), refusal.body)
         transport.write(response.serialize())
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
-            transport.close()
+            transport.close()  # the alarm of the head ends it if the peer reads nothing
             return
-        connection = WebSocketConnection(websocket, turns=self._application.turns(address))
+        connection = WebSocketConnection(websocket, turns=self._application.turns(address), alarm=http.alarm)
         transport.set_protocol(connection)
         connection.connection_made(transport)
         self._open.add(connection)

@@ -55,10 +55,11 @@ log.addHandler(logging.NullHandler())
 class WebSocketConnection(asyncio.Protocol):
     """One end of an open WebSocket; see `Connection` for the contract."""
 
-    def __init__(self, websocket: Protocol, *, turns: MessageTurns | None = None) -> None:
-        """Set the parser. `turns`: each message waits for its own."""
+    _transport: asyncio.Transport
+
+    def __init__(self, websocket: Protocol, *, turns: MessageTurns | None = None, alarm: Alarm | None = None) -> None:
+        """Set the parser. `turns`: each message waits for its own. `alarm`: that of the request before, to use its timer."""
         self._websocket, self._turns = websocket, turns
-        self._transport: asyncio.Transport | None = None
         self._address = "?:0"
         self._arrived: deque[str | bytes] = deque()
         # A bytearray and no list: a peer may send a message in pieces of one byte.
@@ -67,7 +68,8 @@ class WebSocketConnection(asyncio.Protocol):
         self._wake: Callable[[], None] = unwatched
         self._over: str | None = None
         self._closing = self._paused = self._silent = False
-        self._alarm = Alarm(self._ring)
+        self._alarm = alarm or Alarm(self._ring)
+        self._alarm.ring = self._ring
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the socket is closed."""
 
@@ -83,7 +85,7 @@ class WebSocketConnection(asyncio.Protocol):
 
     @property
     def backlog(self) -> int:
-        return self._transport.get_write_buffer_size() if self._transport is not None and self._over is None else 0
+        return self._transport.get_write_buffer_size() if self._over is None else 0
 
     def watch(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -102,7 +104,7 @@ class WebSocketConnection(asyncio.Protocol):
             if self._over is not None or self._closing:
                 raise ConnectionLost(self._over or "")
             return None
-        if self._turns is not None and not self._turns.take_now(len(self._arrived[0]), self._wake_owner):
+        if self._turns is not None and not self._turns.take_now(len(self._arrived[0]), self._wake):
             return None
         message = self._arrived.popleft()
         if self._paused and len(self._arrived) < MAX_QUEUE:
@@ -126,8 +128,7 @@ class WebSocketConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the socket at once, and lose what waits to be sent."""
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     # The interface of asyncio's transports
 
@@ -153,10 +154,10 @@ class WebSocketConnection(asyncio.Protocol):
         self._alarm.cancel()
         if not self.gone.done():
             self.gone.set_result(None)
-        self._wake_owner()
+        self._wake()
 
     def resume_writing(self) -> None:
-        self._wake_owner()
+        self._wake()
 
     # Parsing
 
@@ -169,8 +170,8 @@ class WebSocketConnection(asyncio.Protocol):
             self._end(self._websocket.close_rcvd)
         if len(self._arrived) >= MAX_QUEUE and not self._paused and not self._closing:
             self._paused = True
-            self._socket.pause_reading()
-        self._wake_owner()
+            self._transport.pause_reading()
+        self._wake()
 
     def _take(self, event: Any) -> None:
         if not isinstance(event, Frame) or event.opcode not in _DATA:
@@ -194,16 +195,16 @@ class WebSocketConnection(asyncio.Protocol):
             self._websocket.fail(INVALID)
 
     def _write(self) -> None:
-        if self._socket.is_closing():
+        if self._transport.is_closing():
             return
         for data in self._websocket.data_to_send():
             if data:
-                self._socket.write(data)
+                self._transport.write(data)
             # The end of the stream. TLS cannot close one direction.
-            elif self._socket.can_write_eof():
-                self._socket.write_eof()
+            elif self._transport.can_write_eof():
+                self._transport.write_eof()
             else:
-                self._socket.close()
+                self._transport.close()
 
     # The end
 
@@ -229,8 +230,8 @@ class WebSocketConnection(asyncio.Protocol):
         self._alarm.set_in(CLOSE_TIMEOUT)
 
     def _resume(self) -> None:
-        if self._paused and not self._socket.is_closing():
-            self._socket.resume_reading()
+        if self._paused and not self._transport.is_closing():
+            self._transport.resume_reading()
         self._paused = False
 
     def _ring(self) -> None:
@@ -248,14 +249,6 @@ class WebSocketConnection(asyncio.Protocol):
             self._write()
             self._alarm.set_in(PING_INTERVAL)
 
-    def _wake_owner(self) -> None:
-        self._wake()
-
-    @property
-    def _socket(self) -> asyncio.Transport:
-        assert self._transport is not None, "asyncio makes the connection first"
-        return self._transport
-
 
 class _OpeningConnection(WebSocketConnection):
     """The client's end, from the TCP connection on. `opened`: done after the handshake."""
@@ -265,9 +258,12 @@ class _OpeningConnection(WebSocketConnection):
     def __init__(self, websocket: ClientProtocol) -> None:
         super().__init__(websocket)
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_made = False
+        """Whether there is a TCP connection, and with TLS a secure one."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self.is_made = True
         request = self._websocket.connect()
         for name, value in tracing.headers().items():
             request.headers[name] = value
@@ -323,7 +319,8 @@ async def _open(connection: _OpeningConnection, host: str, port: int, **secure: 
             await asyncio.get_running_loop().create_connection(lambda: connection, host, port, **secure)
             await connection.opened
     except BaseException:
-        connection.abort()
+        if connection.is_made:
+            connection.abort()
         raise
 
 
