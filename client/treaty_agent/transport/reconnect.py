@@ -20,7 +20,7 @@ from treaty_io.codes import ConnectionCode
 from treaty_io.network.hosts import Network
 
 from . import http, websocket
-from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost
+from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost, unwatched
 from .parting import is_draining
 
 MAX_REPEATED = 1024 * 1024
@@ -65,7 +65,7 @@ class ReconnectingConnection:
         """
         self._connect, self._backoff = connect, backoff
         self._context = copy_context()
-        self._wake: Callable[[], None] = _sleep
+        self._wake: Callable[[], None] = unwatched
         self._connection: Connection | None = None
         # None: too many bytes were sent, a message arrived, or nothing may be repeated
         self._said: list[str | bytes] | None = [] if repeat else None
@@ -207,7 +207,3 @@ class ReconnectingConnection:
                 self._failures += 1
                 if not error.again or not await self._backoff.pause(self._failures):
                     raise
-
-
-def _sleep() -> None:
-    """Nobody watches yet."""

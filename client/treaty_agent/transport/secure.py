@@ -27,7 +27,7 @@ from treaty_consensus.errors import TooLarge, TreatyError, Unauthorized
 from treaty_io.codes import FrameCode, SecureCode
 from treaty_io.errors import PeerUnavailable
 
-from .connection import Connection, ConnectionLost
+from .connection import Connection, ConnectionLost, unwatched
 
 Resolver: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any]]]
 """A function that returns the parsed document of a DID. Arguments: the DID, and the id of a key that a cached document must list.
@@ -64,7 +64,7 @@ class SecureConnection:
         self._inner, self._channel = connection, channel
         self._resolve, self._clock, self._timeout = resolve, clock, timeout
         self._context = copy_context()
-        self._wake: Callable[[], None] = _sleep
+        self._wake: Callable[[], None] = unwatched
         self._deadline: asyncio.TimerHandle | None = None
         # Application messages wait for the keys; only the own Hello may be sent before.
         self._waiting: list[str | bytes] = []
@@ -298,7 +298,3 @@ class SecureConnection:
 
     def _forget(self) -> None:
         self._waiting, self._waiting_size = [], 0
-
-
-def _sleep() -> None:
-    """Nobody watches yet."""
