@@ -227,10 +227,8 @@ class SecureConnection:
             text = f"The document of {claimed.did[:120]} cannot be fetched: {error.message}"
             raise Unauthorized(SecureCode.IDENTITY, text) from error
 
-    def _resolved(self, task: asyncio.Task[Mapping[str, Any]]) -> None:
-        if not task.cancelled():
-            task.exception()  # `receive` raises it; unread, asyncio would log it
-            self._wake()
+    def _resolved(self, _: object) -> None:
+        self._wake()
 
     # Out
 
@@ -293,7 +291,7 @@ class SecureConnection:
         if self._deadline is not None:
             self._deadline.cancel()
         if self._resolving is not None:
-            self._resolving.cancel()
+            self._resolving.cancel()  # one that failed is not logged then
         self._forget()
 
     def _forget(self) -> None:
