@@ -317,13 +317,15 @@ async def test_one_that_is_closed_while_it_connects_again_opens_nothing() -> Non
     listening = asyncio.create_task(next_message(connection))
     await server.ends[0].close()
     await asyncio.sleep(0.5)
+    begun = asyncio.all_tasks() - {asyncio.current_task(), listening}
+    assert begun
     await connection.close("session.idle")
+    assert all(task.done() for task in begun)
     with pytest.raises(ConnectionLost):
         await listening
     with pytest.raises(ConnectionLost):
         connection.send("more")
     assert connection.backlog == 0
-    assert len(asyncio.all_tasks()) == 1
     await asyncio.sleep(60)
     assert len(server.ends) == 1
 

@@ -366,6 +366,7 @@ async def test_the_last_word_about_a_refused_hello_waits_for_no_keys() -> None:
     near.send(ASKED)
     await next_message(far)
     far.send(b"\x00rejected")  # there will be no keys for it
+    assert far.backlog == 0
     await far.close("hello.destination")
     with pytest.raises(ConnectionLost) as lost:
         await next_message(near)
@@ -431,24 +432,27 @@ async def test_closing_is_bounded_when_the_resolver_does_not_end(monkeypatch: py
     over, cancelled = asyncio.Event(), asyncio.Event()
 
     async def stubborn(did: str, key_id: str) -> Mapping[str, Any]:
-        while not over.is_set():
-            with suppress(asyncio.CancelledError):
-                await over.wait()
-            cancelled.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        cancelled.set()
+        await over.wait()
         return {}
 
-    near, far = secured(*memory.pair(), resolve=stubborn)
+    inner = memory.pair()
+    near, far = secured(*inner, resolve=stubborn)
     near.send(ASKED)
     waiting = asyncio.create_task(next_message(far))
     await asyncio.sleep(0)
+    await inner[0].close()  # seen only after the DID is resolved
     await asyncio.sleep(0)
-    await asyncio.gather(far.close("first"), far.close("second"))
+    await far.close("first")
     assert cancelled.is_set()
     with pytest.raises(ConnectionLost):
         await waiting
     with pytest.raises(ConnectionLost):
         far.receive()
     over.set()
+    await far.close("second")
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -549,6 +553,25 @@ async def test_an_early_message_that_cannot_be_sent_ends_it() -> None:
     await next_message(far)
     far.send(ANSWERED)
     await refused("secure.expired", near)
+
+
+async def test_after_an_early_message_of_a_destination_that_cannot_be_sent_nothing_follows() -> None:
+    now = time.time()
+    # The keys of a day expire between its Hello and the first record.
+    times = iter([now] * 3 + [now + 2 * 86400] + [now] * 9)
+    inner = memory.pair()
+    near = SecureConnection.source(inner[0], BUYER, resolve=resolve)
+    far = SecureConnection.destination(inner[1], SHOP, resolve=resolve, clock=lambda: next(times))
+    far.send(b"\x40early")
+    near.send(ASKED)
+    await next_message(far)
+    with pytest.raises(TreatyError) as refusal:
+        far.send(ANSWERED)
+    assert refusal.value.code == "secure.expired"
+    with pytest.raises(TreatyError) as refusal:
+        far.send(b"\x40next")
+    assert refusal.value.code == "secure.expired"
+    await refused("secure.expired", far)
 
 
 async def test_what_this_side_closed_itself_was_not_cut() -> None:

@@ -13,7 +13,6 @@ from treaty_io.codes import FrameCode
 from .connection import Connection, ConnectionLost, unwatched
 
 
-
 @dataclass
 class _Pipe:
     """One direction. `closed`: the reason, or None while it is open. `read`, `written`: wake the two ends."""
@@ -69,8 +68,9 @@ class MemoryConnection:
         return message
 
     async def close(self, reason: str = "") -> None:
-        for pipe in (self._outgoing, self._incoming):
-            pipe.closed = reason if pipe.closed is None else pipe.closed
+        if self._outgoing.closed is not None:
+            return
+        self._outgoing.closed = self._incoming.closed = reason
         for wake in (self._outgoing.read, self._incoming.written, self._incoming.read):
             wake()
 

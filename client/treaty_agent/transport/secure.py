@@ -263,7 +263,6 @@ class SecureConnection:
     def _expire(self) -> None:
         text = f"The handshake of the E2EE profile was not over after {self._timeout:g} seconds."
         self._channel.fail(PeerUnavailable(SecureCode.TIMEOUT, text))
-        self._stop()
         self._wake()
 
     def _go_on(self) -> None:
