@@ -142,6 +142,8 @@ async def test_what_is_said_while_it_connects_again_waits_and_counts() -> None:
     far.send("hello to you")
     assert woken.is_set()
     assert connection.receive() == "hello to you"
+    await asyncio.sleep(60)
+    assert len(server.ends) == 2
 
 
 @simulated
