@@ -38,7 +38,8 @@ class Rounds:
         self._together_at = 0.0  # when the network of the last request changed
 
     def take(self, network: str, weight: int = 1) -> bool:
-        """Start a request of `network` in this round, if its share allows. On False the caller must `wait`.
+        """Start a request of `network` in this round, if its share allows. On False the caller must `wait` or
+        `enqueue`.
 
         `weight`: how many it counts for. The last one of a share may exceed it.
         """
@@ -54,11 +55,15 @@ class Rounds:
         begun[network] += weight
         return True
 
-    async def wait(self, network: str, weight: int = 1) -> None:
-        """Wait for a turn of `network`, after the requests that wait already."""
+    def enqueue(self, network: str, weight: int = 1) -> asyncio.Future[None]:
+        """Return a turn of `network`, after the requests that wait already. Cancel it to give it to the next one."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lines.setdefault(network, deque()).append((turn, weight))
-        await turn
+        return turn
+
+    async def wait(self, network: str, weight: int = 1) -> None:
+        """Wait for a turn of `network`, after the requests that wait already."""
+        await self.enqueue(network, weight)
 
     def after(self, receive: Callable[[], Awaitable[_Event]], network: str) -> Callable[[], Awaitable[_Event]]:
         """Wrap `receive` so that each message waits for a turn, because many bodies may arrive in one round."""
