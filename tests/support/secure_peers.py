@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rejections import rejection
 from signers import domain_signer
 
-from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.connection import Connection, next_message
 from treaty_agent.transport.secure import SecureConnection
 from treaty_anp.e2ee.channel import Action, Resolve, SecureChannel, SendRecord
 from treaty_anp.e2ee.key_schedule import SessionKeys
@@ -138,10 +138,10 @@ def refused(code: str, action: Callable[..., object], *arguments: object) -> Tre
 
 async def greet(near: Connection, far: Connection) -> None:
     """The handshake over two secure connections, as two machines would make it."""
-    await near.send(plain_hello("sourceHello", BUYER, SHOP.did))
-    await far.receive()
-    await far.send(plain_hello("destinationHello", SHOP, BUYER.did))
-    await near.receive()
+    near.send(plain_hello("sourceHello", BUYER, SHOP.did))
+    await next_message(far)
+    far.send(plain_hello("destinationHello", SHOP, BUYER.did))
+    await next_message(near)
 
 
 def secured(near: Connection, far: Connection, **options: Any) -> tuple[SecureConnection, SecureConnection]:

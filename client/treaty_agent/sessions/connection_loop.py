@@ -4,8 +4,8 @@
 (code, negotiators, functions, tests) runs in other tasks, which end with the connection. Every wait is bounded: by the deadlines
 of the machine, and by `SessionTimeouts` for the rest. Each profile subclasses the loop.
 
-A step takes the next message of the connection when the steps before are done and there is room for the answers. What it sends goes
-to the transport at once. So no task and no queue are between a message and its answer.
+A step takes the next message of the connection when the steps before are done and there is room for the answers. What it sends
+goes to the transport at once. So no task and no queue are between a message and its answer.
 
 `OpenConnections` are those of an agent, and end in good order.
 """
@@ -241,6 +241,9 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             return partial(self._lost, error.reason)
         except TreatyError as error:  # the transport refuses the peer, which gets the code
             return partial(self._fail, error)
+        except Exception:
+            _log.exception("A connection failed")
+            return partial(self._fail, Unavailable(SessionCode.INTERNAL, INTERNAL))
         return None if message is None else partial(self._received, message)
 
     async def _wait(self) -> Step:

@@ -13,7 +13,6 @@ from treaty_io.codes import FrameCode
 from .connection import Connection, ConnectionLost, unwatched
 
 
-
 @dataclass
 class _Pipe:
     """One direction. `closed`: the reason, or None while it is open. `read`, `written`: wake the two ends."""

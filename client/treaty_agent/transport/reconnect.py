@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 
-from treaty_consensus.errors import Malformed
+from treaty_consensus.errors import Malformed, TreatyError
 from treaty_io.codes import ConnectionCode
 from treaty_io.network.hosts import Network
 
@@ -38,8 +39,8 @@ async def connect(
     """Connect to the agent at `ws://`, `wss://`, `http://` or `https://`. `sign`, `unproved`: for requests over HTTP, as in
     `http.connect`. `repeat`: whether messages are sent again on a new WebSocket; not for messages that count once.
 
-    Raises `Malformed` (`connection.url`), `ConnectionFailed`, and over HTTP `Refused` (`connection.refused`). Over HTTP the first
-    message opens the connection, so `send` raises the last two.
+    Raises `Malformed` (`connection.url`) and `ConnectionFailed`. Over HTTP the first message opens the connection, so
+    there `receive` raises `ConnectionFailed`, or `Refused` (`connection.refused`).
     """
     backoff = backoff or Backoff()
     if url.startswith(("http://", "https://")):
@@ -52,18 +53,26 @@ async def connect(
 
 
 class ReconnectingConnection:
-    """A connection that is opened again until the other side has sent a message; see `Connection` for the contract."""
+    """A connection that is opened again until the other side has sent a message; see `Connection` for the contract.
+
+    Only `receive` finds a loss, because messages of the peer may have arrived before it. One task then opens the next connection.
+    """
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]], backoff: Backoff, *, repeat: bool = True) -> None:
-        """Open nothing yet. `connect`: opens one connection, and raises `ConnectionFailed`. `repeat`: as in `connect`."""
+        """Open nothing yet. `connect`: opens one connection, and raises `ConnectionFailed`. `repeat`: as in `connect`.
+
+        `connect` runs in the context in which this is made, because that names the trace of the session.
+        """
         self._connect, self._backoff = connect, backoff
+        self._context = copy_context()
+        self._wake: Callable[[], None] = _sleep
         self._connection: Connection | None = None
         # None: too many bytes were sent, a message arrived, or nothing may be repeated
         self._said: list[str | bytes] | None = [] if repeat else None
         self._room = MAX_REPEATED
         self._failures = 0
-        self._opening = asyncio.Lock()  # `send` and `receive` may both see the loss; one of them reconnects
-        self._closed = False
+        self._opening: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
 
     @property
     def address(self) -> str:
@@ -73,77 +82,113 @@ class ReconnectingConnection:
     def peer(self) -> str:
         return self._now.peer
 
+    @property
+    def backlog(self) -> int:
+        return self._now.backlog if self._opening is None else MAX_REPEATED - self._room
+
     async def open(self) -> None:
         """Connect for the first time. Raises `ConnectionFailed`."""
         self._connection = await self._connected()
 
-    async def send(self, message: str | bytes) -> None:
-        connection = self._now
-        # Kept before it is sent: if the connection breaks in `send`, it is unknown whether the message arrived.
-        # Repeating is safe until the peer spoke, because early messages are idempotent by declaration.
-        if self._said is not None:
-            self._room -= len(message)
-            self._said = [*self._said, message] if self._room >= 0 else None
-        try:
-            await connection.send(message)
-        except ConnectionLost as lost:
-            await self._again(connection, lost)  # which sends this message too
+    def watch(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._now.watch(wake)
 
-    async def receive(self) -> str | bytes:
-        while True:
-            connection = self._now
+    def send(self, message: str | bytes) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._opening is None:
             try:
-                message = await connection.receive()
+                self._now.send(message)
             except ConnectionLost as lost:
-                await self._again(connection, lost)
-            else:
-                # The peer has begun the session, so a new connection would be another session.
-                self._said = None
-                return message
+                if not self._may_repeat(lost):
+                    raise
+                self._wake()
+        # It is unknown whether it arrives, even after `send`. Repeating is safe until the peer spoke, because early messages are
+        # idempotent by declaration.
+        self._keep(message)
+
+    def receive(self) -> str | bytes | None:
+        if self._failure is not None:
+            raise self._failure
+        if self._opening is not None:
+            return None
+        try:
+            message = self._now.receive()
+        except ConnectionLost as lost:
+            if not self._may_repeat(lost):
+                raise
+            self._opening = asyncio.create_task(self._open_again(lost), context=self._context)
+            return None
+        if message is not None:
+            # The peer has begun the session, so a new connection would be another session.
+            self._said = None
+        return message
 
     async def close(self, reason: str = "") -> None:
-        self._closed = True
+        opening = self._opening
+        self._give_up()
         await self._now.close(reason)
+        self._wake()
+        if opening is not None:
+            await asyncio.wait([opening])
 
     @property
     def _now(self) -> Connection:
         assert self._connection is not None, "open it first"
         return self._connection
 
-    async def _again(self, broken: Connection, lost: ConnectionLost) -> None:
-        """Replace a broken connection and send the kept messages again. Raises `lost` if this is not allowed or fails."""
-        async with self._opening:
-            while self._connection is broken:
-                # A reason is an answer: the peer is there and refuses. One that stops may have a successor.
-                if self._said is None or self._closed or (lost.reason and not is_draining(lost.reason)):
-                    raise lost
-                try:
-                    self._failures += 1
-                    if not await self._backoff.pause(self._failures):
-                        raise lost
-                    connection = await self._connected()
-                except ConnectionFailed as error:
-                    raise lost from error
-                await self._repeat(connection)
+    def _may_repeat(self, lost: ConnectionLost) -> bool:
+        # A reason is an answer: the peer is there and refuses. One that stops may have a successor.
+        return self._said is not None and (not lost.reason or is_draining(lost.reason))
 
-    async def _repeat(self, connection: Connection) -> None:
-        """Send the kept messages on a new connection, also those added meanwhile; then use it instead of the old one."""
-        # `send` may append while this loop waits, so it counts instead of iterating.
-        count = 0
-        try:
-            while self._said is not None and count < len(self._said):
-                await connection.send(self._said[count])
-                count += 1
-        except ConnectionLost:
-            await connection.close()
+    def _keep(self, message: str | bytes) -> None:
+        if self._said is None:
             return
-        except BaseException:
-            await connection.close()
-            raise
-        if self._said is None or self._closed:
-            await connection.close()
+        self._room -= len(message)
+        if self._room >= 0:
+            self._said.append(message)
         else:
-            self._connection = connection
+            self._give_up()
+            self._wake()
+
+    def _give_up(self) -> None:
+        """Repeat nothing from now on. The lost connection raises its loss again."""
+        self._said = None
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+
+    async def _open_again(self, lost: ConnectionLost) -> None:
+        # Nothing waits between the last kept message and the end of this: what `send` keeps meanwhile would be left behind.
+        try:
+            self._connection = await self._next_connection(lost)
+        except Exception as error:
+            self._failure = error  # `send` and `receive` raise it
+        else:
+            self._connection.watch(self._wake)
+        self._opening = None
+        self._wake()
+
+    async def _next_connection(self, lost: ConnectionLost) -> Connection:
+        """Return a new connection on which the kept messages were sent again. Raises `lost` if the attempts fail."""
+        while True:
+            self._failures += 1
+            if not await self._backoff.pause(self._failures):
+                raise lost
+            try:
+                connection = await self._connected()
+            except ConnectionFailed as error:
+                raise lost from error
+            try:
+                for message in self._said or ():
+                    connection.send(message)
+            except TreatyError as error:
+                await connection.close()
+                if not isinstance(error, ConnectionLost):
+                    raise
+            else:
+                return connection
 
     async def _connected(self) -> Connection:
         until: float | None = None
@@ -162,3 +207,7 @@ class ReconnectingConnection:
                 self._failures += 1
                 if not error.again or not await self._backoff.pause(self._failures):
                     raise
+
+
+def _sleep() -> None:
+    """Nobody watches yet."""

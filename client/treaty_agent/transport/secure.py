@@ -3,6 +3,9 @@
 docs/specification/e2ee-profile.md has the format. The handshake uses the messages that pass: an outgoing Hello is signed, and an
 incoming Hello is verified before `receive` returns it. Messages that are sent before the keys exist wait for them, also early
 data. So a session needs no change to use it. `treaty_anp.e2ee.channel` lists the guarantees of each state.
+
+`receive` takes a message of the other connection, lets the channel process it, and sends the replies, all in one call. Only the
+document of a DID is fetched by a task.
 """
 
 from __future__ import annotations
@@ -10,17 +13,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar
+from contextvars import copy_context
+from typing import Any, TypeAlias
 
 from treaty_anp.e2ee.accepted_hellos import AcceptedHellos
 from treaty_anp.e2ee.channel import Action, ChannelState, Resolve, SecureChannel, SendRecord
 from treaty_anp.e2ee.keys import HelloSigner
 from treaty_anp.e2ee.records import Close, ReceivedMessage
-from treaty_consensus.errors import TreatyError, Unauthorized
-from treaty_io.codes import SecureCode
+from treaty_anp.frame import MAX_FRAME
+from treaty_consensus.errors import TooLarge, TreatyError, Unauthorized
+from treaty_io.codes import FrameCode, SecureCode
 from treaty_io.errors import PeerUnavailable
 
 from .connection import Connection, ConnectionLost
@@ -29,11 +33,9 @@ Resolver: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any]]]
 """A function that returns the parsed document of a DID. Arguments: the DID, and the id of a key that a cached document must list.
 It raises `TreatyError`. It is never called for a did:key."""
 
-_T = TypeVar("_T")
-
 # Two round trips and one fetch of a DID document, which has 3 seconds and may wait for its turn.
 TIMEOUT = 10.0
-# As in the other transports: the peer may be gone.
+# A resolver that does not end when it is cancelled must not delay the end of a session.
 CLOSE_TIMEOUT = 3.0
 TRUNCATED = SecureCode.TRUNCATED
 """The reason of a `ConnectionLost` without the peer's authenticated close: an attacker or the network cut the connection."""
@@ -55,18 +57,22 @@ class SecureConnection:
         clock: Callable[[], float] = time.time,
         timeout: float = TIMEOUT,
     ) -> None:
-        """Use `source` or `destination` instead. `clock`: Unix seconds. `timeout`: seconds from the first `receive` on."""
+        """Use `source` or `destination` instead. `clock`: Unix seconds. `timeout`: seconds from the first `receive` or `watch`.
+
+        `resolve` runs in the context in which this is made, because that names the host for which documents are fetched.
+        """
         self._inner, self._channel = connection, channel
         self._resolve, self._clock, self._timeout = resolve, clock, timeout
-        self._deadline: float | None = None
-        self._sending = asyncio.Lock()  # records are numbered, so they must reach the wire in the order of their encryption
+        self._context = copy_context()
+        self._wake: Callable[[], None] = _sleep
+        self._deadline: asyncio.TimerHandle | None = None
         # Application messages wait for the keys; only the own Hello may be sent before.
-        self._may_send = asyncio.Event()
-        self._arrived: deque[str | bytes] = deque()
-        self._replies: deque[str] = deque()
-        self._claimed: Resolve | None = None
+        self._waiting: list[str | bytes] = []
+        self._waiting_size = 0
+        self._resolving: asyncio.Task[Mapping[str, Any]] | None = None
         self._ended: ConnectionLost | None = None
-        self._closed = self._said_so = self._torn = False
+        self._torn: Exception | None = None
+        self._opened = self._closed = self._said_so = False
 
     @classmethod
     def source(
@@ -115,73 +121,97 @@ class SecureConnection:
         """Return whether both sides have the keys, so that every further message is encrypted."""
         return self._channel.state in (ChannelState.KEYED, ChannelState.OPEN)
 
-    async def send(self, message: str | bytes) -> None:
-        if isinstance(message, bytes) and self._channel.may_say_hello:
-            return  # the last word about a Hello that this side refuses; without an answer there will be no keys for it
-        if not (isinstance(message, str) and self._channel.may_say_hello):
-            await self._may_send.wait()
-        async with self._sending:
-            if self._closed or self._ended is not None:
-                raise ConnectionLost(self._ended.reason if self._ended else "")
-            await self._put(self._channel.send(message, self._clock()))
-        self._note()
+    @property
+    def backlog(self) -> int:
+        return self._waiting_size + self._inner.backlog
 
-    async def receive(self) -> str | bytes:
-        while not self._arrived:
-            if self._ended is not None:
-                raise ConnectionLost(self._ended.reason)
-            try:
-                await self._advance()
-            except TreatyError as error:
-                if not isinstance(error, ConnectionLost):
-                    self._channel.fail(error)
-                raise
-            finally:
-                self._note()
-        return self._arrived.popleft()
+    def watch(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._inner.watch(wake)
+        self._limit_time()
+
+    def send(self, message: str | bytes) -> None:
+        if self._closed or self._ended is not None:
+            raise ConnectionLost(self._ended.reason if self._ended else "")
+        self._channel.check_whole()
+        if self._channel.may_say_hello:
+            if isinstance(message, bytes):
+                return  # the last word about a Hello that this side refuses; without an answer there will be no keys for it
+        elif not self._channel.may_send:
+            self._keep(message)
+            return
+        self._put(self._channel.send(message, self._clock()))
+        if not self._opened:  # a destination may send as soon as it has answered
+            self._go_on()
+
+    def receive(self) -> str | bytes | None:
+        self._limit_time()
+        try:
+            while (actions := self._next()) is not None:
+                if (message := self._perform(actions)) is not None:
+                    return message
+        except TreatyError as error:
+            if not isinstance(error, ConnectionLost):
+                self._channel.fail(error)
+            self._stop()
+            raise
+        return None
 
     async def close(self, reason: str = "") -> None:
         self._closed = True
-        self._note()
-        with suppress(TreatyError, TimeoutError):
-            # The lock is inside the timeout: a `send` that never ends may hold it.
-            async with asyncio.timeout(CLOSE_TIMEOUT), self._sending:
-                last = [] if self._torn else self._channel.close(reason, self._clock())
+        if not self._opened:  # a handshake cannot be completed any more
+            self._ended = self._ended or ConnectionLost()
+        self._stop()
+        if self._torn is None:
+            with suppress(TreatyError):
+                last = self._channel.close(reason, self._clock())
                 self._said_so = self._said_so or bool(last)
-                await self._put(last)
+                self._put(last)
         await self._inner.close("" if self._said_so else reason)
+        self._wake()
+        if self._resolving is not None:
+            await asyncio.wait([self._resolving], timeout=CLOSE_TIMEOUT)
 
-    async def _advance(self) -> None:
-        """Process the resolver's answer or one message from the wire, and send the replies."""
+    # In
+
+    def _next(self) -> list[Action] | None:
+        """Process the resolver's answer or one message from the wire. Return the actions, or None if neither is there."""
         self._channel.check_whole()
-        if self._claimed:
-            document = await self._in_time(self._document(self._claimed))
-            self._claimed = None
-            self._act(self._channel.resolved(document, self._clock()))
-        else:
-            try:
-                message = await self._in_time(self._inner.receive())
-            except ConnectionLost as lost:
-                self._ended = ConnectionLost(TRUNCATED) if self._channel.expects_close and not self._closed else lost
-                raise ConnectionLost(self._ended.reason) from lost
-            self._act(self._channel.receive(message, self._clock()))
-        while self._replies:
-            with suppress(ConnectionLost):  # messages that the peer sent before it left can still be read
-                async with self._sending:
-                    await self._put([self._replies.popleft()])
+        if self._ended is not None:
+            raise ConnectionLost(self._ended.reason)
+        if self._resolving is not None:
+            # Nothing is taken from the wire meanwhile. Whoever cancelled the task ends this connection, too.
+            if not self._resolving.done() or self._resolving.cancelled():
+                return None
+            document, self._resolving = self._resolving.result(), None
+            return self._channel.resolved(document, self._clock())
+        try:
+            message = self._inner.receive()
+        except ConnectionLost as lost:
+            self._ended = ConnectionLost(TRUNCATED) if self._channel.expects_close and not self._closed else lost
+            raise ConnectionLost(self._ended.reason) from lost
+        return None if message is None else self._channel.receive(message, self._clock())
 
-    def _act(self, actions: list[Action]) -> None:
+    def _perform(self, actions: list[Action]) -> str | bytes | None:
+        """Perform the actions. Return the message for the owner, of which there is at most one."""
+        arrived: str | bytes | None = None
         for action in actions:
             match action:
                 case SendRecord(text):
-                    self._replies.append(text)
+                    with suppress(ConnectionLost):  # messages that the peer sent before it left can still be read
+                        self._put([text])
                 case Resolve() as claimed:
-                    self._claimed = claimed
+                    self._resolving = asyncio.create_task(self._document(claimed), context=self._context)
+                    self._resolving.add_done_callback(self._resolved)
                 case ReceivedMessage(content):
                     self._check_peer()
-                    self._arrived.append(content)
+                    arrived = content
                 case Close(reason):
                     self._ended = ConnectionLost(reason)
+        if not self._opened:
+            with suppress(ConnectionLost):
+                self._go_on()
+        return arrived
 
     def _check_peer(self) -> None:
         """Check that transport and handshake proved the same DID. Raises `Unauthorized` (`secure.identity`)."""
@@ -197,28 +227,78 @@ class SecureConnection:
             text = f"The document of {claimed.did[:120]} cannot be fetched: {error.message}"
             raise Unauthorized(SecureCode.IDENTITY, text) from error
 
-    async def _in_time(self, work: Awaitable[_T]) -> _T:
-        """Await `work`; during the handshake at most until its deadline. Raises `Unavailable` (`secure.timeout`)."""
-        if self._channel.state in (ChannelState.OPEN, ChannelState.PLAIN):
-            return await work
-        if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().time() + self._timeout
+    def _resolved(self, task: asyncio.Task[Mapping[str, Any]]) -> None:
+        if not task.cancelled():
+            task.exception()  # `receive` raises it; unread, asyncio would log it
+            self._wake()
+
+    # Out
+
+    def _keep(self, message: str | bytes) -> None:
+        """Keep a message until the keys exist. Raises `TooLarge` (`frame.too-large`)."""
+        size = len(message if isinstance(message, bytes) else message.encode())
+        # Now, because later nobody could be told.
+        if size > MAX_FRAME:
+            raise TooLarge(FrameCode.TOO_LARGE, f"A message has at most {MAX_FRAME} bytes.")
+        self._waiting.append(message)
+        self._waiting_size += size
+
+    def _put(self, messages: Sequence[str | bytes]) -> None:
+        """Send messages. After a failure nothing follows: a gap in the numbers would make all later records unreadable."""
+        if self._torn is not None:
+            raise self._torn
         try:
-            async with asyncio.timeout_at(self._deadline):
-                return await work
-        except TimeoutError as error:
-            raise PeerUnavailable(
-                SecureCode.TIMEOUT, f"The handshake of the E2EE profile was not over after {self._timeout:g} seconds."
-            ) from error
+            for message in messages:
+                self._inner.send(message)
+        except Exception as error:
+            # Without encryption nothing is numbered.
+            self._torn = None if self._channel.state is ChannelState.PLAIN else error
+            raise
 
-    async def _put(self, messages: Sequence[str | bytes]) -> None:
-        """Send messages. If one send fails, mark this end as torn: a gap would make all later records unreadable."""
-        # Set before the first await: a cancelled send leaves a gap in the numbers, too.
-        torn, self._torn = self._torn, bool(messages)
-        for message in messages:
-            await self._inner.send(message)
-        self._torn = torn
+    # The handshake
 
-    def _note(self) -> None:
-        if self._channel.may_send or self._channel.state is ChannelState.BROKEN or self._closed or self._ended is not None:
-            self._may_send.set()
+    def _limit_time(self) -> None:
+        """Start the deadline of the handshake, once."""
+        if self._deadline is None and not self._closed:
+            self._deadline = asyncio.get_running_loop().call_later(self._timeout, self._expire)
+
+    def _expire(self) -> None:
+        text = f"The handshake of the E2EE profile was not over after {self._timeout:g} seconds."
+        self._channel.fail(PeerUnavailable(SecureCode.TIMEOUT, text))
+        self._stop()
+        self._wake()
+
+    def _go_on(self) -> None:
+        """Send the messages that waited for the keys if they exist, and end the deadline if the handshake is over."""
+        self._opened = self._channel.state in (ChannelState.OPEN, ChannelState.PLAIN)
+        if self._opened and self._deadline is not None:
+            self._deadline.cancel()
+        if not self._waiting or not self._channel.may_send:
+            return
+        messages = self._waiting
+        self._forget()
+        try:
+            for message in messages:
+                self._put(self._channel.send(message, self._clock()))
+        except TreatyError as error:
+            # They were accepted, so the session cannot go on without them.
+            if not isinstance(error, ConnectionLost):
+                self._channel.fail(error)
+            raise
+        finally:
+            self._wake()
+
+    def _stop(self) -> None:
+        """End what the handshake has begun; it will not be completed."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._resolving is not None:
+            self._resolving.cancel()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._waiting, self._waiting_size = [], 0
+
+
+def _sleep() -> None:
+    """Nobody watches yet."""
