@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.http11 import Request, Response
 
 from treaty_agent.transport import listener, memory, reconnect, websocket
-from treaty_agent.transport.connection import Connection, ConnectionLost
+from treaty_agent.transport.connection import Connection, ConnectionLost, next_message
 from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
 from treaty_io.network.hosts import Address, Network
@@ -42,12 +42,11 @@ async def over_network(scheme: str) -> AsyncIterator[tuple[Connection, Connectio
 
     async with listener.listen(accept, "127.0.0.1", 0, max_connections=2) as port:
         near = await reconnect.connect(f"{scheme}://127.0.0.1:{port}/", Network())
-        opening = asyncio.create_task(near.send("hello"))  # over HTTP this opens it, and waits for an answer
+        near.send("hello")  # over HTTP this opens it
         far = await accepted
-        assert await far.receive() == "hello"
-        await far.send("hello to you")
-        assert await near.receive() == "hello to you"
-        await opening
+        assert await next_message(far) == "hello"
+        far.send("hello to you")
+        assert await next_message(near) == "hello to you"
         try:
             yield near, far
         finally:
@@ -75,42 +74,43 @@ async def test_messages_arrive_whole_in_order_and_of_their_kind(pair: tuple[Conn
     messages: list[str | bytes] = ["你好", b"\x40\x00\xff", "", b"", "last"]
     for near, far in (pair, pair[::-1]):
         for message in messages:
-            await near.send(message)
-        assert [await far.receive() for _ in messages] == messages
+            near.send(message)
+        assert [await next_message(far) for _ in messages] == messages
+        assert far.receive() is None
 
 
 async def test_the_largest_frame_passes(pair: tuple[Connection, Connection]) -> None:
     near, far = pair
-    sending = asyncio.create_task(near.send(bytes(MAX_FRAME)))
-    assert await far.receive() == bytes(MAX_FRAME)
-    await sending
+    near.send(bytes(MAX_FRAME))
+    assert await next_message(far) == bytes(MAX_FRAME)
 
 
 async def test_too_large_a_message_does_not_arrive(pair: tuple[Connection, Connection]) -> None:
     near, far = pair
     try:
-        await near.send(bytes(MAX_FRAME + 1))
+        near.send(bytes(MAX_FRAME + 1))
     except TooLarge:
         return
     with pytest.raises(ConnectionLost):
-        await far.receive()
+        await next_message(far)
 
 
 async def test_whoever_closes_gives_the_reason_and_what_was_sent_before_still_arrives(
     pair: tuple[Connection, Connection],
 ) -> None:
     near, far = pair
-    await near.send("goodbye")
+    near.send("goodbye")
     closing = asyncio.create_task(near.close("session.idle"))
-    assert await far.receive() == "goodbye"
-    with pytest.raises(ConnectionLost) as lost:
-        await far.receive()
-    assert lost.value.reason == "session.idle"
+    assert await next_message(far) == "goodbye"
+    for _ in range(2):
+        with pytest.raises(ConnectionLost) as lost:
+            await next_message(far)
+        assert lost.value.reason == "session.idle"
     await closing
     with pytest.raises(ConnectionLost):
-        await far.send("too late")
+        far.send("too late")
     with pytest.raises(ConnectionLost):
-        await near.send("too late")
+        near.send("too late")
     await near.close()
     await far.close("again")
 
@@ -119,42 +119,65 @@ async def test_a_normal_end_has_no_reason(pair: tuple[Connection, Connection]) -
     near, far = pair
     closing = asyncio.create_task(near.close())
     with pytest.raises(ConnectionLost) as lost:
-        await far.receive()
+        await next_message(far)
     assert lost.value.reason == ""
     await closing
 
 
-async def test_cancelling_receive_loses_nothing(pair: tuple[Connection, Connection]) -> None:
+async def test_closing_wakes_the_own_side(pair: tuple[Connection, Connection]) -> None:
+    for connection in pair:
+        waiting = asyncio.create_task(next_message(connection))
+        await asyncio.sleep(0)
+        await connection.close()
+        with pytest.raises(ConnectionLost):
+            await waiting
+
+
+async def test_cancelling_a_wait_loses_nothing(pair: tuple[Connection, Connection]) -> None:
     near, far = pair
-    waiting = asyncio.create_task(far.receive())
+    waiting = asyncio.create_task(next_message(far))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    await near.send("still here")
-    assert await far.receive() == "still here"
+    near.send("still here")
+    assert await next_message(far) == "still here"
+
+
+async def test_a_connection_passes_from_one_owner_to_the_next(pair: tuple[Connection, Connection]) -> None:
+    near, far = pair
+    former, owner = asyncio.Event(), asyncio.Event()
+    far.watch(former.set)
+    far.watch(owner.set)
+    near.send("for the owner")
+    while (message := far.receive()) is None:
+        owner.clear()
+        await owner.wait()
+    assert message == "for the owner"
+    assert not former.is_set()
 
 
 @pytest.mark.sample(2)
-async def test_a_sender_waits_for_a_reader(pair: tuple[Connection, Connection]) -> None:
+async def test_a_reader_that_takes_nothing_makes_the_backlog_grow(pair: tuple[Connection, Connection]) -> None:
     near, far = pair
-    sent = 0
-
-    async def flood() -> None:
-        nonlocal sent
-        for _ in range(64):
-            await near.send(bytes(MAX_FRAME))
-            sent += 1
-
-    flooding = asyncio.create_task(flood())
+    for number in range(48):
+        near.send(bytes([number]) * MAX_FRAME)
     before = -1
-    while sent != before:
-        before = sent
+    while near.backlog != before:
+        before = near.backlog
         await asyncio.sleep(0.2)
-    assert sent < 64
-    for _ in range(64):
-        await far.receive()
-    await flooding
+    # The transports and the system's buffers hold a bounded part, which is some megabytes.
+    assert near.backlog > 24 * MAX_FRAME
+    fell = asyncio.Event()
+    near.watch(fell.set)
+    for number in range(48):
+        message = await next_message(far)
+        assert (message[:1], len(message)) == (bytes([number]), MAX_FRAME)
+    while near.backlog:
+        fell.clear()
+        await fell.wait()
+    near.send("next")
+    assert await next_message(far) == "next"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +197,7 @@ async def test_over_tls_the_server_must_be_the_host_of_the_url(tmp_path: Path) -
         resolve = {host: Address("127.0.0.1", port) for host in ("shop.example", "other.example")}
         connection = await websocket.connect("wss://shop.example/", Network(resolve, ca))
         with pytest.raises(ConnectionLost):
-            await connection.receive()
+            await next_message(connection)
         for url, network in (
             ("wss://other.example/", Network(resolve, ca)),
             ("wss://shop.example/", Network(resolve)),

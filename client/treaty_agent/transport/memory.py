@@ -70,8 +70,8 @@ class MemoryConnection:
     async def close(self, reason: str = "") -> None:
         for pipe in (self._outgoing, self._incoming):
             pipe.closed = reason if pipe.closed is None else pipe.closed
-        self._outgoing.read()
-        self._incoming.written()
+        for wake in (self._outgoing.read, self._incoming.written, self._incoming.read):
+            wake()
 
 
 def pair(*, source: str = "") -> tuple[Connection, Connection]:
