@@ -678,17 +678,20 @@ async def test_every_attempt_is_signed_anew_over_what_is_sent() -> None:
 async def test_messages_sent_before_the_session_is_open_go_in_order_and_those_there_at_once_go_with_the_hello() -> None:
     case = Case()
     async with through(case, []) as (near, flaky):
-        near.send("hello")
-        near.send(b"\x40early")
+        early = [b"\x40%d" % number for number in range(MAX_INBOX)]
+        for message in ("hello", *early):
+            near.send(message)
         await asyncio.sleep(0.1)
         near.send(b"\x40later")
         await asyncio.sleep(1)
         far = case.accepted[0]
-        assert (flaky.requests, near.backlog) == (1, len("hello") + 6 + 6)  # the answer is held
-        assert [await next_message(far), await next_message(far), far.receive()] == ["hello", b"\x40early", None]
+        assert (flaky.requests, near.backlog) == (1, sum(map(len, ["hello", *early, b"\x40later"])))  # the answer is held
+        begun = now()
         far.send("hello to you")
-        assert await next_message(far) == b"\x40later"
         assert await next_message(near) == "hello to you"
+        assert now() - begun < 1  # it waits for no room
+        assert near.backlog == sum(map(len, [*early[MAX_INBOX - 1 :], b"\x40later"]))
+        assert [await next_message(far) for _ in range(MAX_INBOX + 2)] == ["hello", *early, b"\x40later"]
 
 
 @simulated

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 from urllib.parse import urlencode, urljoin
 
@@ -244,7 +245,8 @@ class HttpConnection:
         `Refused` (`connection.refused`)."""
         # The key is the same for all attempts, so a repeated opening finds the session of the first.
         url = f"{self._base}{SESSIONS}?{urlencode({'key': secrets.token_urlsafe(32)})}"
-        messages = fitting(self._outgoing)
+        # As many as a destination keeps for its agent: for room for more its answer would wait.
+        messages = fitting(islice(self._outgoing, MAX_INBOX))
         try:
             answer = await self._ask("POST", url, encode_messages(messages), self._opening)
             location = urljoin(url, answer.location)
