@@ -251,7 +251,7 @@ class HttpConnection:
             answer = await self._ask("POST", url, encode_messages(messages), self._opening)
             location = urljoin(url, answer.location)
             # A destination that sends the session to another host would get signatures made for that host.
-            if not location.startswith(f"{self._base}{SESSIONS}/") or not answer.taken:
+            if not location.startswith(f"{self._base}{SESSIONS}/"):
                 raise ConnectionFailed(self._base, again=False)
             self._count_taken(answer.taken, messages)
             self._deliver(answer)
