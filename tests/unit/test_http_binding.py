@@ -683,20 +683,20 @@ async def test_every_attempt_is_signed_anew_over_what_is_sent() -> None:
 async def test_messages_sent_before_the_session_is_open_go_in_order_and_those_there_at_once_go_with_the_hello() -> None:
     case = Case()
     async with through(case, []) as (near, flaky):
-        early = [b"\x40%d" % number for number in range(MAX_INBOX)]
-        for message in ("hello", *early):
+        at_once: list[str | bytes] = ["hello", *(b"\x40%d" % number for number in range(MAX_INBOX))]
+        for message in at_once:
             near.send(message)
         await asyncio.sleep(0.1)
         near.send(b"\x40later")
         await asyncio.sleep(1)
         far = case.accepted[0]
-        assert (flaky.requests, near.backlog) == (1, sum(map(len, ["hello", *early, b"\x40later"])))  # the answer is held
+        assert (flaky.requests, near.backlog) == (1, sum(map(len, [*at_once, b"\x40later"])))  # the answer is held
         begun = now()
         far.send("hello to you")
         assert await next_message(near) == "hello to you"
         assert now() - begun < 1  # it waits for no room
-        assert near.backlog == sum(map(len, [*early[MAX_INBOX - 1 :], b"\x40later"]))
-        assert [await next_message(far) for _ in range(MAX_INBOX + 2)] == ["hello", *early, b"\x40later"]
+        assert near.backlog == sum(map(len, [*at_once[MAX_INBOX:], b"\x40later"]))
+        assert [await next_message(far) for _ in range(MAX_INBOX + 2)] == [*at_once, b"\x40later"]
 
 
 @simulated
