@@ -45,7 +45,7 @@ class Failure:
 def encode_json(value: Value) -> bytes:
     """Return compact UTF-8 JSON (RFC 8259). Raises `ValueError` for anything that is not a `Value`."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+        return _ENCODER.encode(value).encode("utf-8")
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
@@ -64,13 +64,7 @@ def decode_json(data: bytes) -> Value:
     digits = data.translate(_DIGITS)
     has_large = _MANY_DIGITS in digits or _EXPONENT in digits
     try:
-        value = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_int=_integer if has_large else None,
-            parse_float=_finite if has_large else None,
-            parse_constant=_refuse,
-        )
+        value = (_CAREFUL if has_large else _DECODER).decode(data.decode("utf-8"))
         if b"\\u" in data:
             # Fails on a lone surrogate: JSON can escape one, but UTF-8 cannot encode it.
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -100,10 +94,15 @@ def check_size(value: Value) -> None:
         count += len(level)
         if count > MAX_VALUES:
             raise ValueError(f"more than {MAX_VALUES} values")
-        containers = (item.values() if type(item) is dict else item for item in level if type(item) in (dict, list))
-        level = [child for container in containers for child in container]
-        if not level:
+        deeper: list[Value] = []
+        for item in level:
+            if type(item) is dict:
+                deeper.extend(item.values())
+            elif type(item) is list:
+                deeper.extend(item)
+        if not deeper:
             return
+        level = deeper
     raise ValueError("nested too deeply")
 
 
@@ -130,3 +129,11 @@ def _finite(text: str) -> float:
 
 def _refuse(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON")
+
+
+# Made once: an encoder or decoder for each text costs as much as a short text.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
+_CAREFUL = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
+)

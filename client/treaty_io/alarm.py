@@ -16,7 +16,7 @@ class Alarm:
 
     def __init__(self, ring: Callable[[], None]) -> None:
         """Set no time. `ring`: called once when the time is due; it may set another one."""
-        self._ring = ring
+        self.ring = ring
         self._loop = asyncio.get_running_loop()
         self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -53,7 +53,7 @@ class Alarm:
             self._arm()
         else:
             self._due = math.inf
-            self._ring()
+            self.ring()
 
 
 _EARLY = 0.001

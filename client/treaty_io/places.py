@@ -54,6 +54,9 @@ class Places:
     async def take(self, within: float | None = None) -> str:
         """Wait for a place, at most `within` seconds. Return the asker, for `give_back`. Raises TimeoutError."""
         who = asker.get()
+        if not self._waiting and self._may_hold(who):
+            self._hold(who)
+            return who
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         request = next(self._numbers), granted
         self._waiting.setdefault(who, deque()).append(request)
@@ -90,17 +93,22 @@ class Places:
             request = self._waiting[who][0]
             # A caller that was cancelled has not run since, so its request is still here.
             if not request[1].cancelled():
-                self._held[who] += 1
-                self._served[who] = next(self._numbers)
+                self._hold(who)
                 request[1].set_result(None)
             self._forget(who, request)
 
     def _next(self) -> str | None:
         """Return the asker that gets the next place, or None."""
+        return min(filter(self._may_hold, self._waiting), key=self._rank, default=None)
+
+    def _may_hold(self, who: str) -> bool:
+        """Return whether an asker may have one more of the free places, if there are any."""
         free = self.size - self.taken
-        most = max(1, free) if self._keeps_some else self.size
-        allowed = [who for who in self._waiting if self._held[who] < most] if free > 0 else []
-        return min(allowed, key=self._rank, default=None)
+        return free > 0 and self._held[who] < (max(1, free) if self._keeps_some else self.size)
+
+    def _hold(self, who: str) -> None:
+        self._held[who] += 1
+        self._served[who] = next(self._numbers)
 
     def _rank(self, who: str) -> tuple[int, int, int]:
         return self._held[who], self._served.get(who, -1), self._waiting[who][0][0]

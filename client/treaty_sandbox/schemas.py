@@ -77,17 +77,18 @@ def measure(value: Value, code: str, what: str) -> Size:
     for _ in range(MAX_DEPTH):
         deeper: list[object] = []
         for item in level:
-            if type(item) is dict:
+            if type(item) is str:
+                text += len(item) if item.isascii() else _bytes(item, code, what)
+            elif type(item) is dict:
                 count += len(item)
                 _check_count(count, code, what)  # before the loops over all items, so that these stay bounded
-                names += sum(_bytes(name, code, what) for name in item)
+                for name in item:
+                    names += len(name) if type(name) is str and name.isascii() else _bytes(name, code, what)
                 deeper.extend(item.values())
             elif type(item) is list:
                 count += len(item)
                 _check_count(count, code, what)
                 deeper.extend(item)
-            elif type(item) is str:
-                text += _bytes(item, code, what)
             elif not _is_scalar(item):
                 raise Malformed(code, f"{what} have a {type(item).__name__} that JSON cannot carry.")
         if text + names > MAX_TEXT:
@@ -319,8 +320,6 @@ def _check_count(count: int, code: str, what: str) -> None:
 def _bytes(text: object, code: str, what: str) -> int:
     if type(text) is not str:
         raise Malformed(code, f"{what} have a name that is not a text.")
-    if text.isascii():
-        return len(text)
     try:
         return len(text.encode("utf-8"))
     except UnicodeEncodeError as error:

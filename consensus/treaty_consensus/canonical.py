@@ -92,13 +92,7 @@ def parse_json(data: bytes, *, limit: int, name: str = "JSON", values: int = MAX
         raise TooLarge(CanonicalCode.TOO_LARGE, f"This {name} has more than {values} values.")
     try:
         text = data.decode("utf-8")
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_float=_number if floats else _no_float,
-            parse_constant=_no_float,
-            parse_int=_number if floats else _integer,
-        )
+        value = (_ANY_NUMBER if floats else _INTEGERS).decode(text)
     # Very deep nesting exhausts the parser before the check of the depth below.
     except (ValueError, RecursionError) as error:
         raise Malformed(CanonicalCode.JSON, f"This {name} is not valid JSON: {error}.") from error
@@ -210,15 +204,18 @@ def _check(value: object, depth: int, *, floats: bool = False) -> None:
         case int():
             if not -MAX_INTEGER <= value <= MAX_INTEGER:
                 raise Malformed(CanonicalCode.JSON, "An integer is beyond 2^53-1. Write it as a decimal string.")
-        case list() | tuple():
-            _check_items(value, depth, floats)
-        case dict():
-            for name in value:
-                if not isinstance(name, str):
-                    raise Malformed(CanonicalCode.JSON, "Names in an object must be strings.")
-                if not name.isascii():
-                    _check_text(name)
-            _check_items(value.values(), depth, floats)
+        case list() | tuple() | dict():
+            if isinstance(value, dict):
+                for name in value:
+                    if not isinstance(name, str):
+                        raise Malformed(CanonicalCode.JSON, "Names in an object must be strings.")
+                    if not name.isascii():
+                        _check_text(name)
+            for item in value.values() if isinstance(value, dict) else value:
+                # Most values are ASCII texts and small integers, which a call for each would make twice as slow.
+                is_plain = item.isascii() if type(item) is str else type(item) is int and -MAX_INTEGER <= item <= MAX_INTEGER
+                if not (is_plain and depth):
+                    _check(item, depth - 1, floats=floats)
         case None:
             return
         case float() if floats:
@@ -227,16 +224,15 @@ def _check(value: object, depth: int, *, floats: bool = False) -> None:
             raise Malformed(CanonicalCode.JSON, f"Canonical JSON has no values of type {type(value).__name__}.")
 
 
-def _check_items(items: Iterable[object], depth: int, floats: bool) -> None:
-    for item in items:
-        # Most values are ASCII texts and small integers, which a call for each would make twice as slow.
-        is_plain = item.isascii() if type(item) is str else type(item) is int and -MAX_INTEGER <= item <= MAX_INTEGER
-        if not (is_plain and depth):
-            _check(item, depth - 1, floats=floats)
-
-
 def _check_text(text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise Malformed(CanonicalCode.JSON, "A string holds a lone surrogate.") from error
+
+
+# Made once: a decoder for each text costs as much as a short text.
+_INTEGERS = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float, parse_int=_integer
+)
+_ANY_NUMBER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_number, parse_constant=_no_float, parse_int=_number)

@@ -48,8 +48,11 @@ class CodeLoader:
     async def begin_early(self, protocol: SpokenProtocol, peer: PeerIdentity) -> None:
         """Start a handler before the agreement, for the offered hash. Raises `TreatyError`, TimeoutError."""
         self._core.protocol = protocol
-        async with self._limit():
-            await self._host(protocol, peer)
+        if protocol.package.is_declarative:
+            await self._host(protocol, peer)  # nothing starts
+        else:
+            async with self._limit():
+                await self._host(protocol, peer)
         await self._open()
 
     async def load(self, agreement: Agreement, error: str) -> None:

@@ -4,8 +4,8 @@
 (code, negotiators, functions, tests) runs in other tasks, which end with the connection. Every wait is bounded: by the deadlines
 of the machine, and by `SessionTimeouts` for the rest. Each profile subclasses the loop.
 
-One task reads and one task writes. The reader hands over one message at a time. It reads the next message when that step is done
-and the outbox has room for the answers.
+A step takes the next message of the connection when the steps before are done and there is room for the answers. What it sends goes
+to the transport at once. So no task and no queue are between a message and its answer.
 
 `OpenConnections` are those of an agent, and end in good order.
 """
@@ -15,22 +15,25 @@ from __future__ import annotations
 import asyncio
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_io.alarm import Alarm
 from treaty_io.codes import SessionCode
 from treaty_io.line_limit import limited_logger
 
-from ..transport.connection import Connection
+from ..transport.connection import Connection, ConnectionLost
 from ..transport.parting import SessionParting
 from .calls import CallTable
 from .handler_host import HostedHandler
 from .interfaces import CANCELLING_TIME, SessionTimeouts, SpokenProtocol, Step
-from .wire import INTERNAL, Wire
+from .wire import Wire
 
+INTERNAL = "This side failed; its log says why."
 STREAM_TIME = 2.0
 """Seconds that streams under way get to end, when a connection parts. Some never end, and must not hold up an agent."""
 _A = TypeVar("_A")
@@ -88,12 +91,15 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         first: str | bytes | None = None,
     ) -> None:
         """Send nothing yet. `clock`: the machine's clock. `first`: a message that was received already."""
-        self.wire = Wire(
-            connection, timeouts, first=first, post=self.post, received=self._received, lost=self._lost, failed=self._fail
-        )
-        self._machine, self._timeouts, self._clock = machine, timeouts, clock
-        # Unbounded, because its producers are bounded: one message at a time, capped functions, waiting calls.
-        self._steps: asyncio.Queue[Step] = asyncio.Queue()
+        self.wire = Wire(connection, self.wake, patience=timeouts.send, first=first)
+        self._machine, self._clock = machine, clock
+        # Unbounded, because its producers are bounded: capped functions, waiting calls, timers.
+        self._steps = deque[Step]()
+        # The task of the loop waits for it when there is no step.
+        self._idle: asyncio.Future[None] | None = None
+        # One timer for all deadlines of the machine, which moves them at most steps.
+        self._alarm = Alarm(self._ring)
+        self._is_due = self._is_reading = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._released = False
         self._parts_with: SessionCode | None = None
@@ -107,7 +113,7 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         try:
             await self._guarded(self._begin)
             while not (self._machine.is_final or self._released):
-                await self._guarded(await self._next())
+                await self._guarded(self._next() or await self._wait())
         finally:
             await self._wind_up()
 
@@ -132,7 +138,13 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
 
     def post(self, step: Step) -> None:
         """Run a step in the connection's task, after all earlier steps."""
-        self._steps.put_nowait(step)
+        self._steps.append(step)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the loop look again whether there is something to do."""
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task beside the steps. It is cancelled at the end of the connection."""
@@ -182,8 +194,8 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         """Return the messages among the actions, encoded."""
 
     @abstractmethod
-    def _seconds(self) -> float:
-        """Return the time on the clock of `StateMachine.deadline`."""
+    def _due(self) -> float:
+        """Return `StateMachine.deadline` as a time of the event loop's clock."""
 
     @abstractmethod
     def _speaking(self) -> Iterable[HostedHandler]:
@@ -213,19 +225,36 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
 
     # Steps
 
-    async def _next(self) -> Step:
-        """Wait for the next step. A deadline that has passed goes first."""
+    def _next(self) -> Step | None:
+        """Return the next step, or None: the deadline that has passed, what was posted, the next message of the peer."""
         # The deadline goes first: a busy peer must not be able to delay it with messages.
-        remaining = self._machine.deadline - self._seconds()
-        if remaining <= 0:
+        if self._is_due:
+            self._is_due = False
             return self._tick
+        if self._steps:
+            return self._steps.popleft()
+        if not self._is_reading:
+            return None
         try:
-            async with asyncio.timeout(None if math.isinf(remaining) else remaining):
-                return await self._steps.get()
-        except TimeoutError:
-            return self._tick
+            message = self.wire.receive()
+        except ConnectionLost as error:
+            return partial(self._lost, error.reason)
+        except TreatyError as error:  # the transport refuses the peer, which gets the code
+            return partial(self._fail, error)
+        return None if message is None else partial(self._received, message)
+
+    async def _wait(self) -> Step:
+        """Wait until something happens, and return the next step."""
+        self._idle = asyncio.get_running_loop().create_future()
+        await self._idle
+        return self._next() or _nothing
+
+    def _ring(self) -> None:
+        self._is_due = True
+        self.wake()
 
     async def _tick(self) -> None:
+        self.wire.check()
         await asyncio.sleep(0)  # if the clock lags behind the deadline, other tasks must still run
         await self.perform(self._machine.tick(self.now()))
 
@@ -241,16 +270,19 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             _log.exception("A session failed")
             await self._fail(Unavailable(SessionCode.INTERNAL, INTERNAL))
         self._after_step()
-        waits = any(table.is_waiting for table in self._call_tables())
+        waits = self._parts_with is None or any(table.is_waiting for table in self._call_tables())
         if self._parts_with is not None and not (waits or self._is_working()):
             await self._fail(SessionParting(self._parts_with, self.wire.received))
-        has_room = all(handler.is_readable for handler in self._speaking())
+        has_room = True
+        for handler in self._speaking():
+            has_room = has_room and handler.is_readable
         if self.wire.is_lost and not has_room:
             # Its functions are at their bound, and may run for hours. What it sent and nothing has read is lost with it.
             await self._lost("")
-        allowed = self._machine.accepts_input and self.wire.is_readable and self._may_read() and has_room and not self._released
+        allowed = has_room and self._machine.accepts_input and self.wire.may_read and self._may_read() and not self._released
         # While the session parts, unread messages are calls that the peer may repeat elsewhere.
-        self.wire.allow_reading(allowed and (waits or self._parts_with is None))
+        self._is_reading = allowed and waits
+        self._alarm.set(min(self._due(), self.wire.due))
 
     def _is_working(self) -> bool:
         streams = asyncio.get_running_loop().time() < self._streams_until
@@ -275,7 +307,7 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         # The error is final, so a failure to send it is ignored.
         for message in self._encoded(self._machine.fail(error)):
             with suppress(TreatyError):
-                self.wire.enqueue(message)
+                self.wire.send(message)
 
     async def _lost(self, reason: str) -> None:
         if self._machine.is_final:
@@ -296,9 +328,13 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             self._machine.close()
         self._after_step()
         self._end()
-        ended = self.wire.release() if self._released else self.wire.close(self._machine.error)
+        self._alarm.cancel()
         try:
-            await asyncio.gather(ended, self._end_tasks())
+            if self._released:
+                self.wire.release()
+                await self._end_tasks()
+            else:
+                await asyncio.gather(self.wire.close(self._machine.error), self._end_tasks())
         finally:
             self.closed.set()
 

@@ -36,7 +36,7 @@ from ..authentication.request_signing import RequestSigner, RequestVerifier
 from ..discovery.documents import AgentFacts, OfferedProtocol, describe, description_url, service_entry
 from ..transport import reconnect
 from ..transport.application import Application, Intake, StaticDocument
-from ..transport.connection import Connection
+from ..transport.connection import Connection, next_message
 from ..transport.parting import SessionParting
 from ..transport.secure import SecureConnection
 from .agreements import AgreementCache
@@ -148,7 +148,7 @@ class AgentEndpoint:
             try:
                 # The profile is not known yet, so the shorter of both waits holds.
                 async with asyncio.timeout(min(self._context.timeouts.hello, self.flow.settings.timeouts.first)):
-                    first = await connection.receive()
+                    first = await next_message(connection)
             except TimeoutError:
                 return await connection.close(SessionCode.HELLO_TIMEOUT)
             except TreatyError:
@@ -307,12 +307,19 @@ class _PutBack:
     def peer(self) -> str:
         return self._inner.peer
 
-    async def send(self, message: str | bytes) -> None:
-        await self._inner.send(message)
+    @property
+    def backlog(self) -> int:
+        return self._inner.backlog
 
-    async def receive(self) -> str | bytes:
+    def watch(self, wake: Callable[[], None]) -> None:
+        self._inner.watch(wake)
+
+    def send(self, message: str | bytes) -> None:
+        self._inner.send(message)
+
+    def receive(self) -> str | bytes | None:
         if self._first is None:
-            return await self._inner.receive()
+            return self._inner.receive()
         first, self._first = self._first, None
         return first
 

@@ -41,14 +41,13 @@ from treaty_io.line_limit import limited_logger
 
 from ..transport.connection import Connection
 from .calls import CallTable
-from .connection_loop import ConnectionLoop
+from .connection_loop import INTERNAL, ConnectionLoop
 from .flow_context import FlowDependencies
 from .flow_core import FlowCore
 from .flow_session import FlowSession
 from .handler_host import HostedHandler
 from .handler_hosts import RESPONDER, HostRequest
 from .interfaces import SpokenProtocol
-from .wire import INTERNAL
 
 _log = limited_logger(__name__)
 
@@ -142,8 +141,8 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             if isinstance(action, SendMessage):
                 yield self._processor.seal(action.message, self.now())
 
-    def _seconds(self) -> float:
-        return self._core.seconds()
+    def _due(self) -> float:
+        return asyncio.get_running_loop().time() + self.machine.deadline - self._core.seconds()
 
     def _speaking(self) -> Iterable[HostedHandler]:
         return [session.handler for session in self._sessions.values() if session.is_running and session.handler]
@@ -172,7 +171,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         for action in actions:
             match action:
                 case SendMessage(message):
-                    self.wire.enqueue(self._processor.seal(message, self.now()))
+                    self.wire.send(self._processor.seal(message, self.now()))
                 case Evaluate(ids):
                     self.spawn(self._evaluate(ids))
                 case LoadProtocol(protocol, digest):
@@ -197,7 +196,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
                     if (session := self._open(session_id)) is not None:
                         await session.end_and_close(error)
                 case NegotiationEnded():
-                    self.wire.wake()  # the loop checks `is_final` after a step; a shared session sends beside the steps
+                    self.wake()  # the loop checks `is_final` after a step; a shared session sends beside the steps
 
     def _open(self, session_id: str) -> FlowSession | None:
         """Return a session that is not over, or None."""

@@ -214,6 +214,8 @@ class HandlerHost:
             await self._do(effect, cause or _NO_CAUSE)
 
     async def _handle(self, event: Event) -> Sequence[Effect]:
+        if self._context.handler_time is None:
+            return await self._handler.handle(event)
         try:
             # A handler that hangs ends its own session, not the agent.
             async with asyncio.timeout(self._context.handler_time):

@@ -157,7 +157,7 @@ class HandlerHosts:
         context = HandlerContext(
             request.peer,
             role,
-            self._handler_time if protocol.package.is_declarative else self._handler_time + self._worker_wait,
+            None if protocol.package.is_declarative else self._handler_time + self._worker_wait,
             request.parameters,
             request.send_named,
             request.on_served,
@@ -191,6 +191,8 @@ class HandlerHosts:
                 await stores[1].put(key, value)
 
     def _state(self, protocol: SpokenProtocol, role: Role, request: HostRequest, *, is_shared: bool = False) -> HandlerState:
+        if protocol.package.is_declarative:
+            return NullState()  # forms keep nothing
         names = (self._home, protocol.package.digest, role.name, self._local)
         if is_shared:
             return SessionStore.of_all(*names)

@@ -153,7 +153,7 @@ class HelloCore:
     async def tell(self, actions: list[Action]) -> None:
         """Perform actions from any task, then raise the error if they ended the session."""
         await self.loop.perform(actions)
-        self.loop.wire.wake()
+        self.loop.wake()
         self.check_open()
 
     def record_event(self, name: str) -> None:

@@ -379,8 +379,8 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
             if isinstance(action, SendText | SendBinary):
                 yield action.text if isinstance(action, SendText) else action.data
 
-    def _seconds(self) -> float:
-        return self.now()
+    def _due(self) -> float:
+        return self.machine.deadline
 
     def _speaking(self) -> Iterable[HostedHandler]:
         handler = self._core.handler
@@ -398,7 +398,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         for action in actions:
             match action:
                 case SendText(text=message) | SendBinary(data=message):
-                    self.wire.enqueue(message)
+                    self.wire.send(message)
                 case Draft() | Consider() | DraftTests() | ConsiderTests() | ConsiderError() | Question():
                     self.negotiation.take(action)
                 case Load(agreement, error):
@@ -428,7 +428,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
                 case SwitchProfile():
                     self.release()
                 case Ended():
-                    self.wire.wake()  # the loop checks `is_final` after a step; a shared session sends beside the steps
+                    self.wake()  # the loop checks `is_final` after a step; a shared session sends beside the steps
 
     async def _run(self) -> None:
         """Let application messages flow: for the first time, or again after tests or a repair."""

@@ -31,8 +31,7 @@ Lookup: TypeAlias = Callable[[str], Awaitable[Mapping[str, bytes] | Sequence[byt
 class SessionTimeouts(Timeouts):
     """All timeouts of a session, in seconds.
 
-    `send`: for the peer to read one message.
-    `flush`: for the peer to read the last messages.
+    `send`: for a peer that takes nothing of what waits for it.
     `handler`: for a handler to process one event.
     `answer`: beyond the timeout of an operation, for the handler to report that it is over.
     `report`: for a co-signature, and for a session to get one after its application has left.
@@ -45,7 +44,6 @@ class SessionTimeouts(Timeouts):
     """
 
     send: float = 30.0
-    flush: float = 3.0
     handler: float = 10.0
     answer: float = 5.0
     report: float = 10.0

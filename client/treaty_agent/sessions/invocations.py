@@ -152,10 +152,10 @@ class Invocations:
     async def _run(self, one: _Invocation) -> None:
         began = asyncio.get_running_loop().time()
         try:
-            with self._context.activity.functions.queued():
-                # Less than the time of most calls: what waits in vain is refused before it is begun.
-                async with asyncio.timeout(min(self._context.capacity.wait, one.operation.timeout)):
-                    await self._running.acquire()
+            if self._running.locked():
+                await self._wait_for_turn(one)
+            else:
+                await self._running.acquire()
         except TimeoutError:
             result = Result(call=one.effect.call, error=self._failures.raised(one.operation, busy()))
         else:
@@ -166,6 +166,13 @@ class Invocations:
                 self._running.release()
         self._note(began, result.error)
         self._port.post(partial(self._finish, one, result))
+
+    async def _wait_for_turn(self, one: _Invocation) -> None:
+        """Wait until another function of the session has ended. Raises TimeoutError."""
+        with self._context.activity.functions.queued():
+            # Less than the time of most calls: what waits in vain is refused before it is begun.
+            async with asyncio.timeout(min(self._context.capacity.wait, one.operation.timeout)):
+                await self._running.acquire()
 
     async def _answer(self, one: _Invocation, began: float) -> Result:
         """Run a function within the operation's time and the caller's. A failure is a result, too."""

@@ -294,7 +294,7 @@ class TextChannel:
         """Yield the texts of the peer, until the session ends."""
         while not (self._over and self._texts.empty()):
             text = await self._texts.get()
-            self._core.loop.wire.wake()
+            self._core.loop.wake()
             if text is not None:
                 yield text
         self._texts.put_nowait(None)  # for another listener

@@ -158,14 +158,15 @@ def _hello(
         *([FLOW_PROFILE] if switches else []),
         CALL_CONTEXT,
     ]
+    drawn = secrets.token_urlsafe(48)
     return Hello(
         type=type,
-        message_id=secrets.token_urlsafe(12),
-        session_id=secrets.token_urlsafe(12),
+        message_id=drawn[:16],
+        session_id=drawn[16:32],
         source_did=context.identity.did,
         destination_did=offer.peer,
         capabilities=tuple(capabilities),
-        random=secrets.token_urlsafe(24),
+        random=drawn[32:],
         key_id=context.identity.key_id,
         used_protocol_hash=offer.remembered.hash if offer.remembered else None,
         candidate_protocols=offer.candidates,

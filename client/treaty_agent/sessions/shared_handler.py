@@ -37,7 +37,6 @@ from treaty_io.identity import ClaimedPeer, PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
 from treaty_io.places import Places, asker
 
-from ..transport.outbox import MAX_BACKLOG
 from .call_context import CallOrigin
 from .calls import CallingSession, CallTable, Phase
 from .handler_context import HandlerPort, SendNamed, SendTo
@@ -45,6 +44,7 @@ from .handler_host import HandlerHost
 from .interfaces import CANCELLING_TIME, Capacity, SessionTimeouts, Step
 from .invocations import MAX_SHARED
 from .middleware import CallPipeline
+from .wire import MAX_BACKLOG
 
 MEMBER_FAULTS: Final = frozenset((SessionCode.MESSAGE, SessionCode.PEER, SessionCode.BUSY))
 """The codes of an event that the handler did not get. They end the member's session, and no other."""

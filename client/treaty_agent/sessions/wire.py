@@ -1,62 +1,54 @@
 """Read and write the messages of one connection for a session's loop, with backpressure.
 
-One task reads and one task writes. The reader hands over one message at a time. It reads the next message when that step is done
-and the outbox has room for the answers.
+Above `CALL_ROOM` bytes that wait to be sent, local callers wait. Above `READ_ROOM` the session stops reading from the peer. Above
+`MAX_BACKLOG`, and when the peer takes nothing for some time, the session fails. So a peer that sends requests and reads no answers
+gets a bounded amount of memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from functools import partial
+import math
+from collections.abc import Callable
 
-from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_anp.frame import MAX_PAYLOAD
+from treaty_consensus.errors import TreatyError
 from treaty_io.codes import SessionCode
+from treaty_io.errors import PeerUnavailable
 from treaty_io.identity import ProvedPeer
-from treaty_io.line_limit import limited_logger
 
-from ..transport.connection import Connection, ConnectionLost
-from ..transport.outbox import Outbox
+from ..transport.connection import Connection, ConnectionLost, unwatched
 from ..transport.parting import SessionParting
-from .interfaces import SessionTimeouts, Step
 
-INTERNAL = "This side failed; its log says why."
-_log = limited_logger(__name__)
+# Local callers wait early, so that answers to the peer still find room: answers cannot wait, because the
+# handler that makes them must not be stopped between two effects. Above the last cap the peer reads so
+# slowly that the session ends.
+CALL_ROOM = 256 * 1024
+READ_ROOM = MAX_PAYLOAD
+MAX_BACKLOG = 8 * MAX_PAYLOAD
 
 
 class Wire:
     """Read and write one connection. For one event loop: `start` it, then `close` or `release` it."""
 
     def __init__(
-        self,
-        connection: Connection,
-        timeouts: SessionTimeouts,
-        *,
-        first: str | bytes | None,
-        post: Callable[[Step], None],
-        received: Callable[[str | bytes], Awaitable[None]],
-        lost: Callable[[str], Awaitable[None]],
-        failed: Callable[[TreatyError], Awaitable[None]],
+        self, connection: Connection, wake: Callable[[], None], *, patience: float, first: str | bytes | None = None
     ) -> None:
         """Set up the wire without reading or writing.
 
+        `wake`: called when `receive` or `may_read` may have changed. `patience`: seconds for a peer that takes nothing.
         `first`: a message that was received already.
-        `post`: run a step in the connection's task. The next three are called there.
-        `received`: called for each message.
-        `lost`: called with the peer's reason when the connection is lost.
-        `failed`: called for any other failure.
         """
         self.connection = connection
-        self._timeouts, self._first = timeouts, first
-        self._post, self._received, self._lost, self._failed = post, received, lost, failed
+        self._wake, self._patience, self._first = wake, patience, first
         self.sent = self.received = 0
-        """Messages that were queued for the peer, and messages of the peer that were handed over."""
-        self._connected = True
-        # Backpressure: the reader waits here until the loop allows the next message.
-        self._may_read = asyncio.Event()
-        self._outbox = Outbox(connection, timeouts.send, failed=self._send_failed, drained=self.wake)
-        self._tasks: list[asyncio.Task[None]] = []
+        """Messages that were sent to the peer, and messages of the peer that were received."""
+        self._lost = False
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        # The bytes that were sent, and of them those that were on their way when `_progress_at` was noted.
+        self._said = self._taken = 0
+        self._progress_at = math.inf
 
     @property
     def proof(self) -> ProvedPeer | None:
@@ -65,103 +57,105 @@ class Wire:
         return ProvedPeer(self.connection.peer) if self.connection.peer else None
 
     @property
-    def is_readable(self) -> bool:
+    def may_read(self) -> bool:
         """Whether there is room for the answers to the next message. After a loss there is: nothing is sent any more."""
-        return self._outbox.may_read or self.is_lost
+        return self._lost or self.connection.backlog <= READ_ROOM
 
     @property
     def is_lost(self) -> bool:
         """Whether nothing can be sent any more."""
-        return not self._connected
+        return self._lost
 
     @property
     def backlog(self) -> int:
         """The bytes that wait to be sent."""
-        return self._outbox.backlog
+        return self.connection.backlog
+
+    @property
+    def due(self) -> float:
+        """The time of the event loop's clock when `check` is due, or `math.inf`."""
+        return self._progress_at + self._patience
 
     def start(self) -> None:
-        """Start the tasks that read and write."""
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._outbox.run())]
-        for task in self._tasks:
-            task.add_done_callback(self._broke)
+        """Begin to be woken."""
+        self.connection.watch(self._woken)
 
-    def enqueue(self, message: str | bytes) -> None:
-        """Send a message after all earlier messages. Raises `Unavailable` (`session.slow-peer`)."""
-        self._outbox.enqueue(message)
+    def receive(self) -> str | bytes | None:
+        """Return the next message of the peer, or None. Raises what `Connection.receive` raises."""
+        if self._first is not None:
+            message, self._first = self._first, None
+        else:
+            try:
+                received = self.connection.receive()
+            except TreatyError:
+                self._lose()
+                raise
+            if received is None:
+                return None
+            message = received
+        self.received += 1
+        return message
+
+    def send(self, message: str | bytes) -> None:
+        """Send a message after all earlier messages. Raises `Unavailable` (`session.slow-peer`).
+
+        A loss is not raised: `receive` tells it, after all messages that arrived before.
+        """
+        if self.connection.backlog > MAX_BACKLOG:
+            raise _slow()
         self.sent += 1
+        try:
+            self.connection.send(message)
+        except ConnectionLost:
+            self._lose()
+        self._said += len(message)
+        self._note()
 
     async def wait_writable(self) -> None:
-        """Wait until the local application may send more."""
-        await self._outbox.wait_writable()
+        """Wait until the local application may send more. The caller must send before it awaits again."""
+        while not self._has_room.is_set():  # another waiting caller may run first and fill the room again
+            await self._has_room.wait()
 
-    def allow_reading(self, allowed: bool) -> None:
-        """Set whether the next message may be read."""
-        if allowed:
-            self._may_read.set()
-        else:
-            self._may_read.clear()
-
-    def wake(self) -> None:
-        """Let the loop decide again whether to read."""
-        self._post(_nothing)
+    def check(self) -> None:
+        """Raise `Unavailable` (`session.slow-peer`) if the peer has taken nothing for `patience` seconds."""
+        self._note()
+        if self.due <= asyncio.get_running_loop().time():
+            raise _slow()
 
     async def close(self, error: TreatyError | None) -> None:
-        """Send the queued messages, for a bounded time, and close the connection. The peer receives the error's code."""
-        connected = self._connected
-        await self.release()
+        """Close the connection, in bounded time. What was sent goes first. The peer receives the error's code."""
+        self.release()
         reason = error.reason if isinstance(error, SessionParting) else error.code if error else ""
-        await self.connection.close(reason if connected else "")
+        await self.connection.close("" if self._lost else reason)
 
-    async def release(self) -> None:
-        """Send the queued messages, for a bounded time, and stop reading and writing. The connection stays open."""
-        if self._connected:
-            # A peer that does not read must not delay the end of the session.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._timeouts.flush):
-                    await self._outbox.flushed()
-        self._outbox.close()
-        # Exceptions of the tasks were already handled by `_broke`.
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    def release(self) -> None:
+        """Stop reading and writing. The connection stays open."""
+        self.connection.watch(unwatched)
+        self._has_room.set()
 
-    async def _read(self) -> None:
-        try:
-            while True:
-                await self._may_read.wait()
-                message, self._first = (await self.connection.receive() if self._first is None else self._first), None
-                # The next message is read only after this one is handled, so a peer cannot fill the queue.
-                done = asyncio.Event()
-                self._post(partial(self._hand_over, message, done))
-                await done.wait()
-        except ConnectionLost as error:
-            self._connected = False
-            self._post(partial(self._lost, error.reason))
-        except TreatyError as error:  # the transport refuses the peer, which gets the code
-            self._post(partial(self._failed, error))
+    def _woken(self) -> None:
+        self._note()
+        self._wake()
 
-    async def _hand_over(self, message: str | bytes, done: asyncio.Event) -> None:
-        self.received += 1
-        try:
-            await self._received(message)
-        finally:
-            done.set()
+    def _lose(self) -> None:
+        self._lost = True
+        self._note()
+        self._wake()
 
-    def _send_failed(self, error: TreatyError) -> None:
-        self._connected = False
-        if not isinstance(error, ConnectionLost):
-            self._post(partial(self._failed, error))
+    def _note(self) -> None:
+        """Note the progress of the peer, and whether there is room for local callers."""
+        backlog = 0 if self._lost else self.connection.backlog
+        if not backlog:
+            self._progress_at = math.inf
+        # A slow peer that makes progress is not cut off.
+        elif self._said - backlog > self._taken or self._progress_at == math.inf:
+            self._progress_at = asyncio.get_running_loop().time()
+        self._taken = self._said - backlog
+        if backlog <= CALL_ROOM:
+            self._has_room.set()
         else:
-            # `_read` reports the loss, after all messages that arrived before. It may wait for room that will not come.
-            self.wake()
-
-    def _broke(self, task: asyncio.Task[None]) -> None:
-        """End the session after an unexpected exception of the reader or writer; else it would wait for ever."""
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("A connection failed", exc_info=task.exception())
-            self._connected = False
-            self._post(partial(self._failed, Unavailable(SessionCode.INTERNAL, INTERNAL)))
+            self._has_room.clear()
 
 
-async def _nothing() -> None:
-    """Do nothing; after this step the loop decides again whether to read."""
+def _slow() -> PeerUnavailable:
+    return PeerUnavailable(SessionCode.SLOW_PEER, "The other side reads its messages too slowly.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,12 +33,14 @@ from ..sessions.flow_context import LocalNames
 from ..sessions.interfaces import Ports
 from ..transport import memory
 from ..transport.application import Application
-from ..transport.connection import Connection, ConnectionFailed
+from ..transport.connection import Connection, ConnectionFailed, ConnectionLost, unwatched
 from .inline_runtime import InlineRuntime
 from .memory_registry import MemoryRegistry, RegistryView
 
 # An address of RFC 5737 §3, which no host has. Nothing connects to it.
 _NOWHERE = Address("192.0.2.1", 443)
+_UNDER_WAY = 8
+"""Messages that a slow link carries at once. Then its sender has to wait."""
 
 
 @dataclass
@@ -173,6 +176,9 @@ class _FaultyConnection:
 
     def __init__(self, inner: Connection, link: Link, address: str) -> None:
         self._inner, self._link, self._address = inner, link, address
+        self._wake: Callable[[], None] = unwatched
+        self._arriving: deque[tuple[float, str | bytes]] = deque()
+        self._sent_until = 0.0
 
     @property
     def address(self) -> str:
@@ -182,24 +188,54 @@ class _FaultyConnection:
     def peer(self) -> str:
         return self._inner.peer
 
-    async def send(self, message: str | bytes) -> None:
-        await self._travel()
-        if not self._link.silent:
-            await self._inner.send(message)
+    @property
+    def backlog(self) -> int:
+        return self._inner.backlog
 
-    async def receive(self) -> str | bytes:
-        message = await self._inner.receive()
-        await self._travel()
-        while self._link.silent:
-            message = await self._inner.receive()
-        return message
+    def watch(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._inner.watch(wake)
+
+    def send(self, message: str | bytes) -> None:
+        loop = asyncio.get_running_loop()
+        # Never before an earlier message, which may have been slower.
+        self._sent_until = due = max(loop.time() + self._link.delay, self._sent_until)
+        if self._link.silent:
+            return
+        if due > loop.time():
+            loop.call_at(due, self._arrive, message)
+        else:
+            self._inner.send(message)
+
+    def receive(self) -> str | bytes | None:
+        now = asyncio.get_running_loop().time()
+        try:
+            while len(self._arriving) < _UNDER_WAY and (message := self._inner.receive()) is not None:
+                if not self._link.silent:
+                    self._delay(message, now)
+        except ConnectionLost:
+            if not self._arriving:
+                raise
+        # The loop rings a timer up to its resolution early.
+        if self._arriving and self._arriving[0][0] - now < 0.001:
+            return self._arriving.popleft()[1]
+        return None
 
     async def close(self, reason: str = "") -> None:
         await self._inner.close(reason)
 
-    async def _travel(self) -> None:
-        if self._link.delay:
-            await asyncio.sleep(self._link.delay)
+    def _delay(self, message: str | bytes, now: float) -> None:
+        due = max(now + self._link.delay, self._arriving[-1][0] if self._arriving else 0.0)
+        self._arriving.append((due, message))
+        if due > now:
+            asyncio.get_running_loop().call_at(due, self._ring)
+
+    def _ring(self) -> None:
+        self._wake()
+
+    def _arrive(self, message: str | bytes) -> None:
+        with suppress(ConnectionLost):  # the other end has gone meanwhile
+            self._inner.send(message)
 
 
 @dataclass(frozen=True)

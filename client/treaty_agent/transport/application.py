@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
 from email.utils import formatdate
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, quote
 
 import msgspec
@@ -29,10 +29,11 @@ from treaty_io.codes import ConnectionCode, SessionCode
 from treaty_io.line_limit import limited_logger
 from treaty_io.network.turns import asker_at, asking_for
 
+from .asgi_websocket import AsgiWebSocket
 from .connection import Connection
 from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
 from .http_server import HttpResponse, ServedSession, SessionGone, Sessions
-from .websocket import ServedWebSocket
+from .websocket import WebSocketConnection
 
 # 2 MiB at 70 KiB/s. A body that drips holds memory, so it needs an end of its own.
 BODY_TIMEOUT = 30
@@ -57,6 +58,8 @@ _STATUSES: tuple[tuple[type[TreatyError], int, str], ...] = (
     (Unavailable, 503, "Unavailable for now"),
 )
 _log = limited_logger(__name__)
+
+_Served: TypeAlias = WebSocketConnection | AsgiWebSocket | ServedSession
 
 Authenticate = Callable[[str, str, Mapping[str, str], bytes], Awaitable[str]]
 """A function of method, target URI, headers (names in lower case) and body. It returns the proved DID, or "" for an accepted
@@ -124,11 +127,11 @@ class Application:
         self._intake, self._drain = intake or Intake(), drain
         self._accept, self._max, self._documents, self._authenticate = accept, max_connections, documents, authenticate
         self._challenge = challenge
-        self._connections: dict[ServedWebSocket | ServedSession, asyncio.Event] = {}
+        self._connections: dict[_Served, asyncio.Event] = {}
         self._of_network = Counter[str]()
         # A message is read in one iteration of the loop, handled in the next, and its effects may need another one.
         self._rounds = Rounds(iterations=3)
-        self.sessions = Sessions(self._serve, self._refusal, self._turns)
+        self.sessions = Sessions(self._serve, self._refusal, self.turns)
         self._room = ByteRoom(MAX_READING)
         self._closed = False
 
@@ -174,10 +177,11 @@ class Application:
             return Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
         return None
 
-    def _turns(self, address: str | None) -> MessageTurns:
+    def turns(self, address: str | None) -> MessageTurns:
+        """Return the turns of the messages from an IP address."""
         return MessageTurns(self._rounds, asker_at(address))
 
-    async def _serve(self, connection: ServedWebSocket | ServedSession) -> None:
+    async def _serve(self, connection: _Served) -> None:
         if self._closed:  # `aclose` ran after the connection was made
             return await connection.leave()
         over = self._connections[connection] = asyncio.Event()
@@ -196,29 +200,44 @@ class Application:
                 del self._of_network[network]  # strangers choose their networks
             over.set()
 
+    def refuse(self, headers: Mapping[str, str], address: str) -> HttpResponse | None:
+        """Return the answer that refuses a WebSocket, or None. `headers`: by lower-case name. `address`: the peer's, or ""."""
+        if "origin" in headers:
+            return HttpResponse(403, {}, b"")
+        refusal = self._refusal(address)
+        if refusal is None:
+            return None
+        sayings = {"Content-Type": "text/plain; charset=utf-8", "Retry-After": "1"}
+        return HttpResponse(503, sayings, f"{refusal.message}\n".encode())
+
+    async def serve(self, connection: WebSocketConnection | AsgiWebSocket, traceparent: str) -> None:
+        """Serve a WebSocket that was not refused, and close it."""
+        # The peer's trace is a claim. It decides nothing.
+        with tracing.joined(traceparent):
+            await self._serve(connection)
+
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
-        address = (scope.get("client") or ("", 0))[0]
-        turns = self._turns(address)
+        address, headers = (scope.get("client") or ("", 0))[0], _headers(scope)
+        turns = self.turns(address)
         await turns.take(0)
-        if _has_origin(scope):
-            await send({"type": "websocket.close"})  # before it is accepted: 403
-        elif (refusal := self._refusal(address)) is None:
+        refusal = self.refuse(headers, address)
+        if refusal is None:
             await send({"type": "websocket.accept"})
-            # The peer's trace is a claim. It decides nothing.
-            with tracing.joined(_headers(scope).get("traceparent", "")):
-                await self._serve(ServedWebSocket(scope, receive, send, turns))
-        elif "websocket.http.response" in (scope.get("extensions") or {}):
-            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", b"1")]
-            await send({"type": "websocket.http.response.start", "status": 503, "headers": headers})
-            await send({"type": "websocket.http.response.body", "body": f"{refusal.message}\n".encode()})
+            connection = AsgiWebSocket(scope, receive, send, turns)
+            async with connection.pumping():
+                await self.serve(connection, headers.get("traceparent", ""))
+        elif refusal.status != 403 and "websocket.http.response" in (scope.get("extensions") or {}):
+            raw = [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
+            await send({"type": "websocket.http.response.start", "status": refusal.status, "headers": raw})
+            await send({"type": "websocket.http.response.body", "body": refusal.body})
         else:
-            await send({"type": "websocket.close"})
+            await send({"type": "websocket.close"})  # before it is accepted: 403
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Before any work for the request: with pipelining, each connection can bring one into every iteration.
         address = (scope.get("client") or ("", 0))[0]
-        await self._turns(address).take(0)
+        await self.turns(address).take(0)
         network = asker_at(address)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         with ExitStack() as admission:
@@ -270,7 +289,7 @@ class Application:
         body = await self._read(receive, network)
         try:
             # The body is here already; only its signature and its messages wait. A signature costs as much as a heavy message.
-            await self._turns(client[0]).take(len(body))
+            await self.turns(client[0]).take(len(body))
             # After the body, because the signature covers its digest.
             peer = await self._prove(scope, headers, body)
             address = f"{client[0]}:{client[1]}"
@@ -350,10 +369,6 @@ def _headers(scope: Scope) -> dict[str, str]:
 def _names(if_none_match: str, etag: str) -> bool:
     """Return whether an If-None-Match header names a tag. The comparison is the weak one (RFC 9110 section 13.1.2)."""
     return if_none_match.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
-
-
-def _has_origin(scope: Scope) -> bool:
-    return any(name.lower() == b"origin" for name, _ in scope["headers"])
 
 
 def _parameters(scope: Scope) -> dict[str, str]:

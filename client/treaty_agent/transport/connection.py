@@ -89,6 +89,10 @@ class Connection(Protocol):
         """
 
 
+def unwatched() -> None:
+    """The function of a connection that nobody watches."""
+
+
 async def next_message(connection: Connection) -> str | bytes:
     """Wait for the next message. Raises what `Connection.receive` raises. Cancelling a call loses no message."""
     while (message := connection.receive()) is None:

@@ -32,7 +32,7 @@ from treaty_io.errors import clock_difference, clock_error
 from treaty_io.network.exchange import BoundedClient, HttpReply
 from treaty_io.network.hosts import Network
 
-from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost
+from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost, unwatched
 
 SESSIONS = "/anp/v1/sessions"
 MEDIA_TYPE = "application/vnd.treaty.messages.v1"
@@ -101,10 +101,6 @@ def decode_messages(body: bytes) -> list[str | bytes]:
         except UnicodeDecodeError as error:
             raise Malformed(ConnectionCode.REQUEST, "A text in the body is not UTF-8.") from error
     return messages
-
-
-def unwatched() -> None:
-    """Nobody watches the connection yet."""
 
 
 def size_of(message: str | bytes) -> int:

@@ -13,30 +13,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
 
 from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Unavailable
 from treaty_io.admission.accepting import Accepting
 from treaty_io.admission.connections import ConnectionGuard, ConnectionLimits
 from treaty_io.admission.rounds import Rounds
+from treaty_io.alarm import Alarm
 from treaty_io.asgi import ASGI
 from treaty_io.codes import ConnectionCode
 from treaty_io.line_limit import limit_lines
 from treaty_io.network.turns import asker_at
+from treaty_io.task_set import TaskSet
 
 from .application import Application, Authenticate, Intake, StaticDocument
 from .connection import Connection
-from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, PING_INTERVAL, PING_TIMEOUT
+from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, WebSocketConnection
 
 # Connections that the kernel accepts while the loop is busy; a burst of sessions must not meet refusals.
 BACKLOG = 2048
@@ -82,7 +90,8 @@ async def listen(
         challenge=challenge,
         intake=intake,
     )
-    async with serving(application, host, port, tls=tls, sockets=2 * max_connections + SPARE_SOCKETS) as server:
+    sockets = 2 * max_connections + SPARE_SOCKETS
+    async with serving(application, host, port, tls=tls, sockets=sockets, agent=application) as server:
         intake.open(server.close)
         try:
             yield server.port
@@ -94,9 +103,16 @@ async def listen(
 
 @asynccontextmanager
 async def serving(
-    application: ASGI, host: str, port: int, *, tls: ssl.SSLContext | None = None, sockets: int
+    application: ASGI,
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    sockets: int,
+    agent: Application | None = None,
 ) -> AsyncIterator[Accepting]:
     """Serve any ASGI application, without lifespan events, with the bounds of this module. `sockets`: the most that are open.
+    `agent`: serves WebSockets, if there is one.
 
     On exit, close the port and all connections, idle ones at once. Raises `Unavailable` (`connection.listen`).
     """
@@ -114,26 +130,20 @@ async def serving(
         raise Unavailable(ConnectionCode.LISTEN, f"Cannot listen on {host}:{port}: {error.strerror}.") from error
     # Turn, connection made or bytes read, request begun: each in an iteration of its own.
     rounds = Rounds(iterations=3)
-    server = Accepting(listening, lambda: _Http(config, state, rounds), rounds, tls=tls, handshake=OPEN_TIMEOUT)
+    websockets = _WebSockets(agent) if agent is not None else None
+    server = Accepting(listening, lambda: _Http(config, state, rounds, websockets), rounds, tls=tls, handshake=OPEN_TIMEOUT)
     try:
         with ConnectionGuard(server.port, limits):
             yield server
     finally:
         await server.aclose()
+        if websockets is not None:
+            await websockets.aclose()
         await _shut(state)
 
 
 async def _shut(state: ServerState) -> None:
     """End the remaining connections: idle ones at once, the others after their answer, at most `CLOSE_TIMEOUT` seconds later."""
-    # First the handshakes that close WebSockets. To close a socket with unread messages resets it, and the peer would lose the
-    # last messages and the reason.
-    closing = [
-        asyncio.create_task(one.gone.wait()) for one in state.connections if isinstance(one, _WebSocket) and one.close_sent
-    ]
-    if closing:
-        _, late = await asyncio.wait(closing, timeout=CLOSE_TIMEOUT)
-        for task in late:
-            task.cancel()
     for connection in list(state.connections):
         connection.shutdown()
     if state.tasks:
@@ -147,12 +157,7 @@ def _configuration(application: ASGI) -> uvicorn.Config:
     config = uvicorn.Config(
         application,
         http=_Http,
-        ws=_WebSocket,
-        ws_max_size=MAX_FRAME,
-        # A compressed message can be a thousand times larger than its compressed form.
-        ws_per_message_deflate=False,
-        ws_ping_interval=PING_INTERVAL,
-        ws_ping_timeout=PING_TIMEOUT,
+        ws="none",
         lifespan="off",
         log_config=None,
         interface="asgi3",
@@ -174,25 +179,28 @@ class _Http(H11Protocol):
     of connections can send at once.
     """
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, rounds: Rounds) -> None:
+    alarm: Alarm
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, rounds: Rounds, websockets: _WebSockets | None) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self.logger = _log
         self.access_log = False
-        self._rounds, self._network = rounds, ""
+        self._rounds, self._network, self._websockets = rounds, "", websockets
         self._unparsed = bytearray()
         self._turn: asyncio.Task[None] | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._expects_head = False
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._network = asker_at((self.client or ("", 0))[0])
         # `abort` and not `close`: a peer that is not reading would never let a close complete.
-        self._patience = self.loop.call_later(OPEN_TIMEOUT, transport.abort)
+        self.alarm = Alarm(transport.abort)
+        self._expect_head()
 
     def data_received(self, data: bytes) -> None:
-        if self._patience is None and not self._is_answering:
-            self._patience = self.loop.call_later(OPEN_TIMEOUT, self.transport.abort)
+        if not self._expects_head and not self._is_answering:
+            self._expect_head()
         if self._turn is None and self._rounds.take(self._network):
             super().data_received(data)
         else:
@@ -213,12 +221,16 @@ class _Http(H11Protocol):
         if self._is_answering:
             self._relax()
 
-    def handle_websocket_upgrade(self, event: Any) -> None:
-        self._relax()
-        super().handle_websocket_upgrade(event)
+    def _should_upgrade(self) -> bool:
+        return self._websockets is not None and self._get_upgrade() == b"websocket"
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        assert self._websockets is not None
+        self.connections.discard(self)
+        self._websockets.accept(self, event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._relax()
+        self.alarm.cancel()
         if self._turn is not None:
             self._turn.cancel()
         if self._unread is not None:
@@ -239,40 +251,54 @@ class _Http(H11Protocol):
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
+    def _expect_head(self) -> None:
+        self._expects_head = True
+        self.alarm.set_in(OPEN_TIMEOUT)
+
     def _relax(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._expects_head:
+            self._expects_head = False
+            self.alarm.set(math.inf)
 
 
-class _WebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that is aborted if the peer does not complete the close."""
+class _WebSockets:
+    """The WebSockets of one port."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.logger = self.conn.logger = _log
-        self.close_timeout = CLOSE_TIMEOUT
-        self.gone = asyncio.Event()
-        """Set when the socket is closed."""
-        self._end: asyncio.TimerHandle | None = None
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._open = set[WebSocketConnection]()
+        self._tasks = TaskSet[None]()
 
-    async def send(self, message: Any) -> None:
-        await super().send(message)
-        # uvicorn takes an answer without an upgrade for a fault, with a line of the log for each that a stranger provokes.
-        self.handshake_complete = self.handshake_complete or self.close_sent
+    def accept(self, http: _Http, request: h11.Request) -> None:
+        """Answer a request for an upgrade, and serve the WebSocket."""
+        transport, address = http.transport, (http.client or ("", 0))[0]
+        headers = Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in http.headers)
+        # The head is read already, so the parser begins with the messages.
+        websocket = ServerProtocol(state=OPEN, max_size=MAX_FRAME, logger=_log)
+        response = websocket.accept(Request(request.target.decode("ascii"), headers))
+        refusal = self._application.refuse({name.lower(): value for name, value in headers.raw_items()}, address)
+        if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS and refusal is not None:
+            length = {"Content-Length": str(len(refusal.body)), "Connection": "close"}
+            response = Response(refusal.status, HTTPStatus(refusal.status).phrase, Headers(refusal.headers | length), refusal.body)
+        transport.write(response.serialize())
+        if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            transport.close()  # the alarm of the head ends it if the peer reads nothing
+            return
+        connection = WebSocketConnection(websocket, turns=self._application.turns(address), alarm=http.alarm)
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        self._open.add(connection)
+        connection.gone.add_done_callback(lambda _: self._open.discard(connection))
+        unread, _ = http.conn.trailing_data
+        if unread:
+            connection.data_received(unread)
+        self._tasks.start(self._application.serve(connection, headers.get("traceparent") or ""))
 
-    def on_task_complete(self, task: asyncio.Task[None]) -> None:
-        super().on_task_complete(task)
-        # The peer may never answer the close frame; uvicorn then keeps the socket.
-        if not self.disconnected:
-            self._end = self.loop.call_later(CLOSE_TIMEOUT, self.transport.abort)
-
-    def keepalive_timeout(self) -> None:
-        super().keepalive_timeout()
-        self.transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._end is not None:
-            self._end.cancel()
-        self.gone.set()
-        super().connection_lost(exc)
+    async def aclose(self) -> None:
+        """Wait a bounded time for the peers of closed WebSockets to close them too, and end all others."""
+        closing = [connection.gone for connection in self._open if connection.is_closing]
+        if closing:
+            await asyncio.wait(closing, timeout=CLOSE_TIMEOUT)
+        for connection in list(self._open):
+            connection.abort()
+        await self._tasks.finish()

@@ -10,11 +10,8 @@ from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import TooLarge
 from treaty_io.codes import FrameCode
 
-from .connection import Connection, ConnectionLost
+from .connection import Connection, ConnectionLost, unwatched
 
-
-def _sleep() -> None:
-    """Nobody watches yet."""
 
 
 @dataclass
@@ -24,8 +21,8 @@ class _Pipe:
     messages: deque[str | bytes] = field(default_factory=deque)
     size: int = 0
     closed: str | None = None
-    read: Callable[[], None] = _sleep
-    written: Callable[[], None] = _sleep
+    read: Callable[[], None] = unwatched
+    written: Callable[[], None] = unwatched
 
 
 class MemoryConnection:

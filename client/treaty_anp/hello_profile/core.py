@@ -55,11 +55,8 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._until: dict[tuple[Wait, str], tuple[float, float]] = {}
-
-    @property
-    def next(self) -> float:
+        self.next = math.inf
         """When the first wait is over; infinity without one."""
-        return min((until for until, _ in self._until.values()), default=math.inf)
 
     def begin(self, phase: Wait, now: float, seconds: float) -> None:
         """Begin a phase, or begin it again; the phase before is over."""
@@ -67,6 +64,7 @@ class Deadlines:
         for other in PHASES:
             self._until.pop((other, ""), None)
         self._until[phase, ""] = (now + seconds, seconds)
+        self._note()
 
     def is_in(self, phase: Wait) -> bool:
         """Whether this is the phase."""
@@ -75,14 +73,17 @@ class Deadlines:
     def add(self, wait: Wait, now: float, seconds: float, name: str = "") -> None:
         """Begin a wait beside the phase. `name`: tells several of a kind apart."""
         self._until[wait, name] = (now + seconds, seconds)
+        self._note()
 
     def drop(self, wait: Wait, name: str = "") -> None:
         """End a wait beside the phase."""
         self._until.pop((wait, name), None)
+        self._note()
 
     def clear(self) -> None:
         """End all waits."""
         self._until.clear()
+        self._note()
 
     def passed(self, now: float) -> TreatyError | None:
         """The error of the first wait that is over at `now`, or None."""
@@ -90,6 +91,12 @@ class Deadlines:
             return None
         (wait, _), (_, seconds) = min(self._until.items(), key=lambda item: item[1][0])
         return PeerUnavailable(WAITS[wait].code, WAITS[wait].sentence.format(seconds))
+
+    def _note(self) -> None:
+        # Once for each change: a driver asks after each message.
+        self.next = math.inf
+        for until, _ in self._until.values():
+            self.next = min(self.next, until)
 
 
 class InitiatorOptions(TypedDict, total=False):
