@@ -83,7 +83,6 @@ def transport_limits() -> str:
         [
             ("one message", both),
             ("messages read ahead of the agent", f"{http.MAX_INBOX} over HTTP; over a WebSocket the content of one read"),
-            ("messages sent and not yet acknowledged, over HTTP, in each direction", http.CAPACITY),
             ("connections", "`max_connections`; a further one gets 503"),
             (
                 "connections of one network",

@@ -22,6 +22,7 @@ from treaty_agent.transport.http import encode_messages as encoded
 from treaty_agent.transport.http_server import EXPIRY, LINGER, MAX_AT_ONCE
 from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
+from treaty_io.admission.rounds import SHARE
 from treaty_io.network.exchange import BoundedClient
 
 KEY = "k" * 43
@@ -228,9 +229,11 @@ async def test_the_source_ends_a_session_and_what_it_sent_still_arrives() -> Non
     url, far = await case.opened()
     held = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(0.1)
+    begun = now()
     await case.post(at(url, 1, 1), b"\x40last")
     assert (await case.client.delete(f"{url}?reason=session.failed")).status_code == 204
     assert (await held).status_code == 410
+    assert now() - begun < 1
     assert await next_message(far) == b"\x40last"
     with pytest.raises(ConnectionLost) as lost:
         await next_message(far)
@@ -515,8 +518,10 @@ async def test_when_the_agent_goes_away_every_source_is_told() -> None:
     url, far = await case.opened()
     held = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(0.1)
+    begun = now()
     closing = asyncio.create_task(case.application.aclose())
     assert (await held).status_code == 410
+    assert now() - begun < 1
     with pytest.raises(ConnectionLost):
         await next_message(far)
     assert not closing.done()
@@ -678,17 +683,20 @@ async def test_every_attempt_is_signed_anew_over_what_is_sent() -> None:
 async def test_messages_sent_before_the_session_is_open_go_in_order_and_those_there_at_once_go_with_the_hello() -> None:
     case = Case()
     async with through(case, []) as (near, flaky):
-        near.send("hello")
-        near.send(b"\x40early")
+        at_once: list[str | bytes] = ["hello", *(b"\x40%d" % number for number in range(MAX_INBOX))]
+        for message in at_once:
+            near.send(message)
         await asyncio.sleep(0.1)
         near.send(b"\x40later")
         await asyncio.sleep(1)
         far = case.accepted[0]
-        assert (flaky.requests, near.backlog) == (1, len("hello") + 6 + 6)  # the answer is held
-        assert [await next_message(far), await next_message(far), far.receive()] == ["hello", b"\x40early", None]
+        assert (flaky.requests, near.backlog) == (1, sum(map(len, [*at_once, b"\x40later"])))  # the answer is held
+        begun = now()
         far.send("hello to you")
-        assert await next_message(far) == b"\x40later"
         assert await next_message(near) == "hello to you"
+        assert now() - begun < 1  # it waits for no room
+        assert near.backlog == sum(map(len, [*at_once[MAX_INBOX:], b"\x40later"]))
+        assert [await next_message(far) for _ in range(MAX_INBOX + 2)] == [*at_once, b"\x40later"]
 
 
 @simulated
@@ -709,6 +717,46 @@ async def test_what_was_sent_before_the_close_goes_first_although_the_session_is
             await next_message(far)
         assert lost.value.reason == "session.idle"
         await closing
+
+
+@simulated
+async def test_an_idle_session_is_closed_at_once_with_its_reason() -> None:
+    case = Case()
+    async with through(case, []) as (near, _):
+        near.send("hello")
+        await asyncio.sleep(0.1)
+        far = case.accepted[0]
+        far.send("hello to you")
+        assert [await next_message(far), await next_message(near)] == ["hello", "hello to you"]
+        await asyncio.sleep(1)
+        begun = now()
+        await near.close("session.idle")
+        assert now() - begun < 0.1
+        with pytest.raises(ConnectionLost) as lost:
+            await next_message(far)
+        assert lost.value.reason == "session.idle"
+
+
+@pytest.mark.threat(114)
+@simulated
+async def test_messages_of_a_network_are_handled_in_turns() -> None:
+    case = Case()
+    sessions = [await case.opened(letter * 43) for letter in "abc"]
+    for url, _ in sessions:
+        await case.post(at(url, 1, 1), *[b"\x40"] * MAX_INBOX)
+    fars = [far for _, far in sessions]
+    await asyncio.sleep(1)
+    woken = asyncio.Event()
+    for far in fars:
+        far.watch(woken.set)
+    assert [far.receive() for far in fars for _ in range(MAX_INBOX)].count(b"\x40") == SHARE
+    await woken.wait()
+    assert sum(far.receive() == b"\x40" for far in fars for _ in range(MAX_INBOX)) <= SHARE
+    await case.client.delete(f"{sessions[2][0]}?reason=")  # its turn holds nobody up
+    for url, far in sessions[:2]:
+        await case.post(at(url, 1 + MAX_INBOX, 1), b"\x40last")
+        while await next_message(far) != b"\x40last":
+            pass
 
 
 @simulated
@@ -780,6 +828,33 @@ async def test_a_destination_that_takes_nothing_is_neither_hurried_nor_listened_
     for _ in range(100):  # who reads gets all of it
         assert await next_message(connection) == bytes(100)
     await connection.close()
+
+
+@pytest.mark.parametrize(("opening", "later"), [(2, 1), (1, 3), (1, 0)])
+def test_a_destination_that_counts_wrong_loses_the_session(opening: int, later: int) -> None:
+    async def miscounting(request: httpx.Request) -> httpx.Response:
+        is_opening = request.url.path == SESSIONS
+        headers = {"Content-Type": MEDIA_TYPE, "Anp-Sequence": "0", "Anp-Acknowledge": str(opening if is_opening else later)}
+        if is_opening:
+            headers["Location"] = f"{SESSIONS}/x"
+        elif not await request.aread():
+            await asyncio.Event().wait()  # until it is cancelled
+        return httpx.Response(201 if is_opening else 200, headers=headers, stream=httpx.ByteStream(b""))
+
+    async def main() -> None:
+        client = BoundedClient(transport=httpx.MockTransport(miscounting))
+        connection = HttpConnection(BASE, client, None, Backoff(), http.RESUME)
+        connection.send("hello")
+        await asyncio.sleep(1)
+        if opening == 1:
+            connection.send(b"\x40more")
+        with pytest.raises(ConnectionFailed if opening > 1 else ConnectionLost):
+            await next_message(connection)
+        assert connection.backlog == 0
+        await connection.close()
+        assert len(asyncio.all_tasks()) == 1  # this one
+
+    run(main())
 
 
 @given(st.lists(st.text(max_size=40) | st.binary(max_size=40), max_size=20))

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 from urllib.parse import urlencode, urljoin
 
@@ -31,7 +32,7 @@ from treaty_io.errors import clock_difference, clock_error
 from treaty_io.network.exchange import BoundedClient, HttpReply
 from treaty_io.network.hosts import Network
 
-from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost
+from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost, unwatched
 
 SESSIONS = "/anp/v1/sessions"
 MEDIA_TYPE = "application/vnd.treaty.messages.v1"
@@ -100,10 +101,6 @@ def decode_messages(body: bytes) -> list[str | bytes]:
         except UnicodeDecodeError as error:
             raise Malformed(ConnectionCode.REQUEST, "A text in the body is not UTF-8.") from error
     return messages
-
-
-def unwatched() -> None:
-    """Nobody watches the connection yet."""
 
 
 def size_of(message: str | bytes) -> int:
@@ -244,12 +241,13 @@ class HttpConnection:
         `Refused` (`connection.refused`)."""
         # The key is the same for all attempts, so a repeated opening finds the session of the first.
         url = f"{self._base}{SESSIONS}?{urlencode({'key': secrets.token_urlsafe(32)})}"
-        messages = fitting(self._outgoing)
+        # As many as a destination keeps for its agent: for room for more its answer would wait.
+        messages = fitting(islice(self._outgoing, MAX_INBOX))
         try:
             answer = await self._ask("POST", url, encode_messages(messages), self._opening)
             location = urljoin(url, answer.location)
             # A destination that sends the session to another host would get signatures made for that host.
-            if not location.startswith(f"{self._base}{SESSIONS}/") or not answer.taken:
+            if not location.startswith(f"{self._base}{SESSIONS}/"):
                 raise ConnectionFailed(self._base, again=False)
             self._count_taken(answer.taken, messages)
             self._deliver(answer)

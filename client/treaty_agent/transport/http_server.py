@@ -20,7 +20,7 @@ from treaty_io.admission.message_turns import MessageTurns
 from treaty_io.codes import ConnectionCode
 from treaty_io.task_set import TaskSet
 
-from .connection import ConnectionLost
+from .connection import ConnectionLost, unwatched
 from .http import (
     ACKNOWLEDGE,
     HOLD,
@@ -34,7 +34,6 @@ from .http import (
     encode_messages,
     fitting,
     size_of,
-    unwatched,
 )
 
 EXPIRY = 60
