@@ -87,7 +87,9 @@ async def test_everything_is_there_over_tls(tmp_path: Path) -> None:
             await connection.close()
             for host, network in (("other.example", Network(names, ca)), ("shop.example", Network(names))):
                 with pytest.raises(Unavailable) as failure:
-                    await (await reconnect.connect(f"{scheme}://{host}", network, backoff=once)).send("hello")
+                    failing = await reconnect.connect(f"{scheme}://{host}", network, backoff=once)
+                    failing.send("hello")
+                    await next_message(failing)
                 assert failure.value.code == "connection.failed"
                 assert not failure.value.again  # type: ignore[attr-defined]
 
@@ -226,8 +228,7 @@ async def test_a_refused_websocket_writes_no_line(caplog: pytest.LogCaptureFixtu
 
 
 async def test_a_peer_that_answers_no_ping_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "PING_INTERVAL", 0.2)
-    monkeypatch.setattr(listener, "PING_TIMEOUT", 0.2)
+    monkeypatch.setattr(websocket, "PING_INTERVAL", 0.2)
     lost = asyncio.Event()
 
     async def wait(connection: Connection) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import meta_peers
 import pytest
+from connections import StallingConnection
 from meetings import (
     LAPTOP,
     MAX_AGE,
@@ -28,7 +29,6 @@ from meetings import (
     shop,
 )
 
-from connections import StallingConnection
 from treaty_agent.sessions import wire
 from treaty_agent.sessions.operation_errors import OperationError, OutcomeUnknown
 from treaty_agent.testing.virtual_time import run

@@ -21,15 +21,15 @@ from flow_peers import (
 )
 from meetings import LAPTOP, URI_1, URI_2
 
-from treaty_agent.sessions import wire
 from treaty_agent import CallContext, TraceContext
+from treaty_agent.sessions import wire
 from treaty_agent.sessions.flow_context import system_clock
 from treaty_agent.sessions.interfaces import Located
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_agent.sessions.operations import Functions
 from treaty_agent.sessions.session import Session
 from treaty_agent.testing.virtual_time import run
-from treaty_agent.transport import listener, memory, outbox, websocket
+from treaty_agent.transport import listener, memory, websocket
 from treaty_agent.transport.connection import next_message
 from treaty_anp.flow_profile.adaptation import Thresholds
 from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer

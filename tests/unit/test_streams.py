@@ -25,7 +25,6 @@ from treaty_agent.sessions.interfaces import Capacity
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_agent.sessions.wire import CALL_ROOM
 from treaty_agent.transport import memory
-from treaty_agent.transport.connection import Connection
 from treaty_anp.transcript import replay
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 from treaty_sandbox.passivation import Passivation

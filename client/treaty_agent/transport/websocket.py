@@ -43,8 +43,8 @@ PING_INTERVAL = 20
 """Seconds between two pings. A peer that sent nothing from one to the next is gone."""
 MAX_QUEUE = 4
 """Messages read ahead of `receive`. Beyond them, reading stops and TCP slows the peer down."""
-WRITE_HIGH, WRITE_LOW = 256 * 1024, 64 * 1024
-"""Bytes in the transport's buffer: below the low mark it wakes an owner who saw it above the high one."""
+WRITE_HIGH = 256 * 1024
+"""Bytes in the transport's buffer. One that was above this wakes the owner when it is empty."""
 
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _AGAIN = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
@@ -135,7 +135,7 @@ class WebSocketConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_HIGH, low=WRITE_LOW)
+        transport.set_write_buffer_limits(high=WRITE_HIGH, low=0)
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
         self._address = f"{host}:{port}"
         self._alarm.set_in(PING_INTERVAL)
