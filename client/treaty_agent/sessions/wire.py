@@ -1,8 +1,8 @@
 """Read and write the messages of one connection for a session's loop, with backpressure.
 
 Above `CALL_ROOM` bytes that wait to be sent, local callers wait. Above `READ_ROOM` the session stops reading from the peer. Above
-`MAX_BACKLOG`, and when the peer takes nothing of more than `CALL_ROOM` for some time, the session fails. So a peer that sends requests and reads no
-answers gets a bounded amount of memory.
+`MAX_BACKLOG` the session fails, and so it does when the peer takes nothing of more than `CALL_ROOM` for some time. So a peer that
+sends requests and reads no answers gets a bounded amount of memory.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.frames import Frame, Opcode
-from websockets.protocol import CLIENT, OPEN, Protocol
+from websockets.protocol import CLIENT, CONNECTING, OPEN, Protocol
 from websockets.uri import parse_uri
 
 from treaty_anp.frame import MAX_FRAME
@@ -104,7 +104,7 @@ class WebSocketConnection(asyncio.Protocol):
             if self._over is not None or self._closing:
                 raise ConnectionLost(self._over or "")
             return None
-        if self._turns is not None and not self._turns.take_now(len(self._arrived[0]), self._wake):
+        if self._turns is not None and not self._turns.take_now(len(self._arrived[0]), self._wake_owner):
             return None
         message = self._arrived.popleft()
         if self._paused and len(self._arrived) < MAX_QUEUE:
@@ -155,6 +155,9 @@ class WebSocketConnection(asyncio.Protocol):
         if not self.gone.done():
             self.gone.set_result(None)
         self._wake()
+
+    def _wake_owner(self) -> None:
+        self._wake()  # another one than that who asked for the turn, if the connection has passed on
 
     def resume_writing(self) -> None:
         self._wake()
@@ -274,7 +277,7 @@ class _OpeningConnection(WebSocketConnection):
         if not self.opened.done():
             if self._websocket.handshake_exc is not None:
                 self.opened.set_exception(self._websocket.handshake_exc)
-            elif self._websocket.state is OPEN:
+            elif self._websocket.state is not CONNECTING:  # it may be over by now
                 self.opened.set_result(None)
             else:
                 return
