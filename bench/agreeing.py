@@ -18,7 +18,7 @@ import asyncio
 import itertools
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,14 +81,23 @@ class Tap:
     def peer(self) -> str:
         return self.connection.peer
 
-    async def send(self, message: str | bytes) -> None:
+    @property
+    def backlog(self) -> int:
+        return self.connection.backlog
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        self.connection.watch(wake)
+
+    def send(self, message: str | bytes) -> None:
         self.sent += _size(message)
         self.messages += 1
         self._sending = True
-        await self.connection.send(message)
+        self.connection.send(message)
 
-    async def receive(self) -> str | bytes:
-        message = await self.connection.receive()
+    def receive(self) -> str | bytes | None:
+        message = self.connection.receive()
+        if message is None:
+            return None
         self.received += _size(message)
         self.messages += 1
         self.round_trips += self._sending

@@ -134,6 +134,4 @@ def _refuse(text: str) -> NoReturn:
 # Made once: an encoder or decoder for each text costs as much as a short text.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
-_CAREFUL = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
-)
+_CAREFUL = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_refuse)

@@ -1,7 +1,7 @@
 """Wait for the latest of many due times with one timer of the event loop.
 
-Most deadlines are moved before they are due: by each message, by each step. A timer for each would cost more than the step. An alarm
-that is put off keeps its timer, which looks again when it rings.
+Most deadlines are moved before they are due: by each message, by each step. A timer for each would cost more than the step. An
+alarm that is put off keeps its timer, which looks again when it rings.
 """
 
 from __future__ import annotations

@@ -232,7 +232,5 @@ def _check_text(text: str) -> None:
 
 
 # Made once: a decoder for each text costs as much as a short text.
-_INTEGERS = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float, parse_int=_integer
-)
+_INTEGERS = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float, parse_int=_integer)
 _ANY_NUMBER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_number, parse_constant=_no_float, parse_int=_number)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from treaty_agent.negotiators import language_model
-from treaty_agent.sessions import calls, invocations, shared_handler
+from treaty_agent.sessions import calls, invocations, shared_handler, wire
 from treaty_agent.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity, SessionTimeouts
-from treaty_agent.transport import application, http, http_server, listener, outbox, websocket
+from treaty_agent.transport import application, http, http_server, listener, websocket
 from treaty_anp import frame
 from treaty_anp.hello_profile.core import Limits
 from treaty_anp.hello_profile.states import Timeouts
@@ -83,7 +83,6 @@ def transport_limits() -> str:
         [
             ("one message", both),
             ("messages read ahead of the agent", f"{http.MAX_INBOX} over HTTP; over a WebSocket the content of one read"),
-            ("messages sent and not yet acknowledged, over HTTP, in each direction", http.CAPACITY),
             ("connections", "`max_connections`; a further one gets 503"),
             (
                 "connections of one network",
@@ -105,8 +104,8 @@ def transport_limits() -> str:
                 "all unread and unacknowledged messages of HTTP sessions",
                 f"{size(http_server.MAX_HELD)}; beyond it the largest session is dropped (404)",
             ),
-            ("messages waiting to be sent in a session", f"{size(outbox.MAX_BACKLOG)} and one message"),
-            ("the same, before reading from the peer pauses", size(outbox.READ_ROOM)),
+            ("messages waiting to be sent in a session", f"{size(wire.MAX_BACKLOG)} and one message"),
+            ("the same, before reading from the peer pauses", size(wire.READ_ROOM)),
             ("the time a peer has to take a message, or to read an answer", seconds(listener.READ_TIMEOUT)),
             ("requests of one HTTP session at the same time", http_server.MAX_AT_ONCE),
             ("an answer held until there is something to send", seconds(http.HOLD)),
@@ -152,7 +151,7 @@ def stream_limits() -> str:
                 f"the function waits, at most {seconds(Capacity().wait)}; then 503, not begun",
             ),
             ("items under way from a function to its handler", "one of each stream", "the function waits"),
-            ("bytes that wait for the peer", f"{size(outbox.CALL_ROOM)} before a function goes on", "the function waits"),
+            ("bytes that wait for the peer", f"{size(wire.CALL_ROOM)} before a function goes on", "the function waits"),
             ("silence of a function that owes an item", "`timeout`", "its generator is closed; 504"),
             (
                 "silence of the other side while an item is owed",
@@ -175,7 +174,7 @@ def shared_limits() -> str:
             ("such functions of all members", invocations.MAX_SHARED, "the next message of each member waits"),
             ("streams that are provided to one member", Capacity().streams, "the `Invoke` fails with 503"),
             ("streams that are provided to all members", invocations.MAX_SHARED, "the `Invoke` fails with 503"),
-            ("bytes that wait for one member", size(outbox.MAX_BACKLOG), "the member is dropped: `session.slow-peer`"),
+            ("bytes that wait for one member", size(wire.MAX_BACKLOG), "the member is dropped: `session.slow-peer`"),
             (
                 "bytes that wait for all members",
                 size(shared_handler.MAX_WAITING),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from connections import ConnectionWrapper
 from meetings import LAPTOP, TOPIC, URI_2, Party, buyer, meeting, shop
 
 from treaty_agent import Call, CallContext, Proceed, Session, TraceContext, Unavailable, current_call
@@ -25,26 +26,21 @@ def context(**members: Any) -> bytes:
     return encode(ProtocolType.META, json.dumps({"action": "callContext", **members}).encode())
 
 
-class Injecting:
+class Injecting(ConnectionWrapper):
     """A connection of a hostile initiator: before its first application message it sends other ones, in place of its context."""
 
     def __init__(self, inner: Connection, injected: Iterable[bytes]) -> None:
-        self.inner, self.injected, self.address, self.peer = inner, injected, inner.address, inner.peer
+        super().__init__(inner)
+        self.injected = injected
 
-    async def send(self, message: str | bytes) -> None:
+    def send(self, message: str | bytes) -> None:
         if isinstance(message, bytes) and b'"callContext"' in message:
             message = message[message.index(b"\n@") + 1 :]  # without its own context
         if isinstance(message, bytes) and message[0] >> 6 == 1:
             for other in self.injected:
-                await self.inner.send(other)
+                super().send(other)
             self.injected = ()
-        await self.inner.send(message)
-
-    async def receive(self) -> str | bytes:
-        return await self.inner.receive()
-
-    async def close(self, reason: str = "") -> None:
-        await self.inner.close(reason)
+        super().send(message)
 
 
 def noting(seller: Party, seen: list[CallContext]) -> None:
@@ -176,8 +172,8 @@ def test_a_context_to_a_peer_that_does_not_list_it_is_refused_like_an_unknown_me
 class Unlisting(Injecting):
     """The initiator's Hello does not list `callContext`."""
 
-    async def send(self, message: str | bytes) -> None:
-        await super().send(message.replace('"callContext"', '"other"') if isinstance(message, str) else message)
+    def send(self, message: str | bytes) -> None:
+        super().send(message.replace('"callContext"', '"other"') if isinstance(message, str) else message)
 
 
 async def refused(session: Session) -> None:

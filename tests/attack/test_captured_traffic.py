@@ -130,12 +130,12 @@ async def test_a_session_whose_traffic_is_changed_ends_and_says_nothing_wrong(tm
         assert await talk(session) == LAPTOP
         send = tap.inner.send
 
-        async def change(message: str | bytes) -> None:
+        def change(message: str | bytes) -> None:
             assert isinstance(message, str)
             record = json.loads(message)
             sealed = record["encryptedData"]
             sealed["tag"] = ("A" if sealed["tag"][0] != "A" else "B") + sealed["tag"][1:]
-            await send(json.dumps(record))
+            send(json.dumps(record))
 
         tap.inner.send = change  # type: ignore[method-assign]
         with pytest.raises(TreatyError):

@@ -18,7 +18,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from treaty_agent import Agent, Identity, LocalProtocols, PeerUnavailable
 from treaty_agent.sessions.roles import SessionRequest
 from treaty_agent.transport import listener
-from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.connection import Connection, next_message
 from treaty_consensus.errors import Origin, Refused, TreatyError, Unauthorized, Unavailable
 from treaty_io.errors import MAX_PEER_CODE, SKEW
 
@@ -207,7 +207,7 @@ async def test_an_agent_logs_no_line_for_a_connection(caplog: pytest.LogCaptureF
     caplog.set_level("INFO")
 
     async def echo(connection: Connection) -> None:
-        await connection.send(await connection.receive())
+        connection.send(await next_message(connection))
 
     async with listener.listen(echo, "127.0.0.1", 0, max_connections=2) as port, connect(f"ws://127.0.0.1:{port}") as socket:
         await socket.send("x")

@@ -18,12 +18,12 @@ _AGENT = """
 import asyncio
 from contextlib import suppress
 from treaty_agent.transport import listener
-from treaty_agent.transport.connection import ConnectionLost
+from treaty_agent.transport.connection import ConnectionLost, next_message
 
 async def echo(connection):
     with suppress(ConnectionLost):
         while True:
-            await connection.send(await connection.receive())
+            connection.send(await next_message(connection))
 
 async def main():
     async with listener.listen(echo, "127.0.0.1", 0, max_connections=10_000) as port:

@@ -16,7 +16,7 @@ import pytest
 from bench.sessions import Buyer
 
 from treaty_agent.transport import listener
-from treaty_agent.transport.connection import Connection, ConnectionLost
+from treaty_agent.transport.connection import Connection, ConnectionLost, next_message
 from treaty_aip import GatewayServiceStub
 from treaty_aip.stubs import aip_pb2
 from treaty_io.admission.in_turns import InTurns
@@ -50,12 +50,12 @@ async def test_messages_of_one_network_wait_for_its_turns(size: int) -> None:
     async def echo(connection: Connection) -> None:
         with suppress(ConnectionLost):
             while True:
-                message = await connection.receive()
+                message = await next_message(connection)
                 handled[connection.address.rpartition(":")[0]] += 1
                 if handled["127.0.9.1"] == SESSIONS * EACH:
                     all_are.set()
                 if len(message) == 5:
-                    await connection.send(message)
+                    connection.send(message)
 
     async with listener.listen(echo, "127.0.0.1", 0, max_connections=1_000) as port:
         honest = await joined(port, "127.0.10.1")

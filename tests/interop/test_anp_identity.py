@@ -15,7 +15,7 @@ import pytest
 from signed_requests import URL, Listener
 
 from treaty_agent.authentication.request_signing import RequestSigner
-from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.connection import Connection, next_message
 from treaty_agent.transport.http import MEDIA_TYPE, SESSIONS, decode_messages, encode_messages
 from treaty_agent.transport.listener import listen
 from treaty_consensus.did import parse_did
@@ -159,8 +159,8 @@ async def test_a_request_that_the_sdk_signs_opens_a_session_over_http(sdk: Any, 
 
     async def answer(connection: Connection) -> None:
         peers.append(connection.peer)
-        await connection.send(f"welcome, {connection.peer}")
-        await connection.receive()
+        connection.send(f"welcome, {connection.peer}")
+        await next_message(connection)
 
     async def verify(method: str, target: str, headers: Mapping[str, str], body: bytes) -> str:
         listener.now = time.time()

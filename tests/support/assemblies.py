@@ -8,33 +8,22 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from connections import ConnectionWrapper
+
 from treaty_agent import Agent, AgentConfig, CallContext, OperationError, Policy, Session
 from treaty_agent.testing import Simulation, run
 from treaty_agent.transport import memory
-from treaty_agent.transport.connection import Connection
 
 ASSEMBLY = Path(__file__).parents[2] / "examples" / "assembly"
 
 
-class Deaf:
+class Deaf(ConnectionWrapper):
     """A connection whose end reads nothing from a moment on."""
 
-    def __init__(self, inner: Connection) -> None:
-        self._inner, self.may_read = inner, asyncio.Event()
-        self.may_read.set()
-        self.address, self.peer = inner.address, inner.peer
+    may_read = True
 
-    async def send(self, message: str | bytes) -> None:
-        await self._inner.send(message)
-
-    async def receive(self) -> str | bytes:
-        await self.may_read.wait()
-        message = await self._inner.receive()
-        await self.may_read.wait()
-        return message
-
-    async def close(self, reason: str = "") -> None:
-        await self._inner.close(reason)
+    def receive(self) -> str | bytes | None:
+        return super().receive() if self.may_read else None
 
 
 class Member:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from connections import NotingConnection
 from meetings import LAPTOP, URI_1, URI_2, InlineRuntime, Published, identity, product_info
 
 from treaty_agent.sessions.flow_context import DidKeys, FlowDependencies, FlowSettings
@@ -21,7 +22,6 @@ from treaty_agent.sessions.interfaces import Located, SpokenProtocol
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_agent.sessions.operations import Functions, choose_role
 from treaty_agent.transport import memory
-from treaty_agent.transport.connection import Connection
 from treaty_anp.flow_profile.actions import (
     Action,
     DeliverData,
@@ -342,38 +342,13 @@ def agent(name: str, home: Path, *offers: ProtocolOffer, clock: Callable[[], Now
     return made
 
 
-@dataclass
-class FlowTap:
-    """A connection that notes what goes over it."""
-
-    inner: Connection
-    seen: list[tuple[str, str | bytes]] = field(default_factory=list)
-    peer: str = ""
-
-    @property
-    def address(self) -> str:
-        return self.inner.address
-
-    async def send(self, message: str | bytes) -> None:
-        self.seen.append((">", message))
-        await self.inner.send(message)
-
-    async def receive(self) -> str | bytes:
-        message = await self.inner.receive()
-        self.seen.append(("<", message))
-        return message
-
-    async def close(self, reason: str = "") -> None:
-        await self.inner.close(reason)
-
-
 @asynccontextmanager
-async def meeting(shop: FlowAgent) -> AsyncIterator[FlowTap]:
+async def meeting(shop: FlowAgent) -> AsyncIterator[NotingConnection]:
     """An open connection to an agent that accepts; its end of it is waited for."""
     near, far = memory.pair()
     task = asyncio.create_task(shop.manager.accept(far))
     try:
-        yield FlowTap(near)
+        yield NotingConnection(near)
     finally:
         await near.close()
         await task

@@ -18,6 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from connections import NotingConnection
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from signers import ORIGIN, domain_signer
 
@@ -25,7 +26,6 @@ from treaty_agent import Agent, AgentConfig, Identity, Policy
 from treaty_agent.sessions.interfaces import AgentEvent, Located, Ports
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_agent.transport import memory
-from treaty_agent.transport.connection import Connection
 from treaty_client.protocols.project import Project, load_project
 from treaty_client.protocols.topics import Candidates
 from treaty_consensus import canonical
@@ -310,26 +310,8 @@ def buyer(home: Path, *, name: str = "buyer", **options: Any) -> Party:
     return party(name, home, **options)
 
 
-@dataclass
-class Tap:
-    """A connection that notes what goes over it, in order: `>` sent, `<` received."""
-
-    inner: Connection
-    address: str
-    peer: str = ""
-    seen: list[tuple[str, str | bytes]] = field(default_factory=list)
-
-    async def send(self, message: str | bytes) -> None:
-        self.seen.append((">", message))
-        await self.inner.send(message)
-
-    async def receive(self) -> str | bytes:
-        message = await self.inner.receive()
-        self.seen.append(("<", message))
-        return message
-
-    async def close(self, reason: str = "") -> None:
-        await self.inner.close(reason)
+class Tap(NotingConnection):
+    """A connection that notes what goes over it."""
 
     def kinds(self, *, contexts: bool = False) -> list[str]:
         """Each message in a word: hello, or a frame by its PT. `contexts`: also the contexts of calls."""

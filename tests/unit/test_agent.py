@@ -11,6 +11,7 @@ from typing import Any
 
 import meta_peers
 import pytest
+from connections import StallingConnection
 from meetings import (
     LAPTOP,
     MAX_AGE,
@@ -28,9 +29,11 @@ from meetings import (
     shop,
 )
 
+from treaty_agent.sessions import wire
 from treaty_agent.sessions.operation_errors import OperationError, OutcomeUnknown
 from treaty_agent.testing.virtual_time import run
-from treaty_agent.transport import memory, outbox
+from treaty_agent.transport import memory
+from treaty_agent.transport.connection import next_message
 from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import read_wheel
@@ -267,12 +270,12 @@ def test_000_47_a_peer_whose_code_is_ready_first_may_speak_at_once(tmp_path: Pat
         handler = scripted(seller)
         seller.runtime.delay = 10
         async with meeting(seller) as wire:
-            await wire.send(_source_hello())
-            await wire.send(b'\x00{"action":"codeGeneration","status":"generated"}')
+            wire.send(_source_hello())
+            wire.send(b'\x00{"action":"codeGeneration","status":"generated"}')
             for number in range(200):
-                await wire.send(b"\x40" + str(number).encode())
-            await wire.receive()
-            await wire.receive()
+                wire.send(b"\x40" + str(number).encode())
+            await next_message(wire)
+            await next_message(wire)
             await asyncio.sleep(1)
         received = [event.data for event in handler.seen if isinstance(event, Received)]
         assert received == [str(number).encode() for number in range(200)]
@@ -515,7 +518,7 @@ def test_a_silent_destination_ends_the_wait(tmp_path: Path) -> None:
             async with buyer(tmp_path).agent.connect_over(near, topic=TOPIC):
                 raise AssertionError("nobody is there")
         assert failure.value.code == "session.hello-timeout"
-        assert str(await far.receive()).startswith("{")
+        assert str(await next_message(far)).startswith("{")
         return asyncio.get_running_loop().time() - started
 
     assert 10 <= run(main()) < 15
@@ -526,7 +529,7 @@ def test_a_silent_source_is_sent_away(tmp_path: Path) -> None:
         seller = shop(tmp_path)
         async with meeting(seller) as wire:
             with pytest.raises(TreatyError) as lost:
-                await wire.receive()
+                await next_message(wire)
             assert getattr(lost.value, "reason", "") == "session.hello-timeout"
         assert seller.runtime.opened == []
 
@@ -548,14 +551,14 @@ def test_what_is_no_hello_is_answered_by_its_code(tmp_path: Path, said: str | by
     async def main() -> None:
         seller = shop(tmp_path)
         async with meeting(seller) as wire:
-            await wire.send(said)
-            answer = await wire.receive()
+            wire.send(said)
+            answer = await next_message(wire)
             assert isinstance(answer, bytes)
             rejection = json.loads(answer[1:])
             assert (answer[0], rejection["action"], rejection["status"]) == (0, "protocolNegotiation", "rejected")
             assert rejection["modificationSummary"].startswith(f"{reason}: ")
             with pytest.raises(TreatyError) as lost:
-                await wire.receive()
+                await next_message(wire)
             assert getattr(lost.value, "reason", "") == reason
         assert seller.runtime.opened == []
 
@@ -568,7 +571,7 @@ def test_000_05_rule_breaking_frames_end_a_running_session(tmp_path: Path, said:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
             received = len(seller.runtime.opened)
-            await wire.send(said)
+            wire.send(said)
             with pytest.raises(TreatyError):
                 await session.call("getProductInfo", **CALL)
             assert len(seller.runtime.opened) == received
@@ -674,15 +677,15 @@ def test_a_peer_that_reads_nothing_loses_the_connection_and_costs_bounded_memory
         flood = [Send(peer="did:wba:buyer.example", data=bytes(1024 * 1024))] * 100
         scripted(seller, Received=flood)
         async with meeting(seller) as wire:
-            await wire.send(_source_hello())
+            wire.send(_source_hello())
             for _ in range(2):
-                await wire.receive()  # its Hello and codeGeneration
-            await wire.send(b'\x00{"action":"codeGeneration","status":"generated"}')
-            await wire.send(b"\x40go")
+                await next_message(wire)  # its Hello and codeGeneration
+            wire.send(b'\x00{"action":"codeGeneration","status":"generated"}')
+            wire.send(b"\x40go")
             await asyncio.sleep(100)
             with pytest.raises(TreatyError):
                 for _ in range(200):
-                    await wire.receive()
+                    await next_message(wire)
         assert seller.names()[-1] == "end"
 
     run(main())
@@ -693,30 +696,23 @@ def test_callers_that_wait_for_a_slow_peer_are_let_go_one_at_a_time(
     stalls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has little to say; all at once they would have more than a connection may hold back."""
-    flowing = asyncio.Event()
-    flowing.set()
-
-    class Stalling(Tap):
-        async def send(self, message: str | bytes) -> None:
-            await flowing.wait()
-            await super().send(message)
 
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         await buy(seller, customer)
-        async with meeting(seller) as wire:
-            slow = Stalling(wire, wire.address)
-            monkeypatch.setattr(outbox, "CALL_ROOM", 200)
-            monkeypatch.setattr(outbox, "MAX_BACKLOG", 2000)
+        async with meeting(seller) as inner:
+            slow = StallingConnection(inner)
+            monkeypatch.setattr(wire, "CALL_ROOM", 200)
+            monkeypatch.setattr(wire, "MAX_BACKLOG", 2000)
             if stalls == "before the hello":
-                flowing.clear()
+                slow.shut()
             async with customer.agent.connect_over(slow, topic=TOPIC) as session:
                 if stalls == "before the first call":
                     await session.call("getProductInfo", productId="P12345")
-                    flowing.clear()
+                    slow.shut()
                 calls = [asyncio.create_task(session.call("getProductInfo", productId="P12345")) for _ in range(60)]
                 await asyncio.sleep(0.1)
-                flowing.set()
+                slow.open()
                 assert await asyncio.gather(*calls) == [LAPTOP] * 60
 
     run(main())
@@ -734,13 +730,15 @@ def test_a_peer_that_floods_is_slowed_down_by_its_own_connection(tmp_path: Path)
         handler = scripted(seller)
         handler.handle = slowly  # type: ignore[method-assign]
         async with meeting(seller) as wire:
-            await wire.send(_source_hello())
+            wire.send(_source_hello())
             for _ in range(2):
-                await wire.receive()
-            await wire.send(b'\x00{"action":"codeGeneration","status":"generated"}')
+                await next_message(wire)
+            wire.send(b'\x00{"action":"codeGeneration","status":"generated"}')
             started = asyncio.get_running_loop().time()
             for _ in range(50):
-                await wire.send(b"\x40more")
+                wire.send(b"\x40more")
+            while wire.backlog:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
             assert asyncio.get_running_loop().time() - started > 30
 
     run(main())
@@ -786,7 +784,7 @@ def test_a_connection_that_breaks_in_an_unknown_way_ends_the_session(tmp_path: P
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
 
-        async def broken() -> str | bytes:
+        def broken() -> str | bytes:
             raise RuntimeError("the cable is on fire")
 
         async with meeting(seller) as wire:
@@ -845,9 +843,9 @@ def test_nothing_is_kept_of_a_peer_that_does_not_name_itself(tmp_path: Path) -> 
         unnamed = dataclasses.replace(meta_peers.source_hello((URI_2,), to=""), source_did="", session_id="").format()
         for _ in range(2):
             async with meeting(seller) as wire:
-                await wire.send(unnamed)
-                await wire.receive()
-                await wire.send(meta_peers.GENERATED)
+                wire.send(unnamed)
+                await next_message(wire)
+                wire.send(meta_peers.GENERATED)
                 await asyncio.sleep(1)
         assert [event.stored for event in handler.seen if isinstance(event, Opened)] == [{}, {}]
         assert agreements(seller) == []
@@ -864,7 +862,7 @@ def test_audit_texts_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 async def _one_odd_message(seller: Party, customer: Party) -> None:
     async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
-        await wire.send(b"\x40 no message")
+        wire.send(b"\x40 no message")
         await session.call("getProductInfo", **CALL)
 
 

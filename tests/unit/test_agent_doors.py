@@ -10,13 +10,13 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import trustme
+from connections import ConnectionWrapper
 from meetings import LAPTOP, MAX_AGE, TOPIC, URI_1, URI_2, Party, Tap, buyer, identity, meeting, party, shop
 from meta_peers import source_hello
 from scripted_negotiators import TEST_CASES, WANTED, Script, ScriptedNegotiators
@@ -24,7 +24,7 @@ from scripted_negotiators import TEST_CASES, WANTED, Script, ScriptedNegotiators
 from treaty_agent.authentication.request_signing import RequestSigner
 from treaty_agent.sessions.flow_context import FlowSettings
 from treaty_agent.transport import memory
-from treaty_agent.transport.connection import Connection
+from treaty_agent.transport.connection import next_message
 from treaty_agent.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
 from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer
 from treaty_anp.flow_profile.payloads import ContextInfo
@@ -138,31 +138,12 @@ async def test_who_insists_on_encryption_speaks_to_nobody_in_plain(
 # Who is at the other end
 
 
-@dataclass
-class Proving:
-    """A connection whose transport proved its peer."""
-
-    inner: Connection
-    peer: str
-    address: str = "memory:proved"
-    sent: list[str | bytes] = field(default_factory=list)
-
-    async def send(self, message: str | bytes) -> None:
-        await self.inner.send(message)
-
-    async def receive(self) -> str | bytes:
-        return await self.inner.receive()
-
-    async def close(self, reason: str = "") -> None:
-        await self.inner.close(reason)
-
-
 @pytest.mark.parametrize("proved", ["did:wba:buyer.example", "did:wba:mallory.example"])
 async def test_a_hello_that_claims_another_did_than_the_transport_proved_is_refused(tmp_path: Path, proved: str) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)
     await seller.agent.prepare()
     near, far = memory.pair()
-    task = asyncio.create_task(seller.agent.accept(Proving(far, proved)))
+    task = asyncio.create_task(seller.agent.accept(ConnectionWrapper(far, peer=proved)))
     if proved == customer.agent.did:
         async with customer.agent.connect_over(near, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
@@ -267,7 +248,7 @@ async def test_who_says_nothing_is_sent_away_where_a_first_message_is_waited_for
     seller.agent.context.timeouts = type(seller.agent.context.timeouts)(hello=0.1)
     async with meeting(seller) as tap:
         with pytest.raises(TreatyError) as lost:
-            await tap.receive()
+            await next_message(tap)
         assert getattr(lost.value, "reason", "") == "session.hello-timeout"
 
 

@@ -36,6 +36,7 @@ from treaty_agent.sessions.escalation import Escalation
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_agent.sessions.session import Session
 from treaty_agent.testing.virtual_time import run
+from treaty_agent.transport.connection import next_message
 from treaty_anp.hello_profile.machine import Limits
 from treaty_anp.transcript import parse_transcript, replay
 from treaty_consensus.canonical import hex_digest
@@ -305,10 +306,10 @@ def test_000_21_a_base_that_is_not_pinned_or_not_to_be_had_is_refused_whoever_ne
         if approved:
             shop.agent.context.memory.approvals.add(text)
         async with meeting(shop) as wire:
-            await wire.send(source_hello((), to="").format())
-            await wire.receive()
-            await wire.send(proposal(0, text))
-            answer = await wire.receive()
+            wire.send(source_hello((), to="").format())
+            await next_message(wire)
+            wire.send(proposal(0, text))
+            answer = await next_message(wire)
             assert isinstance(answer, bytes)
             message = json.loads(answer[1:])
             assert (message["status"], said in message["modificationSummary"]) == ("rejected", True)

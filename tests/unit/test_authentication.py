@@ -19,7 +19,7 @@ from treaty_agent.authentication.message_signature import Parameters, Request
 from treaty_agent.authentication.nonces import FUTURE, LIFETIME
 from treaty_agent.authentication.request_signing import RequestSigner
 from treaty_agent.transport import listener as listener_module
-from treaty_agent.transport.connection import Connection, ConnectionLost
+from treaty_agent.transport.connection import Connection, ConnectionLost, next_message
 from treaty_agent.transport.reconnect import connect
 from treaty_consensus.errors import Malformed, Refused, Unauthorized, Unavailable
 from treaty_io.identity import Identity
@@ -378,7 +378,7 @@ async def test_a_session_over_http_proves_its_source_with_every_request(tmp_path
         peers.append(connection.peer)
         with suppress(ConnectionLost):
             while True:
-                await connection.send(f"{await connection.receive()!r}, {connection.peer}")
+                connection.send(f"{await next_message(connection)!r}, {connection.peer}")
 
     async def verify(method: str, target: str, headers: Mapping[str, str], body: bytes) -> str:
         mine.now = time.time()
@@ -388,12 +388,12 @@ async def test_a_session_over_http_proves_its_source_with_every_request(tmp_path
         mine.verifier.audiences = (f"http://127.0.0.1:{port}",)
         connection = await connect(f"http://127.0.0.1:{port}", Network(), sign=RequestSigner(ALICE).headers)
         for message in ("hello", b"\x40 more"):
-            await connection.send(message)
-            assert await connection.receive() == f"{message!r}, {ALICE.did}"
+            connection.send(message)
+            assert await next_message(connection) == f"{message!r}, {ALICE.did}"
         await connection.close()
         unsigned = await connect(f"http://127.0.0.1:{port}", Network())
         with pytest.raises(Refused, match=r"authentication\.missing"):
-            await unsigned.send("hello")
+            unsigned.send("hello")
         await unsigned.close()
     assert peers == [ALICE.did]
     mine.nonces.close()

@@ -64,8 +64,8 @@ class Busy(ConnectionLoop[str, float]):
     def _encoded(self, actions: Sequence[str]) -> Iterable[str | bytes]:
         return ()
 
-    def _seconds(self) -> float:
-        return 1.0
+    def _due(self) -> float:
+        return 0.0
 
     def _speaking(self) -> Iterable[HostedHandler]:
         return ()

@@ -9,26 +9,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from connections import NotingConnection, StallingConnection
 from flow_peers import (
     BUYER,
     INFO_1,
     INFO_2,
     SHOP,
     FlowAgent,
-    FlowTap,
     agent,
     meeting,
 )
 from meetings import LAPTOP, URI_1, URI_2
 
 from treaty_agent import CallContext, TraceContext
+from treaty_agent.sessions import wire
 from treaty_agent.sessions.flow_context import system_clock
 from treaty_agent.sessions.interfaces import Located
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_agent.sessions.operations import Functions
 from treaty_agent.sessions.session import Session
 from treaty_agent.testing.virtual_time import run
-from treaty_agent.transport import listener, memory, outbox, websocket
+from treaty_agent.transport import listener, memory, websocket
+from treaty_agent.transport.connection import next_message
 from treaty_anp.flow_profile.adaptation import Thresholds
 from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer
 from treaty_anp.flow_profile.parameters import Range
@@ -43,7 +45,7 @@ from treaty_sandbox.interface import RunningHandler
 GOAL = FlowRequest("buying", requirements={"timeConstraint": "normal"})
 
 
-def words(tap: FlowTap) -> list[str]:
+def words(tap: NotingConnection) -> list[str]:
     """What went over a connection: direction and action, or type."""
     values = [(way, json.loads(text)) for way, text in tap.seen]
     return [f"{way}{value['action'] if value['type'] == 'meta-protocol' else value['type']}" for way, value in values]
@@ -60,7 +62,7 @@ def both(home: Path, *offers: ProtocolOffer, **options: Any) -> tuple[FlowAgent,
     return agent("shop", home, *offers, **options), agent("buyer", home, *offers, **options)
 
 
-async def buy(shop: FlowAgent, buyer: FlowAgent, goal: FlowRequest = GOAL) -> FlowTap:
+async def buy(shop: FlowAgent, buyer: FlowAgent, goal: FlowRequest = GOAL) -> NotingConnection:
     """One negotiation, one call."""
     async with meeting(shop) as tap:
         async with await buyer.manager.negotiate(tap, goal, peer=SHOP.did) as session:
@@ -145,7 +147,7 @@ def test_001_27_28_29_30_31_and_32_the_manager_dispatches_by_a_first_message_tha
         near, far = memory.pair()
 
         async def accept() -> None:
-            first = await far.receive()
+            first = await next_message(far)
             assert isinstance(first, str)
             await shop.manager.accept(far, first=first)
 
@@ -507,7 +509,7 @@ def test_001_14_a_peer_that_says_nothing(tmp_path: Path) -> None:
         with pytest.raises(Unavailable) as failure:
             await buyer.manager.negotiate(near, GOAL, peer=SHOP.did)
         assert failure.value.code == "flow.timeout"
-        said = [json.loads(await far.receive()) for _ in range(2)]
+        said = [json.loads(await next_message(far)) for _ in range(2)]
         assert said[1]["payload"]["errorCode"] == "NEGOTIATION_TIMEOUT"
 
     run(main())
@@ -519,7 +521,7 @@ def test_001_14_a_source_that_says_nothing_is_not_waited_for(tmp_path: Path) -> 
         near, far = memory.pair()
         await shop.manager.accept(far)
         with pytest.raises(TreatyError) as failure:
-            await near.receive()
+            await next_message(near)
         assert getattr(failure.value, "reason", "") == "flow.timeout"
 
     run(main())
@@ -534,27 +536,27 @@ def test_001_17_a_peer_that_is_another_is_found_out(tmp_path: Path) -> None:
         with pytest.raises(Malformed):
             await buyer.manager.negotiate(near, GOAL)
         with pytest.raises(Refused):
-            await buyer.manager.negotiate(FlowTap(near, peer=BUYER.did), GOAL, peer=SHOP.did)
+            await buyer.manager.negotiate(NotingConnection(near, peer=BUYER.did), GOAL, peer=SHOP.did)
 
     run(main())
 
 
 def spoiled(
     tmp_path: Path, change: Callable[[str], str | bytes], at: int
-) -> Coroutine[Any, Any, tuple[FlowAgent, FlowTap, TreatyError]]:
+) -> Coroutine[Any, Any, tuple[FlowAgent, NotingConnection, TreatyError]]:
     """A negotiation whose n-th message to the buyer is changed on its way, or to the shop for a negative n."""
 
-    class Spoiler(FlowTap):
-        async def send(self, message: str | bytes) -> None:
+    class Spoiler(NotingConnection):
+        def send(self, message: str | bytes) -> None:
             sent = sum(way == ">" for way, _ in self.seen)
-            await super().send(change(str(message)) if sent == -at - 1 else message)
+            super().send(change(str(message)) if sent == -at - 1 else message)
 
-        async def receive(self) -> str | bytes:
+        def receive(self) -> str | bytes | None:
             got = sum(way == "<" for way, _ in self.seen)
-            message = await super().receive()
-            return change(str(message)) if got == at else message
+            message = super().receive()
+            return change(str(message)) if got == at and message is not None else message
 
-    async def main() -> tuple[FlowAgent, FlowTap, TreatyError]:
+    async def main() -> tuple[FlowAgent, NotingConnection, TreatyError]:
         shop, buyer = both(tmp_path)
         async with meeting(shop) as tap:
             spoiler = Spoiler(tap.inner)
@@ -596,12 +598,12 @@ def test_001_17_a_recorded_negotiation_cannot_be_replayed(tmp_path: Path) -> Non
         opened = len(shop.runtime.opened)
         async with meeting(shop) as tap:
             for text in recorded:
-                await tap.send(text)
-            told = json.loads(await tap.receive())
+                tap.send(text)
+            told = json.loads(await next_message(tap))
             assert (told["payload"]["errorCode"], told["recipient"]) == ("VERIFICATION_FAILED", BUYER.did)
             assert told["replyTo"] == json.loads(recorded[0])["messageId"]
             with pytest.raises(TreatyError) as failure:
-                await tap.receive()
+                await next_message(tap)
             assert getattr(failure.value, "reason", "") == "flow.replayed"
         assert len(shop.runtime.opened) == opened
 
@@ -656,31 +658,23 @@ def test_a_negotiation_that_is_given_up_leaves_nothing_behind(tmp_path: Path) ->
 
 
 def test_who_asks_for_more_and_reads_none_of_it_is_not_read_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "READ_ROOM", 4000)
-    monkeypatch.setattr(outbox, "CALL_ROOM", 1000)
-
-    flowing = asyncio.Event()
-    flowing.set()
-
-    class Stalling(FlowTap):
-        async def send(self, message: str | bytes) -> None:
-            await flowing.wait()
-            await super().send(message)
+    monkeypatch.setattr(wire, "READ_ROOM", 4000)
+    monkeypatch.setattr(wire, "CALL_ROOM", 1000)
 
     async def main() -> None:
         shop, buyer = both(tmp_path)
         near, far = memory.pair()
-        slow = Stalling(far)
+        slow = StallingConnection(far)
         task = asyncio.create_task(shop.manager.accept(slow))
         session = await buyer.manager.negotiate(near, GOAL, peer=SHOP.did)
         before = len(slow.seen)
-        flowing.clear()
+        slow.shut()
         calls = []
         for _ in range(60):
             calls.append(asyncio.create_task(session.call("getProductInfo", productId="P12345")))
             await asyncio.sleep(0.01)
         assert len(slow.seen) - before < 20
-        flowing.set()
+        slow.open()
         assert await asyncio.gather(*calls) == [LAPTOP] * 60
         await session.close()
         await task

@@ -20,6 +20,7 @@ from treaty_agent import Policy
 from treaty_agent.sessions.flow_context import FlowSettings
 from treaty_agent.sessions.session import Session
 from treaty_agent.testing.virtual_time import run
+from treaty_agent.transport.connection import next_message
 from treaty_anp.flow_profile import processor
 from treaty_anp.flow_profile.adaptation import Adaptation, Thresholds
 from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer
@@ -212,7 +213,7 @@ async def test_001_14_the_wait_for_the_first_message_is_the_owners(tmp_path: Pat
     async with meeting(shop) as tap:
         with pytest.raises(TreatyError) as failure:
             async with asyncio.timeout(5):
-                await tap.receive()
+                await next_message(tap)
         assert getattr(failure.value, "reason", "") == "session.hello-timeout"
 
 

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from treaty_agent.testing.virtual_time import run
 from treaty_agent.transport import application, http, http_server
 from treaty_agent.transport.application import Application, StaticDocument
-from treaty_agent.transport.connection import Backoff, Connection, ConnectionFailed, ConnectionLost
-from treaty_agent.transport.http import CAPACITY, MAX_BODY, MAX_INBOX, MAX_MESSAGES, MEDIA_TYPE, SESSIONS, HttpConnection
+from treaty_agent.transport.connection import Backoff, Connection, ConnectionFailed, ConnectionLost, next_message
+from treaty_agent.transport.http import MAX_BODY, MAX_INBOX, MAX_MESSAGES, MEDIA_TYPE, SESSIONS, HttpConnection
 from treaty_agent.transport.http import decode_messages as decoded
 from treaty_agent.transport.http import encode_messages as encoded
 from treaty_agent.transport.http_server import EXPIRY, LINGER, MAX_AT_ONCE
 from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
+from treaty_io.admission.rounds import SHARE
 from treaty_io.network.exchange import BoundedClient
 
 KEY = "k" * 43
@@ -50,8 +51,8 @@ class Case:
         opening = asyncio.create_task(self.post(f"{SESSIONS}?key={key}", "hello"))
         await asyncio.sleep(0.1)
         far = self.accepted[-1]
-        assert await far.receive() == "hello"
-        await far.send("hello to you")
+        assert await next_message(far) == "hello"
+        far.send("hello to you")
         reply = await opening
         assert (reply.status_code, decoded(reply.content)) == (201, ["hello to you"])
         assert (reply.headers["Anp-Sequence"], reply.headers["Anp-Acknowledge"]) == ("0", "1")
@@ -86,7 +87,7 @@ async def test_a_session_is_opened_by_its_hello_and_once_by_a_key() -> None:
     assert (again.status_code, again.headers["Location"]) == (201, url)
     assert decoded(again.content) == ["hello to you"]
     assert len(case.accepted) == 1
-    waiting = asyncio.create_task(far.receive())
+    waiting = asyncio.create_task(next_message(far))
     await asyncio.sleep(1)
     assert not waiting.done()  # the Hello did not arrive twice
     other, _ = await case.opened("other" * 5)
@@ -101,14 +102,14 @@ async def test_a_request_that_is_repeated_brings_nothing_twice_and_the_same_answ
         sent = asyncio.create_task(case.post(at(url, 1, 1), b"\x40one", b"\x40two"))
         await asyncio.sleep(0)
         if _ == 0:
-            assert [await far.receive(), await far.receive()] == [b"\x40one", b"\x40two"]
-            await far.send(b"\x40answer")
+            assert [await next_message(far), await next_message(far)] == [b"\x40one", b"\x40two"]
+            far.send(b"\x40answer")
         reply = await sent
         assert (reply.headers["Anp-Sequence"], reply.headers["Anp-Acknowledge"]) == ("1", "3")
         assert decoded(reply.content) == [b"\x40answer"]
     reply = await case.post(at(url, 2, 1), b"\x40two", b"\x40three")  # half of it is new
     assert reply.headers["Anp-Acknowledge"] == "4"
-    assert await far.receive() == b"\x40three"
+    assert await next_message(far) == b"\x40three"
 
 
 @pytest.mark.parametrize(("sequence", "acknowledge"), [(3, 1), (1, 2)])
@@ -118,7 +119,7 @@ def test_numbers_that_nobody_can_have_are_refused(sequence: int, acknowledge: in
         url, far = await case.opened()
         reply = await case.post(at(url, sequence, acknowledge), b"\x40x")
         assert (reply.status_code, reply.json()["code"]) == (409, "connection.sequence")
-        receiving = asyncio.create_task(far.receive())
+        receiving = asyncio.create_task(next_message(far))
         await case.post(at(url, 1, 1), b"\x40one")
         assert await receiving == b"\x40one"
 
@@ -136,7 +137,7 @@ async def test_an_answer_is_held_until_there_is_one_at_most_20_seconds() -> None
     held = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(5)
     assert not held.done()
-    await far.send(b"\x40news")
+    far.send(b"\x40news")
     assert decoded((await held).content) == [b"\x40news"]
 
 
@@ -151,7 +152,7 @@ async def test_one_answer_is_held_a_session() -> None:
     second = asyncio.create_task(case.post(at(url, 2, 1)))
     assert decoded((await first).content) == []  # its place is taken
     assert now() - begun < 1
-    await far.send(b"\x40news")
+    far.send(b"\x40news")
     assert decoded((await second).content) == [b"\x40news"]
 
 
@@ -168,7 +169,7 @@ async def test_an_agent_that_does_not_read_makes_the_source_wait() -> None:
     assert now() - begun == pytest.approx(20, abs=0.5)
     await held
     sending = asyncio.create_task(case.post(at(url, 1, 1), *messages))
-    assert [await far.receive() for _ in messages] == messages
+    assert [await next_message(far) for _ in messages] == messages
     assert (await sending).headers["Anp-Acknowledge"] == str(1 + len(messages))
 
 
@@ -177,13 +178,17 @@ async def test_a_sender_is_replaced_by_its_repetition() -> None:
     case = Case()
     url, far = await case.opened()
     messages = [b"\x40%d" % number for number in range(MAX_INBOX + 1)]
+    held = asyncio.create_task(case.post(at(url, 1, 1)))
     lost = asyncio.create_task(case.post(at(url, 1, 1), *messages))
     await asyncio.sleep(1)
+    assert not lost.done()
     again = asyncio.create_task(case.post(at(url, 1, 1), *messages))
     await asyncio.sleep(1)
-    assert [await far.receive() for _ in messages] == messages
-    await asyncio.gather(lost, again)
-    receiving = asyncio.create_task(far.receive())
+    assert lost.done()
+    assert not again.done()
+    assert [await next_message(far) for _ in messages] == messages
+    await asyncio.gather(held, lost, again)
+    receiving = asyncio.create_task(next_message(far))
     await asyncio.sleep(1)
     assert not receiving.done()
 
@@ -197,21 +202,21 @@ async def test_what_a_session_that_is_over_did_not_read_is_forgotten() -> None:
     await asyncio.sleep(0.1)
     assert (await case.post(at(url, 1, 1))).status_code == 410  # it lingers
     with pytest.raises(ConnectionLost):
-        await far.receive()
+        await next_message(far)
 
 
 @simulated
 async def test_the_end_comes_after_everything_else_with_its_reason() -> None:
     case = Case()
     url, far = await case.opened()
-    await far.send(b"\x40last")
+    far.send(b"\x40last")
     await far.close("session.idle")
     assert decoded((await case.post(at(url, 1, 1))).content) == [b"\x40last"]
     for _ in range(2):
         reply = await case.post(at(url, 1, 2))
         assert (reply.status_code, reply.json()["reason"]) == (410, "session.idle")
     with pytest.raises(ConnectionLost):
-        await far.send(b"\x40late")
+        far.send(b"\x40late")
     case.over.set()
     await asyncio.sleep(LINGER + 1)
     assert (await case.post(at(url, 1, 2))).status_code == 404
@@ -224,12 +229,14 @@ async def test_the_source_ends_a_session_and_what_it_sent_still_arrives() -> Non
     url, far = await case.opened()
     held = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(0.1)
+    begun = now()
     await case.post(at(url, 1, 1), b"\x40last")
     assert (await case.client.delete(f"{url}?reason=session.failed")).status_code == 204
     assert (await held).status_code == 410
-    assert await far.receive() == b"\x40last"
+    assert now() - begun < 1
+    assert await next_message(far) == b"\x40last"
     with pytest.raises(ConnectionLost) as lost:
-        await far.receive()
+        await next_message(far)
     assert lost.value.reason == "session.failed"
     assert (await case.client.delete(url)).status_code == 404
 
@@ -238,7 +245,7 @@ async def test_the_source_ends_a_session_and_what_it_sent_still_arrives() -> Non
 async def test_who_asks_nothing_for_a_minute_is_gone() -> None:
     case = Case()
     url, far = await case.opened()
-    receiving = asyncio.create_task(far.receive())
+    receiving = asyncio.create_task(next_message(far))
     for _ in range(10):  # asking is what keeps it alive
         await case.post(at(url, 1, 1))
     assert not receiving.done()
@@ -297,7 +304,7 @@ def test_answers_count_until_they_are_read(monkeypatch: pytest.MonkeyPatch) -> N
         case = Case()
         url, far = await case.opened()
         other, _ = await case.opened("z" * 43)
-        await far.send(bytes(200_000))
+        far.send(bytes(200_000))
         event = asyncio.Event()
 
         async def receive() -> dict[str, object]:
@@ -337,7 +344,7 @@ def test_all_bodies_of_a_network_are_bounded_and_leave_room_to_others(monkeypatc
             reply = await other.post(opening, content=b"x" * 90, headers={"Content-Type": MEDIA_TYPE})
         assert reply.json()["code"] == "connection.too-large", "it was read: its first message says that it has gigabytes"
         assert (await slow).status_code == 200
-        assert await far.receive() == bytes(80)
+        assert await next_message(far) == bytes(80)
         assert (await case.post(at(url, 2, 1), bytes(80))).headers["Anp-Acknowledge"] == "3"
         assert case.application.reading == 0
 
@@ -362,23 +369,25 @@ def test_what_all_sessions_hold_is_bounded_and_the_one_that_holds_most_goes(monk
     async def main() -> None:
         case = Case()
         (greedy, first), (frugal, second) = await case.opened("greedy" * 5), await case.opened("frugal" * 5)
-        for _ in range(CAPACITY - 1):  # beside the Hello; the agent does not read, the source does not acknowledge
-            await first.send(b"\x40" + bytes(199))
-        waiting = asyncio.create_task(first.send(b"\x40"))
-        sending = asyncio.create_task(case.post(at(greedy, 1, 0), bytes(700), bytes(700)))
-        await second.send(b"\x40" + bytes(99))
-        await asyncio.sleep(1)
-        assert not waiting.done()
-        assert (await sending).status_code == 200
-        await second.send(b"\x40" + bytes(199))
-        for lost in (first.send(b"\x40"), first.receive(), waiting):
-            with pytest.raises(ConnectionLost):
-                await asyncio.wait_for(lost, 60)
+        for _ in range(7):  # beside the Hello; the agent does not read, the source does not acknowledge
+            first.send(b"\x40" + bytes(199))
+        assert (await case.post(at(greedy, 1, 0), bytes(700), bytes(700))).status_code == 200
+        second.send(b"\x40" + bytes(99))
+        woken = asyncio.Event()
+        first.watch(woken.set)
+        assert first.backlog == len("hello to you") + 7 * 200
+        second.send(b"\x40" + bytes(199))
+        assert woken.is_set()
+        assert first.backlog == 0
+        with pytest.raises(ConnectionLost):
+            first.send(b"\x40")
+        with pytest.raises(ConnectionLost):
+            first.receive()
         assert (await case.post(at(greedy, 1, 0))).status_code == 404
         reply = await case.post(at(frugal, 1, 1))
         assert [len(message) for message in decoded(reply.content)] == [100, 200]
         await case.post(at(frugal, 1, 3), b"\x40received")
-        assert await second.receive() == b"\x40received"
+        assert await next_message(second) == b"\x40received"
         sessions = case.application.sessions
         assert (sessions.held, sessions.holding) == (0, set())
 
@@ -390,13 +399,13 @@ def test_a_session_that_is_over_holds_nothing(ending: str) -> None:
     async def main() -> None:
         case = Case()
         url, far = await case.opened()
-        await far.send(b"\x40" + bytes(99))
+        far.send(b"\x40" + bytes(99))
         await case.post(at(url, 1, 1), b"\x40" + bytes(99))
         sessions = case.application.sessions
         assert sessions.held == 200
         if ending == "deleted":
             await case.client.delete(f"{url}?reason=")
-            assert await far.receive() == b"\x40" + bytes(99)  # what was sent still arrives
+            assert await next_message(far) == b"\x40" + bytes(99)  # what was sent still arrives
         elif ending == "expired":
             await asyncio.sleep(2 * EXPIRY)
         case.over.set()
@@ -429,7 +438,7 @@ async def test_a_session_belongs_to_the_did_that_opened_it() -> None:
     opening = asyncio.create_task(case.post(f"{SESSIONS}?key={KEY}", "hello", Signature="did:wba:a.example"))
     await asyncio.sleep(0.1)
     assert case.accepted[0].peer == "did:wba:a.example"
-    await case.accepted[0].send("hello to you")
+    case.accepted[0].send("hello to you")
     url = (await opening).headers["Location"]
     assert seen == [("POST", f"{BASE}{SESSIONS}?key={KEY}", encoded(["hello"]))]
     for signature, status in (("did:wba:b.example", 403), ("bad", 401), ("wrong", 401), ("later", 503)):
@@ -439,8 +448,8 @@ async def test_a_session_belongs_to_the_did_that_opened_it() -> None:
         assert (await case.client.delete(url, headers={"Signature": signature})).status_code == status
         assert (await case.post(f"{SESSIONS}?key={KEY}", "hello", Signature=signature)).status_code == status
     assert (await case.post(at(url, 1, 1), b"\x40mine", Signature="did:wba:a.example")).headers["Anp-Acknowledge"] == "2"
-    await case.accepted[0].receive()
-    assert await case.accepted[0].receive() == b"\x40mine"
+    await next_message(case.accepted[0])
+    assert await next_message(case.accepted[0]) == b"\x40mine"
 
 
 @simulated
@@ -470,7 +479,7 @@ async def test_what_is_no_request_of_the_binding_is_refused_and_opens_nothing() 
     ]
     assert [reply.status_code for reply, _ in refusals] == [status for _, status in refusals]
     assert len(case.accepted) == 1
-    await far.send(b"\x40still here")
+    far.send(b"\x40still here")
     assert decoded((await case.post(at(url, 1, 1))).content) == [b"\x40still here"]
 
 
@@ -494,13 +503,12 @@ async def test_below_another_path_a_session_is_found_there() -> None:
     transport = httpx.ASGITransport(case.application, root_path="/agents/a")
     client = BoundedClient(transport=transport, base_url=BASE)
     connection = HttpConnection(f"{BASE}/agents/a", client, None, Backoff(), http.RESUME)
-    sending = asyncio.create_task(connection.send("hello"))
+    connection.send("hello")
     await asyncio.sleep(0.1)
-    await case.accepted[0].send("hello to you")
-    await sending
-    assert await connection.receive() == "hello to you"
-    await connection.send(b"\x40more")
-    assert [await case.accepted[0].receive(), await case.accepted[0].receive()] == ["hello", b"\x40more"]
+    case.accepted[0].send("hello to you")
+    assert await next_message(connection) == "hello to you"
+    connection.send(b"\x40more")
+    assert [await next_message(case.accepted[0]), await next_message(case.accepted[0])] == ["hello", b"\x40more"]
     await connection.close()
 
 
@@ -510,10 +518,12 @@ async def test_when_the_agent_goes_away_every_source_is_told() -> None:
     url, far = await case.opened()
     held = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(0.1)
+    begun = now()
     closing = asyncio.create_task(case.application.aclose())
     assert (await held).status_code == 410
+    assert now() - begun < 1
     with pytest.raises(ConnectionLost):
-        await far.receive()
+        await next_message(far)
     assert not closing.done()
     case.over.set()
     await closing
@@ -553,25 +563,24 @@ async def through(
         case.over.set()
 
 
-# No more than CAPACITY in one direction: nobody receives before everything is sent.
-@given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.booleans(), max_size=CAPACITY))
+# Up to three times what an end reads ahead: nobody receives before everything is sent.
+@given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.booleans(), max_size=3 * MAX_INBOX))
 def test_nothing_is_lost_doubled_or_disordered_on_a_bad_network(plan: list[int], story: list[bool]) -> None:
     async def main() -> None:
         case = Case()
         async with through(case, list(plan)) as (near, _):
-            sending = asyncio.create_task(near.send("hello"))
+            near.send("hello")
             await case.first.wait()
             far = case.accepted[0]
-            assert await far.receive() == "hello"
-            await far.send("hello to you")
-            await sending
-            assert await near.receive() == "hello to you"
+            assert await next_message(far) == "hello"
+            far.send("hello to you")
+            assert await next_message(near) == "hello to you"
             for number, forth in enumerate(story):
-                await (near if forth else far).send(b"%d" % number)
+                (near if forth else far).send(b"%d" % number)
                 if number % 3 == 2:
                     await asyncio.sleep(0.3)
-            assert [await far.receive() for forth in story if forth] == [b"%d" % n for n, forth in enumerate(story) if forth]
-            assert [await near.receive() for forth in story if not forth] == [
+            assert [await next_message(far) for forth in story if forth] == [b"%d" % n for n, forth in enumerate(story) if forth]
+            assert [await next_message(near) for forth in story if not forth] == [
                 b"%d" % n for n, forth in enumerate(story) if not forth
             ]
             assert len(case.accepted) == 1
@@ -583,18 +592,17 @@ def test_nothing_is_lost_doubled_or_disordered_on_a_bad_network(plan: list[int],
 async def test_a_network_that_stays_away_ends_the_session_after_a_bounded_time() -> None:
     case = Case()
     async with through(case, []) as (near, flaky):
-        sending = asyncio.create_task(near.send("hello"))
+        near.send("hello")
         await asyncio.sleep(0.1)
-        await case.accepted[0].send("hello to you")
-        await sending
-        await near.receive()
+        case.accepted[0].send("hello to you")
+        await next_message(near)
         flaky.plan = [1] * 1000
         begun = now()
         with pytest.raises(ConnectionLost):
-            await near.receive()
+            await next_message(near)
         assert now() - begun < 60
         with pytest.raises(ConnectionLost):
-            await near.send(b"\x40more")
+            near.send(b"\x40more")
 
 
 @pytest.mark.parametrize("plan", [[1, 1, 1], [3, 3, 3]])
@@ -602,11 +610,14 @@ def test_opening_is_tried_again_and_given_up_with_connection_failed(plan: list[i
     async def main() -> None:
         case = Case()
         async with through(case, [*plan], attempts=3) as (near, flaky):
-            with pytest.raises(ConnectionFailed) as failure:
-                await near.send("hello")
-            assert (failure.value.code, flaky.requests) == ("connection.failed", 3)
+            near.send("hello")
+            for _ in range(2):
+                with pytest.raises(ConnectionFailed) as failure:
+                    await next_message(near)
+                assert (failure.value.code, flaky.requests) == ("connection.failed", 3)
             with pytest.raises(ConnectionLost):
-                await near.receive()
+                near.send("hello")
+            assert near.backlog == 0
         assert case.accepted == []
 
     run(main())
@@ -619,8 +630,9 @@ async def test_a_refusal_is_told_with_its_code_and_not_tried_again() -> None:
 
     case = Case(authenticate=authenticate)
     async with through(case, []) as (near, flaky):
+        near.send("hello")
         with pytest.raises(TreatyError, match=r"authentication\.missing") as failure:
-            await near.send("hello")
+            await next_message(near)
         assert (failure.value.code, flaky.requests) == ("connection.refused", 1)
 
 
@@ -633,13 +645,15 @@ async def test_a_session_that_is_refused_without_a_word_is_refused_at_once_with_
     reply = await opening
     assert (reply.status_code, reply.json()["reason"]) == (410, "session.peer-did")
     async with through(case, []) as (near, _):
-        sending = asyncio.create_task(near.send("hello"))
+        near.send("hello")
         await asyncio.sleep(0.1)
         await case.accepted[1].close("session.peer-did")
-        for failing in (sending, near.receive()):
-            with pytest.raises(ConnectionLost) as lost:
-                await failing
-            assert lost.value.reason == "session.peer-did"
+        with pytest.raises(ConnectionLost) as lost:
+            await next_message(near)
+        assert lost.value.reason == "session.peer-did"
+        with pytest.raises(ConnectionLost) as lost:
+            near.send("hello?")
+        assert lost.value.reason == "session.peer-did"
 
 
 @simulated
@@ -658,12 +672,136 @@ async def test_every_attempt_is_signed_anew_over_what_is_sent() -> None:
 
     case = Case(authenticate=authenticate)
     async with through(case, [2, 1], sign) as (near, _):
-        sending = asyncio.create_task(near.send("hello"))
+        near.send("hello")
         await asyncio.sleep(0.1)
-        await case.accepted[0].send("hello to you")
-        await sending
-        assert await near.receive() == "hello to you"
+        case.accepted[0].send("hello to you")
+        assert await next_message(near) == "hello to you"
     assert verified == [(f"nonce-{number}", *signed[number - 1]) for number in (1, *range(3, len(signed) + 1))]
+
+
+@simulated
+async def test_messages_sent_before_the_session_is_open_go_in_order_and_those_there_at_once_go_with_the_hello() -> None:
+    case = Case()
+    async with through(case, []) as (near, flaky):
+        at_once: list[str | bytes] = ["hello", *(b"\x40%d" % number for number in range(MAX_INBOX))]
+        for message in at_once:
+            near.send(message)
+        await asyncio.sleep(0.1)
+        near.send(b"\x40later")
+        await asyncio.sleep(1)
+        far = case.accepted[0]
+        assert (flaky.requests, near.backlog) == (1, sum(map(len, [*at_once, b"\x40later"])))  # the answer is held
+        begun = now()
+        far.send("hello to you")
+        assert await next_message(near) == "hello to you"
+        assert now() - begun < 1  # it waits for no room
+        assert near.backlog == sum(map(len, [*at_once[MAX_INBOX:], b"\x40later"]))
+        assert [await next_message(far) for _ in range(MAX_INBOX + 2)] == [*at_once, b"\x40later"]
+
+
+@simulated
+async def test_what_was_sent_before_the_close_goes_first_although_the_session_is_not_open_yet() -> None:
+    case = Case()
+    async with through(case, [1]) as (near, _):
+        near.send("hello")
+        near.send(b"\x40last")
+        closing = asyncio.create_task(near.close("session.idle"))
+        with pytest.raises(ConnectionLost):
+            await asyncio.sleep(0)
+            near.send(b"\x40late")
+        await case.first.wait()
+        far = case.accepted[0]
+        far.send("hello to you")
+        assert [await next_message(far), await next_message(far)] == ["hello", b"\x40last"]
+        with pytest.raises(ConnectionLost) as lost:
+            await next_message(far)
+        assert lost.value.reason == "session.idle"
+        await closing
+
+
+@simulated
+async def test_an_idle_session_is_closed_at_once_with_its_reason() -> None:
+    case = Case()
+    async with through(case, []) as (near, _):
+        near.send("hello")
+        await asyncio.sleep(0.1)
+        far = case.accepted[0]
+        far.send("hello to you")
+        assert [await next_message(far), await next_message(near)] == ["hello", "hello to you"]
+        await asyncio.sleep(1)
+        begun = now()
+        await near.close("session.idle")
+        assert now() - begun < 0.1
+        with pytest.raises(ConnectionLost) as lost:
+            await next_message(far)
+        assert lost.value.reason == "session.idle"
+
+
+@pytest.mark.threat(114)
+@simulated
+async def test_messages_of_a_network_are_handled_in_turns() -> None:
+    case = Case()
+    sessions = [await case.opened(letter * 43) for letter in "abc"]
+    for url, _ in sessions:
+        await case.post(at(url, 1, 1), *[b"\x40"] * MAX_INBOX)
+    fars = [far for _, far in sessions]
+    await asyncio.sleep(1)
+    woken = asyncio.Event()
+    for far in fars:
+        far.watch(woken.set)
+    assert [far.receive() for far in fars for _ in range(MAX_INBOX)].count(b"\x40") == SHARE
+    await woken.wait()
+    assert sum(far.receive() == b"\x40" for far in fars for _ in range(MAX_INBOX)) <= SHARE
+    await case.client.delete(f"{sessions[2][0]}?reason=")  # its turn holds nobody up
+    for url, far in sessions[:2]:
+        await case.post(at(url, 1 + MAX_INBOX, 1), b"\x40last")
+        while await next_message(far) != b"\x40last":
+            pass
+
+
+@simulated
+async def test_a_close_waits_a_bounded_time_for_a_destination_that_does_not_answer() -> None:
+    case = Case()
+    async with through(case, [1] * 1000) as (near, _):
+        near.send("hello")
+        await asyncio.sleep(1)
+        begun = now()
+        await near.close()
+        assert now() - begun == pytest.approx(http.CLOSE_TIMEOUT, abs=0.1)
+        with pytest.raises(ConnectionLost):
+            near.receive()
+        assert len(asyncio.all_tasks()) == 1  # this one
+
+
+@simulated
+async def test_the_backlog_is_what_the_other_side_has_not_taken_and_its_fall_wakes_the_owner() -> None:
+    case = Case()
+    url, far = await case.opened()
+    wakes: list[int] = []
+    far.watch(lambda: wakes.append(far.backlog))
+    await case.post(at(url, 1, 1))  # which acknowledges the Hello
+    assert (far.backlog, wakes) == (0, [0])
+    for _ in range(3 * MAX_INBOX):  # it never waits
+        far.send("ü" * 50)
+    assert far.backlog == 3 * MAX_INBOX * 100
+    assert len(decoded((await case.post(at(url, 1, 1))).content)) == 3 * MAX_INBOX
+    assert far.backlog == 3 * MAX_INBOX * 100
+    await case.post(at(url, 1, 3))
+    assert (far.backlog, wakes) == ((3 * MAX_INBOX - 2) * 100, [0, (3 * MAX_INBOX - 2) * 100])
+    async with through(case, []) as (near, _):
+        near.watch(lambda: wakes.append(near.backlog))
+        near.send("hello")
+        await asyncio.sleep(0.1)
+        case.accepted[1].send("hello to you")
+        assert near.backlog == len("hello")
+        await asyncio.sleep(0.1)
+        assert (near.backlog, near.receive()) == (0, "hello to you")
+        wakes.clear()
+        for _ in range(3 * MAX_INBOX):
+            near.send(bytes(100))
+        await asyncio.sleep(http.HOLD + 1)  # the agent does not read
+        assert near.backlog == (2 * MAX_INBOX + 1) * 100  # the inbox has the Hello, too
+        assert wakes == [near.backlog]
 
 
 @pytest.mark.threat(94)
@@ -682,14 +820,41 @@ async def test_a_destination_that_takes_nothing_is_neither_hurried_nor_listened_
         return httpx.Response(200, headers=headers, stream=httpx.ByteStream(encoded([bytes(100)] * 4)))
 
     connection = HttpConnection(BASE, BoundedClient(transport=httpx.MockTransport(greedy)), None, Backoff(), http.RESUME)
-    await connection.send("hello")
-    await connection.send(b"\x40more")
+    connection.send("hello")
+    connection.send(b"\x40more")
     await asyncio.sleep(10)
     assert max(seen) <= MAX_INBOX + 4
     assert len(seen) < 10 / http.PAUSE + 10
     for _ in range(100):  # who reads gets all of it
-        assert await connection.receive() == bytes(100)
+        assert await next_message(connection) == bytes(100)
     await connection.close()
+
+
+@pytest.mark.parametrize(("opening", "later"), [(2, 1), (1, 3), (1, 0)])
+def test_a_destination_that_counts_wrong_loses_the_session(opening: int, later: int) -> None:
+    async def miscounting(request: httpx.Request) -> httpx.Response:
+        is_opening = request.url.path == SESSIONS
+        headers = {"Content-Type": MEDIA_TYPE, "Anp-Sequence": "0", "Anp-Acknowledge": str(opening if is_opening else later)}
+        if is_opening:
+            headers["Location"] = f"{SESSIONS}/x"
+        elif not await request.aread():
+            await asyncio.Event().wait()  # until it is cancelled
+        return httpx.Response(201 if is_opening else 200, headers=headers, stream=httpx.ByteStream(b""))
+
+    async def main() -> None:
+        client = BoundedClient(transport=httpx.MockTransport(miscounting))
+        connection = HttpConnection(BASE, client, None, Backoff(), http.RESUME)
+        connection.send("hello")
+        await asyncio.sleep(1)
+        if opening == 1:
+            connection.send(b"\x40more")
+        with pytest.raises(ConnectionFailed if opening > 1 else ConnectionLost):
+            await next_message(connection)
+        assert connection.backlog == 0
+        await connection.close()
+        assert len(asyncio.all_tasks()) == 1  # this one
+
+    run(main())
 
 
 @given(st.lists(st.text(max_size=40) | st.binary(max_size=40), max_size=20))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from treaty_agent.transport.outbox import CALL_ROOM, MAX_BACKLOG, READ_ROOM, Outbox
 
 from treaty_agent.testing.virtual_time import run
 from treaty_agent.transport import memory
 from treaty_agent.transport.connection import Connection
-from treaty_agent.transport.outbox import CALL_ROOM, MAX_BACKLOG, READ_ROOM, Outbox
 from treaty_anp.frame import MAX_PAYLOAD
 from treaty_consensus.errors import TreatyError, Unavailable
 

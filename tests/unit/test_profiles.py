@@ -20,6 +20,7 @@ from treaty_agent.sessions.flow_context import system_clock
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_agent.sessions.session import Session
 from treaty_agent.transport import listener
+from treaty_agent.transport.connection import next_message
 from treaty_anp.flow_profile.capabilities import FlowRequest, ProtocolOffer
 from treaty_anp.flow_profile.errors import ErrorCode, report
 from treaty_anp.flow_profile.messages import TYPE, FlowMessage, encode
@@ -228,11 +229,11 @@ async def test_a_peer_that_answers_a_hello_in_the_flow_profile_names_itself_and_
     answers = [encode(error_message(claimed, customer.agent.did), identity("shop.example"))]
 
     async def serve(connection: Any) -> None:
-        first = await connection.receive()
+        first = str(await next_message(connection))
         if answers:
-            await connection.send(answers.pop())
+            connection.send(answers.pop())
             with suppress(TreatyError):
-                await connection.receive()
+                await next_message(connection)
             await connection.close()
         else:
             await peer.manager.accept(connection, first=first)

@@ -528,7 +528,7 @@ def test_an_answer_to_no_proposal_ends_the_session(tmp_path: Path) -> None:
     async def main() -> None:
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
-            await wire.send(b'\x00{"action":"reportCosignature","status":"refused","reason":"report.x"}')
+            wire.send(b'\x00{"action":"reportCosignature","status":"refused","reason":"report.x"}')
             with pytest.raises(TreatyError):
                 await session.call("getProductInfo", productId="P12345")
 

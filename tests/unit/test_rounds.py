@@ -1,4 +1,4 @@
-"""Turns at beginning requests: how many of a network begin in a round, and that nobody waits for another network's."""
+"""Turns of requests and messages: how many of a network begin in a round, and that nobody waits for another network's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from treaty_io.admission.message_turns import HEAVY, MessageTurns
 from treaty_io.admission.rounds import Rounds
 
 FLOOD, HONEST = "192.0.2.0/24", "198.51.100.0/24"
@@ -101,3 +102,76 @@ async def test_bodies_that_arrive_at_once_are_taken_up_in_turns() -> None:
     await asyncio.gather(*readers)
     assert len(requests.begun) == 20
     assert requests.most_at_once(FLOOD) == SHARE
+
+
+class Messages:
+    """A connection with messages of these sizes, which it takes when it may."""
+
+    def __init__(self, requests: Requests, sizes: list[int], network: str = FLOOD) -> None:
+        self.requests, self.sizes, self.network = requests, sizes, network
+        self.turns = MessageTurns(requests.rounds, network)
+        self.over = asyncio.Event()
+
+    def take_all(self) -> None:
+        while self.sizes and self.turns.take_now(self.sizes[0], self.take_all):
+            self.sizes.pop(0)
+            self.requests.begun.append((self.network, self.requests.iteration))
+        if not self.sizes:
+            self.over.set()
+
+
+@pytest.mark.threat(114)
+async def test_messages_are_handled_in_turns_of_their_network_without_a_task_that_waits() -> None:
+    requests = Requests()
+    requests.count_iterations()
+    connections = [Messages(requests, [0] * 10) for _ in range(5)]
+    honest = Messages(requests, [0] * SHARE, HONEST)
+    for connection in [*connections, honest]:
+        connection.take_all()
+    assert requests.begun == [(FLOOD, 1)] * SHARE + [(HONEST, 1)] * SHARE
+    await asyncio.gather(*(connection.over.wait() for connection in connections))
+    assert len(requests.begun) == 50 + SHARE
+    assert requests.most_at_once(FLOOD) == SHARE
+
+
+@pytest.mark.threat(114)
+async def test_a_large_message_takes_the_whole_share_of_its_network() -> None:
+    requests = Requests()
+    requests.count_iterations()
+    connections = [Messages(requests, [HEAVY + 1] * 4), Messages(requests, [HEAVY] * SHARE)]
+    for connection in connections:
+        connection.take_all()
+    assert requests.begun == [(FLOOD, 1)]
+    await asyncio.gather(*(connection.over.wait() for connection in connections))
+    assert len(requests.begun) == 4 + SHARE
+    assert requests.most_at_once(FLOOD) <= SHARE
+
+
+async def test_a_connection_has_one_place_in_the_line_however_often_it_asks() -> None:
+    rounds, woken = Rounds(SHARE), list[str]()
+    turns = [MessageTurns(rounds, FLOOD) for _ in range(2)]
+    assert [turns[0].take_now(0, lambda: None) for _ in range(SHARE)] == [True] * SHARE
+    for name in ("first", "second", "third"):
+        assert not turns[0].take_now(0, lambda name=name: woken.append(name))  # type: ignore[misc]
+    assert not turns[1].take_now(0, lambda: woken.append("other"))
+    await asyncio.sleep(0.01)
+    assert woken == ["third", "other"]
+    assert turns[0].take_now(0, lambda: None)
+    # Two turns of this round are taken, by the two that waited.
+    assert [turns[0].take_now(0, lambda: None) for _ in range(2)].count(True) == 2
+
+
+async def test_a_turn_of_a_connection_that_is_closed_meanwhile_does_not_hold_up_the_line() -> None:
+    requests = Requests()
+    assert requests.rounds.take(FLOOD, SHARE)
+    closed = [MessageTurns(requests.rounds, FLOOD) for _ in range(3)]
+    for turns in closed:
+        assert not turns.take_now(HEAVY + 1, lambda: None)  # nobody asks again
+    behind = Messages(requests, [0])
+    behind.take_all()
+    del closed
+    waiting = requests.send(FLOOD, 1)
+    async with asyncio.timeout(5):
+        await behind.over.wait()
+        await asyncio.gather(*waiting)
+    assert len(requests.begun) == 2

@@ -7,36 +7,28 @@ from contextlib import AsyncExitStack
 
 import pytest
 from assemblies import Meeting, Member, meet
+from connections import ConnectionWrapper
 
 from treaty_agent import Capacity, Policy, Refused, SessionTimeouts, TreatyError, Unavailable
 from treaty_agent.sessions import provision, shared_handler
 from treaty_agent.sessions.middleware import Call, Proceed
 from treaty_agent.testing.memory_registry import RegistryView
 from treaty_agent.transport import memory
-from treaty_agent.transport.connection import Connection, ConnectionLost
+from treaty_agent.transport.connection import ConnectionLost
 from treaty_consensus.kinds import Report
 
 PATIENT = SessionTimeouts(send=1000.0, idle=10_000.0)
 
 
-class Failing:
+class Failing(ConnectionWrapper):
     """A connection whose `send` raises an error from a moment on."""
 
-    def __init__(self, inner: Connection) -> None:
-        self._inner = inner
-        self.error: Exception | None = None
-        self.address, self.peer = inner.address, inner.peer
+    error: Exception | None = None
 
-    async def send(self, message: str | bytes) -> None:
+    def send(self, message: str | bytes) -> None:
         if self.error is not None:
             raise self.error
-        await self._inner.send(message)
-
-    async def receive(self) -> str | bytes:
-        return await self._inner.receive()
-
-    async def close(self, reason: str = "") -> None:
-        await self._inner.close(reason)
+        super().send(message)
 
 
 @pytest.mark.threat(211)
@@ -119,7 +111,7 @@ def test_when_too_much_waits_for_all_members_together_the_slowest_is_dropped(mon
         ada, says = await meeting.joined(stack, "ada.example")
         deaf = [(await meeting.joined(stack, f"deaf{number}.example"))[0] for number in range(3)]
         for number, one in enumerate(deaf):
-            one.connection.may_read.clear()
+            one.connection.may_read = False
             for _ in range(20):  # the first one has missed the most
                 await says.call("say", text=f"{number} {'x' * 400}")
         for _ in range(40):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import streaming
+from connections import StallingConnection
 from data_sharing import SHARING
 from data_sharing import published as sharing
 from meetings import MAX_AGE, Party, SimulatedProtocols, party
@@ -22,9 +23,8 @@ from treaty_agent import Policy, Session
 from treaty_agent.sessions import calls, invocations
 from treaty_agent.sessions.interfaces import Capacity
 from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.wire import CALL_ROOM
 from treaty_agent.transport import memory
-from treaty_agent.transport.connection import Connection
-from treaty_agent.transport.outbox import CALL_ROOM
 from treaty_anp.transcript import replay
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 from treaty_sandbox.passivation import Passivation
@@ -171,37 +171,16 @@ async def test_a_generator_of_a_million_items_is_not_run_ahead(tmp_path: Path, f
         assert feed.made <= 40 + AHEAD
 
 
-@dataclass
-class Gate:
-    """A connection that takes no message while it is shut."""
-
-    inner: Connection
-    address: str = "memory:gate"
-    peer: str = ""
-    is_open: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def send(self, message: str | bytes) -> None:
-        await self.is_open.wait()
-        await self.inner.send(message)
-
-    async def receive(self) -> str | bytes:
-        return await self.inner.receive()
-
-    async def close(self, reason: str = "") -> None:
-        await self.inner.close(reason)
-
-
 async def test_a_peer_that_reads_slowly_stops_the_generator_although_its_handler_asks_for_items(tmp_path: Path) -> None:
     server, watcher, feed = feeding("feed", tmp_path), feeding("watcher", tmp_path), Feed()
     provide(server, feed)
     near, far = memory.pair()
-    gate = Gate(far)
-    gate.is_open.set()
+    gate = StallingConnection(far)
     async with server.agent, watcher.agent:
         await server.agent.prepare()
         serving = asyncio.ensure_future(server.agent.accept(gate))
         async with watcher.agent.connect_over(near, protocols=[URI]) as session:
-            gate.is_open.clear()
+            gate.shut()
             items = session.stream("watch", size=50, item="x" * (CALL_ROOM + 1))
             first = asyncio.ensure_future(anext(items))
             assert await session.call("note", text="after the stream began") is None
@@ -210,7 +189,7 @@ async def test_a_peer_that_reads_slowly_stops_the_generator_although_its_handler
             await session.call("note", text="later")
             await feed.notes.get()
             assert feed.made == 2  # one waits in the queue, and one for room; four are asked for
-            gate.is_open.set()
+            gate.open()
             await first
             await items.aclose()
         await serving

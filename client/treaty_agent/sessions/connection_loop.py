@@ -4,8 +4,8 @@
 (code, negotiators, functions, tests) runs in other tasks, which end with the connection. Every wait is bounded: by the deadlines
 of the machine, and by `SessionTimeouts` for the rest. Each profile subclasses the loop.
 
-A step takes the next message of the connection when the steps before are done and there is room for the answers. What it sends goes
-to the transport at once. So no task and no queue are between a message and its answer.
+A step takes the next message of the connection when the steps before are done and there is room for the answers. What it sends
+goes to the transport at once. So no task and no queue are between a message and its answer.
 
 `OpenConnections` are those of an agent, and end in good order.
 """
@@ -34,6 +34,8 @@ from .interfaces import CANCELLING_TIME, SessionTimeouts, SpokenProtocol, Step
 from .wire import Wire
 
 INTERNAL = "This side failed; its log says why."
+IN_A_ROW = 4
+"""Steps of one connection before all others have theirs. A peer may send thousands of small messages at once."""
 STREAM_TIME = 2.0
 """Seconds that streams under way get to end, when a connection parts. Some never end, and must not hold up an agent."""
 _A = TypeVar("_A")
@@ -98,8 +100,8 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         # The task of the loop waits for it when there is no step.
         self._idle: asyncio.Future[None] | None = None
         # One timer for all deadlines of the machine, which moves them at most steps.
-        self._alarm = Alarm(self._ring)
-        self._is_due = self._is_reading = False
+        self._alarm, self._due_at = Alarm(self.wake), math.inf
+        self._is_reading = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._released = False
         self._parts_with: SessionCode | None = None
@@ -112,8 +114,16 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         self.wire.start()
         try:
             await self._guarded(self._begin)
+            in_a_row = 0
             while not (self._machine.is_final or self._released):
-                await self._guarded(self._next() or await self._wait())
+                step = self._next()
+                if step is None:
+                    step, in_a_row = await self._wait(), 0
+                in_a_row += 1
+                await self._guarded(step)
+                if in_a_row == IN_A_ROW:
+                    in_a_row = 0
+                    await asyncio.sleep(0)
         finally:
             await self._wind_up()
 
@@ -228,8 +238,7 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
     def _next(self) -> Step | None:
         """Return the next step, or None: the deadline that has passed, what was posted, the next message of the peer."""
         # The deadline goes first: a busy peer must not be able to delay it with messages.
-        if self._is_due:
-            self._is_due = False
+        if self._due_at <= asyncio.get_running_loop().time():
             return self._tick
         if self._steps:
             return self._steps.popleft()
@@ -241,6 +250,9 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             return partial(self._lost, error.reason)
         except TreatyError as error:  # the transport refuses the peer, which gets the code
             return partial(self._fail, error)
+        except Exception:
+            _log.exception("A connection failed")
+            return partial(self._fail, Unavailable(SessionCode.INTERNAL, INTERNAL))
         return None if message is None else partial(self._received, message)
 
     async def _wait(self) -> Step:
@@ -248,10 +260,6 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         self._idle = asyncio.get_running_loop().create_future()
         await self._idle
         return self._next() or _nothing
-
-    def _ring(self) -> None:
-        self._is_due = True
-        self.wake()
 
     async def _tick(self) -> None:
         self.wire.check()
@@ -282,7 +290,8 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         allowed = has_room and self._machine.accepts_input and self.wire.may_read and self._may_read() and not self._released
         # While the session parts, unread messages are calls that the peer may repeat elsewhere.
         self._is_reading = allowed and waits
-        self._alarm.set(min(self._due(), self.wire.due))
+        self._due_at = min(self._due(), self.wire.due)
+        self._alarm.set(self._due_at)
 
     def _is_working(self) -> bool:
         streams = asyncio.get_running_loop().time() < self._streams_until

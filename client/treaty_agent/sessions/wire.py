@@ -1,8 +1,8 @@
 """Read and write the messages of one connection for a session's loop, with backpressure.
 
 Above `CALL_ROOM` bytes that wait to be sent, local callers wait. Above `READ_ROOM` the session stops reading from the peer. Above
-`MAX_BACKLOG`, and when the peer takes nothing for some time, the session fails. So a peer that sends requests and reads no answers
-gets a bounded amount of memory.
+`MAX_BACKLOG` the session fails, and so it does when the peer takes nothing of more than `CALL_ROOM` for some time. So a peer that
+sends requests and reads no answers gets a bounded amount of memory.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ class Wire:
     def _note(self) -> None:
         """Note the progress of the peer, and whether there is room for local callers."""
         backlog = 0 if self._lost else self.connection.backlog
-        if not backlog:
+        # Less than this holds nobody up, and over HTTP a whole pause of the peer may lie between two answers.
+        if backlog <= CALL_ROOM:
             self._progress_at = math.inf
         # A slow peer that makes progress is not cut off.
         elif self._said - backlog > self._taken or self._progress_at == math.inf:

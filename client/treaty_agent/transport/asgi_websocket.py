@@ -63,7 +63,7 @@ class AsgiWebSocket:
             if self._over is not None:
                 raise ConnectionLost(self._over)
             return None
-        if not self._turns.take_now(len(self._arrived[0]), self._wake):
+        if not self._turns.take_now(len(self._arrived[0]), self._wake_owner):
             return None
         message = self._arrived.popleft()
         self._has_room.set()
@@ -137,3 +137,6 @@ class AsgiWebSocket:
             self._over = reason
         self._is_flushed.set()
         self._wake()
+
+    def _wake_owner(self) -> None:
+        self._wake()  # another one than that who asked for the turn, if the connection has passed on

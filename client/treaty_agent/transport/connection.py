@@ -2,8 +2,8 @@
 
 A transport carries whole messages, text or binary, in order, between two agents. See docs/specification/transports.md.
 
-A connection never calls the session. It keeps what arrived, and wakes its owner, who takes it. So an owner that takes nothing slows
-the peer down, and a transport needs no task for a message.
+A connection never calls the session. It keeps what arrived, and wakes its owner, who takes it. So an owner that takes nothing
+slows the peer down, and a transport needs no task for a message.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ import secrets
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 from urllib.parse import urlencode, urljoin
 
@@ -31,7 +32,7 @@ from treaty_io.errors import clock_difference, clock_error
 from treaty_io.network.exchange import BoundedClient, HttpReply
 from treaty_io.network.hosts import Network
 
-from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost
+from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost, unwatched
 
 SESSIONS = "/anp/v1/sessions"
 MEDIA_TYPE = "application/vnd.treaty.messages.v1"
@@ -42,9 +43,8 @@ MAX_PROBLEM = 16 * 1024
 MAX_NUMBER = 2**53 - 1
 HOLD = 20
 """Seconds for which the destination holds an answer."""
-CAPACITY = 8
-"""Unsent messages in one direction before `send` waits."""
 MAX_INBOX = 4
+"""Messages that an end keeps for its owner before it reads no more from the network."""
 # An answer may be held for HOLD seconds, so its timeout is longer. Closing only tells the peer, so it
 # waits for little: a lost DELETE costs the destination 60 seconds of an idle session.
 CONNECT_TIMEOUT, ANSWER_TIMEOUT, CLOSE_TIMEOUT = 10, HOLD + 10, 3
@@ -103,22 +103,25 @@ def decode_messages(body: bytes) -> list[str | bytes]:
     return messages
 
 
-def check_size(message: str | bytes) -> None:
-    """Check the size of a message. Raises `TooLarge` (`frame.too-large`)."""
-    if _size(message) > MAX_FRAME:
-        raise TooLarge(FrameCode.TOO_LARGE, f"A message has at most {MAX_FRAME} bytes.")
-
-
-def _size(message: str | bytes) -> int:
+def size_of(message: str | bytes) -> int:
+    """Return the bytes of a message."""
     return len(message.encode()) if isinstance(message, str) else len(message)
 
 
-def fitting(messages: Sequence[str | bytes]) -> list[str | bytes]:
+def checked_size(message: str | bytes) -> int:
+    """Return the bytes of a message. Raises `TooLarge` (`frame.too-large`)."""
+    size = size_of(message)
+    if size > MAX_FRAME:
+        raise TooLarge(FrameCode.TOO_LARGE, f"A message has at most {MAX_FRAME} bytes.")
+    return size
+
+
+def fitting(messages: Iterable[str | bytes]) -> list[str | bytes]:
     """Return the first of these messages, as many as fit into one body; at least one if there are any."""
     chosen: list[str | bytes] = []
     room = MAX_BODY
     for message in messages:
-        room -= 4 + _size(message)
+        room -= 4 + size_of(message)
         if room < 0 or len(chosen) == MAX_MESSAGES:
             break
         chosen.append(message)
@@ -150,7 +153,11 @@ def connect(
 
 
 class HttpConnection:
-    """The source's end of a session over HTTP; see `Connection` for the contract."""
+    """The source's end of a session over HTTP; see `Connection` for the contract.
+
+    The backlog is what the destination has not taken. The first `send` begins the opening. If it fails, `receive` raises
+    `ConnectionFailed`, `Refused` (`connection.refused`), or `ConnectionLost` with the destination's reason.
+    """
 
     def __init__(
         self, base: str, client: BoundedClient, sign: Sign | None, opening: Backoff, resume: Backoff, *, unproved: str = ""
@@ -161,11 +168,13 @@ class HttpConnection:
         self._location = ""
         self._outgoing: deque[str | bytes] = deque()
         self._incoming: deque[str | bytes] = deque()
-        self._taken = self._received = 0
-        self._over: str | None = None
-        # `send`, `receive` and the two tasks change the same state; each waits for its own condition on it.
-        self._changed = asyncio.Condition()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._backlog = self._taken = self._received = 0
+        self._over: Exception | None = None
+        self._wake: Callable[[], None] = unwatched
+        # What each of the two tasks waits for between its requests.
+        self._unsent, self._room = asyncio.Event(), asyncio.Event()
+        self._sender: asyncio.Task[None] | None = None
+        self._asker: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -176,28 +185,30 @@ class HttpConnection:
     def peer(self) -> str:
         return ""
 
-    async def send(self, message: str | bytes) -> None:
-        check_size(message)
-        if self._closing is not None:
-            raise ConnectionLost
-        if not self._location and self._over is None:
-            await self._open(message)
-            return
-        async with self._changed:
-            # A destination that takes nothing must slow its sender down, not fill the sender's memory.
-            await self._changed.wait_for(lambda: self._over is not None or len(self._outgoing) < CAPACITY)
-            if self._over is not None:
-                raise ConnectionLost(self._over)
-            self._outgoing.append(message)
-            self._changed.notify_all()
+    @property
+    def backlog(self) -> int:
+        return self._backlog
 
-    async def receive(self) -> str | bytes:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._over is not None or bool(self._incoming))
-            if not self._incoming:
-                raise ConnectionLost(self._over or "")
-            self._changed.notify_all()
+    def watch(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def send(self, message: str | bytes) -> None:
+        size = checked_size(message)
+        if self._over is not None or self._closing is not None:
+            raise ConnectionLost(self._over.reason if isinstance(self._over, ConnectionLost) else "") from self._over
+        self._outgoing.append(message)
+        self._backlog += size
+        self._unsent.set()
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._until_over(self._send_all))
+
+    def receive(self) -> str | bytes | None:
+        if self._incoming:
+            self._room.set()
             return self._incoming.popleft()
+        if self._over is not None:
+            raise self._over
+        return None
 
     async def close(self, reason: str = "") -> None:
         # A task of its own: a cancelled caller must not leave the connection half closed.
@@ -205,83 +216,99 @@ class HttpConnection:
             self._closing = asyncio.create_task(self._close(reason))
         await asyncio.shield(self._closing)
 
-    async def _open(self, hello: str | bytes) -> None:
-        """Open the session with the first message. Raises `ConnectionFailed`, `ConnectionLost` with the destination's reason, or
-        `Refused` (`connection.refused`)."""
-        # The key is the same for all attempts, so a repeated opening finds the session of the first.
-        url = f"{self._base}{SESSIONS}?{urlencode({'key': secrets.token_urlsafe(32)})}"
-        try:
-            answer = await self._ask("POST", url, encode_messages([hello]), self._opening)
-            location = urljoin(url, answer.location)
-            # A destination that sends the session to another host would get signatures made for that host.
-            if not location.startswith(f"{self._base}{SESSIONS}/") or answer.taken != 1:
-                raise ConnectionFailed(self._base, again=False)
-        except BaseException as error:
-            reason = error.reason if isinstance(error, ConnectionLost) else ""
-            await self._end(reason)
-            if isinstance(error, ConnectionLost) and not reason:
-                raise ConnectionFailed(self._base, again=False) from error
-            raise
-        self._location, self._taken = location, 1
-        await self._deliver(answer)
-        # Two tasks, because a held request must not delay a message that is to be sent.
-        self._tasks = [asyncio.create_task(self._until_over(work)) for work in (self._send_all, self._ask_on)]
-
     async def _until_over(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except ConnectionLost as lost:
-            await self._end(lost.reason)
-        except TreatyError:
-            await self._end("")
+        except Exception as error:  # `sign` may raise anything; whoever receives gets it
+            self._end(error)
 
     async def _send_all(self) -> None:
-        while True:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._over is not None or bool(self._outgoing))
-            if self._over is not None:
+        """Open the session, and send all messages until the connection closes."""
+        await self._open()
+        # A task of its own, because a held request must not delay a message that is to be sent.
+        self._asker = asyncio.create_task(self._until_over(self._ask_on))
+        while self._over is None:
+            if self._outgoing:
+                await self._send_some()
+            elif self._closing is not None:
                 return
-            messages = fitting(self._outgoing)
-            answer = await self._ask("POST", self._next_url(), encode_messages(messages), self._resume)
-            arrived = answer.taken - self._taken
-            # The destination counts wrong, so it is unknown which messages it has: repeating could do things twice.
-            if not 0 <= arrived <= len(messages):
-                raise ConnectionLost
-            async with self._changed:
-                for _ in range(arrived):
-                    self._outgoing.popleft()
-                self._taken = answer.taken
-                self._changed.notify_all()
-            if len(self._incoming) < MAX_INBOX:  # otherwise drop them: unacknowledged messages come again
-                await self._deliver(answer)
-            if not arrived:
-                await asyncio.sleep(PAUSE)
+            else:
+                self._unsent.clear()
+                await self._unsent.wait()
+
+    async def _open(self) -> None:
+        """Open the session with the first messages. Raises `ConnectionFailed`, `ConnectionLost` with the destination's reason, or
+        `Refused` (`connection.refused`)."""
+        # The key is the same for all attempts, so a repeated opening finds the session of the first.
+        url = f"{self._base}{SESSIONS}?{urlencode({'key': secrets.token_urlsafe(32)})}"
+        # As many as a destination keeps for its agent: for room for more its answer would wait.
+        messages = fitting(islice(self._outgoing, MAX_INBOX))
+        try:
+            answer = await self._ask("POST", url, encode_messages(messages), self._opening)
+            location = urljoin(url, answer.location)
+            # A destination that sends the session to another host would get signatures made for that host.
+            if not location.startswith(f"{self._base}{SESSIONS}/"):
+                raise ConnectionFailed(self._base, again=False)
+            self._count_taken(answer.taken, messages)
+            self._deliver(answer)
+        except ConnectionLost as lost:
+            if lost.reason:
+                raise
+            raise ConnectionFailed(self._base, again=False) from lost
+        self._location = location
+
+    async def _send_some(self) -> None:
+        messages = fitting(self._outgoing)
+        answer = await self._exchange(messages)
+        before = self._taken
+        self._count_taken(answer.taken, messages)
+        if len(self._incoming) < MAX_INBOX:  # otherwise drop them: unacknowledged messages come again
+            self._deliver(answer)
+        if self._taken == before:
+            await asyncio.sleep(PAUSE)
 
     async def _ask_on(self) -> None:
-        while True:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._over is not None or len(self._incoming) < MAX_INBOX)
-            if self._over is not None:
-                return
-            answer = await self._ask("POST", self._next_url(), b"", self._resume)
-            await self._deliver(answer)
-            if not answer.messages:
-                await asyncio.sleep(PAUSE)
+        while self._over is None:
+            if len(self._incoming) < MAX_INBOX:
+                answer = await self._exchange([])
+                self._deliver(answer)
+                if not answer.messages:
+                    await asyncio.sleep(PAUSE)
+            else:
+                self._room.clear()
+                await self._room.wait()
 
-    async def _deliver(self, answer: MessageBatch) -> None:
+    def _count_taken(self, taken: int, messages: Sequence[str | bytes]) -> None:
+        """Forget those of these first messages that the destination has."""
+        arrived = taken - self._taken
+        # The destination counts wrong, so it is unknown which messages it has: repeating could do things twice.
+        if not 0 <= arrived <= len(messages):
+            raise ConnectionLost
+        for _ in range(arrived):
+            self._backlog -= size_of(self._outgoing.popleft())
+        self._taken = taken
+        if arrived:
+            self._wake()
+
+    def _deliver(self, answer: MessageBatch) -> None:
         """Store the new messages of an answer. A repeated answer contains messages that arrived before."""
         # Fewer than zero: messages are missing between the last answer and this one.
         already = self._received - answer.sequence
         if already < 0:
             raise ConnectionLost
-        async with self._changed:
-            new = answer.messages[already:]
-            self._incoming.extend(new)
-            self._received += len(new)
-            self._changed.notify_all()
+        new = answer.messages[already:]
+        self._incoming.extend(new)
+        self._received += len(new)
+        if new:
+            self._wake()
 
-    def _next_url(self) -> str:
-        return f"{self._location}?{urlencode({'sequence': self._taken, 'acknowledge': self._received})}"
+    async def _exchange(self, messages: Sequence[str | bytes]) -> MessageBatch:
+        """Send messages in the open session, or ask for some. Raises `ConnectionLost`."""
+        url = f"{self._location}?{urlencode({'sequence': self._taken, 'acknowledge': self._received})}"
+        try:
+            return await self._ask("POST", url, encode_messages(messages), self._resume)
+        except (ConnectionFailed, Refused) as error:
+            raise ConnectionLost from error
 
     async def _ask(self, method: str, url: str, body: bytes, backoff: Backoff) -> MessageBatch:
         """Send a request until it is answered or `backoff` ends. Raises the errors of `_attempt`."""
@@ -342,24 +369,30 @@ class HttpConnection:
         error.peer_code = code
         return error
 
-    async def _end(self, reason: str) -> None:
-        async with self._changed:
-            self._over = reason if self._over is None else self._over
-            self._changed.notify_all()
+    def _end(self, error: Exception) -> None:
+        if self._over is not None:
+            return
+        self._over = error
+        self._outgoing.clear()
+        self._backlog = 0
+        self._unsent.set()
+        self._room.set()
+        self._wake()
 
     async def _close(self, reason: str) -> None:
+        self._unsent.set()
         with suppress(TimeoutError, TreatyError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
-                if self._location:
-                    async with self._changed:
-                        await self._changed.wait_for(lambda: self._over is not None or not self._outgoing)
+                if self._sender is not None and self._over is None:
+                    await self._sender
                 if self._location and self._over is None:
                     reason_text = reason.encode("ascii", "replace")[:120].decode()
                     await self._attempt("DELETE", f"{self._location}?{urlencode({'reason': reason_text})}", b"")
-        await self._end("")
-        for task in self._tasks:
+        self._end(ConnectionLost())
+        tasks = [task for task in (self._sender, self._asker) if task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.aclose()
 
 

@@ -20,20 +20,20 @@ from treaty_io.admission.message_turns import MessageTurns
 from treaty_io.codes import ConnectionCode
 from treaty_io.task_set import TaskSet
 
-from .connection import ConnectionLost
+from .connection import ConnectionLost, unwatched
 from .http import (
     ACKNOWLEDGE,
-    CAPACITY,
     HOLD,
     MAX_INBOX,
     MAX_NUMBER,
     MEDIA_TYPE,
     SEQUENCE,
     SESSIONS,
-    check_size,
+    checked_size,
     decode_messages,
     encode_messages,
     fitting,
+    size_of,
 )
 
 EXPIRY = 60
@@ -70,7 +70,10 @@ class SessionGone(Gone):
 
 
 class ServedSession:
-    """The destination's end of one session; see `Connection` for the contract. For one event loop."""
+    """The destination's end of one session; see `Connection` for the contract.
+
+    The backlog is what the source has not acknowledged.
+    """
 
     def __init__(
         self, address: str, peer: str, *, key: str, weigh: Callable[[ServedSession, int], None], turns: MessageTurns
@@ -79,15 +82,16 @@ class ServedSession:
         # The id alone finds the session, so it must not be guessable where requests are not signed.
         self.id = secrets.token_urlsafe(32)
         self.key = key
-        self.held = 0
+        self.held = self._backlog = 0
         self._weigh, self._turns = weigh, turns
         self._address, self._peer = address, peer
         self._incoming: deque[str | bytes] = deque()
         self._unacknowledged: deque[str | bytes] = deque()
         self._taken = self._acknowledged = 0
         self._over: str | None = None
-        # One condition for all changes: a request may wait for room, for messages and for its successor at once.
-        self._changed = asyncio.Condition()
+        self._wake: Callable[[], None] = unwatched
+        # Set for a moment by each change, for all requests: one may wait for room, for messages and for its successor at once.
+        self._changed = asyncio.Event()
         self._held: object | None = None
         self._taking: object | None = None
         self.told = asyncio.Event()
@@ -103,55 +107,61 @@ class ServedSession:
     def peer(self) -> str:
         return self._peer
 
-    async def send(self, message: str | bytes) -> None:
-        check_size(message)
-        async with self._changed:
-            # A source that acknowledges nothing makes the agent wait here instead of filling the memory.
-            await self._changed.wait_for(lambda: self._over is not None or len(self._unacknowledged) < CAPACITY)
+    @property
+    def backlog(self) -> int:
+        return self._backlog
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def send(self, message: str | bytes) -> None:
+        size = checked_size(message)
+        if self._over is not None:
+            raise ConnectionLost(self._over)
+        self._unacknowledged.append(message)
+        self._backlog += size
+        self._tell_requests()
+        self._hold_more(size)
+
+    def receive(self) -> str | bytes | None:
+        if not self._incoming:
             if self._over is not None:
                 raise ConnectionLost(self._over)
-            self._unacknowledged.append(message)
-            self._changed.notify_all()
-            self._hold_more(len(message))
-
-    async def receive(self) -> str | bytes:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._over is not None or bool(self._incoming))
-            if not self._incoming:
-                raise ConnectionLost(self._over or "")
-        # Outside of the lock, so that requests go on. One task receives, so the first message stays the first.
-        await self._turns.take(len(self._incoming[0]))
-        async with self._changed:
-            if not self._incoming:  # discarded meanwhile
-                raise ConnectionLost(self._over or "")
-            self._changed.notify_all()
-            message = self._incoming.popleft()
-            self._hold_more(-len(message))
-            return message
+            return None
+        size = size_of(self._incoming[0])
+        if not self._turns.take_now(size, self._wake_owner):
+            return None
+        message = self._incoming.popleft()
+        self._tell_requests()
+        self._hold_more(-size)
+        return message
 
     async def close(self, reason: str = "") -> None:
-        async with self._changed:
-            if self._over is None:
-                self._over = reason.encode("ascii", "replace")[:120].decode()
-            self._changed.notify_all()
+        self.end(reason)
+
+    def end(self, reason: str = "") -> None:
+        """End the session. What arrived can be received, and what was sent can be asked for."""
+        if self._over is None:
+            self._over = reason.encode("ascii", "replace")[:120].decode()
+            self._tell_requests()
+            self._wake()
 
     def discard(self) -> None:
         """Drop the incoming messages, when the agent will not receive them any more."""
-        self._hold_more(-sum(map(len, self._incoming)))
+        dropped = sum(map(size_of, self._incoming))
         self._incoming.clear()
+        self._hold_more(-dropped)
 
     def withdraw(self) -> None:
-        """Drop the outgoing messages and end the session, when the source will not ask any more.
-
-        `close` still has to wake the waiting tasks.
-        """
-        self._over = self._over or ""
-        self._hold_more(-sum(map(len, self._unacknowledged)))
+        """End the session and drop the outgoing messages, when the source will not ask any more."""
+        dropped, self._backlog = self._backlog, 0
         self._unacknowledged.clear()
+        self._hold_more(-dropped)
+        self.end()
 
     async def leave(self) -> None:
         """Close the session because this agent stops."""
-        await self.close()
+        self.end()
 
     async def exchange(self, messages: list[str | bytes], *, sequence: int, acknowledge: int) -> HttpResponse:
         """Process a request and return its answer.
@@ -162,7 +172,7 @@ class ServedSession:
         # One deadline for both waits below: the source's own timeout begins with its request.
         deadline = asyncio.get_running_loop().time() + HOLD
         # First the acknowledgment: it makes room for the agent, whose answer may then go with this response.
-        await self._forget(acknowledge)
+        self._forget(acknowledge)
         if messages:
             await self._take(messages, sequence, deadline)
         mine = await self._hold(deadline, replace=not messages)
@@ -174,56 +184,66 @@ class ServedSession:
         headers = {"Content-Type": MEDIA_TYPE, SEQUENCE: str(self._acknowledged), ACKNOWLEDGE: str(self._taken)}
         return HttpResponse(200, headers, encode_messages(chosen))
 
-    async def _forget(self, acknowledged: int) -> None:
-        async with self._changed:
-            if acknowledged > self._acknowledged + len(self._unacknowledged):
-                raise Conflict(ConnectionCode.SEQUENCE, "The source acknowledges more than was sent.")
-            while self._acknowledged < acknowledged:  # a delayed request acknowledges less and has no effect
-                self._hold_more(-len(self._unacknowledged.popleft()))
-                self._acknowledged += 1
-            self._changed.notify_all()
+    def _forget(self, acknowledged: int) -> None:
+        if acknowledged > self._acknowledged + len(self._unacknowledged):
+            raise Conflict(ConnectionCode.SEQUENCE, "The source acknowledges more than was sent.")
+        before = self._backlog
+        while self._acknowledged < acknowledged:  # a delayed request acknowledges less and has no effect
+            self._backlog -= size_of(self._unacknowledged.popleft())
+            self._acknowledged += 1
+        if self._backlog < before:
+            self._hold_more(self._backlog - before)
+            self._wake()
 
     async def _take(self, messages: list[str | bytes], sequence: int, deadline: float) -> None:
         """Store the new messages as far as there is room. A later request with messages replaces this one."""
         # A source repeats a request whose answer got lost. Two requests that wait with the same messages would
         # both store them, so the newest one takes over.
         turn = self._taking = object()
+        self._tell_requests()
         if sequence > self._taken:
             raise Conflict(ConnectionCode.SEQUENCE, f"Message {self._taken} is missing.")
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(deadline), self._changed:
+            async with asyncio.timeout_at(deadline):
                 for number, message in enumerate(messages, sequence):
                     if number < self._taken:
                         continue
-                    self._changed.notify_all()
-                    await self._changed.wait_for(
+                    await self._until(
                         lambda: self._over is not None or self._taking is not turn or len(self._incoming) < MAX_INBOX
                     )
                     if self._over is not None or self._taking is not turn:
                         return
                     self._incoming.append(message)
                     self._taken += 1
-                    self._hold_more(len(message))
-                self._changed.notify_all()
+                    self._hold_more(size_of(message))
+                    self._wake()
 
     async def _hold(self, deadline: float, *, replace: bool) -> bool:
         """Wait until there is a message to send. Return False if another request will carry it."""
         if not replace and self._held is not None:
             return False
         # A proxy keeps few connections open for each client, so only the newest request is held.
-        me = object()
-        async with self._changed:
-            self._held = me
-            self._changed.notify_all()
-            try:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(deadline):
-                        await self._changed.wait_for(
-                            lambda: self._held is not me or bool(self._unacknowledged) or self._over is not None
-                        )
-                return self._held is me
-            finally:
-                self._held = None if self._held is me else self._held
+        me = self._held = object()
+        self._tell_requests()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._until(lambda: self._held is not me or bool(self._unacknowledged) or self._over is not None)
+            return self._held is me
+        finally:
+            self._held = None if self._held is me else self._held
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self._changed.wait()
+
+    def _tell_requests(self) -> None:
+        # Whoever waits now is woken, although the event is not set afterwards.
+        self._changed.set()
+        self._changed.clear()
+
+    def _wake_owner(self) -> None:
+        self._wake()  # another owner may watch by now
 
     def _hold_more(self, change: int) -> None:
         self.held += change
@@ -305,7 +325,7 @@ class Sessions:
             reason = parameters.get("reason", "")
             if not _REASON.fullmatch(reason):
                 raise Malformed(ConnectionCode.REQUEST, "A reason has at most 120 printable ASCII characters.")
-            await session.close(reason)
+            session.end(reason)
             self._drop(session)
             return HttpResponse(204, {}, b"")
         sequence, acknowledge = (
@@ -337,7 +357,7 @@ class Sessions:
         try:
             await self._serve(session)
         finally:
-            await session.close()
+            session.end()
             session.discard()
             if session.id in self._sessions:
                 self._linger(session)
@@ -359,7 +379,6 @@ class Sessions:
             loop.call_later(left, self._expire, session)
             return
         self._drop(session)
-        self._tasks.start(session.close())
 
     def _weigh(self, session: ServedSession, change: int) -> None:
         self.held += change
@@ -372,7 +391,6 @@ class Sessions:
             heaviest = max(self.holding, key=lambda session: session.held)
             self._drop(heaviest)
             heaviest.discard()
-            self._tasks.start(heaviest.close())
 
     def _linger(self, session: ServedSession) -> None:
         # A dictionary keeps its order, so the first is the one that lingers longest.

@@ -19,7 +19,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any
 
 import h11
 import uvicorn
@@ -278,8 +277,8 @@ class _WebSockets:
         response = websocket.accept(Request(request.target.decode("ascii"), headers))
         refusal = self._application.refuse({name.lower(): value for name, value in headers.raw_items()}, address)
         if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS and refusal is not None:
-            length = {"Content-Length": str(len(refusal.body)), "Connection": "close"}
-            response = Response(refusal.status, HTTPStatus(refusal.status).phrase, Headers(refusal.headers | length), refusal.body)
+            fields = {**refusal.headers, "Content-Length": str(len(refusal.body)), "Connection": "close"}
+            response = Response(refusal.status, HTTPStatus(refusal.status).phrase, Headers(fields), refusal.body)
         transport.write(response.serialize())
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
             transport.close()  # the alarm of the head ends it if the peer reads nothing

@@ -19,7 +19,7 @@ from typing import Any
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.frames import Frame, Opcode
-from websockets.protocol import CLIENT, OPEN, Protocol
+from websockets.protocol import CLIENT, CONNECTING, OPEN, Protocol
 from websockets.uri import parse_uri
 
 from treaty_anp.frame import MAX_FRAME
@@ -43,8 +43,8 @@ PING_INTERVAL = 20
 """Seconds between two pings. A peer that sent nothing from one to the next is gone."""
 MAX_QUEUE = 4
 """Messages read ahead of `receive`. Beyond them, reading stops and TCP slows the peer down."""
-WRITE_HIGH, WRITE_LOW = 256 * 1024, 64 * 1024
-"""Bytes in the transport's buffer: below the low mark it wakes an owner who saw it above the high one."""
+WRITE_HIGH = 256 * 1024
+"""Bytes in the transport's buffer. One that was above this wakes the owner when it is empty."""
 
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _AGAIN = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
@@ -104,7 +104,7 @@ class WebSocketConnection(asyncio.Protocol):
             if self._over is not None or self._closing:
                 raise ConnectionLost(self._over or "")
             return None
-        if self._turns is not None and not self._turns.take_now(len(self._arrived[0]), self._wake):
+        if self._turns is not None and not self._turns.take_now(len(self._arrived[0]), self._wake_owner):
             return None
         message = self._arrived.popleft()
         if self._paused and len(self._arrived) < MAX_QUEUE:
@@ -135,7 +135,7 @@ class WebSocketConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_HIGH, low=WRITE_LOW)
+        transport.set_write_buffer_limits(high=WRITE_HIGH, low=0)
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
         self._address = f"{host}:{port}"
         self._alarm.set_in(PING_INTERVAL)
@@ -155,6 +155,9 @@ class WebSocketConnection(asyncio.Protocol):
         if not self.gone.done():
             self.gone.set_result(None)
         self._wake()
+
+    def _wake_owner(self) -> None:
+        self._wake()  # another one than that who asked for the turn, if the connection has passed on
 
     def resume_writing(self) -> None:
         self._wake()
@@ -274,7 +277,7 @@ class _OpeningConnection(WebSocketConnection):
         if not self.opened.done():
             if self._websocket.handshake_exc is not None:
                 self.opened.set_exception(self._websocket.handshake_exc)
-            elif self._websocket.state is OPEN:
+            elif self._websocket.state is not CONNECTING:  # it may be over by now
                 self.opened.set_result(None)
             else:
                 return

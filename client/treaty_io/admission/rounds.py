@@ -56,7 +56,7 @@ class Rounds:
         return True
 
     def enqueue(self, network: str, weight: int = 1) -> asyncio.Future[None]:
-        """Return a turn of `network`, after the requests that wait already. It is done when it comes; cancel it to give it away."""
+        """Return a turn of `network`, after the requests that wait already. Cancel it to give it to the next one."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lines.setdefault(network, deque()).append((turn, weight))
         return turn
