@@ -41,7 +41,7 @@ from treaty_handler import Call, Close, Effect, End, Event, Opened, Persist, Rec
 from treaty_sandbox.interface import RunningHandler
 
 HASH_1, HASH_2 = product_info(URI_1).hash, product_info(URI_2).hash
-LONG_WAY = [">hello", "<hello", "<meta", ">meta", ">application", "<application"]
+LONG_WAY = [">hello", "<hello", ">meta", "<meta", ">application", "<application"]
 
 
 def agreements(someone: Party) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ it."""
 class HandlerContext:
     """The peer, the role and the limits of one handler.
 
-    `handler_time`: seconds that the handler may take for one event. None: it has no code, so nothing could interrupt it.
+    `handler_time`: seconds that the handler may take for one event.
     `parameters`: the agreed parameters, for its `Opened`.
     `send_named`, `on_served`: as in `HostRequest`. `send_to`: send to the peers of a shared role.
     `interface`: the handler's version of the interface.
@@ -75,7 +75,7 @@ class HandlerContext:
 
     peer: PeerIdentity
     role: Role
-    handler_time: float | None
+    handler_time: float
     parameters: Mapping[str, Any] = field(default_factory=dict)
     send_named: SendNamed | None = None
     on_served: OnServed | None = None

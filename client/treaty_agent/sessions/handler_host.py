@@ -55,6 +55,7 @@ from treaty_handler import (
 from treaty_io.codes import SessionCode
 from treaty_io.identity import PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
+from treaty_sandbox.in_process import LocalSession
 from treaty_sandbox.interface import RunningHandler
 
 from .handler_context import HandlerContext, HandlerPort
@@ -214,8 +215,8 @@ class HandlerHost:
             await self._do(effect, cause or _NO_CAUSE)
 
     async def _handle(self, event: Event) -> Sequence[Effect]:
-        if self._context.handler_time is None:
-            return await self._handler.handle(event)
+        if isinstance(self._handler, LocalSession):
+            return await self._handler.handle(event)  # it never waits, so nothing could interrupt it
         try:
             # A handler that hangs ends its own session, not the agent.
             async with asyncio.timeout(self._context.handler_time):

@@ -13,6 +13,7 @@ from treaty_consensus.errors import Refused
 from treaty_consensus.handler import Role
 from treaty_io.codes import SessionCode
 from treaty_io.identity import UNNAMED, ClaimedPeer, PeerIdentity, ProvedPeer
+from treaty_sandbox.in_process import LocalSession
 from treaty_sandbox.interface import Runtime
 
 from .activity import Activity
@@ -157,7 +158,7 @@ class HandlerHosts:
         context = HandlerContext(
             request.peer,
             role,
-            None if protocol.package.is_declarative else self._handler_time + self._worker_wait,
+            self._handler_time if protocol.package.is_declarative else self._handler_time + self._worker_wait,
             request.parameters,
             request.send_named,
             request.on_served,
@@ -174,6 +175,8 @@ class HandlerHosts:
         )
         if request.answers is not None:
             return HandlerHost(handler, context, request.answers, NullState(), port)
+        if protocol.package.is_declarative and isinstance(handler, LocalSession):
+            return HandlerHost(handler, context, functions, NullState(), port)  # forms keep nothing
         return HandlerHost(handler, context, functions, self._state(protocol, role, request, is_shared=send_to is not None), port)
 
     async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
@@ -191,8 +194,6 @@ class HandlerHosts:
                 await stores[1].put(key, value)
 
     def _state(self, protocol: SpokenProtocol, role: Role, request: HostRequest, *, is_shared: bool = False) -> HandlerState:
-        if protocol.package.is_declarative:
-            return NullState()  # forms keep nothing
         names = (self._home, protocol.package.digest, role.name, self._local)
         if is_shared:
             return SessionStore.of_all(*names)

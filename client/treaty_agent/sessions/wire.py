@@ -87,7 +87,7 @@ class Wire:
         else:
             try:
                 received = self.connection.receive()
-            except TreatyError:
+            except ConnectionLost:
                 self._lose()
                 raise
             if received is None:
