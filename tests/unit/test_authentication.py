@@ -394,6 +394,7 @@ async def test_a_session_over_http_proves_its_source_with_every_request(tmp_path
         unsigned = await connect(f"http://127.0.0.1:{port}", Network())
         with pytest.raises(Refused, match=r"authentication\.missing"):
             unsigned.send("hello")
+            await next_message(unsigned)
         await unsigned.close()
     assert peers == [ALICE.did]
     mine.nonces.close()

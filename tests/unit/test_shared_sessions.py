@@ -9,6 +9,7 @@ import pytest
 from assemblies import Meeting, Member, meet
 
 from treaty_agent import Capacity, OperationError, TreatyError
+from treaty_agent.sessions import wire
 from treaty_agent.transport import memory
 from treaty_anp.flow_profile.capabilities import ProtocolOffer
 from treaty_io.identity import ProvedPeer
@@ -109,13 +110,15 @@ def test_a_member_that_leaves_or_is_lost_is_no_member_and_the_others_go_on() -> 
 
 
 @pytest.mark.threat(211)
-def test_a_member_that_reads_nothing_is_dropped_and_delays_nobody() -> None:
+def test_a_member_that_reads_nothing_is_dropped_and_delays_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "CALL_ROOM", 4000)
+
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         ada, says = await meeting.joined(stack, "ada.example")
         deaf, _ = await meeting.joined(stack, "deaf.example")
         deaf.connection.may_read = False
         for number in range(1, 41):
-            assert await says.call("say", text=f"Text {number}.") == number
+            assert await says.call("say", text=f"Text {number}." + 400 * " ") == number
         assert len(meeting.members) == 2, "no call waited until the member was dropped"
         await meeting.until(1)
         assert meeting.members == [ada.agent.did]
