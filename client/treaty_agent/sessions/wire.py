@@ -148,8 +148,11 @@ class Wire:
         # Less than this holds nobody up, and over HTTP a whole pause of the peer may lie between two answers.
         if backlog <= CALL_ROOM:
             self._progress_at = math.inf
+        elif self._progress_at == math.inf:
+            self._progress_at = asyncio.get_running_loop().time()
+            self._wake()  # the loop has a new deadline; a shared session sends beside its steps
         # A slow peer that makes progress is not cut off.
-        elif self._said - backlog > self._taken or self._progress_at == math.inf:
+        elif self._said - backlog > self._taken:
             self._progress_at = asyncio.get_running_loop().time()
         self._taken = self._said - backlog
         if backlog <= CALL_ROOM:
