@@ -186,14 +186,16 @@ class SessionRules:
             # In order: an effect before End counts, one after it is refused.
             if self.ended:
                 raise _refused("asked for something after End")
-            effect = self._reached(requested) if isinstance(requested, Send | Multicast) else requested
-            dropped += _width(requested) - _width(effect)
-            if effect is None:
-                continue
-            if isinstance(effect, Send | Multicast):
-                copies += len(effect.data) * _width(effect)
-            if copies > MAX_COPIES:
-                raise _refused(f"sent more than {MAX_COPIES} bytes at once, all copies counted")
+            effect = requested
+            if isinstance(requested, Send | Multicast):
+                reached = self._reached(requested)
+                dropped += _width(requested) - _width(reached)
+                if reached is None:
+                    continue
+                effect = reached
+                copies += len(reached.data) * _width(reached)
+                if copies > MAX_COPIES:
+                    raise _refused(f"sent more than {MAX_COPIES} bytes at once, all copies counted")
             admitted.append(self._leave_one(effect, budget))
         if dropped:
             # One note for all, and first, because End is last.

@@ -107,12 +107,17 @@ class HelloCore:
         self.timeline: list[SessionEvent] = []
         self.is_retired = False
         self._started = loop.now()
+        self._claimed = UNNAMED
 
     @property
     def peer(self) -> PeerIdentity:
         """The peer that the transport proved, else the one that the Hello names."""
         if self.machine.peer is None:
             return UNNAMED
+        if not self.loop.wire.connection.peer:
+            if self._claimed.did != self.machine.peer.source_did:
+                self._claimed = ClaimedPeer(self.machine.peer.source_did)
+            return self._claimed
         named, proof = self.machine.peer.source_did, self.loop.wire.proof
         # A Hello may leave its sender out; then only the transport can know it.
         return proof if proof is not None and named in ("", proof.did) else ClaimedPeer(named)

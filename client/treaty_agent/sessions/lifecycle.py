@@ -106,7 +106,7 @@ class OpenSession:
         connection follow in the background. Never raises."""
         session = self._attempt.session
         session.retire()
-        if session.calls.replies:
+        if session.calls.replies and self._context.policy.publish:
             self._context.work.finish_later(publish(self._context, session))
         self._context.work.finish_later(self._linger())
 

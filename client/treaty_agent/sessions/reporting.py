@@ -191,9 +191,7 @@ class RegistryPublisher:
 
 
 async def publish(context: AgentContext, session: SessionBackend) -> None:
-    """Publish the protocol that a session negotiated, if the policy allows it and it is not published yet. Never raises."""
-    if not context.policy.publish:
-        return
+    """Publish the protocol that a session negotiated, if it is not published yet. Never raises."""
     spoken = session.spoken
     protocol = context.memory.negotiated.get(spoken.hash) if isinstance(spoken, NegotiatedProtocol) else None
     if protocol is None or protocol.published or not protocol.topic:

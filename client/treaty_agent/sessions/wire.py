@@ -59,7 +59,8 @@ class Wire:
     @property
     def may_read(self) -> bool:
         """Whether there is room for the answers to the next message. After a loss there is: nothing is sent any more."""
-        return self._lost or self.connection.backlog <= READ_ROOM
+        # With room for callers there is room, which was noted when it changed.
+        return self._lost or self._has_room.is_set() or self.connection.backlog <= READ_ROOM
 
     @property
     def is_lost(self) -> bool:
@@ -134,7 +135,8 @@ class Wire:
         self._has_room.set()
 
     def _woken(self) -> None:
-        self._note()
+        if not self._has_room.is_set():
+            self._note()
         self._wake()
 
     def _lose(self) -> None:

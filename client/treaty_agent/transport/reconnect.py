@@ -58,6 +58,8 @@ class ReconnectingConnection:
     Only `receive` finds a loss, because messages of the peer may have arrived before it. One task then opens the next connection.
     """
 
+    _connection: Connection
+
     def __init__(self, connect: Callable[[], Awaitable[Connection]], backoff: Backoff, *, repeat: bool = True) -> None:
         """Open nothing yet. `connect`: opens one connection, and raises `ConnectionFailed`. `repeat`: as in `connect`.
 
@@ -66,7 +68,6 @@ class ReconnectingConnection:
         self._connect, self._backoff = connect, backoff
         self._context = copy_context()
         self._wake: Callable[[], None] = unwatched
-        self._connection: Connection | None = None
         # None: too many bytes were sent, a message arrived, or nothing may be repeated
         self._said: list[str | bytes] | None = [] if repeat else None
         self._room = MAX_REPEATED
@@ -76,15 +77,15 @@ class ReconnectingConnection:
 
     @property
     def address(self) -> str:
-        return self._now.address
+        return self._connection.address
 
     @property
     def peer(self) -> str:
-        return self._now.peer
+        return self._connection.peer
 
     @property
     def backlog(self) -> int:
-        return self._now.backlog if self._opening is None else MAX_REPEATED - self._room
+        return self._connection.backlog if self._opening is None else MAX_REPEATED - self._room
 
     async def open(self) -> None:
         """Connect for the first time. Raises `ConnectionFailed`."""
@@ -92,14 +93,14 @@ class ReconnectingConnection:
 
     def watch(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._now.watch(wake)
+        self._connection.watch(wake)
 
     def send(self, message: str | bytes) -> None:
         if self._failure is not None:
             raise self._failure
         if self._opening is None:
             try:
-                self._now.send(message)
+                self._connection.send(message)
             except ConnectionLost as lost:
                 if not self._may_repeat(lost):
                     raise
@@ -114,7 +115,7 @@ class ReconnectingConnection:
         if self._opening is not None:
             return None
         try:
-            message = self._now.receive()
+            message = self._connection.receive()
         except ConnectionLost as lost:
             if not self._may_repeat(lost):
                 raise
@@ -128,15 +129,10 @@ class ReconnectingConnection:
     async def close(self, reason: str = "") -> None:
         opening = self._opening
         self._give_up()
-        await self._now.close(reason)
+        await self._connection.close(reason)
         self._wake()
         if opening is not None:
             await asyncio.wait([opening])
-
-    @property
-    def _now(self) -> Connection:
-        assert self._connection is not None, "open it first"
-        return self._connection
 
     def _may_repeat(self, lost: ConnectionLost) -> bool:
         # A reason is an answer: the peer is there and refuses. One that stops may have a successor.

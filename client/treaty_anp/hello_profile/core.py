@@ -138,16 +138,10 @@ class Core:
 
     def __post_init__(self, guards: Mapping[Guard, Callable[[], bool]]) -> None:
         self._table = StateTable(TRANSITIONS, guards)
-
-    @property
-    def is_initiator(self) -> bool:
+        self.is_initiator = self.own.type == "sourceHello"
         """Whether this side connected."""
-        return self.own.type == "sourceHello"
-
-    @property
-    def is_final(self) -> bool:
+        self.is_final = False
         """Whether the session is over."""
-        return self.state in FINAL
 
     @property
     def is_natural(self) -> bool:
@@ -195,6 +189,7 @@ class Core:
     def end(self, event: Event, error: TreatyError | None) -> list[Action]:
         """Follow a transition to a final state. Raises `UndefinedTransition`."""
         self.state, self.error = self._table.follow(self.state, event).target, error
+        self.is_final = True
         # No deadline outlives the session: its error would replace the one that ended it.
         self.deadlines.clear()
         return [Ended(error)]

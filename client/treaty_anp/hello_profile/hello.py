@@ -342,15 +342,21 @@ def _order(version: str) -> tuple[int, int]:
 
 def _matching(values: Iterable[object], form: re.Pattern[str]) -> tuple[str, ...]:
     """Return the texts of a form. Others are passed over: a peer may offer more than this side can read."""
-    return tuple(value for value in values if isinstance(value, str) and form.fullmatch(value))
+    matches = []
+    for value in values:
+        if isinstance(value, str) and form.fullmatch(value):
+            matches.append(value)
+    return tuple(matches)
 
 
 def _usable_hash(*values: object) -> str | None:
     """Return the SHA-256 among the values; None without one, or if two differ. Never raises: without a hash the two sides
     negotiate."""
     # Upper case is left out, too: the peer may compare our lower-case answer by its bytes, and would not see the confirmation.
-    matches = (_HASH.fullmatch(value) for value in values if isinstance(value, str))
-    hashes = {match[1] for match in matches if match}
+    hashes = set[str]()
+    for value in values:
+        if isinstance(value, str) and (match := _HASH.fullmatch(value)):
+            hashes.add(match[1])
     return hashes.pop() if len(hashes) == 1 else None
 
 

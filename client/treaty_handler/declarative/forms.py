@@ -107,8 +107,12 @@ class Form:
 
     def _fill(self, node: Value, values: Mapping[str, Value]) -> Value:
         if isinstance(node, dict):
-            filled = ((name, self._fill(child, values)) for name, child in node.items())
-            return {name: value for name, value in filled if value is not _MISSING}
+            filled: dict[str, Value] = {}
+            for name, child in node.items():
+                value = self._fill(child, values)
+                if value is not _MISSING:
+                    filled[name] = value
+            return filled
         if not isinstance(node, str) or not node.startswith("$"):
             return node
         if node.startswith("$$"):

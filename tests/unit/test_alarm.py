@@ -1,0 +1,80 @@
+"""One timer for a deadline that moves."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from treaty_agent.testing.virtual_time import run
+from treaty_io.alarm import Alarm
+
+
+class Rung:
+    """An alarm, when it rang, and the timers that it took."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.times: list[float] = []
+        self.timers = 0
+        self._began, self._call_at = loop.time(), loop.call_at
+        loop.call_at = self._count  # type: ignore[method-assign, assignment]
+        self.alarm = Alarm(lambda: self.times.append(round(loop.time() - self._began, 3)))
+
+    def _count(self, *arguments: object, **options: object) -> asyncio.TimerHandle:
+        self.timers += 1
+        return self._call_at(*arguments, **options)  # type: ignore[arg-type]
+
+
+def test_a_deadline_that_is_put_off_by_each_message_costs_no_timer_each() -> None:
+    async def main() -> None:
+        rung = Rung()
+        for _ in range(100):
+            rung.alarm.set_in(10)
+            await asyncio.sleep(0.1)
+        assert (rung.times, rung.timers) == ([], 101)  # the sleeps take one each
+        await asyncio.sleep(20)
+        assert rung.times == [19.9]
+
+    run(main())
+
+
+def test_an_earlier_time_rings_earlier_and_only_once() -> None:
+    async def main() -> None:
+        rung = Rung()
+        rung.alarm.set_in(10)
+        rung.alarm.set_in(2)
+        await asyncio.sleep(30)
+        assert rung.times == [2.0]
+
+    run(main())
+
+
+def test_an_alarm_can_be_set_again_when_it_rings() -> None:
+    async def main() -> None:
+        rung = Rung()
+        ring = rung.alarm.ring
+
+        def again() -> None:
+            ring()
+            if len(rung.times) < 3:
+                rung.alarm.set_in(5)
+
+        rung.alarm.ring = again
+        rung.alarm.set_in(5)
+        await asyncio.sleep(60)
+        assert rung.times == [5.0, 10.0, 15.0]
+
+    run(main())
+
+
+def test_a_cancelled_alarm_and_one_without_a_time_never_ring() -> None:
+    async def main() -> None:
+        cancelled, never = Rung(), Rung()
+        cancelled.alarm.set_in(1)
+        cancelled.alarm.cancel()
+        never.alarm.set_in(1)
+        never.alarm.set(math.inf)
+        await asyncio.sleep(60)
+        assert cancelled.times == never.times == []
+
+    run(main())
