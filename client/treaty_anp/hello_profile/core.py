@@ -20,7 +20,7 @@ from . import messages
 from .actions import Action, Agreement, Ended, SendBinary
 from .hello import Hello, Provided, refused_hello, told_by
 from .messages import MetaMessage
-from .states import FINAL, PHASES, TRANSITIONS, WAITS, Event, Guard, HelloState, Timeouts, Wait
+from .states import PHASES, TRANSITIONS, WAITS, Event, Guard, HelloState, Timeouts, Wait
 
 NATURAL = Agreement("", None, False)
 """The agreement to speak natural language alone."""
