@@ -137,8 +137,9 @@ class Machine(Core):
     @property
     def accepts_input(self) -> bool:
         """False while the driver should not read on: the inbox is full, and only this side's work is lacking."""
-        waits_for_peer = self._exchange.waits_for_peer or self._tests.waits_for_peer or self._repairs.waits_for_peer
-        return not self.application.is_full or waits_for_peer or not self._generation.peer
+        if not self.application.is_full or not self._generation.peer:
+            return True
+        return self._exchange.waits_for_peer or self._tests.waits_for_peer or self._repairs.waits_for_peer
 
     # The verbs
 
