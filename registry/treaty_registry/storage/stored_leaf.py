@@ -18,12 +18,12 @@ import msgspec
 from treaty_consensus.statement import MAX_PAYLOAD, Statement, leaf_of
 
 DICTIONARY = (
-    '{"body":{"base":{"hash":"","uri":"https://"},"card":{"sha256":"","size":},"document":"","epoch":,"nid":"","outcome":"failed",'
-    '"seen_checkpoint":"","seq":0,"tiers":[],"withdrawn":true,"namespace":"","to":"did:web:'
-    '{"body":{"namespace":"","to":"did:wba:","withdrawn":false},"by":["did:key:z6Mk#z6Mk"],"issued":17,"log":"","type":"grant"}'
-    '{"body":{"seq":0,"to":"did:wba:","withdrawn":false},"by":["did:wba:.example#key-1"],"issued":17,"log":"","type":"vouch"}'
+    '{"body":{"card":{"sha256":"","size":},"document":{"sha256":"","size":},"origin":"negotiated","topic":"","uri":"https:///protocols/'
+    '","withdrawn":true,"outcome":"failed","to":"did:web:'
+    '{"body":{"namespace":"","to":"did:wba:.example"},"by":["did:key:z6Mk#z6Mk"],"issued":17,"log":"","type":"grant"}'
+    '{"body":{"seq":0,"to":"did:wba:.com"},"by":["did:wba:.example#key-1"],"issued":17,"log":"","type":"vouch"}'
     '{"body":{"document":"","epoch":0,"nid":"","outcome":"agreed","seen_checkpoint":"\\n\\n— =\\n— /clock =\\n","topic":""},'
-    '"by":["did:wba:.com#key-1","did:wba:"],"issued":18,"log":"","type":"report"}'
+    '"by":["did:wba:.com#key-1","did:wba:.example#key-1"],"issued":18,"log":"","type":"report"}'
     '{"body":{"seen_checkpoint":"\\n\\n— =\\n— /clock =\\n","seq":0,"tiers":[["0123456789abcdef"],["none"]],"topic":"commerce/"},'
     '"by":["did:wba:.com#key-1"],"issued":18,"log":"registry.","type":"ballot"}'
 ).encode()
