@@ -38,7 +38,10 @@ ORIGIN = "storing.example"
 AGENTS, TOPICS, ACQUAINTANCES = 256, 16, 32
 _BATCH = 256
 _KINDS = ("grant", "ballot", "vouch", "report", "report again")
-_SIZES = "select relname, pg_table_size(oid) from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'i')"
+_SIZES = """
+select relname, pg_table_size(oid) as bytes from pg_class
+where relnamespace = 'public'::regnamespace and relkind in ('r', 'i')
+"""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -111,7 +114,7 @@ class Agents:
 async def sizes(connection: Connection) -> dict[str, int]:
     """Return the bytes of each table and index, without rows that no transaction sees any more."""
     await connection.execute("vacuum")
-    return dict(await connection.fetch(_SIZES))
+    return {row["relname"]: row["bytes"] for row in await connection.fetch(_SIZES)}
 
 
 async def write(opened: Registry, ready: Sequence[Verified]) -> None:
