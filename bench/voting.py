@@ -102,9 +102,9 @@ async def scene() -> AsyncIterator[Mapping[str, Meter]]:
             await writer.publish(version)
         generator = stack.enter_context(load_generator())
         topics = (f"commerce/round-{number:06}" for number in itertools.count())  # of a new one, so that each vote adds a fact
-        vote = (await writer.votes(1, hashes(), next(topics)))[0]
-        pgbench = await _pgbench(folder, served.data / "postgres", len(stored(vote.leaf, vote)))
-        tessera = await _tessera(folder, len(vote.leaf)) if _GO else None
+        sample = (await writer.votes(1, hashes(), next(topics)))[0]
+        pgbench = await _pgbench(folder, served.data / "postgres", len(stored(sample.leaf, sample)))
+        tessera = await _tessera(folder, len(sample.leaf)) if _GO else None
 
         async def votes() -> Outcome:
             leaves = [vote.leaf for vote in await writer.votes(VOTES, hashes(), next(topics))]
