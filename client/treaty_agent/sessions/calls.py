@@ -69,7 +69,7 @@ class CallTable:
         self._held = 0
         self._error: TreatyError | None = None
         # Weakly: an error is of interest only while its caller has it.
-        self._failures = WeakSet[TreatyError]()
+        self._failures: WeakSet[TreatyError] | None = None
         # Serializes the wait for room in the outbox.
         self._turn = asyncio.Lock()
         self._numbers = itertools.count(1)
@@ -156,7 +156,7 @@ class CallTable:
     def has_failed_with(self, error: TreatyError) -> bool:
         """Return whether a call of this session ended with this error. The errors of middleware, and of the calls that middleware
         makes to others, say nothing about that."""
-        return error in self._failures
+        return self._failures is not None and error in self._failures
 
     @property
     def is_refusing(self) -> bool:
@@ -242,6 +242,8 @@ class CallTable:
         return call
 
     def _noted(self, error: TreatyError) -> TreatyError:
+        # Made when needed: a set of weak references costs more than a call.
+        self._failures = self._failures if self._failures is not None else WeakSet()
         self._failures.add(error)
         return error
 

@@ -343,7 +343,12 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
                 self.wire.release()
                 await self._end_tasks()
             else:
-                await asyncio.gather(self.wire.close(self._machine.error), self._end_tasks())
+                # Beside the tasks: neither may wait for the other, and each takes seconds where the peer or a function hangs.
+                closing = asyncio.create_task(self.wire.close(self._machine.error))
+                try:
+                    await self._end_tasks()
+                finally:
+                    await closing
         finally:
             self.closed.set()
 

@@ -194,7 +194,7 @@ class HandlerHost:
         self._context.activity.sessions[self._context.is_initiator] -= 1
         for timer in self._timers.values():
             timer.cancel()
-        if self._invocations is None:
+        if self._invocations is None or not self._invocations.is_running:
             await self._handler.close()
         else:
             await asyncio.gather(self._invocations.close(), self._handler.close())

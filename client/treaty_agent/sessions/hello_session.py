@@ -500,5 +500,10 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         # After a failed session the new code is not remembered.
         if self.machine.error is None:
             await self._pay_memory()
+        parts = [self._code.retire()]
+        if self._conformance is not None:
+            parts.append(self._conformance.end())
+        if self._role.negotiator is not None:
+            parts.append(self.negotiation.close())
         with suppress(TreatyError):
-            await asyncio.gather(self._code.retire(), self._end_tests(), self.negotiation.close())
+            await (asyncio.gather(*parts) if len(parts) > 1 else parts[0])

@@ -93,6 +93,11 @@ class Invocations:
             and (peer is None or one.call.context.peer == peer)
         )
 
+    @property
+    def is_running(self) -> bool:
+        """Whether `close` has something to stop."""
+        return bool(self._tasks)
+
     # Called by the handler's host, in the connection's task. The effects are checked, so the ids are right.
 
     def begin(

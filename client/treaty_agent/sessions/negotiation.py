@@ -88,8 +88,8 @@ class Negotiation:
 
     async def close(self) -> None:
         """Close the negotiator at the end of the session."""
-        if self._core.role.negotiator is not None:
-            await self._core.role.negotiator.aclose()
+        assert self._core.role.negotiator is not None, "nothing was opened"
+        await self._core.role.negotiator.aclose()
 
     # Questions
 

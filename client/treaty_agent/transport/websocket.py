@@ -48,8 +48,8 @@ WRITE_HIGH = 256 * 1024
 
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _AGAIN = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
-log = logging.getLogger(__name__)
-log.addHandler(logging.NullHandler())
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
 
 
 class WebSocketConnection(asyncio.Protocol):
@@ -301,7 +301,7 @@ async def connect(url: str, network: Network) -> Connection:
     secure: dict[str, Any] = {"ssl": endpoint.tls, "server_hostname": endpoint.server_name} if endpoint.tls else {}
     try:
         # No extension: a compressed message can be a thousand times larger than its compressed form.
-        connection = _OpeningConnection(ClientProtocol(parse_uri(url), max_size=MAX_FRAME, logger=log))
+        connection = _OpeningConnection(ClientProtocol(parse_uri(url), max_size=MAX_FRAME, logger=_log))
         await _open(connection, endpoint.host, endpoint.port, **secure)
     except InvalidURI as error:
         raise Malformed(ConnectionCode.URL, f"Not an agent's address: {url[:80]!r}.") from error
