@@ -92,6 +92,8 @@ def test_a_peer_that_asks_for_more_without_reading_costs_bounded_memory() -> Non
 def test_callers_and_reading_wait_for_room() -> None:
     async def main() -> None:
         case = Case()
+        case.far.send("its first message")
+        assert case.wire.receive() == "its first message"
         for _ in range(READ_ROOM // CALL_ROOM):
             case.wire.send(CHUNK)
         waiting = asyncio.create_task(case.wire.wait_writable())
@@ -105,6 +107,19 @@ def test_callers_and_reading_wait_for_room() -> None:
         await waiting
         assert case.wire.may_read
         assert case.woken > before
+
+    run(main())
+
+
+def test_early_data_of_any_size_let_the_peers_hello_in() -> None:
+    async def main() -> None:
+        case = Case()
+        for _ in range(2 * READ_ROOM // CALL_ROOM):
+            case.wire.send(CHUNK)
+        assert case.wire.may_read
+        case.far.send("hello")
+        assert case.wire.receive() == "hello"
+        assert not case.wire.may_read
 
     run(main())
 

@@ -59,8 +59,9 @@ class Wire:
     @property
     def may_read(self) -> bool:
         """Whether there is room for the answers to the next message. After a loss there is: nothing is sent any more."""
-        # With room for callers there is room, which was noted when it changed.
-        return self._lost or self._has_room.is_set() or self.connection.backlog <= READ_ROOM
+        # With room for callers there is room, which was noted when it changed. Before its first message a peer has asked for
+        # nothing, and with encryption early data wait for its Hello.
+        return self._lost or self._has_room.is_set() or not self.received or self.connection.backlog <= READ_ROOM
 
     @property
     def is_lost(self) -> bool:

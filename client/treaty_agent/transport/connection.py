@@ -68,7 +68,8 @@ class Connection(Protocol):
     def watch(self, wake: Callable[[], None]) -> None:
         """Call `wake` whenever there may be more to receive, and when the backlog has fallen, in place of any earlier function.
 
-        `wake` may be called from inside of `send` and `receive`, and without a reason.
+        `wake` may be called from inside of `send` and `receive`, and without a reason. It only notes, and does not use the
+        connection.
         """
 
     def send(self, message: str | bytes) -> None:
