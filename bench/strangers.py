@@ -179,8 +179,8 @@ async def _members(port: int) -> AsyncIterator[Ask]:
         return {"status": "COMPLETED"}
 
     def note(sender: str, recipient: str, **data: Any) -> Message:
-        parts = {"sender": sender, "recipient": recipient, "task": "task", "state": "OPEN", "now": datetime.now(UTC)}
-        return build(Kind.NOTIFICATION, data, **parts)
+        now = datetime.now(UTC)
+        return build(Kind.NOTIFICATION, data, sender=sender, recipient=recipient, task="task", state="OPEN", now=now)
 
     async with AsyncExitStack() as stack:
         sessions = []
@@ -188,8 +188,8 @@ async def _members(port: int) -> AsyncIterator[Ask]:
             home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             agent = Agent(Identity.create(f"{name}.example"), LocalProtocols([HANDOFF]), home=home)
             await stack.enter_async_context(agent)
-            url, functions = f"ws://127.0.0.1:{port}", [handOff, escalate, fallBack]
-            connecting = agent.connect(url, protocols=[BROKERED], role="member", serving=functions)
+            functions: list[Callable[..., Any]] = [handOff, escalate, fallBack]
+            connecting = agent.connect(f"ws://127.0.0.1:{port}", protocols=[BROKERED], role="member", serving=functions)
             sessions.append(await stack.enter_async_context(connecting))
             await sessions[-1].call("handOff", message=note(name, "broker", event="JOIN", attributes={}))
 

@@ -2,8 +2,8 @@
 
 A route of the framework costs twice as much as raw ASGI, and most requests are for a few resources that rarely change. So a usual
 GET is looked up in the cache first, before anything is done that only other requests need. The resources that agents fetch most
-are made here without a route. All other requests, and queries that are not cached, go to the framework. HEAD is answered like GET without the body. OPTIONS lists the methods of a path
-in `Allow`.
+are made here without a route. All other requests, and queries that are not cached, go to the framework. HEAD is answered like GET
+without the body. OPTIONS lists the methods of a path in `Allow`.
 """
 
 from __future__ import annotations
