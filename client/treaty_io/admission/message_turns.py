@@ -41,7 +41,7 @@ class MessageTurns:
             if self._rounds.take(self._network, weight):
                 return True
             # One place in the line, however often the caller asks.
-            self._turn = self._rounds.enqueue(self._network, weight)
+            self._turn = self._rounds.wait(self._network, weight)
             self._turn.add_done_callback(self._granted)
         return False
 
