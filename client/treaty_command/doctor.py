@@ -20,6 +20,7 @@ from treaty_client.policy import Policy
 from treaty_client.protocols.verification.checkpoint import CLOCK_SKEW
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName
+from treaty_consensus.codes import CheckpointCode
 from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
@@ -179,7 +180,7 @@ async def _ask(name: RegistryName, options: Options) -> Seen:
 
 def _compare_clocks(seen: Seen, policy: Policy) -> str:
     if seen.signed is None:
-        raise Untrusted(ClientCheckpointCode.NO_CLOCK, "The clock of the log has not signed its checkpoint.")
+        raise Untrusted(CheckpointCode.NOT_WITNESSED, "The clock of the log has not signed its checkpoint.")
     age = round(seen.asked - seen.signed)
     if age < -CLOCK_SKEW:
         raise Untrusted(

@@ -100,7 +100,7 @@ def _contradictions(options: Options, registry: TrustedRegistry) -> list[tuple[P
                 # One byte more than the cap lets the parser refuse a file that is too large.
                 evidence = Contradiction.parse(file.read(MAX_CONTRADICTION + 1))
             if not {evidence.key, *evidence.earlier} <= {term.log for term in registry.keys.terms}:
-                raise Untrusted(ContradictionCode.KEY, "It is of another log.")
+                raise Untrusted(ContradictionCode.FORM, "It is of another log.")
             proofs.append((path, evidence, evidence.verify()))
         # One damaged file must not hide the other evidence.
         except (TreatyError, OSError):

@@ -142,7 +142,7 @@ class Worker:
 
     def offence(self) -> Refused:
         """End the process for a reply of another kind than its request has, and return the error."""
-        offence = Refused(ClientHandlerCode.REPLY, "The handler's reply is not of the kind that its request has.")
+        offence = Refused(ClientHandlerCode.FAILED, "The handler's reply is not of the kind that its request has.")
         self._process.kill(offence)
         return offence
 
@@ -207,7 +207,7 @@ class HandlerSession:
 
         - `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused` (`session.…`): the
           event was not delivered and the session is unchanged. Answer a bad result with `Result(error=Failure(code=500))`.
-        - `Refused` (`handler.effect`, `handler.raised`, `handler.reply`), `Unavailable` (`sandbox.timeout`,
+        - `Refused` (`handler.failed`), `Unavailable` (`sandbox.timeout`,
           `sandbox.memory`, `sandbox.died`): the worker is dead, and none of the event's effects may happen.
         - `ValueError`: the session is at rest.
         """

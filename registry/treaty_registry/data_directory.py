@@ -9,10 +9,11 @@ from pathlib import Path
 
 import structlog
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, NotFound
 from treaty_consensus.log.checkpoint import Checkpoint
 
-from .codes import DatabaseCode, KeysCode, RegistryLogCode, RegistryMirrorCode
+from .codes import KeysCode, RegistryMirrorCode
 from .keys import Operator, create_operator, load_operator
 from .log.fence import Fence, HeadRecord, create_fence, read_fence, restore_fence
 from .log.stored_fence import StoredFence
@@ -101,7 +102,7 @@ def check_new(settings: Settings) -> None:
 
 def _log_exists(place: str) -> Conflict:
     return Conflict(
-        RegistryLogCode.EXISTS,
+        LogCode.EXISTS,
         f"A log is in {place} already.",
         fix="Serve it with: treaty-registry serve, without --new. A new log needs an empty data directory and an empty database.",
     )
@@ -150,7 +151,7 @@ def restore_record(settings: Settings, record: Checkpoint) -> None:
 def check_log(settings: Settings) -> None:
     """Raise where a command would make an embedded database for a log that has another one, or for none. Blocking.
 
-    `NotFound` (`keys.missing`) where there is no log and no mirror, and (`database.empty`) where the database of a log that has
+    `NotFound` (`keys.missing`) where there is no log and no mirror, and (`log.damaged`) where the database of a log that has
     signed is not there: its volume is not mounted, or the URL of its database is missing. Also raises as `read_record`.
     """
     if settings.database is not None or (settings.data / MIRROR_MARK).exists():
@@ -168,7 +169,7 @@ def no_leaves(found: str, record: Checkpoint) -> NotFound | None:
     if not record.size:
         return None
     return NotFound(
-        DatabaseCode.EMPTY,
+        LogCode.DAMAGED,
         f"{found}, but {record.origin} has signed {record.size} leaves.",
         fix="Mount the volume of the database, or name the server: TREATY_DATABASE_URL. If the database is lost: "
         "treaty-registry restore, into an empty data directory.",

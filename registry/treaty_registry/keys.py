@@ -30,6 +30,7 @@ import structlog
 
 from treaty_consensus import statement
 from treaty_consensus.canonical import hex_digest, sha256
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
 from treaty_consensus.facts import keys_of
 from treaty_consensus.kinds import Body, Genesis
@@ -39,7 +40,7 @@ from treaty_consensus.statement import Verified
 from treaty_io import durable
 from treaty_io.identity import Identity
 
-from .codes import KeysCode, RegistryLogCode, SigstoreCode
+from .codes import KeysCode, SigstoreCode
 from .log.checkpoints import CheckpointSigner
 from .sigstore_authority.keys import AuthorityKeys, create_keys, load_keys
 from .sigstore_authority.trust import trusted_root
@@ -104,7 +105,7 @@ class Operator:
             )
         if missing or term.clock is None:
             raise Untrusted(
-                RegistryLogCode.OTHER,
+                LogCode.OTHER,
                 "The log in this database has other keys than the ones in the data directory.",
                 fix="Start with the data directory and the database that belong together.",
             )

@@ -22,11 +22,11 @@ from treaty_sandbox import SandboxLimits, SandboxPool
 BAD = {
     "while True: pass": "sandbox.timeout",
     "held = []\nwhile True: held.append(bytes(1 << 20))": "sandbox.memory",
-    "def broken(:": "handler.syntax",
-    "raise SystemExit": "handler.raised",
+    "def broken(:": "handler.failed",
+    "raise SystemExit": "handler.failed",
     "import os; os._exit(0)": "sandbox.died",
-    "import os; os.write(0, b'x' * 1000)": "handler.reply",
-    PROBE.replace("handler = Handler()", ""): "handler.raised",
+    "import os; os.write(0, b'x' * 1000)": "handler.failed",
+    PROBE.replace("handler = Handler()", ""): "handler.failed",
 }
 
 

@@ -34,8 +34,8 @@ IMPORTS = {
     "too long": PROBE + FORGE + "os.write(0, b'\\x7f\\xff\\xff\\xff')\n" + HANG,
 }
 EXPECTED = {
-    "raises": "handler.raised",
-    "no handler": "handler.raised",
+    "raises": "handler.failed",
+    "no handler": "handler.failed",
     "exits": "sandbox.died",
     "hangs": "sandbox.timeout",
     "memory": "sandbox.memory",
@@ -80,13 +80,13 @@ async def test_what_fails_at_the_opening_fails_at_once_with_the_same_error(name:
 @pytest.mark.threat(54)
 @pytest.mark.parametrize("name", IMPORTS)
 async def test_what_fails_or_lies_at_the_import_ends_the_worker(name: str) -> None:
-    assert await opened(IMPORTS[name], at_once=True) == EXPECTED.get(name, "handler.reply")
+    assert await opened(IMPORTS[name], at_once=True) == EXPECTED.get(name, "handler.failed")
 
 
 @pytest.mark.threat(54)
 async def test_a_forged_answer_to_both_is_followed_by_the_true_one_which_ends_the_worker() -> None:
     forged = FORGE + "os.write(0, framing.encode_frame('batch', ('done',), ('done',)))\n"
-    assert await opened(PROBE + forged, at_once=True) in ("handler.reply", "sandbox.died")
+    assert await opened(PROBE + forged, at_once=True) in ("handler.failed", "sandbox.died")
 
 
 @pytest.mark.threat(56)

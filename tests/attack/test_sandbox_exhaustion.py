@@ -82,7 +82,7 @@ async def test_exceptions_of_every_kind_are_told_escaped() -> None:
             before = sandboxed()
             with pytest.raises(Refused) as caught:
                 await inside.run(code)
-            assert caught.value.code == "handler.raised"
+            assert caught.value.code == "handler.failed"
             assert told in caught.value.message
             assert caught.value.message.isprintable()
             await inside.worker.close()
@@ -105,14 +105,14 @@ async def test_exceptions_of_every_kind_are_told_escaped() -> None:
 )
 async def test_what_floods_or_forges_the_pipe(code: str) -> None:
     async with probe() as inside:
-        await ends_with(inside, code, "handler.reply")
+        await ends_with(inside, code, "handler.failed")
 
 
 async def test_a_reply_that_was_not_asked_for() -> None:
     # Two frames at once, the second being the answer to a question the host has not asked yet.
     forged = "import os\nframe = b'\\x92\\xa7effects\\x90'\nos.write(0, (len(frame).to_bytes(4, 'big') + frame) * 2)"
     async with probe() as inside:
-        await ends_with(inside, forged, "handler.reply")
+        await ends_with(inside, forged, "handler.failed")
 
 
 async def test_a_second_reply_after_the_first_was_taken() -> None:
@@ -128,7 +128,7 @@ async def test_a_second_reply_after_the_first_was_taken() -> None:
         assert not inside.worker.alive
         with pytest.raises(Refused) as caught:
             await inside.run("value = 1")
-        assert caught.value.code == "handler.reply"
+        assert caught.value.code == "handler.failed"
 
 
 @pytest.mark.threat(52)
@@ -155,13 +155,13 @@ async def test_one_worker_dies_and_the_others_go_on() -> None:
     [
         ("while True: pass", "sandbox.timeout"),
         ("x = bytearray(1 << 30)", "sandbox.memory"),
-        ("raise ValueError('no')", "handler.raised"),
-        ("def (:", "handler.syntax"),
-        ("(" * 500, "handler.syntax"),
-        ("x = 1", "handler.raised"),
+        ("raise ValueError('no')", "handler.failed"),
+        ("def (:", "handler.failed"),
+        ("(" * 500, "handler.failed"),
+        ("x = 1", "handler.failed"),
         ("import os; os._exit(0)", "sandbox.died"),
-        ("import requests", "handler.raised"),
-        ("import os; os.fork()", "handler.raised"),
+        ("import requests", "handler.failed"),
+        ("import os; os.fork()", "handler.failed"),
     ],
 )
 async def test_a_package_that_is_bad_already_when_it_is_loaded(source: str, code: str) -> None:

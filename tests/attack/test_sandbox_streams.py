@@ -148,7 +148,7 @@ async def test_a_handler_of_interface_1_sees_no_new_event_and_may_use_no_new_eff
         assert session.pending_calls == ("a",)
         with pytest.raises(Refused) as caught:
             await effects(session, "Cancel(call='a')")
-        assert caught.value.code == "handler.effect"
+        assert caught.value.code == "handler.failed"
 
 
 def rules(result: dict[str, Any] | None = None) -> SessionRules:
@@ -193,4 +193,4 @@ def test_the_items_of_one_event_share_one_budget() -> None:
     assert MAX_CHECKS < 1_024 * 50 * 150
     with pytest.raises(Refused, match="cost too much") as caught:
         made.leave(Timer(name="t"), [Emit(call="w", value=value)] * 1_024)
-    assert caught.value.code == "handler.effect"
+    assert caught.value.code == "handler.failed"

@@ -149,8 +149,8 @@ async def test_what_the_services_refuse_logs_nothing(api: httpx.AsyncClient, reg
     async with unchanged(registry):
         for path in authority:
             problem(await api.post(path, content=b"{", headers=JSON), 400, "canonical.json")
-            problem(await api.post(path, content=b"{}", headers=JSON), 401, "sigstore.token")
-            problem(await api.post(path, content=b"{}", headers=JSON | token), 400, "token.form")
+            problem(await api.post(path, content=b"{}", headers=JSON), 401, "token.invalid")
+            problem(await api.post(path, content=b"{}", headers=JSON | token), 400, "token.invalid")
             problem(await api.post(path, content=b"{}", headers={"Content-Type": "text/plain"}), 415, "http.media-type")
             problem(await api.post(path, content=b" " * 20_000, headers=JSON), 413, "http.body-too-large")
         entries = "/sigstore/api/v2/log/entries"

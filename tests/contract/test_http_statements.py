@@ -82,7 +82,7 @@ async def test_refusals_say_why_and_change_nothing(
         (b"\xff", 400, "canonical.json"),
         (forged.leaf, 401, "statement.signature-invalid"),
         (alice.statement(ballot(registry, 1), log="other.example").leaf, 422, "statement.other-log"),
-        (alice.statement(ballot(registry, 7)).leaf, 409, "ballot.seq"),
+        (alice.statement(ballot(registry, 7)).leaf, 409, "statement.previous"),
         (alice.statement(made.body).leaf, 404, "blob.missing"),
         (bob.statement(kinds.Status(made.body.uri, "yanked")).leaf, 404, "protocol.unknown"),
         (alice.statement(kinds.Withdrawal("0" * 64, "illegal")).leaf, 401, "statement.not-operator"),
@@ -128,9 +128,9 @@ async def test_a_batch_has_one_outcome_a_line(api: httpx.AsyncClient, registry: 
 async def test_a_batch_is_capped_in_lines_and_bytes(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     leaf = alice.statement(ballot(registry, 0)).leaf
     async with unchanged(registry):
-        problem(await api.post("/statements", content=b"{}\n" * 257, headers=NDJSON), 413, "statements.too-many")
-        problem(await api.post("/statements", content=leaf + b"\n\n" + leaf, headers=NDJSON), 400, "statements.empty-line")
-        problem(await api.post("/statements", content=b"", headers=NDJSON), 400, "statements.empty-line")
+        problem(await api.post("/statements", content=b"{}\n" * 257, headers=NDJSON), 413, "statement.batch")
+        problem(await api.post("/statements", content=leaf + b"\n\n" + leaf, headers=NDJSON), 400, "statement.batch")
+        problem(await api.post("/statements", content=b"", headers=NDJSON), 400, "statement.batch")
         problem(await api.post("/statements", content=_chunks(2 * 1024 * 1024 + 1), headers=NDJSON), 413, "http.body-too-large")
     full = await api.post("/statements", content=b"{}\n" * 256, headers=NDJSON)
     assert full.status_code == 200 and len(full.content.splitlines()) == 256

@@ -91,7 +91,7 @@ async def test_monitors_read_the_newest_cosigned_checkpoint(tmp_path: Path) -> N
     async with witness_process(tmp_path / "w", LOG.verifier, OTHER_LOG.verifier) as witness:
         path = f"/{hex_digest(ORIGIN.encode())}/checkpoint"
         nothing = await witness.ask(b"", "GET", path)
-        assert (nothing.status_code, nothing.json()["code"]) == (404, "witness.nothing")
+        assert (nothing.status_code, nothing.json()["code"]) == (404, "witness.unknown-log")
         unknown = await witness.ask(b"", "GET", f"/{hex_digest(b'unknown')}/checkpoint")
         assert (unknown.status_code, unknown.json()["code"]) == (404, "witness.unknown-log")
         cosigned = await witness.ask(HISTORY.request(0, 9).format())

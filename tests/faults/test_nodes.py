@@ -46,7 +46,7 @@ async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Pa
             assert (await get(node.port, "/health/ready")).status_code == 200
         # A refusal of the rules is the leader's, word for word, at every node.
         other = key_signer("another").statement(grant(key_signer("the writer"), 1), log=ORIGIN, issued=NOW).leaf
-        assert {(await post(node.port, other)).json()["code"] for node in made.nodes} == {"grant.not-owner"}
+        assert {(await post(node.port, other)).json()["code"] for node in made.nodes} == {"publish.not-entitled"}
         # A stop of the leader hands over.
         leader = await made.leader()
         assert await leader.stop() == 0

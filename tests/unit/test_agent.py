@@ -601,7 +601,7 @@ def test_a_peer_that_is_lost_in_the_middle_of_a_call_fails_it(tmp_path: Path) ->
     ("action", "code"),
     [
         ("hang", "session.handler-timeout"),
-        (Refused("handler.effect", "The handler sent to a stranger."), "handler.effect"),
+        (Refused("handler.failed", "The handler sent to a stranger."), "handler.failed"),
         (Unavailable("sandbox.died", "The worker died."), "sandbox.died"),
         ([Send(peer="did:wba:shop.example", data=b"x", stream="other")], "session.stream"),
         ([End(status="failed")], "session.failed"),

@@ -321,7 +321,7 @@ def test_000_21_a_base_that_is_not_pinned_or_not_to_be_had_is_refused_whoever_ne
 def test_000_21_a_negotiators_own_proposal_with_an_unpinned_base_is_not_sent(tmp_path: Path) -> None:
     there = Script()
     error = run(fails(seller(tmp_path, there), customer(tmp_path, Script(drafts=[Proposal(UNPINNED)]))))
-    assert error.code == "document.base-unpinned"
+    assert error.code == "document.header"
     assert there.names() == []
 
 

@@ -122,7 +122,7 @@ def test_a_refused_token_is_told(service: Service) -> None:
     with pytest.raises(Unavailable) as error:
         attest(BINDING, FILENAME, trust_config=service.config, token=lambda _: service.authority.token(bound_key="ab" * 32))
     assert error.value.code == "attestation.not-signed"
-    assert "sigstore.token" in str(error.value)
+    assert "token.invalid" in str(error.value)
     assert service.authority.state == before
 
 

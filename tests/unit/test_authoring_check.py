@@ -136,13 +136,13 @@ async def test_a_vector_that_does_not_hold_is_shown_at_the_step_as_its_author_co
 async def test_a_handler_that_raises_is_shown_with_its_error(folder: Path) -> None:
     edit(folder.parent / "handler" / "provider.py", ("Invoke(call=call", 'Invoke(call="a b"'))
     found = await check_project(folder)
-    assert any("handler.effect" in mismatch.error for mismatch in found.mismatches)
+    assert any("handler.failed" in mismatch.error for mismatch in found.mismatches)
 
 
 async def test_a_handler_that_does_not_import_is_reported_once(folder: Path) -> None:
     (folder.parent / "handler" / "__init__.py").write_text("raise ValueError('no')\n")
     found = await check_project(folder)
-    assert [problem.error.code for problem in found.problems] == ["handler.raised"]
+    assert [problem.error.code for problem in found.problems] == ["handler.failed"]
     assert not found.mismatches
 
 

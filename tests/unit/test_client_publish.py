@@ -186,7 +186,7 @@ async def test_a_handler_that_breaks_the_rules_publishes_nothing(registry: Simul
     before = list(registry.leaves)
     with pytest.raises(TreatyError) as error:
         await done(publisher(registry, tmp_path / "home"), load_project(tmp_path / "project"))
-    assert error.value.code == "handler.file"
+    assert error.value.code == "handler.package"
     assert registry.leaves == before and registry.requests == []
 
 

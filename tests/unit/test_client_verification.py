@@ -169,7 +169,7 @@ def test_a_strangers_status_of_somebody_elses_wheel_counts_for_nothing() -> None
     registry.force(signed(kinds.Status(uri_of(), "revoked", wheel=wheel), BOB, issued=registry.now).leaf)
     with pytest.raises(VerificationFailed) as failure:
         proven(registry)
-    assert (failure.value.step, failure.value.code) == (4, "status.no-handler")
+    assert (failure.value.step, failure.value.code) == (4, "statement.no-target")
 
 
 def test_who_attached_the_same_wheel_speaks_for_themselves() -> None:
@@ -199,7 +199,7 @@ def test_a_genesis_of_another_key_or_origin_is_refused(origin: str, key: SignerK
     fork = registry.rewritten(0, signed(genesis, OPERATOR, log=origin, issued=registry.now).leaf)
     with pytest.raises(VerificationFailed) as failure:
         examined(fork)
-    assert (failure.value.step, failure.value.code) == (2, "log.genesis")
+    assert (failure.value.step, failure.value.code) == (2, "log.other")
 
 
 def decided() -> SimulatedRegistry:

@@ -292,7 +292,7 @@ async def test_a_reader_answers_from_the_process(checker: ContentChecker) -> Non
 
 
 async def test_a_reader_refuses_as_the_rules_say_and_the_next_is_answered(checker: ContentChecker) -> None:
-    for kind, blob_, code in (("package", b"PK", "handler.archive"), ("signature", b"{}", "handler.missing")):
+    for kind, blob_, code in (("package", b"PK", "handler.package"), ("signature", b"{}", "handler.package")):
         with pytest.raises(Malformed) as caught:
             await read(checker, kind, blob_, name=FILENAME)  # type: ignore[arg-type]
         assert caught.value.code == code

@@ -203,7 +203,7 @@ async def test_what_is_no_name_is_asked_nowhere(name: str, web: Web) -> None:
 async def test_only_https_is_fetched(web: Web) -> None:
     assert (await web.refusal(f"http://{HOST}/ad.json")).code == "egress.url"
     assert (await web.refusal("did:wba:shop.example%3A8443")).code == "egress.url"
-    assert (await web.refusal("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK")).code == "did.no-document"
+    assert (await web.refusal("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK")).code == "did.method"
     assert web.asked == []
 
 

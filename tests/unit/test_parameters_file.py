@@ -54,21 +54,21 @@ def test_witnesses_are_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "family", "code"),
     [
-        ("horizon_epochs = ", Malformed, "parameters.file"),
-        ("horizon_epochs = 0", Malformed, "parameters.file"),
-        ("horizon_epochs = 1.5", Malformed, "parameters.file"),
-        ("horizon_epochs = true", Malformed, "parameters.file"),
-        ("horizons = 3", Malformed, "parameters.file"),
-        ("[credit]\npears = 3", Malformed, "parameters.file"),
-        ("credit = 3", Malformed, "parameters.file"),
-        ('rule = "another"', Malformed, "parameters.file"),
-        ('electorate = "closed"', Malformed, "parameters.file"),
-        ("electorate = []", Malformed, "parameters.file"),
+        ("horizon_epochs = ", Malformed, "parameters.value"),
+        ("horizon_epochs = 0", Malformed, "parameters.value"),
+        ("horizon_epochs = 1.5", Malformed, "parameters.value"),
+        ("horizon_epochs = true", Malformed, "parameters.value"),
+        ("horizons = 3", Malformed, "parameters.value"),
+        ("[credit]\npears = 3", Malformed, "parameters.value"),
+        ("credit = 3", Malformed, "parameters.value"),
+        ('rule = "another"', Malformed, "parameters.value"),
+        ('electorate = "closed"', Malformed, "parameters.value"),
+        ("electorate = []", Malformed, "parameters.value"),
         ("epoch_seconds = 60", Malformed, "parameters.value"),
-        ('electorate = "open"', Malformed, "parameters.file"),
-        ('electorate = "open"\nreputation = 3', Malformed, "parameters.file"),
-        (f'electorate = "open"\n[reputation]\n{anchors(*ANCHORS[:15])}', Malformed, "parameters.file"),
-        (f'electorate = "open"\n[reputation]\nsuffix_list = 3\n{anchors(*ANCHORS)}', Malformed, "parameters.file"),
+        ('electorate = "open"', Malformed, "parameters.value"),
+        ('electorate = "open"\nreputation = 3', Malformed, "parameters.value"),
+        (f'electorate = "open"\n[reputation]\n{anchors(*ANCHORS[:15])}', Malformed, "parameters.value"),
+        (f'electorate = "open"\n[reputation]\nsuffix_list = 3\n{anchors(*ANCHORS)}', Malformed, "parameters.value"),
         (f'electorate = "open"\n[reputation]\n{anchors(*ANCHORS, ANCHORS[0])}', Malformed, "parameters.value"),
         (f'electorate = "open"\n[reputation]\n{anchors(*ANCHORS, "localhost")}', Malformed, "parameters.value"),
         (f'electorate = "open"\n[reputation]\n{anchors(*ANCHORS, "shop.alpha.com")}', Refused, "parameters.value"),
@@ -78,8 +78,8 @@ def test_witnesses_are_listed(tmp_path: Path) -> None:
             Malformed,
             "parameters.value",
         ),
-        (f'electorate = "open"\n[reputation]\nsuffix_list = "long.dat"\n{anchors(*ANCHORS)}', TooLarge, "parameters.file"),
-        ("#" * (MAX_FILE + 1), TooLarge, "parameters.file"),
+        (f'electorate = "open"\n[reputation]\nsuffix_list = "long.dat"\n{anchors(*ANCHORS)}', TooLarge, "parameters.value"),
+        ("#" * (MAX_FILE + 1), TooLarge, "parameters.value"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, text: str, family: type[TreatyError], code: str) -> None:
@@ -94,4 +94,4 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "parameters.toml").write_bytes(b"\xff")
     with pytest.raises(Malformed) as refusal:
         read_draft(tmp_path / "parameters.toml")
-    assert refusal.value.code == "parameters.file"
+    assert refusal.value.code == "parameters.value"

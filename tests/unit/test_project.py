@@ -93,7 +93,7 @@ def test_traces_of_running_it_stay_out(folder: Path) -> None:
     (source / "fast.so").write_bytes(b"\x7fELF")
     with pytest.raises(TreatyError) as caught:
         load_project(folder).build_wheel(URI)
-    assert caught.value.code == "handler.file"
+    assert caught.value.code == "handler.package"
 
 
 def test_a_handler_may_have_a_version_of_its_own(folder: Path) -> None:
@@ -219,8 +219,8 @@ async def test_a_vector_that_a_handler_does_not_reproduce_is_reported(folder: Pa
     ("file", "old", "new", "told"),
     [
         ("requester.py", "TIMEOUT: Final = 15.0", "TIMEOUT: Final = 14.0", "14.0"),
-        ("provider.py", "Invoke(call=call", 'Invoke(call="a b"', "handler.effect"),
-        ("messages.py", "raise ValueError", "raise SystemExit", "handler.raised"),
+        ("provider.py", "Invoke(call=call", 'Invoke(call="a b"', "handler.failed"),
+        ("messages.py", "raise ValueError", "raise SystemExit", "handler.failed"),
         ("provider.py", '"open": self._open', '"open": {}', "after a snapshot"),
         ("provider.py", "        return []\n", "        while True: pass\n", "sandbox.timeout"),
     ],

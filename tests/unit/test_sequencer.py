@@ -75,7 +75,7 @@ async def test_a_refusal_in_a_batch_concerns_one_statement(registry: Registry) -
     ]
     outcomes = await registry.submit(batch)
     assert [outcome.code if isinstance(outcome, TreatyError) else outcome.index for outcome in outcomes] == [
-        *(2, "grant.not-owner", "statement.form", 3, "grant.not-owner", 4)
+        *(2, "publish.not-entitled", "statement.form", 3, "publish.not-entitled", 4)
     ]
     for outcome, leaf in zip(outcomes, batch, strict=True):
         if isinstance(outcome, Logged):

@@ -177,7 +177,7 @@ def test_a_second_version_is_the_one_that_a_name_means(tmp_path: Path) -> None:
     assert protocols.uri("product-info").endswith("/product-info/1.1")
     with pytest.raises(NotFound) as unknown:
         protocols.uri("booking")
-    assert unknown.value.code == "local.unknown"
+    assert unknown.value.code == "protocol.unknown"
 
 
 def test_folders_under_their_published_uris() -> None:

@@ -428,7 +428,7 @@ async def test_streams_at_once_are_bounded_and_leave_room_for_requests(tmp_path:
 
 
 @pytest.mark.parametrize("handler", ["code"], indirect=True)  # the interpreter does not do this
-@pytest.mark.parametrize(("text", "code"), [("flood", "handler.effect"), ("late", "handler.effect")])
+@pytest.mark.parametrize(("text", "code"), [("flood", "handler.failed"), ("late", "handler.failed")])
 async def test_a_handler_that_emits_what_was_not_asked_for_ends_its_session(tmp_path: Path, text: str, code: str) -> None:
     async with meeting(tmp_path) as (session, _):
         waiting = session.stream("watch")

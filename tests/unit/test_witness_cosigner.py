@@ -99,7 +99,7 @@ def test_what_cannot_be_recorded_is_not_cosigned(tmp_path: Path, monkeypatch: py
 
     with monkeypatch.context() as patch:
         patch.setattr(durable, "write", full)
-        assert refused(witness, HISTORY.request(9, 12).format(), Unavailable, tmp_path).code == "witness.storage"
+        assert refused(witness, HISTORY.request(9, 12).format(), Unavailable, tmp_path).code == "witness.record"
         witness.add_checkpoint(HISTORY.request(9, 9).format())  # it is recorded already
     witness.add_checkpoint(HISTORY.request(9, 12).format())
 
@@ -205,4 +205,4 @@ def test_each_key_of_a_log_is_named_once(tmp_path: Path) -> None:
     for logs in ((LOG.verifier, LOG.verifier), (SignerKey(ORIGIN, KeyType.COSIGNATURE, b"\x07" * 32).verifier,)):
         with pytest.raises(Malformed) as refusal:
             cosigner(tmp_path, *logs)
-        assert refusal.value.code == "witness.logs"
+        assert refusal.value.code == "witness.policy"

@@ -143,7 +143,7 @@ class LocalNames:
         raise NotFound(FlowCode.ALIAS_UNKNOWN, f"No folder of this agent claims the id {id[:200]}.", fix=fix)
 
     async def fetch(self, id: str, located: Located) -> LocalProtocol:
-        """Return the protocol. Raises `NotFound` (`local.unknown`)."""
+        """Return the protocol. Raises `NotFound` (`protocol.unknown`)."""
         return await self._protocols.fetch(located.uri)
 
 

@@ -234,7 +234,7 @@ def encode(message: MetaMessage) -> bytes:
 
 
 def parse(payload: bytes) -> MetaMessage:
-    """Parse the payload of a PT=00 frame. Raises `TooLarge` (`meta.too-large`, `document.too-large`, `canonical.too-large`),
+    """Parse the payload of a PT=00 frame. Raises `TooLarge` (`meta.too-large`, `document.text`, `canonical.too-large`),
     `Malformed` (`meta.message`, `document.*`, `canonical.*`) or `Refused` (`meta.unknown-action`)."""
     payload, carries, carried = payload.partition(CARRIES)
     value = canonical.parse_json(payload, limit=MAX_MESSAGE, name="meta message", values=MAX_VALUES, floats=True)

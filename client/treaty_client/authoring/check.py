@@ -140,9 +140,9 @@ def _syntax_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
             ast.parse(content)
         except SyntaxError as error:
             fault = f"{file}, line {error.lineno}: {error.msg}."
-            yield ProjectProblem(file, f"line {error.lineno}", Refused(ClientHandlerCode.SYNTAX, fault, fix="Correct the line."))
+            yield ProjectProblem(file, f"line {error.lineno}", Refused(ClientHandlerCode.FAILED, fault, fix="Correct the line."))
         except (ValueError, RecursionError, MemoryError) as error:
-            yield ProjectProblem(file, "", Refused(ClientHandlerCode.SYNTAX, f"{file} does not parse: {error}."))
+            yield ProjectProblem(file, "", Refused(ClientHandlerCode.FAILED, f"{file} does not parse: {error}."))
 
 
 def _role_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from treaty_consensus.codes import ProtocolCode
 from treaty_consensus.errors import Malformed, NotFound, Refused
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.protocol import parse_protocol_uri
@@ -73,14 +74,14 @@ class LocalProtocols:
 
     def uri(self, name: str) -> str:
         """Return the URI of the protocol with this name, the last of the folders if there are several versions. Raises
-        `NotFound` (`local.unknown`)."""
+        `NotFound` (`protocol.unknown`)."""
         for uri in reversed(self.uris):
             if parse_protocol_uri(uri).name == name:
                 return uri
         return self._unknown(name)
 
     async def fetch(self, uri: str) -> LocalProtocol:
-        """Return the protocol of a URI. Raises `NotFound` (`local.unknown`)."""
+        """Return the protocol of a URI. Raises `NotFound` (`protocol.unknown`)."""
         return self._protocols.get(uri) or self._unknown(uri)
 
     async def renew(self, uri: str) -> LocalProtocol:
@@ -96,7 +97,7 @@ class LocalProtocols:
         return uri in self._protocols
 
     async def document(self, uri: str) -> bytes:
-        """Return the document of a URI. Raises `NotFound` (`local.unknown`)."""
+        """Return the document of a URI. Raises `NotFound` (`protocol.unknown`)."""
         return (await self.fetch(uri)).document
 
     async def candidates(self, topic: str, *, fresh: bool = False) -> Candidates:
@@ -118,7 +119,7 @@ class LocalProtocols:
 
     def _unknown(self, name: str) -> NoReturn:
         raise NotFound(
-            LocalCode.UNKNOWN,
+            ProtocolCode.UNKNOWN,
             f"No folder has {name[:200]!r}.",
             fix=f"Known: {', '.join(self.uris) or 'none'}. Add its folder to LocalProtocols.",
         )

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, Untrusted
 from treaty_consensus.kinds import Count
 from treaty_consensus.log.checkpoint import LogKeys
@@ -50,7 +51,7 @@ class Cursors:
         """Hold the state file of a log during the block.
 
         Raises `Conflict` (`watch.held`) if another process holds it, `Malformed` (`watch.state`) if it is damaged, `Untrusted`
-        (`watch.other-log`) if it is of a log with another key.
+        (`log.other`) if it is of a log with another key.
         """
         try:
             with durable.exclusive(path.with_suffix(".lock"), wait=False):
@@ -105,7 +106,7 @@ def _read(file: StateFile[_File], keys: LogKeys) -> _File:
     # Indexes of another log would skip leaves of this one.
     if state.key not in {str(term.log) for term in keys.terms}:
         raise Untrusted(
-            WatchCode.OTHER_LOG,
+            LogCode.OTHER,
             f"{file.path} is of a log with another key.",
             fix="Move it away, or give this watch another --name.",
         )

@@ -47,9 +47,8 @@ class CaseCode(Code, origin=Origin.CALLER):
 
 
 class ClientDidCode(Code, origin=Origin.PEER):
-    BINDING = "did.binding", "The document of a bound DID has no valid proof by the bound key.", Unauthorized
+    BINDING = "did.binding", "The document of a bound DID has no valid proof by the bound key.", Malformed, Unauthorized
     DEACTIVATED = "did.deactivated", "The owner deactivated the DID.", Refused
-    SIGNATURE = "did.signature", "The signature is not 64 bytes of base64url in its one spelling.", Malformed
 
 
 class ConnectionCode(Code, origin=Origin.PEER):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treaty_consensus.codes import Code, Retry
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Origin, Refused, TooLarge, Unavailable, Untrusted
+from treaty_consensus.errors import Conflict, Malformed, NotFound, Origin, Refused, TooLarge, Unavailable, Untrusted
 
 
 class AnchorsCode(Code, origin=Origin.CALLER):
@@ -24,7 +24,6 @@ class AttestationCode(Code, origin=Origin.REGISTRY):
 
 class BundleCode(Code, origin=Origin.REGISTRY):
     FORM = "bundle.form", "The bytes are not a bundle: leaf 0 first, in order.", Malformed
-    NO_BLOB = "bundle.no-blob", "The bundle lacks a blob; it may have been withdrawn.", Gone
     NO_PUBLISH = "bundle.no-publish", "The bundle has no statement that publishes the protocol.", NotFound
     OTHER = "bundle.other", "The registry answered with another protocol.", Untrusted
     STATEMENT = "bundle.statement", "The bundle has a statement of a kind that proves nothing here.", Refused
@@ -32,48 +31,37 @@ class BundleCode(Code, origin=Origin.REGISTRY):
 
 class ClientAuditCode(Code, origin=Origin.REGISTRY):
     FAILED = "audit.failed", "A disk, a process or the cluster of the audit failed.", Unavailable, Origin.CALLER
-    FORK = "audit.fork", "A statement or an earlier audit has a checkpoint of another history of this log.", Untrusted
-    GENESIS = "audit.genesis", "The genesis of the log names another key than the trusted one.", Untrusted
+    FORK = (
+        "audit.fork",
+        "A statement or an earlier audit has a checkpoint of another history of this log, or its genesis names another key than the trusted one.",
+        Untrusted,
+    )
     LEFT_OUT = "audit.left-out", "The log left out a statement that witnesses had stamped in time.", Untrusted
-
-
-class ClientCardCode(Code, origin=Origin.REGISTRY):
-    DIGEST = "card.digest", "The bytes of the card are not the published ones.", Untrusted
 
 
 class ClientCheckpointCode(Code, origin=Origin.REGISTRY):
     FUTURE = "checkpoint.future", "The checkpoint is dated in the future.", Untrusted
-    NO_CLOCK = "checkpoint.no-clock", "The checkpoint has no cosignature of the log's clock.", Untrusted
     STALE = "checkpoint.stale", "The checkpoint is older than the policy allows.", Untrusted, Retry.YES
 
 
 class ClientDecisionCode(Code, origin=Origin.REGISTRY):
     CONSTITUTION = "decision.constitution", "The decision is made under another constitution than the pinned one.", Refused
-    FUTURE = "decision.future", "The decision is dated after the checkpoint that proves it.", Untrusted
-    TRANSCRIPT = "decision.transcript", "The transcript is malformed, or not the one of the decision.", Malformed, Untrusted
-
-
-class ClientEquivocationCode(Code, origin=Origin.CALLER):
-    FILE = "equivocation.file", "The file of the proof does not exist.", NotFound
-
-
-class ClientGrantCode(Code, origin=Origin.CALLER):
-    NONE = "grant.none", "There is no grant to take back.", NotFound
 
 
 class ClientIdentityCode(Code, origin=Origin.CALLER):
-    CHANGED = "identity.changed", "The identity file changed during the rotation.", Conflict
-    CONFIRMED = "identity.confirmed", "The registry knows the key already.", Conflict
     EXISTS = "identity.exists", "There is an identity file already.", Conflict
-    FILE = "identity.file", "The identity file is malformed, or its key is not one of the DID.", Malformed
+    FILE = (
+        "identity.file",
+        "The identity file is malformed, its key is not one of the DID, other users can read it, or it changed during the rotation.",
+        Malformed,
+        Conflict,
+        Refused,
+    )
     MISSING = "identity.missing", "There is no identity file.", NotFound
-    MODE = "identity.mode", "Other users of the machine can read the identity file.", Refused
-    ROTATE = "identity.rotate", "A did:key cannot change its key.", Refused
-    SUCCESSOR = "identity.successor", "No kept key is one that the registry knows for the DID.", Refused
+    ROTATE = "identity.rotate", "The DID cannot change its key, or no kept key is one that the registry knows.", Refused
 
 
 class ClientLogCode(Code, origin=Origin.REGISTRY):
-    GENESIS = "log.genesis", "Leaf 0 is not the genesis of the trusted key.", Untrusted
     ROLLBACK = "log.rollback", "A newer log was signed before, and the registry does not show it.", Untrusted
     TOO_FEW_COPIES = "log.too-few-copies", "The log promises that a leaf is in fewer places than the policy asks for.", Refused
 
@@ -90,7 +78,6 @@ class ClientPublishCode(Code, origin=Origin.CALLER):
 
 class ClientRegistryCode(Code, origin=Origin.REGISTRY):
     ANSWER = "registry.answer", "The answer is not one of this route.", Malformed, TooLarge
-    BATCH = "registry.batch", "The batch is over its caps.", TooLarge, Origin.CALLER
     BROKEN = "registry.broken", "The connection to the registry broke before its answer was complete.", Unavailable
     FILE = "registry.file", "The list of trusted registries is malformed.", Malformed, Origin.CALLER
     NONE = "registry.none", "No registry is trusted yet.", NotFound, Origin.CALLER
@@ -105,7 +92,6 @@ class ClientRegistryCode(Code, origin=Origin.REGISTRY):
 
 class ClientStatusCode(Code, origin=Origin.REGISTRY):
     REVOKED = "status.revoked", "The publisher revoked it.", Refused
-    SUCCESSOR = "status.successor", "The protocol is named as its own successor.", Refused, Origin.CALLER
     YANKED = "status.yanked", "The publisher yanked it.", Refused
 
 
@@ -113,19 +99,13 @@ class ClientTopicCode(Code, origin=Origin.REGISTRY):
     UNDECIDED = "topic.undecided", "No decision was made in the topic.", NotFound
 
 
-class ClientVouchCode(Code, origin=Origin.CALLER):
-    NONE = "vouch.none", "There is no vouch to withdraw.", NotFound
-
-
 class ContradictionCode(Code, origin=Origin.CALLER):
-    FORM = "contradiction.form", "The bytes are not the proof of a contradiction.", Malformed
-    KEY = "contradiction.key", "The contradiction is of another log than the one asked about.", Untrusted
+    FORM = "contradiction.form", "The bytes are not the proof of a contradiction of this log.", Malformed, Untrusted
 
 
 class LocalCode(Code, origin=Origin.CALLER):
     NO_REGISTRY = "local.no-registry", "An agent without a registry does not publish or report.", Refused
     TWICE = "local.twice", "Two folders have the same protocol.", Malformed
-    UNKNOWN = "local.unknown", "No folder has this protocol.", NotFound
 
 
 class LockCode(Code, origin=Origin.REGISTRY):
@@ -149,7 +129,6 @@ class MemoryCode(Code, origin=Origin.REGISTRY):
 
 
 class MirrorCode(Code, origin=Origin.REGISTRY):
-    DAMAGED = "mirror.damaged", "The files of the mirror are damaged.", Untrusted, Origin.CALLER
     ROOT = "mirror.root", "The entries do not have the root of the checkpoint.", Untrusted
 
 
@@ -190,12 +169,6 @@ class SigstoreBundleCode(Code, origin=Origin.REGISTRY):
     DIGEST = "sigstore-bundle.digest", "The bytes of the Sigstore bundle are not the published ones.", Untrusted
 
 
-class StampingCode(Code, origin=Origin.REGISTRY):
-    FILE = "stamping.file", "The file of stamped statements cannot be read.", NotFound, Origin.CALLER
-    STAMP = "stamping.stamp", "The stamp is not by the key of the witness, or is dated in the future.", Untrusted
-    UNREACHABLE = "stamping.unreachable", "The witness cannot be reached.", Unavailable
-
-
 class TrustCode(Code, origin=Origin.CALLER):
     UNCONFIRMED = "trust.unconfirmed", "The key of a registry must be confirmed before it is trusted.", Refused
 
@@ -212,16 +185,10 @@ class VectorCode(Code, origin=Origin.CALLER):
     SLOW = "vector.slow", "The vectors of a published handler take too long.", Unavailable
 
 
-class VoteCode(Code, origin=Origin.CALLER):
-    CHOICE = "vote.choice", "The text is no protocol of the topic.", NotFound
-    TIERS = "vote.tiers", "A vote names preferences, or withdraws.", Refused
-
-
 class WatchCode(Code, origin=Origin.CALLER):
     FILE = "watch.file", "The file of watches is missing, malformed or over its caps.", Malformed, NotFound, TooLarge
     HELD = "watch.held", "Another process holds the cursors of this watch.", Conflict
     OPTION = "watch.option", "The options name nothing to watch, or do not fit.", Malformed
-    OTHER_LOG = "watch.other-log", "The cursors are of a log with another key.", Untrusted
     SECRET = "watch.secret", "The secret of a webhook is missing, malformed, or readable by others.", Malformed, NotFound, Refused
     SHRUNK = "watch.shrunk", "The log is smaller than at an earlier time of its own clock.", Untrusted, Origin.REGISTRY
     STATE = "watch.state", "The file of the cursors is damaged.", Malformed

@@ -44,21 +44,24 @@ class ConfigCode(Code, origin=Origin.CALLER):
 
 
 class ClientDocumentCode(Code, origin=Origin.REGISTRY):
-    BASE = "document.base", "The base is not an https URI with the digest of its document.", Malformed, Origin.CALLER
-    BASE_UNPINNED = "document.base-unpinned", "The document has a base without a digest.", Refused, Origin.CALLER
-    DIGEST = "document.digest", "The bytes of the document are not the published ones.", Untrusted
-    HEADER = "document.header", "A header line occurs twice.", Malformed, Origin.CALLER
-    OTHER = "document.other", "The document at the URI has another hash than expected.", Untrusted
-    TOPIC = "document.topic", "The topic is not of the form commerce/product-info.", Malformed, Origin.CALLER
+    DIGEST = "document.digest", "The bytes of the document or its card are not the published ones.", Untrusted
+    HEADER = (
+        "document.header",
+        "A header of the document is there twice, or its base or topic has another form.",
+        Malformed,
+        Refused,
+        Origin.CALLER,
+    )
 
 
 class ClientHandlerCode(Code, origin=Origin.CALLER):
     CODE = "handler.code", "The cached code of the handler cannot be read.", Refused
-    EFFECT = "handler.effect", "The handler asked for an effect that it may not have, or for too much.", Refused
-    RAISED = "handler.raised", "The handler raised an exception.", Refused
+    FAILED = (
+        "handler.failed",
+        "The handler does not compile, raised an exception, asked for an effect that it may not have, or broke its interface.",
+        Refused,
+    )
     REJECTED = "handler.rejected", "The handler rejected the message as malformed.", Malformed, Origin.PEER
-    REPLY = "handler.reply", "The handler broke its interface, or the worker's reply is not one frame within its caps.", Refused
-    SYNTAX = "handler.syntax", "The handler does not compile.", Refused
 
 
 class ClientReportCode(Code, origin=Origin.PEER):

@@ -120,7 +120,7 @@ class Identity:
         # Refused, not repaired: others may have read the key already, and its owner has to decide.
         # Windows has no such modes: its folders of users say who may read.
         if mode & 0o077 and sys.platform != "win32":
-            raise Refused(ClientIdentityCode.MODE, f"Other users of this machine may read {path}.", fix=f"Run: chmod 600 {path}")
+            raise Refused(ClientIdentityCode.FILE, f"Other users of this machine may read {path}.", fix=f"Run: chmod 600 {path}")
         value = canonical.loads(data.removesuffix(b"\n"), limit=MAX_FILE, name="identity file")
         try:
             parts = msgspec.convert(value, _File)
@@ -160,7 +160,7 @@ class Identity:
         # The lock covers check and write: of two rotations one must fail.
         with durable.exclusive(path.with_name(f"{path.name}.lock")):
             if Identity.load(path)._encoded() != former._encoded():  # compare contents: another key may have the same name
-                raise Conflict(ClientIdentityCode.CHANGED, f"{path} changed since this rotation began.")
+                raise Conflict(ClientIdentityCode.FILE, f"{path} changed since this rotation began.")
             durable.write(path, self._encoded(), mode=0o600)
 
     @property

@@ -20,6 +20,7 @@ from dataclasses import replace
 import structlog
 
 from treaty_consensus import statement
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash
@@ -237,7 +238,7 @@ def _check(edge: TreeEdge, signed: SignedCheckpoint) -> None:
     """Raise `Untrusted` (`log.damaged`) when the leaves of the database are not those of a signed head."""
     if edge.root() != signed.checkpoint.root:
         raise Untrusted(
-            RegistryLogCode.DAMAGED,
+            LogCode.DAMAGED,
             f"The {signed.checkpoint.size} leaves in the database do not hash to the root of the published head.",
             fix="See whether all nodes use the same database and keys; `treaty-registry audit` tells what is wrong.",
         )

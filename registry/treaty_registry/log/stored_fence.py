@@ -74,7 +74,7 @@ class StoredFence:
     def restore(cls, url: str, record: Checkpoint) -> None:
         """Record the head of a restored log, which the caller has compared with every head that may have been signed.
 
-        Raises as `create`, and `Untrusted` (`fence.behind`) when the record there is of a larger tree, or of another one.
+        Raises as `create`, and `Untrusted` (`log.damaged`) when the record there is of a larger tree, or of another one.
         """
         with suppress(Conflict):  # the object of the lost registry, which may be the same record
             cls.create(url, record.origin)

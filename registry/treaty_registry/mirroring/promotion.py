@@ -20,6 +20,7 @@ from pathlib import Path
 
 import httpx
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, LogKeys, SignedCheckpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES
@@ -93,7 +94,7 @@ async def promote(
 
 def _other_keys(keys: Path, operator: Operator) -> Conflict:
     return Conflict(
-        RegistryMirrorCode.KEYS,
+        LogCode.OTHER,
         f"{keys} has not the newest keys of the mirrored log, but keys of {operator.origin}.",
         fix="Bring DATA/keys from the newest backup; after a rotation it has the new keys.",
     )

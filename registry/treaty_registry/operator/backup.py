@@ -28,6 +28,7 @@ from pathlib import Path
 
 from treaty_client.audit.mirror import Mirror
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, Refused, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import leaf_hash
@@ -36,7 +37,7 @@ from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, TreeEdge, encode_bund
 from treaty_io import durable
 
 from ..admission.senders import export_senders
-from ..codes import BackupCode, RegistryLogCode
+from ..codes import BackupCode, BlobsCode
 from ..data_directory import read_record
 from ..keys import Operator, key_files, load_operator
 from ..log import tables as log_tables
@@ -100,7 +101,7 @@ async def back_up(
         edge = await log_tables.load_edge(connection, record.size)
         if edge.root() != record.root:
             raise Untrusted(
-                RegistryLogCode.DAMAGED,
+                LogCode.DAMAGED,
                 f"The first {record.size} leaves in the database are not those of the recorded head.",
                 fix="Do not back this database up. treaty-registry audit tells what is wrong.",
             )
@@ -165,7 +166,7 @@ async def _copy_blobs(connection: Connection, blobs: BlobStore, copy: BlobStore,
         # Compared here: a damaged blob must not pass for a copy.
         if data is None or await asyncio.to_thread(hex_digest, data) != sha256:
             raise Untrusted(
-                BackupCode.BLOB,
+                BlobsCode.DAMAGED,
                 f"The blob {sha256} is missing or damaged.",
                 fix="treaty-registry audit lists the damaged blobs; bring them back from an earlier backup.",
             )

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import structlog
 
+from treaty_consensus.codes import RotationCode
 from treaty_consensus.errors import Conflict, NotFound, Refused, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign
@@ -164,7 +165,7 @@ class Rotations:
     def retire(self, keys: LogKeys, now: datetime) -> list[str]:
         """Move the keys before the newest rotation to `retired`, and the new ones to their place; return the retired files.
 
-        Raises `NotFound` (`keys.not-prepared`) without such a rotation, and `Refused` (`keys.overlap`) before its overlap ended.
+        Raises `NotFound` (`keys.not-prepared`) without such a rotation, and `Refused` (`rotation.overlap`) before its overlap ended.
         """
         operator, term = load_operator(self._directory, rotating=True), keys.newest
         authority = operator.next_authority
@@ -173,7 +174,7 @@ class Rotations:
             raise _not_prepared("No rotation is to be ended.", "Log the prepared one first: treaty-registry rotate")
         if now.timestamp() < term.until:
             raise Refused(
-                KeysCode.OVERLAP,
+                RotationCode.OVERLAP,
                 f"The old keys sign until {datetime.fromtimestamp(term.until, UTC):%Y-%m-%d %H:%M:%S} UTC.",
                 fix="Retire them after that time. Readers who have not followed the rotation by then need the new key from you.",
             )

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import WitnessCode
 from treaty_consensus.errors import Conflict, NotFound, TooLarge, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
@@ -147,12 +148,12 @@ def signing_key(note: bytes, keys: Sequence[VerifierKey]) -> VerifierKey:
 
 
 def read_log_keys(path: Path) -> list[str]:
-    """Return the verifier keys in a file, one a line. Raises `TooLarge` (`witness.logs`), and OSError."""
+    """Return the verifier keys in a file, one a line. Raises `TooLarge` (`witness.policy`), and OSError."""
     with path.open("rb") as file:
         # One byte more shows that the file is too large.
         data = file.read(_MAX_LOGS_FILE + 1)
     if len(data) > _MAX_LOGS_FILE:
-        raise TooLarge(RegistryWitnessCode.LOGS, f"{path} has more than {_MAX_LOGS_FILE} bytes.")
+        raise TooLarge(WitnessCode.POLICY, f"{path} has more than {_MAX_LOGS_FILE} bytes.")
     lines = (line.strip() for line in data.decode("utf-8", "replace").split("\n"))
     return [line for line in lines if line and not line.startswith("#")]
 

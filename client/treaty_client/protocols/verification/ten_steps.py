@@ -177,7 +177,7 @@ def verify_document(
         document = blob_of(bundle, blob, "document")
         check_document(document)
         if expected_hash not in (None, blob.sha256):
-            raise Untrusted(ClientDocumentCode.OTHER, f"The document at {uri} has the hash {blob.sha256}, not {expected_hash}.")
+            raise Untrusted(ClientDocumentCode.DIGEST, f"The document at {uri} has the hash {blob.sha256}, not {expected_hash}.")
     return published, document
 
 
