@@ -299,7 +299,7 @@ def _status(case: _Case, body: Status) -> dict[str, Fact]:
 def _report(case: _Case, body: Report) -> dict[str, Fact]:
     first, second = case.statement.authors[0], case.statement.authors[-1]
     if len(case.statement.by) != 2 or first == second:
-        raise Refused(ReportCode.PARTIES, "A report needs two signatures, of two different DIDs.")
+        raise Refused(ReportCode.OTHER, "A report needs two signatures, of two different DIDs.")
     _check_epoch(case, body.epoch)
     # A second report on another document is admitted: it proves the equivocation, and bars both authors.
     key = report_key(case.statement.authors, body.nid)

@@ -259,14 +259,26 @@ class PublishCode(Code):
 
 
 class RegistryCode(Code):
-    BUSY = "registry.busy", "The registry or its local record is busy. Retry later.", Conflict, Unavailable
+    BUSY = "registry.busy", "The registry or its local record is busy; nothing was taken. Retry later.", Conflict, Unavailable
     NEWER = "registry.newer", "What was asked for needs a newer release of this program.", Malformed, Refused
 
 
 class ReportCode(Code):
     EPOCH = "report.epoch", "The report is not for the open epoch.", Refused
-    EXISTS = "report.exists", "The log has a report of the negotiation.", Conflict
-    PARTIES = "report.parties", "The report is not signed by the two parties.", Refused
+    EXISTS = (
+        "report.exists",
+        "The log has a report of the negotiation, or of the peer and topic in this epoch.",
+        Conflict,
+        Refused,
+    )
+    OTHER = (
+        "report.other",
+        "The report is not the one of this negotiation, or is not signed by its two parties and the log.",
+        Malformed,
+        Unauthorized,
+        Refused,
+        Origin.PEER,
+    )
 
 
 class RotationCode(Code):
@@ -278,7 +290,6 @@ class RotationCode(Code):
     )
     OVERLAP = "rotation.overlap", "The keys before are not retired yet, or the overlap has no allowed end.", Conflict, Refused
     PROOF = "rotation.proof", "Not every key that comes or goes has signed the rotation.", Untrusted
-    ROOT = "rotation.root", "The trusted root that the genesis pins has another form.", Malformed
 
 
 class StampCode(Code):
@@ -336,9 +347,18 @@ class StatementCode(Code):
 
 
 class SystemCode(Code):
-    EXTRA = "system.extra", "A library of an extra of the package is not installed.", Unavailable
-    FILE = "system.file", "A file or a system call failed.", Unavailable
-    PLATFORM = "system.platform", "This part needs Linux.", Unavailable, Origin.CALLER, Retry.NO
+    EXISTS = "system.exists", "A file or a folder is in the way; nothing was written.", Conflict, Refused, Origin.CALLER
+    FILE = "system.file", "A file or a system call of this machine failed.", Unavailable, Origin.CALLER
+    HELD = "system.held", "Another process works on the directory or the file.", Conflict, Unavailable
+    MISSING = (
+        "system.missing",
+        "A library of an extra of the package is not installed, or this part needs Linux.",
+        Unavailable,
+        Origin.CALLER,
+        Retry.NO,
+    )
+    STATE = "system.state", "A file that Treaty keeps is damaged or of another version.", Malformed, Origin.CALLER
+    UNCONFIRMED = "system.unconfirmed", "The step must be confirmed by a person.", Refused, Origin.CALLER
     USAGE = "system.usage", "The command line is wrong.", Malformed
 
 

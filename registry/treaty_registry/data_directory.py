@@ -13,7 +13,7 @@ from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, NotFound
 from treaty_consensus.log.checkpoint import Checkpoint
 
-from .codes import KeysCode, RegistryMirrorCode
+from .codes import KeysCode, SettingsCode
 from .keys import Operator, create_operator, load_operator
 from .log.fence import Fence, HeadRecord, create_fence, read_fence, restore_fence
 from .log.stored_fence import StoredFence
@@ -87,7 +87,7 @@ def _create_keys(settings: Settings) -> Operator:
 def check_new(settings: Settings) -> None:
     """Raise, before anything is made, where no new log may begin. Blocking.
 
-    `NotFound` (`keys.missing`) without an origin; `Conflict` (`log.exists`, `mirror.directory`) where a log or a mirror is.
+    `NotFound` (`keys.missing`) without an origin; `Conflict` (`log.exists`, `settings.directory`) where a log or a mirror is.
     """
     _check_no_mirror(settings)
     if settings.keys.exists():
@@ -111,7 +111,7 @@ def _log_exists(place: str) -> Conflict:
 def _check_no_mirror(settings: Settings) -> None:
     if (settings.data / MIRROR_MARK).exists():
         raise Conflict(
-            RegistryMirrorCode.DIRECTORY,
+            SettingsCode.DIRECTORY,
             f"{settings.data} is a mirror, which signs nothing.",
             fix="Serve it with: treaty-registry mirror. If its registry is gone for good: treaty-registry promote",
         )

@@ -239,7 +239,7 @@ async def test_without_the_fence_nothing_is_signed(database: str, data: Path, we
     async with open_registry(data, database, web):
         pass
     (data / "head").unlink()
-    assert await opening_fails(data, database, NotFound) == "fence.missing"
+    assert await opening_fails(data, database, NotFound) == "fence.damaged"
 
 
 async def test_without_its_keys_a_log_is_not_begun_again(database: str, data: Path, web: Web) -> None:

@@ -44,7 +44,7 @@ MOST = 640
 """How many codes there are at most. A code names an action of its reader, and the message says the detail: a new fault with a
 known advice takes a code that exists. The bound only falls."""
 
-NO_CODES = {"http.request", "protocol.name", "witness.key"}
+NO_CODES = {"http.request", "protocol.name", "keys.damaged"}
 """Codes that are also an event of ASGI, a field of the manifest and the name of a file."""
 FILE = re.compile(r".*\.(db|example|json|key|lock|md|pem|pid|py|start|toml)")
 """Names of files and hosts, some of which have the form of a code."""

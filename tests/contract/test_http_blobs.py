@@ -70,7 +70,7 @@ async def test_uploads_that_do_not_fit_are_refused(api: httpx.AsyncClient, regis
     cases = [
         (path, other, named, 400, "blob.digest"),
         (path, made.document[:-1], named, 422, "blob.digest"),
-        (path, made.document + b".", named, 413, "http.body-too-large"),
+        (path, made.document + b".", named, 413, "http.too-large"),
         (path, made.document, {}, 400, "http.request"),
         (path, made.document, {"Treaty-Statement": "e30"}, 400, "canonical.text"),
         (path, made.document, {"Treaty-Statement": canonical.b64encode(b"{}")}, 400, "statement.form"),

@@ -103,8 +103,8 @@ async def test_bodies_of_other_kinds_and_sizes_are_refused(api: httpx.AsyncClien
             response = await api.post("/statements", content=leaf, headers={"Content-Type": content_type})
             problem(response, 415, "http.media-type")
         json_type = {"Content-Type": "application/json; charset=utf-8"}
-        problem(await api.post("/statements", content=b" " * (MAX_LEAF + 1), headers=json_type), 413, "http.body-too-large")
-        problem(await api.post("/statements", content=_chunks(MAX_LEAF + 1), headers=json_type), 413, "http.body-too-large")
+        problem(await api.post("/statements", content=b" " * (MAX_LEAF + 1), headers=json_type), 413, "http.too-large")
+        problem(await api.post("/statements", content=_chunks(MAX_LEAF + 1), headers=json_type), 413, "http.too-large")
     assert (await api.post("/statements", content=leaf, headers=json_type)).status_code == 201
 
 
@@ -131,7 +131,7 @@ async def test_a_batch_is_capped_in_lines_and_bytes(api: httpx.AsyncClient, regi
         problem(await api.post("/statements", content=b"{}\n" * 257, headers=NDJSON), 413, "statement.batch")
         problem(await api.post("/statements", content=leaf + b"\n\n" + leaf, headers=NDJSON), 400, "statement.batch")
         problem(await api.post("/statements", content=b"", headers=NDJSON), 400, "statement.batch")
-        problem(await api.post("/statements", content=_chunks(2 * 1024 * 1024 + 1), headers=NDJSON), 413, "http.body-too-large")
+        problem(await api.post("/statements", content=_chunks(2 * 1024 * 1024 + 1), headers=NDJSON), 413, "http.too-large")
     full = await api.post("/statements", content=b"{}\n" * 256, headers=NDJSON)
     assert full.status_code == 200 and len(full.content.splitlines()) == 256
 

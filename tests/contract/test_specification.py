@@ -223,7 +223,7 @@ CAPS = {
         (".contradiction.json, JCS of at most {}:", contradiction.MAX_CONTRADICTION),
     ],
     "http.md": [
-        ("a path of {} bytes (`http.target-too-long`)", request_filter.MAX_PATH),
+        ("a path of {} bytes (`http.too-large`)", request_filter.MAX_PATH),
         ("a query of {}, headers", request_filter.MAX_QUERY),
         ("headers of {} together", request_filter.MAX_HEADER_BYTES),
         ("served only once that is logged; at most {} waits", upload_room.MAX_WAITING),

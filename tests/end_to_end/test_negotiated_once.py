@@ -284,7 +284,7 @@ SILENCE = instead(Reply(silent=True))
         (["consider"], torn, {"negotiation.rejected"}),
         (["consider"], refusal, {"negotiation.rejected"}),
         (["handler"], prose, {"model.answer", "session.peer-code"}),
-        (["handler"], oversized, {"model.too-large", "session.peer-code"}),
+        (["handler"], oversized, {"model.answer", "session.peer-code"}),
         (["handler"], BUSY, {"model.unavailable", "session.peer-code"}),
         (["handler", "repair"], code(network), {"negotiation.handler", "session.peer-code"}),
         (["handler", "repair"], code(fails_its_tests), {"negotiation.handler", "session.peer-code"}),

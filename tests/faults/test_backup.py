@@ -182,7 +182,7 @@ async def test_a_backup_does_not_replace_another_history(data: Path) -> None:
         other = data / "other"
         await command("init", "--data", other, "--origin", ORIGIN)
         checkpoint = (folder / "checkpoint").read_bytes()
-        assert await refused("backup", folder, "--data", other) == "backup.other-log"
+        assert await refused("backup", folder, "--data", other) == "backup.none"
         assert (folder / "checkpoint").read_bytes() == checkpoint
         assert await refused("restore", data / "nothing", "--data", data / "third", *place.evidence) == "backup.none"
 

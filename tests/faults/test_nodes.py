@@ -124,7 +124,7 @@ async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{made.nodes[0].port}", trust_env=False) as http:
             for headers in ({}, {"Treaty-Node": "00" * 32}, {"Treaty-Node": "é".encode()}):
                 answer = await http.post("/nodes/proposals", content=b"\x94\x01", headers=headers)  # type: ignore[arg-type]
-                assert (answer.status_code, answer.json()["code"]) == (401, "node.code"), answer.text
+                assert (answer.status_code, answer.json()["code"]) == (401, "node.request"), answer.text
         assert int((await get(made.nodes[0].port, "/checkpoint")).text.split("\n")[1]) == 2
 
 
@@ -164,7 +164,7 @@ async def test_a_node_with_the_address_of_the_leader_does_not_start(
         with pytest.raises(Conflict) as refused:
             async with node("two"):
                 pass
-        assert refused.value.code == "node.address"
+        assert refused.value.code == "settings.value"
         assert await leader.is_ready()
         async with node("two", "http://127.0.0.1:19") as follower:
             assert follower.head.size == leader.head.size

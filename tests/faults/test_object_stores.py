@@ -74,12 +74,12 @@ def test_of_two_nodes_that_advance_the_record_one_is_refused(store: None) -> Non
 
 
 def test_a_record_is_made_once_and_is_of_one_log(store: None) -> None:
-    assert code(StoredFence, HEAD, ORIGIN) == "fence.missing"
+    assert code(StoredFence, HEAD, ORIGIN) == "fence.damaged"
     StoredFence.create(HEAD, ORIGIN)
     StoredFence.create(HEAD, ORIGIN)  # after a crash before the keys were made
     assert objects().keys() == {"log/head"}
     StoredFence(HEAD, ORIGIN).advance(1, root(1))
-    assert code(StoredFence.create, HEAD, ORIGIN) == "fence.exists"
+    assert code(StoredFence.create, HEAD, ORIGIN) == "keys.missing"
     assert code(StoredFence, HEAD, "other.example") == "fence.damaged"
 
 
@@ -138,7 +138,7 @@ def test_a_store_that_ignores_conditions_is_refused_at_once(monkeypatch: pytest.
     try:
         with pytest.raises(Refused) as refused:
             StoredFence.create(HEAD, ORIGIN)
-        assert refused.value.code == "fence.ignored"
+        assert refused.value.code == "settings.value"
     finally:
         server.shutdown()
         server.server_close()

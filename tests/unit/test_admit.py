@@ -206,9 +206,9 @@ def test_a_status_is_its_publishers(log: Log) -> None:
 
 
 def test_a_report_has_two_parties_in_the_open_epoch(log: Log) -> None:
-    assert log.refuses(report(), ALICE) == "report.parties"
+    assert log.refuses(report(), ALICE) == "report.other"
     second_key = Signer(ALICE.did, f"{ALICE.did}#key-2", ALICE.private_key)
-    assert log.refuses(report(), ALICE, second_key) in ("report.parties", "statement.unknown-key")
+    assert log.refuses(report(), ALICE, second_key) in ("report.other", "statement.unknown-key")
     assert log.refuses(report(epoch=1), ALICE, BOB) == "report.epoch"
     log.add(report(), ALICE, BOB)
 

@@ -45,7 +45,7 @@ def test_an_identity_is_made_once_and_only_its_owner_reads_it(home: list[str], c
     assert made["did"].startswith("did:key:z6Mk")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert said(capsys, "identity", "show", *home)["did"] == made["did"]
-    assert refused(capsys, "identity", "new", *home)["code"] == "identity.exists"
+    assert refused(capsys, "identity", "new", *home)["code"] == "system.exists"
     assert file.read_bytes() == before
 
 
@@ -74,7 +74,7 @@ def test_a_refusal_names_the_fix_on_standard_error(home: list[str], capsys: pyte
 
 def test_registries_are_trusted_by_key(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     untrusting = refused(capsys, "search", *home, status=5)
-    assert untrusting["code"] == "registry.none"
+    assert untrusting["code"] == "registry.not-trusted"
     assert "treaty trust add" in untrusting["fix"]
     assert "--home" in untrusting["fix"]
     assert said(capsys, "trust", "add", NAME, *home)["origin"] == "registry.example"

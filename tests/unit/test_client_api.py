@@ -76,7 +76,7 @@ async def test_a_refusal_names_a_clock_that_is_far_off(status: int, seconds: int
 async def test_a_refusal_that_is_no_problem_is_one_all_the_same(body: bytes) -> None:
     with pytest.raises(Unavailable) as error:
         await always(502, body).checkpoint()
-    assert error.value.code == "registry.status"
+    assert error.value.code == "registry.broken"
 
 
 async def test_what_a_registry_says_is_one_line_on_the_terminal() -> None:

@@ -162,7 +162,7 @@ async def test_a_registry_that_is_not_trusted_is_not_asked(tmp_path: Path) -> No
 async def test_a_registry_that_the_policy_does_not_admit_is_not_asked(tmp_path: Path) -> None:
     registry = with_echo()
     failure = await refused_at(1, registry, tmp_path, registries=["other.example"])
-    assert failure.code == "policy.registry"
+    assert failure.code == "policy.publisher"
     assert registry.requests == []
 
 
@@ -292,7 +292,7 @@ async def test_a_damaged_lock_stops_rather_than_forgets(tmp_path: Path) -> None:
     async with fetcher(registry, tmp_path) as agent:
         await agent.fetch(uri_of())
     (tmp_path / "treaty.lock").write_text(json.dumps({"lock": 1}))
-    assert (await refused_at(10, registry, tmp_path)).code == "lock.file"
+    assert (await refused_at(10, registry, tmp_path)).code == "system.state"
     async with fetcher(registry, tmp_path) as agent:
         assert agent.cached(registry.document_of(uri_of()).sha256) is None
 

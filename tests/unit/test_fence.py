@@ -85,14 +85,14 @@ def test_a_log_is_made_once(fence: Fence, path: Path) -> None:
     fence.advance(1, root(1))
     with pytest.raises(Conflict) as refused:
         create_fence(path, ORIGIN)
-    assert refused.value.code == "fence.exists"
+    assert refused.value.code == "keys.missing"
     assert read_fence(path, ORIGIN).size == 1
 
 
 def test_one_process_at_a_time(fence: Fence, path: Path) -> None:
     with pytest.raises(Unavailable) as refused:
         Fence(path, ORIGIN)
-    assert refused.value.code == "fence.held"
+    assert refused.value.code == "system.held"
     fence.advance(1, root(1))
     assert read_fence(path, ORIGIN).size == 1, "looking at it is everybody's"
 
@@ -100,7 +100,7 @@ def test_one_process_at_a_time(fence: Fence, path: Path) -> None:
 def test_without_the_record_nothing_goes_on(tmp_path: Path) -> None:
     with pytest.raises(NotFound) as refused:
         Fence(tmp_path / "head", ORIGIN)
-    assert refused.value.code == "fence.missing"
+    assert refused.value.code == "fence.damaged"
     assert not (tmp_path / "head").exists()
 
 

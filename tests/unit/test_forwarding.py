@@ -111,10 +111,10 @@ async def test_a_repeated_a_changed_and_a_foreign_request_change_nothing(both: B
     size = registry.head.size
     ((body, code),) = both.between.sent
     for changed, under, refused in (
-        (body, code, "node.repeated"),
-        (body + b"\0", code, "node.code"),
-        (body, hashlib.sha256(body).hexdigest(), "node.code"),
-        (body, "", "node.code"),
+        (body, code, "node.request"),
+        (body + b"\0", code, "node.request"),
+        (body, hashlib.sha256(body).hexdigest(), "node.request"),
+        (body, "", "node.request"),
     ):
         with pytest.raises(TreatyError) as error:
             both.leader.read(changed, under)
@@ -122,7 +122,7 @@ async def test_a_repeated_a_changed_and_a_foreign_request_change_nothing(both: B
     other = made(registry, SignerKey("other.example", KeyType.ED25519, bytes(32)))
     with pytest.raises(TreatyError) as error:
         other.leader.read(body, code)
-    assert error.value.code == "node.code"
+    assert error.value.code == "node.request"
     assert registry.head.size == size
 
 

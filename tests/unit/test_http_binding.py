@@ -418,7 +418,7 @@ async def test_a_session_belongs_to_the_did_that_opened_it() -> None:
             case "bad":
                 raise Refused("authentication.signature", "No.")
             case "later":
-                raise Unavailable("authentication.memory", "Later.")
+                raise Unavailable("system.file", "Later.")
             case "wrong":
                 raise Unauthorized("authentication.signature", "No.")
             case did:

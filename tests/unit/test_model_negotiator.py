@@ -117,7 +117,7 @@ BAD_ANSWERS: list[tuple[Fault, str]] = [
     (truncated, "model.answer"),
     (torn, "model.answer"),
     (refusal, "model.answer"),
-    (oversized, "model.too-large"),
+    (oversized, "model.answer"),
     (instead(Reply(500, error("oops"))), "model.unavailable"),
     (instead(Reply(429, error("slow down"), {"Retry-After": "1"})), "model.unavailable"),
     (instead(Reply(401)), "model.unavailable"),

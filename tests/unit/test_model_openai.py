@@ -190,7 +190,7 @@ async def test_silence(server: ScriptedModel) -> None:
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
-        (oversized, "model.too-large"),
+        (oversized, "model.answer"),
         (instead(Reply(200, b"<html>")), "model.unavailable"),
         (instead(Reply(200, b'{"choices": []}')), "model.unavailable"),
         (instead(Reply(200, b'{"choices": ' + b"[" * 100_000)), "model.unavailable"),
@@ -257,7 +257,7 @@ async def test_tokens_that_an_endpoint_does_not_count_are_estimated(server: Scri
 async def test_a_request_beyond_the_cap_is_not_sent(server: ScriptedModel, model: OpenAIModel) -> None:
     with pytest.raises(TooLarge) as caught:
         await model.complete(prompt(server, user="x" * MAX_REQUEST))
-    assert (caught.value.code, server.seen) == ("model.too-large", [])
+    assert (caught.value.code, server.seen) == ("model.answer", [])
 
 
 async def test_the_key_shows_nowhere(server: ScriptedModel, caplog: pytest.LogCaptureFixture) -> None:

@@ -186,7 +186,7 @@ async def test_a_damaged_file_of_peers_accepts_no_one(tmp_path: Path) -> None:
     async with customer.agent, listening(seller) as port:
         with pytest.raises(TreatyError) as refused:
             await call(customer, f"ws://127.0.0.1:{port}")
-        assert refused.value.code == "peer.file"
+        assert refused.value.code == "system.state"
     assert seller.runtime.opened == []
     await seller.agent.aclose()
 

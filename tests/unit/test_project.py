@@ -71,7 +71,7 @@ def test_messages_beside_code_are_refused(folder: Path, section: str) -> None:
         (folder.parent / "handler").rename(folder / "handler")
     with pytest.raises(TreatyError, match="the handler has no code") as caught:
         load_project(folder)
-    assert caught.value.code == "project.toml"
+    assert caught.value.code == "project.file"
 
 
 def test_code_needs_an_entry_point(folder: Path) -> None:
@@ -117,23 +117,23 @@ def test_a_protocol_may_have_no_handler(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "code", "told"),
     [
-        ('name = "product-info"', 'name = "Product Info"', "project.toml", "name"),
-        ('name = "product-info"\n', "", "project.toml", "name"),
-        ('name = "product-info"', "name = 7", "project.toml", "name"),
-        ('name = "product-info"', 'nom = "product-info"', "project.toml", "nom"),
+        ('name = "product-info"', 'name = "Product Info"', "project.file", "name"),
+        ('name = "product-info"\n', "", "project.file", "name"),
+        ('name = "product-info"', "name = 7", "project.file", "name"),
+        ('name = "product-info"', 'nom = "product-info"', "project.file", "nom"),
         ('version = "1.0"', 'version = "1.0.0-beta"', "protocol.name", "1.0.0b0"),
-        ('topic = "commerce/product-info"', 'topic = "Commerce"', "project.toml", "topic"),
-        ('origin = "negotiated"', 'origin = "invented"', "project.toml", "origin"),
+        ('topic = "commerce/product-info"', 'topic = "Commerce"', "project.file", "topic"),
+        ('origin = "negotiated"', 'origin = "invented"', "project.file", "origin"),
         ('title = "Product information"', 'title = ""', "card.form", "title"),
         ('tags = ["commerce", "catalogue", "json"]', 'tags = ["A B"]', "card.form", "tags"),
-        ('licence = "Apache-2.0"', "", "project.toml", "licence"),
-        ('source = "../handler"', 'source = "../.."', "project.toml", "source"),
-        ('source = "../handler"', 'source = "/etc"', "project.toml", "source"),
+        ('licence = "Apache-2.0"', "", "project.file", "licence"),
+        ('source = "../handler"', 'source = "../.."', "project.file", "source"),
+        ('source = "../handler"', 'source = "/etc"', "project.file", "source"),
         ('source = "../handler"', 'source = "nowhere"', "project.file", "__init__.py"),
-        ("entry-point", "entry_point", "project.toml", "entry"),
-        ('licence = "Apache-2.0"', 'licence = "Apache-2.0"\naliases = ["two words"]', "project.toml", "aliases"),
-        ('licence = "Apache-2.0"', 'licence = "Apache-2.0"\naliases = ["urn:a", "urn:a"]', "project.toml", "aliases"),
-        ("[handler]", "[handler", "project.toml", "protocol.toml"),
+        ("entry-point", "entry_point", "project.file", "entry"),
+        ('licence = "Apache-2.0"', 'licence = "Apache-2.0"\naliases = ["two words"]', "project.file", "aliases"),
+        ('licence = "Apache-2.0"', 'licence = "Apache-2.0"\naliases = ["urn:a", "urn:a"]', "project.file", "aliases"),
+        ("[handler]", "[handler", "project.file", "protocol.toml"),
     ],
 )
 def test_a_description_that_is_wrong(folder: Path, old: str, new: str, code: str, told: str) -> None:
@@ -155,16 +155,16 @@ def test_a_description_that_is_wrong(folder: Path, old: str, new: str, code: str
         ("document.md", b"", "document.text"),
         ("document.md", b"\xff", "document.text"),
         ("document.md", b"x" * 300_000, "project.file"),
-        ("protocol.toml", b"\xff", "project.toml"),
-        ("protocol.toml", b"a = " + b"[" * 20_000, "project.toml"),
-        ("manifest.json", b"[]", "project.toml"),
-        ("manifest.json", b"{", "project.toml"),
-        ("vectors/bad.json", b"{}", "vector.form"),
-        ("vectors/bad.json", b'{"title": "", "role": "provider", "steps": []}', "vector.form"),
+        ("protocol.toml", b"\xff", "project.file"),
+        ("protocol.toml", b"a = " + b"[" * 20_000, "project.file"),
+        ("manifest.json", b"[]", "project.file"),
+        ("manifest.json", b"{", "project.file"),
+        ("vectors/bad.json", b"{}", "project.file"),
+        ("vectors/bad.json", b'{"title": "", "role": "provider", "steps": []}', "project.file"),
         (
             "vectors/bad.json",
             b'{"title": "", "role": "provider", "steps": [{"event": {"wait": {}}, "effects": []}]}',
-            "vector.form",
+            "project.file",
         ),
     ],
 )

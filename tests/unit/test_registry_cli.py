@@ -240,9 +240,9 @@ def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFix
     assert (status, json.loads(out)) == (0, {"applied": []})
     status, out, err = run(capsys, "init", "--data", str(data), "--origin", "other.example")
     assert status == 1
-    assert "settings.other-origin" in err
+    assert "settings.directory" in err
     status, out, _ = run(capsys, "init", "--data", str(data), "--origin", "other.example", "--json")
-    assert (status, json.loads(out)["error"]["code"]) == (1, "settings.other-origin")
+    assert (status, json.loads(out)["error"]["code"]) == (1, "settings.directory")
 
 
 @pytest.mark.sample(1)

@@ -214,7 +214,7 @@ async def test_a_full_queue_refuses_all_of_a_batch(registry: Registry, monkeypat
     before = await contents(registry)
     with pytest.raises(Unavailable) as refused:
         await registry.submit([granted(writer) for writer in WRITERS[:4]])
-    assert refused.value.code == "log.busy"
+    assert refused.value.code == "registry.busy"
     assert await contents(registry) == before
     assert len(await registry.submit([granted(writer) for writer in WRITERS[:3]])) == 3
 

@@ -190,7 +190,7 @@ def test_folders_under_their_published_uris() -> None:
 def test_one_protocol_twice_is_refused() -> None:
     with pytest.raises(Exception) as twice:  # the code says which
         LocalProtocols([GREETING, GREETING])
-    assert getattr(twice.value, "code", "") == "local.twice"
+    assert getattr(twice.value, "code", "") == "project.file"
 
 
 def test_an_agent_of_files_neither_publishes_nor_reports(tmp_path: Path) -> None:

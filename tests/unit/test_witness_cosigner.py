@@ -145,7 +145,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     with Store(tmp_path).held():
         with pytest.raises(Unavailable) as refusal, Store(tmp_path).held():
             pytest.fail("it is held")
-        assert refusal.value.code == "witness.held"
+        assert refusal.value.code == "system.held"
     with Store(tmp_path).held():
         pass
 
@@ -153,34 +153,34 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for name, kind, code in (
-        (None, NotFound, "witness.no-key"),
+        (None, NotFound, "settings.directory"),
         ("w" * 81, Malformed, "witness.policy"),
         ("w w", Malformed, "note.form"),
     ):
         with pytest.raises(kind) as refusal:
             store.key(name)
         assert refusal.value.code == code
-    assert not (tmp_path / "witness.key").exists()
+    assert not (tmp_path / "keys.damaged").exists()
     made = store.key(NAME)
     assert store.key(NAME) == store.key(None) == made
-    assert (tmp_path / "witness.key").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "keys.damaged").stat().st_mode & 0o777 == 0o600
     with pytest.raises(Conflict) as other:
         store.key("other.example")
-    assert other.value.code == "witness.other-name"
+    assert other.value.code == "settings.directory"
 
 
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
-        (lambda path: path.chmod(0o640), "witness.key"),
-        (lambda path: path.write_text("PRIVATE+KEY+"), "witness.key"),
-        (lambda path: path.write_bytes(b"\xff"), "witness.key"),
-        (lambda path: path.write_text(f"{SignerKey(NAME, KeyType.ED25519, bytes(32)).format()}\n"), "witness.key"),
+        (lambda path: path.chmod(0o640), "keys.damaged"),
+        (lambda path: path.write_text("PRIVATE+KEY+"), "keys.damaged"),
+        (lambda path: path.write_bytes(b"\xff"), "keys.damaged"),
+        (lambda path: path.write_text(f"{SignerKey(NAME, KeyType.ED25519, bytes(32)).format()}\n"), "keys.damaged"),
     ],
 )
 def test_a_key_that_is_none_is_refused(tmp_path: Path, damage: Callable[[Path], object], code: str) -> None:
     Store(tmp_path).key(NAME)
-    damage(tmp_path / "witness.key")
+    damage(tmp_path / "keys.damaged")
     with pytest.raises(Untrusted) as refusal:
         Store(tmp_path).key(None)
     assert refusal.value.code == code

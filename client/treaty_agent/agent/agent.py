@@ -80,7 +80,7 @@ class Agent(ServingAgent, ConnectingAgent):
         `on_changed_peer`: asked when another DID answers at a known address; without it that is refused (`sessions.opening`).
         `ports`: replace the network and the sandbox.
 
-        Raises `Malformed` for a registry without its key, or with `config.value` for a `home` beside an `AgentConfig`; `Conflict`
+        Raises `Malformed` for a registry without its key, or with `config.file` for a `home` beside an `AgentConfig`; `Conflict`
         for a registry that is trusted by another key; `Refused` (`agent.settings`) for negotiators without a sandbox. Then
         nothing changed.
         """
@@ -186,7 +186,7 @@ class Agent(ServingAgent, ConnectingAgent):
         return True
 
     async def __aenter__(self) -> Agent:
-        """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `.[agent]` is not installed."""
+        """Load the libraries that sessions need. Raises `Unavailable` (`system.missing`) if `.[agent]` is not installed."""
         from .assembly import import_libraries
 
         tracing.start("treaty-agent")

@@ -56,7 +56,7 @@ class Parts(NamedTuple):
 
 
 def import_libraries(protocols: ProtocolSource) -> None:
-    """Import the web server and Sigstore, before the first session does. Raises `Unavailable` (`system.extra`)."""
+    """Import the web server and Sigstore, before the first session does. Raises `Unavailable` (`system.missing`)."""
     with naming_extras():
         from ..transport import listener  # noqa: F401
 

@@ -59,7 +59,7 @@ class RequestVerifier:
         `headers`: names in lower case, lines of one name joined by ", ". Each signature is accepted once.
 
         Raises `Unauthorized` (`authentication.*`). Raises `Unavailable` if the host of the DID document does not answer
-        (`egress.*`) or the disk fails (`authentication.memory`); the sender may then retry with a new signature.
+        (`egress.*`) or the disk fails (`system.file`); the sender may then retry with a new signature.
         """
         authorization = headers.get("authorization", "")
         # A request with a signature is judged by it alone: a bad one must not fall back to the weaker header.

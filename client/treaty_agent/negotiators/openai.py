@@ -11,7 +11,7 @@ Failures:
     429, 500, 502, 503, 504, no connection       asked again, `tries` times in all, after Retry-After (at most 30 s) or 0.5, 1, …
     no answer within `timeout`                   `model.unavailable`
     another status, or no completion in it       `model.unavailable`
-    an answer beyond the byte limit              `model.too-large`
+    an answer beyond the byte limit              `model.answer`
     a refusal                                    `model.answer`
     no JSON, cut off, another schema, or refused by `prompt.read`     the model is told, at most `attempts` answers
 
@@ -222,7 +222,7 @@ class OpenAIModel:
             raise Unavailable(ModelCode.UNAVAILABLE, f"{self._url} sent an encoded body that was not asked for.")
         # The cap bounds the memory that an endpoint can use.
         if not reply.whole:
-            raise TooLarge(ModelCode.TOO_LARGE, f"{self._name} answered with more than {MAX_RESPONSE} bytes.")
+            raise TooLarge(ModelCode.ANSWER, f"{self._name} answered with more than {MAX_RESPONSE} bytes.")
         return _Reply(reply.status, reply.headers.get("retry-after", ""), reply.body)
 
     async def _pause(self, reply: _Reply | None, default: float, budgets: Sequence[Budget]) -> None:
@@ -246,9 +246,7 @@ class OpenAIModel:
             request["response_format"] = {"type": "json_schema", "json_schema": schema}
         body = encode_json(request)
         if len(body) > MAX_REQUEST:
-            raise TooLarge(
-                ModelCode.TOO_LARGE, f"The request {prompt.name} has {len(body)} bytes; at most {MAX_REQUEST} are sent."
-            )
+            raise TooLarge(ModelCode.ANSWER, f"The request {prompt.name} has {len(body)} bytes; at most {MAX_REQUEST} are sent.")
         return body
 
     def _completion(self, body: bytes, messages: _Messages, budgets: Sequence[Budget]) -> _Choice:

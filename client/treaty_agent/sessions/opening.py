@@ -31,6 +31,7 @@ from pathlib import Path
 import msgspec
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_io import durable, tracing
 from treaty_io.afterwards import Afterwards
@@ -390,7 +391,7 @@ class PeerPins:
         return self._read_last[1].get(name, UNNAMED) if _version(status) == self._read_last[0] else None
 
     def get(self, name: str) -> PeerIdentity:
-        """Return the agent that is pinned to a name, or `UNNAMED`. Raises `Malformed` (`peer.file`) for a damaged file."""
+        """Return the agent that is pinned to a name, or `UNNAMED`. Raises `Malformed` (`system.state`) for a damaged file."""
         pins = self._read()  # first, so that a damaged file is never passed over
         return self._owed.get(name) or pins.get(name, UNNAMED)
 
@@ -400,7 +401,7 @@ class PeerPins:
         afterwards.add(lambda: self._pay(name, peer))
 
     def pin(self, name: str, peer: PeerIdentity) -> None:
-        """Pin an agent to a name, in place of another one. Raises `Malformed` (`peer.file`)."""
+        """Pin an agent to a name, in place of another one. Raises `Malformed` (`system.state`)."""
         # Read under the lock: a pin that another process makes meanwhile must not be lost.
         with durable.exclusive(self._lock):
             pins = self._read()
@@ -429,7 +430,7 @@ class PeerPins:
         # Not taken for an empty file: a damaged one would accept every changed peer.
         except (TreatyError, msgspec.ValidationError) as error:
             raise Malformed(
-                PeerCode.FILE, f"{self._path} is damaged.", fix="Move the file away; the peers are then known anew."
+                SystemCode.STATE, f"{self._path} is damaged.", fix="Move the file away; the peers are then known anew."
             ) from error
 
 

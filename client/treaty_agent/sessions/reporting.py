@@ -44,8 +44,8 @@ AGAIN = 10.0
 # Each attempt is a signed statement to a registry, which limits its senders.
 MAX_VERSIONS = 16
 """Versions of a name that are tried before the owner must choose another name."""
-_REPORTED = (ReportCode.EXISTS, ClientReportCode.REPEATED)
-_PASSING = (ClientReportCode.NOT_CHECKED, ClientReportCode.BUSY, ClientReportCode.NO_ANSWER)
+_REPORTED = (ReportCode.EXISTS, ReportCode.EXISTS)
+_PASSING = (ClientReportCode.NOT_CHECKED, ClientReportCode.NOT_CHECKED, ClientReportCode.NOT_CHECKED)
 
 _log = logging.getLogger(__name__)
 

@@ -56,8 +56,8 @@ class LocalProtocols:
         `folders`: projects, as `treaty publish` reads them. Or a map of URI to project, for peers that have the protocol from a
         registry.
 
-        Raises `NotFound`, `Malformed`, `TooLarge` (`project.…`, `handler.…`), `Malformed` (`local.twice`), and `NotFound`
-        (`project.handler`) for a protocol without a handler.
+        Raises `NotFound`, `Malformed`, `TooLarge` (`project.…`, `handler.…`), `Malformed` (`project.file`), and `NotFound`
+        (`project.file`) for a protocol without a handler.
         """
         if isinstance(folders, Mapping):
             protocols = [build_protocol(load_project(Path(folder)), uri) for uri, folder in folders.items()]
@@ -65,7 +65,7 @@ class LocalProtocols:
             protocols = [build_protocol(load_project(Path(folder))) for folder in folders]
         self._protocols = {protocol.uri: protocol for protocol in protocols}
         if len(self._protocols) < len(protocols):
-            raise Malformed(LocalCode.TWICE, "Two folders have the same protocol.", fix="Name each version of a protocol once.")
+            raise Malformed(ProjectCode.FILE, "Two folders have the same protocol.", fix="Name each version of a protocol once.")
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ def build_protocol(project: Project, uri: str = "") -> LocalProtocol:
     `LocalProtocols`."""
     if project.handler is None:
         raise NotFound(
-            ProjectCode.HANDLER,
+            ProjectCode.FILE,
             f"{project.folder} has no handler, so no agent can speak {project.name}.",
             fix="Add message forms to its manifest, or a handler: see docs/guides/handlers.md.",
         )

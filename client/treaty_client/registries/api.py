@@ -423,7 +423,7 @@ def refusal_of(status: int, problem: _Problem | None) -> TreatyError:
     # By status, not by code: callers try again after `Unavailable`, and a code that is new to them must not change it.
     family = _FAMILIES.get(status, RegistryUnavailable if status >= 500 else Refused)
     if problem is None or not problem.code:
-        return family(ClientRegistryCode.STATUS, f"The registry answered with status {status} and no reason.")
+        return family(ClientRegistryCode.BROKEN, f"The registry answered with status {status} and no reason.")
     return family(_line(problem.code, 80), _line(problem.detail, 500), fix=_line(problem.fix, 500))
 
 

@@ -17,12 +17,11 @@ from pathlib import Path
 
 import msgspec
 
-from treaty_consensus.codes import LogCode
+from treaty_consensus.codes import LogCode, SystemCode
 from treaty_consensus.errors import Conflict, Untrusted
 from treaty_consensus.kinds import Count
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_io import durable
-from treaty_io.codes import WatchCode
 from treaty_io.state_file import StateFile
 
 from .watches import Watch
@@ -50,16 +49,16 @@ class Cursors:
     def open(cls, path: Path, keys: LogKeys) -> Iterator[Cursors]:
         """Hold the state file of a log during the block.
 
-        Raises `Conflict` (`watch.held`) if another process holds it, `Malformed` (`watch.state`) if it is damaged, `Untrusted`
+        Raises `Conflict` (`system.held`) if another process holds it, `Malformed` (`system.state`) if it is damaged, `Untrusted`
         (`log.other`) if it is of a log with another key.
         """
         try:
             with durable.exclusive(path.with_suffix(".lock"), wait=False):
-                file = StateFile(path, _File, limit=_MAX_FILE, code=WatchCode.STATE, fix=_FIX)
+                file = StateFile(path, _File, limit=_MAX_FILE, code=SystemCode.STATE, fix=_FIX)
                 yield cls(file, _read(file, keys))
         except BlockingIOError as error:
             raise Conflict(
-                WatchCode.HELD, f"Another process watches with {path}.", fix="Stop it, or give this watch another --name."
+                SystemCode.HELD, f"Another process watches with {path}.", fix="Stop it, or give this watch another --name."
             ) from error
 
     @property

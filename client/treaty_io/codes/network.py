@@ -25,7 +25,6 @@ class AuthenticationCode(Code, origin=Origin.PEER):
         Unauthorized,
     )
     LEGACY = "authentication.legacy", "The listener does not accept the older header.", Unauthorized
-    MEMORY = "authentication.memory", "The replay record cannot be written, or is in use.", Unavailable, Origin.CALLER
     MISSING = "authentication.missing", "The request has no signature.", Unauthorized
     REPLAYED = "authentication.replayed", "The signature was accepted before.", Unauthorized
     SIGNATURE = (
@@ -72,9 +71,7 @@ class ConnectionCode(Code, origin=Origin.PEER):
 
 
 class DirectoryCode(Code, origin=Origin.CALLER):
-    CHANGED = "directory.changed", "A file of an export does not match its proofs.", Untrusted
-    MISSING = "directory.missing", "A file of an export is absent.", NotFound
-    TAKEN = "directory.taken", "The folder of an export holds another document; nothing was written.", Refused
+    CHANGED = "directory.changed", "A file of an export is absent, or does not match its proofs.", NotFound, Untrusted
 
 
 class DiscoveryCode(Code, origin=Origin.PEER):
@@ -98,10 +95,15 @@ class EgressCode(Code, origin=Origin.NETWORK):
 
 
 class ModelCode(Code, origin=Origin.CALLER):
-    ANSWER = "model.answer", "The model refuses, or no allowed attempt gave a usable answer.", Malformed, Refused
+    ANSWER = (
+        "model.answer",
+        "The model refuses, no allowed attempt gave a usable answer, or the request or the answer is over 2 MiB.",
+        Malformed,
+        TooLarge,
+        Refused,
+    )
     BUDGET = "model.budget", "The model allowance is used up.", Refused
     SETTINGS = "model.settings", "The URL, the name or the API key of the model is malformed.", Malformed
-    TOO_LARGE = "model.too-large", "The request to the model or its answer is over 2 MiB.", TooLarge
     UNAVAILABLE = (
         "model.unavailable",
         "The model cannot be reached, is busy, failed or did not answer in time.",
@@ -111,7 +113,6 @@ class ModelCode(Code, origin=Origin.CALLER):
 
 
 class NetworkCode(Code, origin=Origin.NETWORK):
-    CA = "network.ca", "The file of certificate authorities is missing or has none.", Malformed, NotFound, Origin.CALLER
     DEADLINE = "network.deadline", "The exchange was not over in time.", Unavailable
     PIECES = "network.pieces", "The body comes in pieces of a few bytes.", Malformed
     TOO_LARGE = "network.too-large", "A signing service answered with more than 1 MiB.", TooLarge

@@ -33,13 +33,15 @@ class AgentCode(Code, origin=Origin.CALLER):
 
 
 class ConfigCode(Code, origin=Origin.CALLER):
-    FILE = "config.file", "The file cannot be read, is over its cap, or is not TOML.", Malformed, TooLarge, Unavailable, Retry.NO
-    MEMORY = "config.memory", "All workers together may take more memory than the machine has.", Refused
-    VALUE = (
-        "config.value",
-        "A key of the file does not exist, is set elsewhere, or has a value that is not allowed.",
+    FILE = (
+        "config.file",
+        "The configuration or a file that it names cannot be read, or has a key or a value that is not allowed.",
         Malformed,
+        TooLarge,
+        NotFound,
         Refused,
+        Unavailable,
+        Retry.NO,
     )
 
 
@@ -65,21 +67,8 @@ class ClientHandlerCode(Code, origin=Origin.CALLER):
 
 
 class ClientReportCode(Code, origin=Origin.PEER):
-    BUSY = "report.busy", "A report is being answered already (only as a reason).", Retry.YES
-    CHECKPOINT = (
-        "report.checkpoint",
-        "The checkpoint of the report has other signatures than the log's.",
-        Refused,
-        Origin.REGISTRY,
-    )
     EQUIVOCATION = "report.equivocation", "The negotiation was reported with another document.", Conflict
-    LEDGER = "report.ledger", "The record of reports is damaged or cannot be written.", Unavailable, Origin.CALLER
-    NO_ANSWER = "report.no-answer", "The peer did not answer the proposed report.", Unavailable
-    NOT_CHECKED = "report.not-checked", "The report could not be checked, or not in time.", Unavailable, Origin.REGISTRY
-    OTHER = "report.other", "The report is not the one of this negotiation: a field of it differs from the session.", Refused
-    REPEATED = "report.repeated", "The peer and topic were reported in this epoch already.", Refused
-    SIGNATURE = "report.signature", "A signature of the report does not verify.", Unauthorized
-    TYPE = "report.type", "The proposed statement is not a report.", Malformed
+    NOT_CHECKED = "report.not-checked", "The report could not be checked or answered in time.", Unavailable, Origin.REGISTRY
 
 
 class FlowCode(Code, origin=Origin.PEER):
@@ -163,10 +152,6 @@ class MetaCode(Code, origin=Origin.PEER):
     UNKNOWN_ACTION = "meta.unknown-action", "The profile has no such action.", Refused
 
 
-class NegotiatedCode(Code, origin=Origin.CALLER):
-    DAMAGED = "negotiated.damaged", "A kept document or project does not match its hash, or has a bad path.", Malformed
-
-
 class NegotiationCode(Code, origin=Origin.PEER):
     ANSWER = (
         "negotiation.answer",
@@ -220,7 +205,6 @@ class OperationCode(Code, origin=Origin.CALLER):
 class PeerCode(Code, origin=Origin.CALLER):
     CHANGED = "peer.changed", "Another DID answers at a known address.", Refused, Origin.PEER
     CLOSED = "peer.closed", "The peer object was closed.", Refused
-    FILE = "peer.file", "The file of known peers is damaged.", Malformed
 
 
 class QuestionCode(Code, origin=Origin.PEER):
@@ -296,19 +280,18 @@ class SessionCode(Code, origin=Origin.PEER):
     )
     SLOW_PEER = "session.slow-peer", "The peer does not read what it is sent.", Unavailable
     SNAPSHOT = "session.snapshot", "The handler has no snapshot of the session within the cap.", Refused, Origin.CALLER
-    STORAGE = "session.storage", "The state of handlers cannot be read or written.", Unavailable, Origin.CALLER
     STORAGE_FULL = "session.storage-full", "Handlers keep state for too many peers already.", Refused, Origin.CALLER
     STREAM = "session.stream", "The handler needs several streams, and the transport has one.", Refused, Origin.CALLER
     WITHDRAWN = "session.withdrawn", "The agent no longer serves the protocol of the session.", Unavailable
 
 
 class TranscriptCode(Code, origin=Origin.CALLER):
-    CHANGED = "transcript.changed", "The transcript does not match its own digest.", Untrusted
     DIFFERS = "transcript.differs", "A note of the transcript replays to another result.", Untrusted
     FORM = (
         "transcript.form",
-        "The file cannot be read, or is not a transcript of this version within its cap.",
+        "The file cannot be read, or is not an unchanged transcript of this version within its cap.",
         Malformed,
         TooLarge,
         NotFound,
+        Untrusted,
     )

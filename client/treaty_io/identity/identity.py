@@ -28,6 +28,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.did import Did, did_key, did_key_id, encode_multikey, parse_did, parse_key_id
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused
 
@@ -135,7 +136,7 @@ class Identity:
             durable.create(path, self._encoded(), mode=0o600)
         except FileExistsError as error:
             raise Conflict(
-                ClientIdentityCode.EXISTS,
+                SystemCode.EXISTS,
                 f"There is an identity at {path} already.",
                 fix="Use another home (--home FOLDER), or move the file away first.",
             ) from error

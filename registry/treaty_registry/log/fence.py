@@ -31,13 +31,13 @@ from pathlib import Path
 from typing import Protocol
 
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.codes import LogCode
+from treaty_consensus.codes import LogCode, SystemCode
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT
 from treaty_io import durable
 
-from ..codes import FenceCode, RegistryLogCode
+from ..codes import FenceCode, KeysCode, RegistryLogCode
 from .clock import SignedTime
 
 # Enough for an origin of 259 characters, a size, a root and a time.
@@ -53,7 +53,7 @@ def create_fence(path: Path, origin: str) -> None:
     """
     if path.exists() and _newest(path.read_bytes(), path)[1].size:
         raise Conflict(
-            FenceCode.EXISTS,
+            KeysCode.MISSING,
             f"{path} exists, so a log was signed here, but its keys are missing.",
             fix="Bring the keys back, or start a new log in an empty data directory.",
         )
@@ -67,7 +67,7 @@ def restore_fence(path: Path, record: Checkpoint) -> None:
     Durable on return. Raises `Conflict` when another record of a larger tree exists.
     """
     if path.exists() and _newest(path.read_bytes(), path)[1].size > record.size:
-        raise Conflict(FenceCode.EXISTS, f"{path} is the record of a larger tree.", fix="Restore into an empty data directory.")
+        raise Conflict(KeysCode.MISSING, f"{path} is the record of a larger tree.", fix="Restore into an empty data directory.")
     durable.write(path, _slot(record).ljust(2 * _SLOT, b"\0"), mode=0o600)
 
 
@@ -79,7 +79,7 @@ def read_fence(path: Path, origin: str) -> Checkpoint:
             data = file.read(2 * _SLOT + 1)
     except FileNotFoundError as error:
         raise NotFound(
-            FenceCode.MISSING,
+            FenceCode.DAMAGED,
             f"{path}, the record of what this log has signed, is missing.",
             fix="Bring back the newest copy of this file. Never start with an older one, or without it.",
         ) from error
@@ -138,7 +138,7 @@ class Fence:
         except BlockingIOError as error:
             os.close(self._descriptor)
             raise Unavailable(
-                FenceCode.HELD, f"Another process signs with {path}.", fix="Stop the other treaty-registry on this directory."
+                SystemCode.HELD, f"Another process signs with {path}.", fix="Stop the other treaty-registry on this directory."
             ) from error
 
     @property

@@ -27,6 +27,7 @@ from typing import TypeAlias
 import structlog
 
 from treaty_consensus.admit import reads
+from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.facts import Fact
 from treaty_consensus.log.merkle import inclusion_proof
@@ -151,7 +152,7 @@ class Sequencer:
         If the call is cancelled, they may be logged or not.
         """
         if self._stopping or self._queue.qsize() + len(proposals) > MAX_QUEUE:
-            raise Unavailable(RegistryLogCode.BUSY, "This registry takes no more statements now.", fix="Send again in a while.")
+            raise Unavailable(RegistryCode.BUSY, "This registry takes no more statements now.", fix="Send again in a while.")
         with tracing.span("sequence", treaty_leaves=len(proposals)):
             for proposal in proposals:
                 proposal.span = tracing.current()

@@ -42,7 +42,6 @@ from treaty_io.codes import ClientAuditCode, MirrorCode
 from ..admission.content_checker import ContentChecker
 from ..admission.uploads import Uploads
 from ..catalogue.handler_facts import HandlerFacts
-from ..codes import RegistryMirrorCode
 from ..log.checkpoints import Head
 from ..log.entry import Entry
 from ..storage.blobs import BlobStore
@@ -258,7 +257,7 @@ class Follower:
         if signed.checkpoint.size < copied.checkpoint.size:
             signed = self.keys.open(copied.note)
         if signed.time is None:
-            raise Unavailable(RegistryMirrorCode.BEHIND, "The checkpoint of the registry has no time.")
+            raise Unavailable(MirrorCode.BEHIND, "The checkpoint of the registry has no time.")
         if self.head is not None and not self._is_newer(signed, self.head):
             return
         edge = await self._tables.edge_at(signed.checkpoint.size)
@@ -272,7 +271,7 @@ class Follower:
 
     def _report(self, error: BaseException) -> None:
         if not isinstance(error, TreatyError):
-            error = Unavailable(RegistryMirrorCode.BEHIND, f"The mirror could not store the log: {type(error).__name__}: {error}")
+            error = Unavailable(MirrorCode.BEHIND, f"The mirror could not store the log: {type(error).__name__}: {error}")
         proofs = [str(path) for path in self._directory.proofs()]
         # Wrong bytes of a proxy may be right the next time. What the log signed remains.
         if isinstance(error, Untrusted) and (proofs or error.code in _FINAL):

@@ -27,11 +27,12 @@ from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.trusted_root import without_rotations
 from treaty_io.base_url import parse_base_url
+from treaty_io.codes import MirrorCode, TrustedRootCode
 from treaty_io.network.hosts import Address, Network
 
 from ..admission.content_checker import ContentChecker
 from ..admission.uploads import Uploads
-from ..codes import RegistryMirrorCode
+from ..codes import RegistryMirrorCode, SettingsCode
 from ..data_directory import running_database
 from ..log.changes import Changes
 from ..log.checkpoints import RENEWAL, Head
@@ -103,7 +104,7 @@ class MirroredLog(ReadableLog):
         """Start the database if needed, verify what is stored or mirror the log for the first time, and follow it.
 
         `settings.resolve`, `settings.ca`: how the registry is reached. `settings.base_url`: the URL that pages name, if it is not
-        the registry's own. `clock`: replaces the machine's clock. Raises `Conflict` (`mirror.directory`), `Untrusted`, or
+        the registry's own. `clock`: replaces the machine's clock. Raises `Conflict` (`settings.directory`), `Untrusted`, or
         `Unavailable` when the first copy cannot be made now; the next start continues it.
         """
         directory = MirrorDirectory(settings.data)
@@ -201,7 +202,7 @@ class MirroredLog(ReadableLog):
         if age >= 2 * RENEWAL:
             why = f" {failure.message}" if failure else ""
             raise Unavailable(
-                RegistryMirrorCode.BEHIND,
+                MirrorCode.BEHIND,
                 f"The newest checkpoint that this mirror has verified is {int(age)} seconds old.{why}",
                 fix="Readers are served; agents refuse it once it is too old for their policies.",
             )
@@ -254,7 +255,7 @@ async def _resume(follower: Follower, directory: MirrorDirectory, tables: Mirror
     edge = await tables.edge_at(checkpoint.checkpoint.size)
     if edge.root() != checkpoint.checkpoint.root or keys.newest.clock is None:
         raise Untrusted(
-            RegistryMirrorCode.DIRECTORY,
+            SettingsCode.DIRECTORY,
             "The database of this mirror is not of the log in its data directory.",
             fix="Delete both and start the mirror again: everything is fetched anew.",
         )
@@ -278,7 +279,7 @@ async def _about(
         fetched = without_rotations(fetched)
         if canonical.hex_digest(fetched) != genesis.trusted_root:
             raise Untrusted(
-                RegistryMirrorCode.TRUSTED_ROOT, f"The trusted root of {upstream.base_url} is not the one that its genesis pins."
+                TrustedRootCode.DIGEST, f"The trusted root of {upstream.base_url} is not the one that its genesis pins."
             )
         directory.keep_trusted_root(fetched)
         directory.name(upstream, config)
@@ -299,7 +300,7 @@ def _read_config(data: bytes) -> tuple[bytes, str]:
     try:
         config = msgspec.convert(value, _Config)
     except msgspec.ValidationError as error:
-        raise Unavailable(RegistryMirrorCode.TRUSTED_ROOT, f"The trust configuration has another form: {error}.") from error
+        raise Unavailable(TrustedRootCode.DIGEST, f"The trust configuration has another form: {error}.") from error
     (service,) = config.signing.services[:1] or (_Service(""),)
     return canonical.dumps(config.root), parse_base_url(service.url.removesuffix(_SERVICES))
 

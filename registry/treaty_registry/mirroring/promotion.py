@@ -27,7 +27,7 @@ from treaty_consensus.log.note import MAX_NOTE_BYTES
 from treaty_consensus.log.tiles import TreeEdge
 from treaty_io.network.hosts import Network
 
-from ..codes import RegistryMirrorCode
+from ..codes import RegistryMirrorCode, SettingsCode
 from ..data_directory import restore_record, running_database
 from ..keys import Operator, load_operator
 from ..log.checkpoints import RENEWAL
@@ -64,7 +64,7 @@ async def promote(
         mark = directory.mark
         if mark is None:
             raise NotFound(
-                RegistryMirrorCode.DIRECTORY, f"{settings.data} is no mirror.", fix="Name the data directory of a mirror: --data"
+                SettingsCode.DIRECTORY, f"{settings.data} is no mirror.", fix="Name the data directory of a mirror: --data"
             )
         operator = await asyncio.to_thread(load_operator, keys)
         if operator.origin != mark[0].origin:

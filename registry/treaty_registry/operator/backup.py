@@ -37,7 +37,7 @@ from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, TreeEdge, encode_bund
 from treaty_io import durable
 
 from ..admission.senders import export_senders
-from ..codes import BackupCode, BlobsCode
+from ..codes import BackupCode, BlobsCode, CopyCode
 from ..data_directory import read_record
 from ..keys import Operator, key_files, load_operator
 from ..log import tables as log_tables
@@ -93,7 +93,7 @@ async def back_up(
     `record`: the fence's record, read before this call, so that the database is never behind it. The copy is complete when
     `checkpoint` is written, which is last; an interrupted backup is continued by the next one.
 
-    Raises `Untrusted` when the database is damaged or behind the record, and `Conflict` (`backup.other-log`) when the folder
+    Raises `Untrusted` when the database is damaged or behind the record, and `Conflict` (`backup.none`) when the folder
     holds another log or another history of this one.
     """
     # Repeatable read: leaves and the list of blobs must be of one moment.
@@ -131,7 +131,7 @@ async def _known(connection: Connection, mirror: Mirror, record: Checkpoint) -> 
     # A database that lost leaves must not replace a copy that has them.
     if backed_up.size > record.size or (await log_tables.load_edge(connection, backed_up.size)).root() != backed_up.root:
         raise Conflict(
-            BackupCode.OTHER_HISTORY,
+            CopyCode.OTHER_HISTORY,
             f"The folder has {backed_up.size} leaves of this log that are not the first ones of this database.",
             fix="Keep that folder: it may have what this database lost. Back this database up into another one.",
         )
@@ -201,7 +201,7 @@ def _keep_keys(keys: Path, operator: Operator, to: Path) -> None:
         to.parent.chmod(0o700)
         copy_keys(keys, to)
     if load_operator(to).did != operator.did:
-        raise Conflict(BackupCode.OTHER_LOG, f"{to} has the keys of another log.", fix="Give each log a folder of its own.")
+        raise Conflict(BackupCode.NONE, f"{to} has the keys of another log.", fix="Give each log a folder of its own.")
 
 
 def _files(folder: Path) -> dict[Path, bytes]:

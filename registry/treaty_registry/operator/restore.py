@@ -32,7 +32,7 @@ from treaty_io import durable
 from treaty_io.network.hosts import Network
 
 from ..admission.senders import import_senders
-from ..codes import BackupCode
+from ..codes import BackupCode, CopyCode
 from ..data_directory import restore_record, running_database
 from ..keys import Operator, load_operator
 from ..log import tables as log_tables
@@ -65,7 +65,7 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
 
     `mirror`: the URL of a mirror of the log, which has leaves that the backup lacks.
 
-    Raises `Conflict` (`log.exists`) when a log is there; `Untrusted` (`backup.other-history`) when the leaves are not those
+    Raises `Conflict` (`log.exists`) when a log is there; `Untrusted` (`copy.other-history`) when the leaves are not those
     of the backup's checkpoint; and the errors of `check_newest` and of `Mirror`. Then nothing was written, but leaves of the
     mirror may have been added to the backup.
     """
@@ -199,7 +199,7 @@ async def _write_leaves(writer: Connection, copy: Mirror, head: Checkpoint, sour
         await log_tables.append(writer, before, edge, entries, {}, tiles)
     if edge.root() != head.root:
         raise Untrusted(
-            BackupCode.OTHER_HISTORY,
+            CopyCode.OTHER_HISTORY,
             "The leaves of this backup are not those of its own checkpoint.",
             fix="Files of it were replaced. Restore another backup.",
         )

@@ -29,7 +29,7 @@ from treaty_consensus.rotation import Rotation, rotation_text, signers_of_rotati
 from treaty_consensus.statement import Verified
 from treaty_io import durable
 
-from ..codes import KeysCode, SigstoreCode
+from ..codes import KeysCode
 from ..keys import NEXT, PINNED_ROOT, Operator, load_key, load_operator
 from ..log.checkpoints import CheckpointSigner
 from ..sigstore_authority.keys import AuthorityKeys, create_keys
@@ -60,12 +60,12 @@ def prepare(directory: Path, roles: Collection[str]) -> list[str]:
     """Make the next keys of these `ROLES`, or of the `AUTHORITY`, in the directory of the keys; return them in public form.
     Durable on return.
 
-    Raises `Conflict` (`keys.prepared`), and as `load_operator`. A crash leaves nothing, or a hidden folder that is never read.
+    Raises `Conflict` (`keys.exists`), and as `load_operator`. A crash leaves nothing, or a hidden folder that is never read.
     """
     operator = load_operator(directory, rotating=True)
     if operator.next or operator.next_authority:
         raise Conflict(
-            KeysCode.PREPARED,
+            KeysCode.EXISTS,
             f"{directory / NEXT} has the keys of a rotation.",
             fix="Log it with treaty-registry rotate. If it is logged: treaty-registry retire-keys",
         )
@@ -118,7 +118,7 @@ class Rotations:
         return (held or self._operator.log_key).seed
 
     def authority(self, keys: LogKeys, root: bytes, now: int) -> AuthorityKeys:
-        """Return the authority that signs at `now`. `root`: the pinned one. Raises `Unavailable` (`sigstore.keys-rotated`)."""
+        """Return the authority that signs at `now`. `root`: the pinned one. Raises `Unavailable` (`keys.missing`)."""
         authority = self._operator.authority_of(keys, root, now)
         if authority is None:
             # It may have been copied here since the start.
@@ -126,7 +126,7 @@ class Rotations:
             authority = self._operator.authority_of(keys, root, now)
         if authority is None:
             raise Unavailable(
-                SigstoreCode.KEYS_ROTATED,
+                KeysCode.MISSING,
                 "This registry's authority was rotated, and the keys of the one in force are not here.",
                 fix="Its operator must copy keys/next from the data directory where the rotation was prepared.",
             )

@@ -32,7 +32,7 @@ from treaty_consensus.errors import Malformed, Unauthorized
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 from treaty_consensus.sigstore_token import IdentityToken
 
-from ..codes import SigstoreCode
+from ..codes import HttpCode, SigstoreCode
 from .certificates import CLOCK_SKEW, is_p256, issue, public_key_der
 from .keys import AuthorityKeys
 from .ports import Append, AuthenticationKeys, Clock, Spend
@@ -135,7 +135,7 @@ def _parse(body: bytes) -> _Request:
     try:
         return msgspec.convert(value, _Request)
     except msgspec.ValidationError as error:
-        raise Malformed(SigstoreCode.REQUEST, f"Not a certificate request: {error}.") from error
+        raise Malformed(HttpCode.REQUEST, f"Not a certificate request: {error}.") from error
 
 
 def _bearer(request: _Request, authorization: str | None) -> str:
@@ -155,13 +155,13 @@ def _bearer(request: _Request, authorization: str | None) -> str:
 def _proven_key(request: _Request, token: IdentityToken) -> ec.EllipticCurvePublicKey:
     """Return the key to certify, after its holder has proved possession."""
     if (request.certificate_signing_request is None) == (request.public_key_request is None):
-        raise Malformed(SigstoreCode.REQUEST, "A certificate request holds a CSR or a public key with a proof, not both.")
+        raise Malformed(HttpCode.REQUEST, "A certificate request holds a CSR or a public key with a proof, not both.")
     try:
         if request.public_key_request is not None:
             return _key_of_challenge(request.public_key_request, token)
         return _key_of_csr(request.certificate_signing_request or "")
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise Malformed(SigstoreCode.REQUEST, "The key of the certificate request cannot be read.") from error
+        raise Malformed(HttpCode.REQUEST, "The key of the certificate request cannot be read.") from error
 
 
 def _key_of_csr(text: str) -> ec.EllipticCurvePublicKey:
@@ -185,7 +185,7 @@ def _key_of_challenge(request: _PublicKeyRequest, token: IdentityToken) -> ec.El
 
 def _p256(key: object) -> ec.EllipticCurvePublicKey:
     if not is_p256(key):
-        raise Malformed(SigstoreCode.REQUEST, "Only ECDSA P-256 keys are certified here.")
+        raise Malformed(HttpCode.REQUEST, "Only ECDSA P-256 keys are certified here.")
     return key
 
 

@@ -67,7 +67,7 @@ def check_registry(registry: TrustedRegistry, policy: Policy) -> None:
     with taking(Step.RESOLVE):
         if not policy.admits_registry(registry.name.origin):
             raise Refused(
-                PolicyCode.REGISTRY,
+                PolicyCode.PUBLISHER,
                 f"The policy does not admit protocols of {registry.name.origin}.",
                 fix="Add it to `registries` in the policy.",
             )
@@ -427,7 +427,7 @@ def verify_handler(
 def grant_warnings(evidence: Evidence, uri: str) -> tuple[str, ...]:
     """Return a sentence if `uri` was published by a grant that ended since; nothing for the owner's own protocol.
 
-    Raises `NotFound` (`bundle.no-publish`).
+    Raises `NotFound` (`bundle.form`).
     """
     published = evidence.published(uri)
     namespace, guest = parse_protocol_uri(uri).namespace, published.statement.author
