@@ -70,7 +70,7 @@ class WorkerProcess:
     async def request(self, *parts: object, seconds: float) -> framing.WorkerMessage:
         """Send one request and return its reply. `seconds`: the deadline.
 
-        Raises `Unavailable` (`sandbox.timeout`, `sandbox.died`, `sandbox.memory`), `Refused` (`handler.…`, `session.snapshot`),
+        Raises `Unavailable` (`sandbox.limit`, `sandbox.died`, `sandbox.limit`), `Refused` (`handler.…`, `session.snapshot`),
         `Malformed` (`handler.rejected`) or `TooLarge` (`handler.package`). The worker is still alive after `handler.rejected`,
         `session.snapshot` and `handler.package`.
         """
@@ -85,7 +85,7 @@ class WorkerProcess:
                 reply = framing.decode_reply(await due)
         # The worker may still send the late reply. The next request would take it for its own, so the worker ends.
         except TimeoutError as error:
-            late = Unavailable(SandboxCode.TIMEOUT, f"The handler took longer than {seconds:g} s and was ended.")
+            late = Unavailable(SandboxCode.LIMIT, f"The handler took longer than {seconds:g} s and was ended.")
             self.kill(late)
             raise late from error
         except ValueError as error:
@@ -229,7 +229,7 @@ def _failure(reply: framing.WorkerMessage) -> TreatyError:
     detail = printable(text if isinstance(text, str) else "", 600)
     match reason:
         case "memory":
-            return Unavailable(SandboxCode.MEMORY, "The handler used up its memory and was ended.")
+            return Unavailable(SandboxCode.LIMIT, "The handler used up its memory and was ended.")
         case "syntax":
             return Refused(ClientHandlerCode.FAILED, f"The handler does not compile: {detail}.")
         case "code":

@@ -161,10 +161,6 @@ class SenderCode(Code):
     )
 
 
-class ServerCode(Code):
-    PORT = "server.port", "The address and port cannot be listened on.", Unavailable
-
-
 class ServiceCode(Code):
     NOT_READY = "registry.not-ready", "This process, or its database, does not answer now. Retry later.", Unavailable
 

@@ -20,8 +20,8 @@ from treaty_consensus.handler import HandlerPackage
 from treaty_sandbox import SandboxLimits, SandboxPool
 
 BAD = {
-    "while True: pass": "sandbox.timeout",
-    "held = []\nwhile True: held.append(bytes(1 << 20))": "sandbox.memory",
+    "while True: pass": "sandbox.limit",
+    "held = []\nwhile True: held.append(bytes(1 << 20))": "sandbox.limit",
     "def broken(:": "handler.failed",
     "raise SystemExit": "handler.failed",
     "import os; os._exit(0)": "sandbox.died",

@@ -37,8 +37,8 @@ EXPECTED = {
     "raises": "handler.failed",
     "no handler": "handler.failed",
     "exits": "sandbox.died",
-    "hangs": "sandbox.timeout",
-    "memory": "sandbox.memory",
+    "hangs": "sandbox.limit",
+    "memory": "sandbox.limit",
 }
 OPENS = {
     "raises": PROBE.replace(_OPEN, _OPEN + "\n        raise KeyError('x')"),

@@ -133,7 +133,7 @@ async def rest(*handlers: RunningHandler) -> None:
 
 async def remember(handler: RunningHandler, number: int) -> Any:
     """Tell a session something; what it knows then: everything it was told, and its seed."""
-    code = f"session.kept.setdefault('told', []).append({number}); value = [session.kept['told'], session.parameters['seed']]"
+    code = f"session.kept.setdefault('told', []).append({number}); value = [session.kept['told'], agent.call['seed']]"
     (effect,) = await handler.handle(Call(call=str(number), operation="ask", arguments={"code": code}))
     assert isinstance(effect, Return)
     return effect.value
@@ -222,7 +222,7 @@ async def test_a_session_whose_snapshot_hangs_lies_or_is_none_is_over(sandbox: S
     await run(hanging, "session.snapshot = lambda: exec('while True: pass')")
     reply = "import struct, os; os.write(0, struct.pack('>I', 70015) + bytes([0x92, 0xA5]) + b'bytes' + bytes([0xC6])"
     await run(lying, f"session.snapshot = lambda: exec(\"{reply} + struct.pack('>I', 70003) + bytes(70003)); os._exit(0)\")")
-    for handler, code in ((hanging, "sandbox.timeout"), (lying, "handler.failed"), (wrong, "handler.failed")):
+    for handler, code in ((hanging, "sandbox.limit"), (lying, "handler.failed"), (wrong, "handler.failed")):
         await rest(handler)
         with pytest.raises(TreatyError) as failure:
             await run(handler, "value = 1")

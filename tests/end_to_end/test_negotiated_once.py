@@ -290,7 +290,7 @@ SILENCE = instead(Reply(silent=True))
         (["handler", "repair"], code(fails_its_tests), {"negotiation.handler", "session.peer-code"}),
         (["handler", "repair"], code(never_returns), {"negotiation.handler", "session.peer-code"}),
         (["tests"], prose, {"model.answer"}),
-        (["consider_tests"], prose, {"negotiation.tests-rejected"}),
+        (["consider_tests"], prose, {"negotiation.tests"}),
     ],
 )
 async def test_a_model_that_cannot_do_it_leaves_nothing(

@@ -215,7 +215,7 @@ async def test_a_claim_by_another_domain_is_refused_whatever_the_registry_says(t
     made = registry.publish("2.0", aliases=(name,))
     registry.attach("2.0")
     registry.aliases[name] = [match_of(made)]
-    assert (await refused_at(1, registry, tmp_path, name)).code == "resolve.claim"
+    assert (await refused_at(1, registry, tmp_path, name)).code == "resolve.ambiguous"
 
 
 async def test_a_claim_that_the_publisher_never_made_is_refused(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_a_claim_that_the_publisher_never_made_is_refused(tmp_path: Path) 
     made = registry.publish("2.0")
     registry.attach("2.0")
     registry.aliases["https://alice.example/specs/echo"] = [match_of(made)]
-    assert (await refused_at(1, registry, tmp_path, "https://alice.example/specs/echo")).code == "resolve.claim"
+    assert (await refused_at(1, registry, tmp_path, "https://alice.example/specs/echo")).code == "resolve.ambiguous"
 
 
 async def test_a_name_that_is_only_claimed_or_means_two_things_is_refused(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_numbers_that_nobody_can_have_are_refused(sequence: int, acknowledge: in
         case = Case()
         url, far = await case.opened()
         reply = await case.post(at(url, sequence, acknowledge), b"\x40x")
-        assert (reply.status_code, reply.json()["code"]) == (409, "connection.sequence")
+        assert (reply.status_code, reply.json()["code"]) == (409, "connection.session")
         receiving = asyncio.create_task(far.receive())
         await case.post(at(url, 1, 1), b"\x40one")
         assert await receiving == b"\x40one"
@@ -629,17 +629,17 @@ async def test_a_session_that_is_refused_without_a_word_is_refused_at_once_with_
     case = Case()
     opening = asyncio.create_task(case.post(f"{SESSIONS}?key={KEY}", "hello"))
     await asyncio.sleep(0.1)
-    await case.accepted[0].close("session.peer-did")
+    await case.accepted[0].close("hello.destination")
     reply = await opening
-    assert (reply.status_code, reply.json()["reason"]) == (410, "session.peer-did")
+    assert (reply.status_code, reply.json()["reason"]) == (410, "hello.destination")
     async with through(case, []) as (near, _):
         sending = asyncio.create_task(near.send("hello"))
         await asyncio.sleep(0.1)
-        await case.accepted[1].close("session.peer-did")
+        await case.accepted[1].close("hello.destination")
         for failing in (sending, near.receive()):
             with pytest.raises(ConnectionLost) as lost:
                 await failing
-            assert lost.value.reason == "session.peer-did"
+            assert lost.value.reason == "hello.destination"
 
 
 @simulated

@@ -254,7 +254,7 @@ async def test_a_base_that_cannot_be_had(server: ScriptedModel, negotiators: Mod
     for refused in (side.consider(text, "", last=False), side.implement(text)):
         with pytest.raises(Refused, match=r"https://registry\.example/protocols/rail\.example/tickets/1\.0") as refusal:
             await refused
-        assert refusal.value.code == "negotiation.base"
+        assert refusal.value.code == "negotiation.message"
     assert server.seen == []
 
 

@@ -110,9 +110,9 @@ MISTAKES = [
     ("handler = Tickets()", "tickets = Tickets()", "handler.failed"),
     ("handler = Tickets()", "handler = Tickets(", "handler.failed"),
     ("handler = Tickets()", "while True:\n    pass", "sandbox."),
-    ("handler = Tickets()", "handler = Tickets()\nblob = bytearray(10**9)", "sandbox.memory"),
+    ("handler = Tickets()", "handler = Tickets()\nblob = bytearray(10**9)", "sandbox.limit"),
     # events
-    ("found = OK.fullmatch(line) or", "while line: pass\n        found = OK.fullmatch(line) or", "sandbox.timeout"),
+    ("found = OK.fullmatch(line) or", "while line: pass\n        found = OK.fullmatch(line) or", "sandbox.limit"),
     ("if found is None or found[1] not in self.open:", "if found is None:", "handler.failed"),
     ("def open(self, role", "def begin(self, role", "handler.failed"),
     # doors
@@ -150,7 +150,7 @@ async def test_roles_of_another_shape(pool: SandboxPool, role: str, change: dict
     roles = {**handler.manifest["roles"], role: {**handler.manifest["roles"][role], **change}}
     with pytest.raises(TreatyError) as caught:
         await tried(pool, "train-tickets", replace(handler, manifest={**handler.manifest, "roles": roles}))
-    assert caught.value.code == "negotiation.roles"
+    assert caught.value.code == "negotiation.code"
 
 
 @pytest.mark.parametrize("kind", ["stream", "event"])
@@ -161,7 +161,7 @@ async def test_an_operation_that_is_no_request(pool: SandboxPool, kind: str) -> 
     operations = {**handler.manifest["operations"], name: other}
     with pytest.raises(TreatyError) as caught:
         await tried(pool, "train-tickets", replace(handler, manifest={**handler.manifest, "operations": operations}))
-    assert caught.value.code == "negotiation.roles"
+    assert caught.value.code == "negotiation.code"
 
 
 async def test_a_state_that_is_kept_wrongly(pool: SandboxPool) -> None:
@@ -169,7 +169,7 @@ async def test_a_state_that_is_kept_wrongly(pool: SandboxPool) -> None:
     source = handler.sources["__init__.py"].replace("        self.last = number\n", "")
     with pytest.raises(TreatyError) as caught:
         await tried(pool, "event-counter", replace(handler, sources={"__init__.py": source}))
-    assert caught.value.code == "negotiation.test-case"
+    assert caught.value.code == "negotiation.code"
     assert "Test case 2 (Five more), role meter" in caught.value.message
 
 
@@ -204,7 +204,7 @@ async def test_two_roles_that_answer_each_message_by_two_more_are_stopped_soon(p
         source = source.replace(place, echo + place)
     with pytest.raises(TreatyError, match="after at most 64 messages of both roles") as caught:
         await tried(pool, "train-tickets", replace(handler, sources={"__init__.py": source}))
-    assert caught.value.code == "negotiation.test-case"
+    assert caught.value.code == "negotiation.code"
     assert "role traveller together with the other" in caught.value.message
 
 

@@ -222,7 +222,7 @@ async def test_a_vector_that_a_handler_does_not_reproduce_is_reported(folder: Pa
         ("provider.py", "Invoke(call=call", 'Invoke(call="a b"', "handler.failed"),
         ("messages.py", "raise ValueError", "raise SystemExit", "handler.failed"),
         ("provider.py", '"open": self._open', '"open": {}', "after a snapshot"),
-        ("provider.py", "        return []\n", "        while True: pass\n", "sandbox.timeout"),
+        ("provider.py", "        return []\n", "        while True: pass\n", "sandbox.limit"),
     ],
 )
 async def test_vectors_find_what_is_broken(folder: Path, file: str, old: str, new: str, told: str) -> None:

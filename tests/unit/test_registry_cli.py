@@ -206,7 +206,7 @@ def refused(data: Path, *options: str) -> str:
 def test_a_port_that_is_taken(data: Path, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
         said = refused(data, "--port", str(port))
-    assert "server.port" in said
+    assert "connection.listen" in said
     assert "--port" in said
 
 

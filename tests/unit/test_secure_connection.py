@@ -140,13 +140,13 @@ async def test_a_destination_may_answer_and_leave_at_once() -> None:
 
 async def test_the_handshake_takes_bounded_time_on_either_side() -> None:
     near, far = secured(*memory.pair(), timeout=0.05)
-    await refused("secure.timeout", far)
+    await refused("session.reply-timeout", far)
     await near.send(ASKED)
     waiting = asyncio.create_task(near.send(b"\x40early"))
-    await refused("secure.timeout", near)
+    await refused("session.reply-timeout", near)
     with pytest.raises(TreatyError) as refusal:
         await waiting
-    assert refusal.value.code == "secure.timeout"
+    assert refusal.value.code == "session.reply-timeout"
 
 
 async def test_a_slow_resolver_is_not_waited_for_longer() -> None:
@@ -156,7 +156,7 @@ async def test_a_slow_resolver_is_not_waited_for_longer() -> None:
 
     near, far = secured(*memory.pair(), resolve=slow, timeout=0.05)
     await near.send(ASKED)
-    await refused("secure.timeout", far)
+    await refused("session.reply-timeout", far)
     assert far.peer == ""
 
 

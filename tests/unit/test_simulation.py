@@ -201,7 +201,7 @@ def test_an_agent_of_files_neither_publishes_nor_reports(tmp_path: Path) -> None
             assert not agent.context.policy.publish
             with pytest.raises(Refused) as refused:
                 await agent.context.ports.publisher.publish(load_project(GREETING))
-            assert refused.value.code == "local.no-registry"
+            assert refused.value.code == "agent.settings"
         assert not (tmp_path / "registries.json").exists()
 
     asyncio.run(main())

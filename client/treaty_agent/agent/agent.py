@@ -168,7 +168,7 @@ class Agent(ServingAgent, ConnectingAgent):
         """Go on with a rotated key, without a restart. New sessions, requests and statements are signed with it, and the served
         DID document has it. Return whether the key changed. Call it in the event loop.
 
-        `identity`: by default that of HOME/identity.json. Raises the errors of `Identity.load`, and `Conflict` (`agent.identity`)
+        `identity`: by default that of HOME/identity.json. Raises the errors of `Identity.load`, and `Conflict` (`agent.settings`)
         for another DID. Then nothing changed.
         """
         from treaty_io.identity import Identity
@@ -176,7 +176,7 @@ class Agent(ServingAgent, ConnectingAgent):
         identity = identity or Identity.load(self._context.home / "identity.json")
         if identity.did != self.did:
             raise Conflict(
-                AgentCode.IDENTITY,
+                AgentCode.SETTINGS,
                 f"This agent is {self.did}, and the identity is of {identity.did}.",
                 fix="Start another agent for another DID.",
             )

@@ -68,7 +68,7 @@ class RequestVerifier:
         elif didwba.is_used(authorization):
             if not self._legacy:
                 raise Unauthorized(
-                    AuthenticationCode.LEGACY,
+                    AuthenticationCode.MISSING,
                     "This listener does not accept the DIDWba header, which covers nothing of its request.",
                     fix="Sign the request by RFC 9421, or have the listener's owner set accept_didwba in its policy.",
                 )
@@ -99,7 +99,7 @@ class RequestVerifier:
     async def _message_signature(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Parameters:
         key_id = message_signature.claimed_key(headers)
         keys = {key_id: await self._key(key_id)}
-        refusal = Unauthorized(AuthenticationCode.AUDIENCE, "This listener does not know its own URL.")
+        refusal = Unauthorized(AuthenticationCode.URL, "This listener does not know its own URL.")
         # An agent may be reached under several URLs, and the sender signs the one that it used.
         for audience in self.audiences:
             try:

@@ -36,7 +36,7 @@ from treaty_consensus.canonical import parse_decimal, parse_json
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 from treaty_consensus.printable import printable
 from treaty_handler import encode_json
-from treaty_io.codes import ModelCode
+from treaty_io.codes import AgentCode, ModelCode
 from treaty_io.network.exchange import BoundedClient
 from treaty_io.network.hosts import Network
 
@@ -117,7 +117,7 @@ class OpenAIModel:
         `attempts`: the number of wrong answers before the request fails.
         `tries`: the number of times that a busy endpoint is asked for each answer.
 
-        Raises `Malformed` (`model.settings`, `network.url`).
+        Raises `Malformed` (`agent.settings`, `network.url`).
         """
         self._url = _endpoint(base_url, secret=bool(api_key))
         self._name = model
@@ -135,14 +135,14 @@ class OpenAIModel:
         cls, environment: Mapping[str, str] | None = None, *, network: Network | None = None
     ) -> OpenAIModel | None:
         """Return the model of TREATY_MODEL_URL, TREATY_MODEL and, if the endpoint needs one, TREATY_MODEL_KEY. Return None if the
-        first is not set. Raises `Malformed` (`model.settings`)."""
+        first is not set. Raises `Malformed` (`agent.settings`)."""
         environment = os.environ if environment is None else environment
         url, name = environment.get("TREATY_MODEL_URL", ""), environment.get("TREATY_MODEL", "")
         if not url:
             return None
         if not name:
             raise Malformed(
-                ModelCode.SETTINGS,
+                AgentCode.SETTINGS,
                 "TREATY_MODEL_URL is set, but TREATY_MODEL is not.",
                 fix="Set TREATY_MODEL to the name of the model.",
             )
@@ -282,10 +282,10 @@ def _endpoint(base_url: str, *, secret: bool) -> str:
     Network().endpoint(base_url)
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-        raise Malformed(ModelCode.SETTINGS, f"A model's URL is http or https, without a query: {base_url[:120]!r}.")
+        raise Malformed(AgentCode.SETTINGS, f"A model's URL is http or https, without a query: {base_url[:120]!r}.")
     # Before any request: a key that was sent once in clear text is lost.
     if secret and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise Malformed(ModelCode.SETTINGS, "A key is sent over https, or to this machine.", fix="Use https, or no key.")
+        raise Malformed(AgentCode.SETTINGS, "A key is sent over https, or to this machine.", fix="Use https, or no key.")
     return f"{base_url.rstrip('/')}/chat/completions"
 
 
@@ -294,7 +294,7 @@ def _authorization(api_key: str) -> dict[str, str]:
         return {}
     # A line break in a key would add a header of its own.
     if not api_key.isascii() or not api_key.isprintable() or " " in api_key:
-        raise Malformed(ModelCode.SETTINGS, "A model's key is printable ASCII without spaces.")
+        raise Malformed(AgentCode.SETTINGS, "A model's key is printable ASCII without spaces.")
     return {"Authorization": f"Bearer {api_key}"}
 
 

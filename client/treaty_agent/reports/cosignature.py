@@ -43,7 +43,7 @@ class CosignatureExchange:
             self._proposed = None
 
     def take(self, message: ReportCosignature) -> None:
-        """Handle a message of the peer. Raises `Refused` (`meta.unexpected`) for an answer without a proposal."""
+        """Handle a message of the peer. Raises `Refused` (`meta.message`) for an answer without a proposal."""
         if isinstance(message, ReportProposed):
             # One proposal at a time: a peer must not start any number of checks.
             if self._answering is not None and not self._answering.done():
@@ -55,7 +55,7 @@ class CosignatureExchange:
         elif self._given_up:
             self._given_up -= 1  # the answer came too late
         else:
-            raise Refused(MetaCode.UNEXPECTED, "The other side answered a report that was not proposed.")
+            raise Refused(MetaCode.MESSAGE, "The other side answered a report that was not proposed.")
 
     def end(self, error: TreatyError) -> None:
         """Fail the open proposal with the error that ended the session."""

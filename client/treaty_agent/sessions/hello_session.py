@@ -50,7 +50,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from treaty_handler import Return, Value
 from treaty_io import tracing
 from treaty_io.abandonable import abandonable
-from treaty_io.codes import SessionCode
+from treaty_io.codes import HelloCode, SessionCode
 from treaty_io.identity import UNNAMED, ClaimedPeer, PeerIdentity
 
 from ..reports.cosignature import CosignatureExchange
@@ -354,7 +354,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
             self._role.end_opening()  # a negotiation lasts for minutes, and needs no worker before its end
         if not met and self.machine.peer is not None:
             if self.wire.proof not in (None, self.peer):
-                raise Refused(SessionCode.PEER_DID, f"The Hello is from {self.peer}, and the connection from {self.wire.proof}.")
+                raise Refused(HelloCode.DESTINATION, f"The Hello is from {self.peer}, and the connection from {self.wire.proof}.")
             self.record_event("hello")
             if self._role.answerer is not None:
                 self.spawn(self._channel().answer(self._role.answerer))

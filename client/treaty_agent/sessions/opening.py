@@ -53,10 +53,10 @@ MAX_MOVES = 3
 """Addresses that are tried for one session: a description that changes with each look must not be followed for ever."""
 _BUSY = Backoff(attempts=100, most=2.0, within=math.inf)
 """The pauses before a busy agent is asked again."""
-_OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER, FlowCode.SENDER, FlowCode.RECIPIENT))
+_OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER, FlowCode.PEER, FlowCode.PEER))
 """The codes of an answer by another DID than the expected one."""
 _OUTDATED = frozenset(
-    (SessionCode.NO_COMMON_PROTOCOL, FlowCode.NO_COMMON_PROTOCOL, ClientStatusCode.YANKED, ClientStatusCode.REVOKED)
+    (SessionCode.NO_COMMON_PROTOCOL, SessionCode.NO_COMMON_PROTOCOL, ClientStatusCode.YANKED, ClientStatusCode.REVOKED)
 )
 """The codes of failures that the newest protocols of a topic may avoid."""
 _log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class SessionOpener:
     async def open(self, name: PeerName, request: SessionRequest, *, within: float | None) -> OpenSession:
         """Open a session in `within` seconds; None for the default. An attempt that is given up closes in the background.
 
-        Raises `PeerUnavailable` (`connection.timeout`), `Refused` (`peer.changed`), the errors of discovery and those of
+        Raises `PeerUnavailable` (`connection.failed`), `Refused` (`peer.changed`), the errors of discovery and those of
         `lifecycle.open_session`.
         """
         limit = within if within is not None else self.time_limit(request)
@@ -148,7 +148,7 @@ class SessionOpener:
         waiting = self.waiting
         self._give_up(opening)
         raise PeerUnavailable(
-            ConnectionCode.TIMEOUT,
+            ConnectionCode.FAILED,
             f"No session with {name.text[:120]} was open within {limit:.3g} seconds.",
             fix=f"{waiting} sessions of this agent wait for their turn. Open fewer at once, or allow more time."
             if waiting
@@ -335,7 +335,7 @@ async def _until_ready(opened: OpenSession) -> None:
 
 
 def _may_have_moved(error: TreatyError) -> bool:
-    refusals = (ConnectionCode.REFUSED, SessionCode.PEER_REFUSED, FlowCode.PEER_REFUSED)
+    refusals = (ConnectionCode.REFUSED, SessionCode.PEER_REFUSED, SessionCode.PEER_REFUSED)
     return isinstance(error, Unavailable) or error.code in refusals or _is_other_agent(error)
 
 

@@ -20,7 +20,7 @@ from treaty_anp.e2ee.channel import Action, ChannelState, Resolve, SecureChannel
 from treaty_anp.e2ee.keys import HelloSigner
 from treaty_anp.e2ee.records import Close, ReceivedMessage
 from treaty_consensus.errors import TreatyError, Unauthorized
-from treaty_io.codes import SecureCode
+from treaty_io.codes import SecureCode, SessionCode
 from treaty_io.errors import PeerUnavailable
 
 from .connection import Connection, ConnectionLost
@@ -198,7 +198,7 @@ class SecureConnection:
             raise Unauthorized(SecureCode.IDENTITY, text) from error
 
     async def _in_time(self, work: Awaitable[_T]) -> _T:
-        """Await `work`; during the handshake at most until its deadline. Raises `Unavailable` (`secure.timeout`)."""
+        """Await `work`; during the handshake at most until its deadline. Raises `Unavailable` (`session.reply-timeout`)."""
         if self._channel.state in (ChannelState.OPEN, ChannelState.PLAIN):
             return await work
         if self._deadline is None:
@@ -208,7 +208,7 @@ class SecureConnection:
                 return await work
         except TimeoutError as error:
             raise PeerUnavailable(
-                SecureCode.TIMEOUT, f"The handshake of the E2EE profile was not over after {self._timeout:g} seconds."
+                SessionCode.REPLY_TIMEOUT, f"The handshake of the E2EE profile was not over after {self._timeout:g} seconds."
             ) from error
 
     async def _put(self, messages: Sequence[str | bytes]) -> None:

@@ -22,7 +22,7 @@ from treaty_consensus.errors import Malformed
 from treaty_io import tracing
 from treaty_io.admission.message_turns import MessageTurns
 from treaty_io.asgi import Receive, Scope, Send
-from treaty_io.codes import ConnectionCode
+from treaty_io.codes import NetworkCode
 from treaty_io.network.hosts import Network
 
 from .connection import Connection, ConnectionFailed, ConnectionLost
@@ -147,10 +147,10 @@ class ServedWebSocket:
 async def connect(url: str, network: Network) -> Connection:
     """Open a connection to `ws://HOST:PORT/…` or `wss://…`.
 
-    Raises `Malformed` (`connection.url`) or `ConnectionFailed` (`connection.failed`).
+    Raises `Malformed` (`network.url`) or `ConnectionFailed` (`connection.failed`).
     """
     if not url.startswith(("ws://", "wss://")):
-        raise Malformed(ConnectionCode.URL, f"An agent's address begins with ws:// or wss://, not {url[:80]!r}.")
+        raise Malformed(NetworkCode.URL, f"An agent's address begins with ws:// or wss://, not {url[:80]!r}.")
     endpoint = network.endpoint(url)
     secure: dict[str, Any] = {"ssl": endpoint.tls, "server_hostname": endpoint.server_name} if endpoint.tls else {}
     try:
@@ -174,7 +174,7 @@ async def connect(url: str, network: Network) -> Connection:
             **secure,
         )
     except InvalidURI as error:
-        raise Malformed(ConnectionCode.URL, f"Not an agent's address: {url[:80]!r}.") from error
+        raise Malformed(NetworkCode.URL, f"Not an agent's address: {url[:80]!r}.") from error
     except InvalidStatus as error:
         raise ConnectionFailed(url, again=error.response.status_code in _AGAIN) from error
     except ssl.SSLError as error:

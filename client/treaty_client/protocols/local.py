@@ -19,7 +19,7 @@ from treaty_consensus.codes import ProtocolCode
 from treaty_consensus.errors import Malformed, NotFound, Refused
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.protocol import parse_protocol_uri
-from treaty_io.codes import LocalCode, ProjectCode
+from treaty_io.codes import AgentCode, ProjectCode
 
 from .project import Project, load_project
 from .topics import Candidates
@@ -111,8 +111,8 @@ class LocalProtocols:
         return more
 
     async def publish(self, project: Project) -> NoReturn:
-        """Raise `Refused` (`local.no-registry`)."""
-        raise Refused(LocalCode.NO_REGISTRY, f"{project.name} is not published: this agent has no registry.")
+        """Raise `Refused` (`agent.settings`)."""
+        raise Refused(AgentCode.SETTINGS, f"{project.name} is not published: this agent has no registry.")
 
     async def aclose(self) -> None:
         """Do nothing: no file stays open."""

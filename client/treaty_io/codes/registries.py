@@ -101,10 +101,6 @@ class ContradictionCode(Code, origin=Origin.CALLER):
     FORM = "contradiction.form", "The bytes are not the proof of a contradiction of this log.", Malformed, Untrusted
 
 
-class LocalCode(Code, origin=Origin.CALLER):
-    NO_REGISTRY = "local.no-registry", "An agent without a registry does not publish or report.", Refused
-
-
 class LockCode(Code, origin=Origin.REGISTRY):
     CONTRADICTED = (
         "lock.contradicted",
@@ -166,9 +162,12 @@ class PublisherCode(Code, origin=Origin.REGISTRY):
 
 
 class ResolveCode(Code, origin=Origin.CALLER):
-    AMBIGUOUS = "resolve.ambiguous", "Several protocols have the name."
-    CLAIM = "resolve.claim", "The publisher of the protocol cannot claim the name."
-    UNKNOWN = "resolve.unknown", "No registry of the policy has a protocol with the name."
+    AMBIGUOUS = (
+        "resolve.ambiguous",
+        "Several protocols have the name, or their publishers cannot claim it. Name the protocol by its URI.",
+        Refused,
+    )
+    UNKNOWN = "resolve.unknown", "No registry of the policy has a protocol with the name.", NotFound
 
 
 class SigstoreBundleCode(Code, origin=Origin.REGISTRY):
@@ -191,7 +190,6 @@ class VectorCode(Code, origin=Origin.CALLER):
         "The handler does not pass its vectors or repeat a recorded session, or the vectors do not reach an operation.",
         Refused,
     )
-    SLOW = "vector.slow", "The vectors of a published handler take too long.", Unavailable
 
 
 class WatchCode(Code, origin=Origin.CALLER):
