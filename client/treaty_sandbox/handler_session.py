@@ -207,7 +207,8 @@ class HandlerSession:
 
         - `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused` (`session.…`): the
           event was not delivered and the session is unchanged. Answer a bad result with `Result(error=Failure(code=500))`.
-        - `Refused` (`handler.failed`), `Unavailable` (`sandbox.limit`, `sandbox.died`): the worker is dead, and none of the event's effects may happen.
+        - `Refused` (`handler.failed`), `Unavailable` (`sandbox.limit`, `sandbox.died`): the worker is dead, and none of the
+          event's effects may happen.
         - `ValueError`: the session is at rest.
         """
         async with self._awake() as worker:

@@ -295,7 +295,7 @@ class RotationCode(Code):
 class StampCode(Code):
     FORM = (
         "stamp.form",
-        "The file or the statement is missing, or is not one that a witness stamps: a ballot, a report or a vouch within its cap.",
+        "The file or the statement is none that a witness stamps: a ballot, a report or a vouch within its cap.",
         Malformed,
         TooLarge,
         NotFound,
@@ -365,7 +365,7 @@ class SystemCode(Code):
 class TokenCode(Code):
     INVALID = (
         "token.invalid",
-        "The identity token is missing, is not valid here, now, for this key and for the first time, or is not signed by the DID.",
+        "The identity token is missing, malformed, not signed by its DID, or not valid here, now, for this key and once.",
         Malformed,
         TooLarge,
         Unauthorized,

@@ -8,7 +8,7 @@ from treaty_agent.sessions.interfaces import PATIENT
 from . import GENERATORS
 from .limits import size, table
 
-_BYTES = {"limits.waiting_bytes", "sandbox.limit", "sandbox.reply"}
+_BYTES = {"limits.waiting_bytes", "sandbox.memory", "sandbox.reply"}
 _NEGOTIATING = dict(settings(AgentConfig(timeouts=PATIENT)))
 _MEANINGS = {
     "timeouts.hello": "seconds for the other Hello",
@@ -71,7 +71,7 @@ _MEANINGS = {
     "workers.idle": "idle seconds after which a session gives its worker up",
     "workers.starts": "workers that start at once; others wait",
     "workers.wait": "seconds that an event waits for a worker; then a call is refused, not begun",
-    "sandbox.limit": "memory of a worker",
+    "sandbox.memory": "memory of a worker",
     "sandbox.reply": "one reply of a worker",
     "sandbox.cpu": "seconds of processor time over a worker's life",
     "sandbox.start": "seconds for making the sandbox",

@@ -36,7 +36,7 @@ ROOMS = (
 GROUPS = {
     "calls": ("operation", "session", "peer", "agent", "sandbox", "handler"),
     "reaching": ("connection", "discovery", "egress", "network", "authentication", "did", "secure", "rpc"),
-    "agreeing": ("hello", "frame", "meta", "flow", "negotiation", "question", "negotiated", "report"),
+    "agreeing": ("hello", "frame", "meta", "flow", "negotiation", "report"),
     "registries": ("registry", "checkpoint", "status"),
 }
 """The tables, and the prefixes of their codes; all other prefixes are in the last table."""
@@ -46,7 +46,6 @@ _ADVICE: dict[Code, str] = {
     AgentCode.NO_CANDIDATES: "name a protocol, or another topic",
     AuthenticationCode.TIME: "compare the clocks",
     ConnectionCode.REFUSED: "read `peer_code`",
-    SessionCode.PEER_REFUSED: "read `peer_code`",
     HelloCode.DESTINATION: "compare `peer=` with the DID of the agent at the address",
     HelloCode.REFUSED: "read `peer_code`",
     OperationCode.ARGUMENTS: "correct the arguments; the message names them",

@@ -42,7 +42,7 @@ class CopyCode(Code):
 class DatabaseCode(Code):
     SETTINGS = (
         "database.settings",
-        "PostgreSQL has a setting that can lose commits, is behind a proxy that loses the leader's lock, or has tables in another form.",
+        "PostgreSQL can lose commits, is behind a proxy that loses the leader's lock, or has other tables.",
         Refused,
         Untrusted,
     )
@@ -153,7 +153,7 @@ class SenderCode(Code):
     BLOCKED = "sender.blocked", "The operator of the registry takes nothing from this DID, domain or network.", Refused
     FORM = (
         "sender.form",
-        "The sender, the reason or the factor of a quota is malformed; the sender is the operator or is not blocked; or there are too many.",
+        "The sender, the reason or the factor of a quota is malformed or cannot be set, or there are too many of them.",
         Malformed,
         TooLarge,
         NotFound,
@@ -186,6 +186,6 @@ class SettingsCode(Code):
 class SigstoreCode(Code):
     PROOF = (
         "sigstore.proof",
-        "The request is not signed by the key that it names, or under no certificate of this registry's authority that is valid now.",
+        "The request is not signed by the key that it names, or its certificate is not one of this registry that is valid now.",
         Unauthorized,
     )

@@ -44,12 +44,12 @@ async def refused(inside: Probe, code: str, expected: str) -> None:
     ("effect", "words"),
     [
         ("Send(peer='did:wba:victim.example', data=b'')", "in this session"),
-        ("Send(peer=agent.call['local'], data=b'')", "in this session"),
+        ("Send(peer=session.parameters['local'], data=b'')", "in this session"),
         ("Send(peer='', data=b'')", "in this session"),
         ("Send(peer='did:wba:victim.example\\x1b[2J', data=b'')", "in this session"),
-        ("Send(peer=agent.call['peer'], data=bytes((1 << 20) + 1))", "bytes, or on a stream"),
-        ("Send(peer=agent.call['peer'], data=b'', stream='a b')", "bytes, or on a stream"),
-        ("Send(peer=agent.call['peer'], data=b'', stream='x' * 65)", "bytes, or on a stream"),
+        ("Send(peer=session.parameters['peer'], data=bytes((1 << 20) + 1))", "bytes, or on a stream"),
+        ("Send(peer=session.parameters['peer'], data=b'', stream='a b')", "bytes, or on a stream"),
+        ("Send(peer=session.parameters['peer'], data=b'', stream='x' * 65)", "bytes, or on a stream"),
         ("Invoke(call='1', operation='serve', arguments={})", "may not invoke"),
         ("Invoke(call='1', operation='ask', arguments={})", "may not invoke"),
         ("Invoke(call='1', operation='__class__', arguments={})", "may not invoke"),
@@ -138,7 +138,7 @@ async def test_a_forged_reply_is_judged_like_any_other() -> None:
 async def test_what_it_may_have_it_gets_with_texts_made_printable() -> None:
     async with probe() as inside:
         effects = await inside.effects(
-            "effects = [Send(peer=agent.call['peer'], data=b'\\x00', stream='s-1'), SetTimer(name='t', seconds=1),"
+            "effects = [Send(peer=session.parameters['peer'], data=b'\\x00', stream='s-1'), SetTimer(name='t', seconds=1),"
             "Persist(key='k', value=b'v'), Audit(text='a\\x1b[31m\\n\\u202eb\\\\ \\u5546\\u54c1')]"
         )
         assert effects == [

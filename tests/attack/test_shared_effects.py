@@ -103,7 +103,7 @@ async def test_the_host_gives_no_message_of_an_agent_that_has_not_joined() -> No
         await session.handle(PeerJoined(peer=ADA, role="server"))
         with pytest.raises(ValueError, match="already"):
             await session.handle(PeerJoined(peer=ADA, role="server"))
-        assert await asked(session, "value = agent.call['peer']") == [Return(call="c0", value="")]
+        assert await asked(session, "value = session.parameters['peer']") == [Return(call="c0", value="")]
         await worker.close()
 
 
@@ -115,7 +115,7 @@ async def test_a_handler_whose_role_is_not_shared_sees_no_member(manifest: dict[
         await session.handle(Opened())
         with pytest.raises(ValueError, match="not shared"):
             await session.handle(PeerJoined(peer=BOB, role="server"))
-        assert await asked(session, "value = agent.call['peer']") == [Return(call="c0", value=ADA)]
+        assert await asked(session, "value = session.parameters['peer']") == [Return(call="c0", value=ADA)]
         with pytest.raises(TreatyError) as caught:
             await asked(session, f"effects = [Send(peer={BOB!r}, data=b'')]", 1)
         assert caught.value.code == "handler.failed"

@@ -133,7 +133,7 @@ async def rest(*handlers: RunningHandler) -> None:
 
 async def remember(handler: RunningHandler, number: int) -> Any:
     """Tell a session something; what it knows then: everything it was told, and its seed."""
-    code = f"session.kept.setdefault('told', []).append({number}); value = [session.kept['told'], agent.call['seed']]"
+    code = f"session.kept.setdefault('told', []).append({number}); value = [session.kept['told'], session.parameters['seed']]"
     (effect,) = await handler.handle(Call(call=str(number), operation="ask", arguments={"code": code}))
     assert isinstance(effect, Return)
     return effect.value

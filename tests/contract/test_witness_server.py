@@ -150,4 +150,4 @@ async def test_it_goes_on_where_it_stopped_and_under_its_own_name(tmp_path: Path
 async def test_a_name_that_no_witness_can_have_makes_none(tmp_path: Path, name: str, code: str) -> None:
     async with witness_process(tmp_path / "w", LOG.verifier, name=name) as witness:
         assert witness.about["error"]["code"] == code
-        assert not (witness.data / "keys.damaged").exists()
+        assert not (witness.data / "witness.key").exists()

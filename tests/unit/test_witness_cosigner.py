@@ -160,10 +160,10 @@ def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
         with pytest.raises(kind) as refusal:
             store.key(name)
         assert refusal.value.code == code
-    assert not (tmp_path / "keys.damaged").exists()
+    assert not (tmp_path / "witness.key").exists()
     made = store.key(NAME)
     assert store.key(NAME) == store.key(None) == made
-    assert (tmp_path / "keys.damaged").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "witness.key").stat().st_mode & 0o777 == 0o600
     with pytest.raises(Conflict) as other:
         store.key("other.example")
     assert other.value.code == "settings.directory"
@@ -180,7 +180,7 @@ def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
 )
 def test_a_key_that_is_none_is_refused(tmp_path: Path, damage: Callable[[Path], object], code: str) -> None:
     Store(tmp_path).key(NAME)
-    damage(tmp_path / "keys.damaged")
+    damage(tmp_path / "witness.key")
     with pytest.raises(Untrusted) as refusal:
         Store(tmp_path).key(None)
     assert refusal.value.code == code

@@ -53,11 +53,9 @@ MAX_MOVES = 3
 """Addresses that are tried for one session: a description that changes with each look must not be followed for ever."""
 _BUSY = Backoff(attempts=100, most=2.0, within=math.inf)
 """The pauses before a busy agent is asked again."""
-_OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER, FlowCode.PEER, FlowCode.PEER))
+_OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER))
 """The codes of an answer by another DID than the expected one."""
-_OUTDATED = frozenset(
-    (SessionCode.NO_COMMON_PROTOCOL, SessionCode.NO_COMMON_PROTOCOL, ClientStatusCode.YANKED, ClientStatusCode.REVOKED)
-)
+_OUTDATED = frozenset((SessionCode.NO_COMMON_PROTOCOL, ClientStatusCode.YANKED, ClientStatusCode.REVOKED))
 """The codes of failures that the newest protocols of a topic may avoid."""
 _log = logging.getLogger(__name__)
 
@@ -335,7 +333,7 @@ async def _until_ready(opened: OpenSession) -> None:
 
 
 def _may_have_moved(error: TreatyError) -> bool:
-    refusals = (ConnectionCode.REFUSED, SessionCode.PEER_REFUSED, SessionCode.PEER_REFUSED)
+    refusals = (ConnectionCode.REFUSED, SessionCode.PEER_REFUSED)
     return isinstance(error, Unavailable) or error.code in refusals or _is_other_agent(error)
 
 

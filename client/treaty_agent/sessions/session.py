@@ -259,9 +259,9 @@ class Session:
         up at the other side too, if the protocol has a message for that.
 
         Raises `OutcomeUnknown` (`session.outcome-unknown`) when the session ends before the answer, and the session's error when
-        it ended before the call was sent. Raises `Malformed` (`operation.arguments`, `session.operation` for a stream) or `Refused`
-        (`session.operation`) when the call does not fit the protocol, and `Unavailable` (`session.busy`) when there is no room
-        for it now. It was not sent then, and the session goes on.
+        it ended before the call was sent. Raises `Malformed` (`operation.arguments`, `session.operation` for a stream) or
+        `Refused` (`session.operation`) when the call does not fit the protocol, and `Unavailable` (`session.busy`) when there is
+        no room for it now. It was not sent then, and the session goes on.
         """
         return await self.call_within(None, operation, arguments)
 

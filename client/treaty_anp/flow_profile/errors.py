@@ -1,16 +1,16 @@
 """Convert the five errors of the negotiation flow between the wire and exceptions.
 
-    errorCode                  code here                  family        when
-    NO_COMMON_PROTOCOL         session.no-common-protocol    Refused       nothing is spoken by both, or all of it was rejected
-    NEGOTIATION_TIMEOUT        session.reply-timeout               Unavailable   an answer did not come in time
-    VERSION_CONFLICT           flow.version-conflict      Refused       the same protocol, or the flow itself, in other versions
-    PARAM_NEGOTIATION_FAILED   flow.parameters            Refused       no agreement on a parameter
-    VERIFICATION_FAILED        flow.verification          Unauthorized  a signature, a key, a time or a recipient is wrong
-    BUSY                       flow.busy                  Unavailable   the sender negotiates too much; beyond the source
+    errorCode                 code here                   family        when
+    NO_COMMON_PROTOCOL        session.no-common-protocol  Refused       nothing is spoken by both, or all of it was rejected
+    NEGOTIATION_TIMEOUT       session.reply-timeout       Unavailable   an answer did not come in time
+    VERSION_CONFLICT          flow.version-conflict       Refused       the same protocol, or the flow itself, in other versions
+    PARAM_NEGOTIATION_FAILED  flow.parameters             Refused       no agreement on a parameter
+    VERIFICATION_FAILED       flow.verification           Unauthorized  a signature, a key, a time or a recipient is wrong
+    BUSY                      flow.busy                   Unavailable   the sender negotiates too much; beyond the source
 
 An error message has one of these codes, a sentence, `details`, the suggested action (`renegotiate`, `retry`, `abort`) and the
-seconds to wait. Other codes of a peer become `session.peer-refused`. A peer that breaks the rules of the flow gets none of them: the
-connection is closed with the local code as its reason.
+seconds to wait. Other codes of a peer become `session.peer-refused`. A peer that breaks the rules of the flow gets none of them:
+the connection is closed with the local code as its reason.
 """
 
 from __future__ import annotations

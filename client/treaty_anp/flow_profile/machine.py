@@ -80,7 +80,7 @@ _ENDS: Mapping[str, FlowEvent] = {
     ErrorCode.NO_COMMON_PROTOCOL: FlowEvent.NOT_AGREED,
     ErrorCode.VERSION_CONFLICT: FlowEvent.NOT_AGREED,
 }
-_TOLD = frozenset((FlowCode.ROUNDS, FlowCode.LIFETIME, FlowCode.LIFETIME, FlowCode.RENEGOTIATIONS, FlowCode.BATCH))
+_TOLD = frozenset((FlowCode.ROUNDS, FlowCode.LIFETIME, FlowCode.RENEGOTIATIONS, FlowCode.BATCH))
 """Refusals of a proposal or of parameters. They are told by an error message before the connection ends."""
 
 

@@ -356,8 +356,8 @@ class Questions:
         self._received: dict[str, bool] = {}
 
     def ask(self, message_id: str, text: str, now: float) -> list[Action]:
-        """Ask the peer. Raises `Refused` (`session.profile`, `negotiation.too-many`, `negotiation.message`), `Malformed` or `TooLarge`;
-        then nothing happened."""
+        """Ask the peer. Raises `Refused` (`session.profile`, `negotiation.too-many`, `negotiation.message`), `Malformed` or
+        `TooLarge`; then nothing happened."""
         self._core.require(NATURAL_LANGUAGE_NEGOTIATION)
         sent = say(NaturalLanguageNegotiation("REQUEST", message_id, text))
         self._open(self._asked, message_id)

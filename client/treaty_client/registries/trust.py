@@ -184,8 +184,8 @@ class TrustedRegistries:
         return reading.trusted[origin]
 
     def choose(self, origin: str = "") -> TrustedRegistry:
-        """Return the registry of that origin; without one, the only registry. Raises `NotFound` (`registry.not-trusted`), `Refused`
-        (`registry.not-trusted`), `Untrusted` (`registry.not-trusted`)."""
+        """Return the registry of that origin; without one, the only registry. `registry.not-trusted`: raises `NotFound` if none
+        is trusted, `Refused` if several are, and `Untrusted` if not that one."""
         if origin:
             return self.get(origin)
         registries = list(self.all().values())

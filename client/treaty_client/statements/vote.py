@@ -62,8 +62,8 @@ async def vote(
     """Send a ballot. `tiers`: document hashes and `none`, as `parse_tiers` returns them; no tiers withdraw the ballot. `now`:
     Unix seconds. `stamping`: the witnesses that stamp the ballot first.
 
-    Raises `Malformed` for impossible tiers, the errors of the registry (`statement.previous` when the same DID votes elsewhere at the
-    same time), and the errors of `LogHead.observe` and `deliver`.
+    Raises `Malformed` for impossible tiers, the errors of the registry (`statement.previous` when the same DID votes elsewhere
+    at the same time), and the errors of `LogHead.observe` and `deliver`.
     """
     # Refreshed first: the ballot carries the newest checkpoint.
     seen = await head.refresh()
@@ -110,8 +110,8 @@ async def vouch(
 ) -> Vouched:
     """Vouch for the principal of `to`, or withdraw the vouch. `now`: Unix seconds. `stamping`: as of `vote`.
 
-    Raises `NotFound` (`statement.no-target`) when there is no vouch to withdraw, the errors of the registry (`statement.previous` when the same DID
-    vouches elsewhere at the same time), and the errors of `deliver`.
+    Raises `NotFound` (`statement.no-target`) when there is no vouch to withdraw, the errors of the registry
+    (`statement.previous` when the same DID vouches elsewhere at the same time), and the errors of `deliver`.
     """
     parse_did(to)
     # As for ballots, a wrong number only makes the log refuse the vouch.

@@ -35,7 +35,7 @@ class ClientAuditCode(Code, origin=Origin.REGISTRY):
     FAILED = "audit.failed", "A disk, a process or the cluster of the audit failed.", Unavailable, Origin.CALLER
     FORK = (
         "audit.fork",
-        "A statement or an earlier audit has a checkpoint of another history of this log, or its genesis names another key than the trusted one.",
+        "A checkpoint of a statement or of an earlier audit, or the key in the genesis, is of another history of the log.",
         Untrusted,
     )
     LEFT_OUT = "audit.left-out", "The log left out a statement that witnesses had stamped in time.", Untrusted
@@ -53,7 +53,7 @@ class ClientDecisionCode(Code, origin=Origin.REGISTRY):
 class ClientIdentityCode(Code, origin=Origin.CALLER):
     FILE = (
         "identity.file",
-        "The identity file is malformed, its key is not one of the DID, other users can read it, or it changed during the rotation.",
+        "The identity file is malformed, is open to other users, changed during the rotation, or has no key of the DID.",
         Malformed,
         Conflict,
         Refused,

@@ -17,7 +17,7 @@ class AgentCode(Code, origin=Origin.CALLER):
     )
     FUNCTION = (
         "agent.function",
-        "A function has no unique name, is missing, is of another kind than its operation, or takes other arguments; or a middleware called proceed twice.",
+        "A function is missing, has no unique name, or does not fit its operation; or a middleware called proceed twice.",
         Malformed,
         NotFound,
         Refused,
@@ -32,7 +32,7 @@ class AgentCode(Code, origin=Origin.CALLER):
     NOT_PROVIDED = "agent.not-provided", "The agent does not provide the protocol.", NotFound
     SETTINGS = (
         "agent.settings",
-        "The agent is not configured for this: it lacks a sandbox, a negotiator, a registry or a protocol, or its identity, description or model has a wrong value.",
+        "The agent is not configured for this: it lacks a part such as a sandbox or a registry, or a setting is wrong.",
         Malformed,
         Conflict,
         Refused,
@@ -170,7 +170,7 @@ class NegotiationCode(Code, origin=Origin.PEER):
     LIMIT = "negotiation.limit", "There was no agreement within the allowed messages.", Refused
     MESSAGE = (
         "negotiation.message",
-        "The peer's message is out of turn or order, repeats a messageId, accepts another text, or rests on a base that cannot be had.",
+        "The peer's message is out of turn or order, repeats an id, accepts another text, or its base cannot be had.",
         Refused,
     )
     REJECTED = "negotiation.rejected", "One side rejected the negotiation.", Refused

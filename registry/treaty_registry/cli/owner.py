@@ -21,7 +21,7 @@ from ..settings import MIRROR_MARK
 from ..storage.cluster import named_user
 from .options import Options
 
-_MADE_FIRST = ("keys", "keys.damaged", MIRROR_MARK)
+_MADE_FIRST = ("keys", "witness.key", MIRROR_MARK)
 """What a registry, a witness and a mirror have from their first start on. A volume itself may belong to root."""
 
 
@@ -38,7 +38,8 @@ def as_owner(command: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
 def become_owner(data: Path) -> None:
     """Make this process one of the owner of `data`; nothing changes where there is no folder yet.
 
-    Raises `Refused` (`settings.directory`) when it cannot and cannot read the folder either, or when the owner cannot read Treaty.
+    Raises `Refused` (`settings.directory`) when it cannot and cannot read the folder either, or when the owner cannot read
+    Treaty.
     """
     account = _made(data)
     if account is None:

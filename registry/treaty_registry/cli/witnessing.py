@@ -56,7 +56,7 @@ def witness(
         Print one JSON value instead of text.
     """
     observation.begin("treaty-witness")
-    named = name if name or (data / "keys.damaged").exists() else f"localhost:{port}/witness"
+    named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
     listening = Listening(host, port, tls.tls_cert, tls.tls_key)
 
     def announce(cosigner: Cosigner, copies: Copies | None) -> None:

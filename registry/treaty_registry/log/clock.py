@@ -200,20 +200,25 @@ class LogClock:
 
     def _implausible(self, now: datetime, expected: float) -> Unavailable:
         ahead = now.timestamp() > expected
-        seconds, code = (
-            abs(int(now.timestamp() - expected)),
-            RegistryLogCode.CLOCK if ahead else RegistryLogCode.CLOCK,
-        )
+        seconds = abs(int(now.timestamp() - expected))
+        where = "ahead of" if ahead else "behind"
         # Once, because every refused write comes here.
-        if self._reported != code:
+        if self._reported != where:
             todo = (
                 "set it right, or run: treaty-registry accept-clock" if ahead else "set it right, or wait until it has caught up"
             )
-            _log.critical("the clock is wrong, and nothing is signed", code=code, seconds=seconds, now=now.isoformat(), todo=todo)
-        self._reported = code
+            _log.critical(
+                "the clock is wrong, and nothing is signed",
+                code=RegistryLogCode.CLOCK,
+                clock=where,
+                seconds=seconds,
+                now=now.isoformat(),
+                todo=todo,
+            )
+        self._reported = where
         return Unavailable(
-            code,
-            f"The registry's clock is {seconds} seconds {'ahead of' if ahead else 'behind'} the time that the log has signed. "
+            RegistryLogCode.CLOCK,
+            f"The registry's clock is {seconds} seconds {where} the time that the log has signed. "
             "Nothing is signed until it is right.",
             fix="Send again later; the registry's operator has to look at the clock.",
         )

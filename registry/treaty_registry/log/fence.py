@@ -104,8 +104,8 @@ class HeadRecord(Protocol):
         """Record a head, and the time of its signature. Durable on return.
 
         The caller has checked that the head extends the recorded one. Raises `Untrusted` (`log.damaged`) when the head is
-        smaller than the recorded one, or has the same size and another root; `Unavailable` (`log.not-leading`) when another node has
-        advanced the record since it was read; and OSError. After an error the record may be the old one or the new one.
+        smaller than the recorded one, or has the same size and another root; `Unavailable` (`log.not-leading`) when another node
+        has advanced the record since it was read; and OSError. After an error the record may be the old one or the new one.
         """
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ from .proposals import Batch, LogPosition, Proposal, judge
 
 MAX_BATCH = 256  # leaves of one commit; larger batches delay the first submitter
 MAX_QUEUE = 8_192  # proposals, so that memory is bounded while the database is slow
-_BEFOREHAND = (DiskCode.FULL, RegistryLogCode.CLOCK, RegistryLogCode.CLOCK, RegistryLogCode.SIGNED_ELSEWHERE)
+_BEFOREHAND = (DiskCode.FULL, RegistryLogCode.CLOCK, RegistryLogCode.SIGNED_ELSEWHERE)
 """Refusals that are passed on with their own code, because they are certain before anything is written."""
 _AGAIN = 0.5  # seconds to wait for the lock: PostgreSQL needs a moment to notice that our old connection is closed
 

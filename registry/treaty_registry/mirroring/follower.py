@@ -57,7 +57,7 @@ _AGAIN, _LONGEST_PAUSE = 1.0, 30.0  # seconds before the first retry, and at mos
 _ROOM = 64 * 1024 * 1024
 """Bytes kept free on the disk of the data directory. An upstream may sign a log that fills it."""
 _SOURCE = "::"  # the network in whose turn foreign blobs are read; pages of readers have others
-_FINAL = (LogCode.DAMAGED, LogCode.DAMAGED, *AuditCode, *ClientAuditCode)
+_FINAL = (LogCode.DAMAGED, *AuditCode, *ClientAuditCode)
 """Errors that remain: of this mirror's own files, and of leaves that the log signed."""
 
 _log = structlog.get_logger(__name__)

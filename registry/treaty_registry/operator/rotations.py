@@ -165,7 +165,8 @@ class Rotations:
     def retire(self, keys: LogKeys, now: datetime) -> list[str]:
         """Move the keys before the newest rotation to `retired`, and the new ones to their place; return the retired files.
 
-        Raises `NotFound` (`keys.not-prepared`) without such a rotation, and `Refused` (`rotation.overlap`) before its overlap ended.
+        Raises `NotFound` (`keys.not-prepared`) without such a rotation, and `Refused` (`rotation.overlap`) before its overlap
+        ended.
         """
         operator, term = load_operator(self._directory, rotating=True), keys.newest
         authority = operator.next_authority

@@ -65,7 +65,7 @@ class Store:
         Raises `NotFound` when there is no key and no name, `Conflict` when the key has another name, `Malformed` when the name
         is invalid for a witness, and `Untrusted` when others may read the key or it is damaged.
         """
-        path = self._data / "keys.damaged"
+        path = self._data / "witness.key"
         if not path.exists():
             if name is None:
                 raise NotFound(
