@@ -23,7 +23,7 @@ from treaty_consensus.canonical import b64decode, b64encode
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 from treaty_consensus.handler import MAX_ROLES, HandlerPackage
 from treaty_handler import Effect, Event, Failure, Opened, Value, decode_json, encode_json
-from treaty_io.codes import ProjectCode
+from treaty_io.codes import VectorCode
 
 from .worker.framing import EFFECTS, EVENTS
 
@@ -109,7 +109,7 @@ class Mismatch:
 def parse_vector(name: str, data: bytes) -> Vector:
     """Parse the bytes of a file. `name` is its name for errors and reports. Raises `TooLarge` or `Malformed` (`vector.…`)."""
     if len(data) > MAX_VECTOR:
-        raise TooLarge(ProjectCode.FILE, f"{name} has {len(data)} bytes; a vector has at most {MAX_VECTOR}.")
+        raise TooLarge(VectorCode.FORM, f"{name} has {len(data)} bytes; a vector has at most {MAX_VECTOR}.")
     try:
         file = msgspec.convert(decode_json(data), _File)
         roles = _roles(file)
@@ -206,7 +206,7 @@ async def _replay(worker: LoadedHandler, vector: Vector, role: str, moving: bool
 def _malformed(name: str, fault: str) -> Malformed:
     form = 'The form is {"title", "role" or "roles", "steps": [{"event": {…}, "effects": […]}]}'
     fix = f'{form}; see "The project folder" of the specification.'
-    return Malformed(ProjectCode.FILE, f"{name} is no test vector: {fault}.", fix=fix)
+    return Malformed(VectorCode.FORM, f"{name} is no test vector: {fault}.", fix=fix)
 
 
 def _roles(file: _File) -> tuple[str, ...]:

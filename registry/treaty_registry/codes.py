@@ -162,7 +162,7 @@ class SenderCode(Code):
 
 
 class ServiceCode(Code):
-    NOT_READY = "registry.not-ready", "This process, or its database, does not answer now. Retry later.", Unavailable
+    NOT_READY = "registry.not-ready", "This process takes no writes now.", Unavailable
 
 
 class SettingsCode(Code):

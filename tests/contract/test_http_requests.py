@@ -141,7 +141,7 @@ async def test_without_the_database_it_is_unavailable_and_what_is_in_memory_is_s
     assert (await api.get(RECORD)).content == kept.content
     for path in ("/protocols?q=other", "/topics", "/protocols/alice.example/other/1.0", "/health/ready"):
         response = await api.get(path)
-        problem(response, 503, "registry.not-ready")
+        problem(response, 503, "database.unreachable")
         assert response.headers["retry-after"]
     assert (await api.get("/health/live")).json() == {"status": "live"}
 

@@ -123,7 +123,7 @@ async def test_files_that_are_no_recordings_are_refused(tmp_path: Path) -> None:
     bad.write_text(json.dumps({**vector, "role": "stranger"}))
     with pytest.raises(Refused) as refused:
         await add_recordings(project, [bad])
-    assert refused.value.code == "project.file"
+    assert refused.value.code == "vector.form"
     assert not (project / "vectors").exists()
 
 

@@ -159,12 +159,12 @@ def test_a_description_that_is_wrong(folder: Path, old: str, new: str, code: str
         ("protocol.toml", b"a = " + b"[" * 20_000, "project.file"),
         ("manifest.json", b"[]", "project.file"),
         ("manifest.json", b"{", "project.file"),
-        ("vectors/bad.json", b"{}", "project.file"),
-        ("vectors/bad.json", b'{"title": "", "role": "provider", "steps": []}', "project.file"),
+        ("vectors/bad.json", b"{}", "vector.form"),
+        ("vectors/bad.json", b'{"title": "", "role": "provider", "steps": []}', "vector.form"),
         (
             "vectors/bad.json",
             b'{"title": "", "role": "provider", "steps": [{"event": {"wait": {}}, "effects": []}]}',
-            "project.file",
+            "vector.form",
         ),
     ],
 )

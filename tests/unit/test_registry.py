@@ -227,7 +227,7 @@ async def test_a_connection_that_is_lost_while_its_statement_runs(database: str)
         for task in (lost, looked_up):
             with pytest.raises(Unavailable) as refused:
                 await task
-            assert refused.value.code == "registry.not-ready"
+            assert refused.value.code == "database.unreachable"
             # The second one when the connection ended between two messages of the statement.
             assert isinstance(refused.value.__cause__, asyncpg.PostgresError | asyncpg.InternalClientError)
         with pytest.raises(asyncpg.PostgresSyntaxError):  # our own mistakes stay what they are

@@ -134,7 +134,7 @@ def test_a_vector_names_one_role_or_several(roles: dict[str, Any]) -> None:
     del shared["role"]
     with pytest.raises(Malformed) as refused:
         parse_vector("x.json", json.dumps({**shared, **roles}).encode())
-    assert refused.value.code == "project.file"
+    assert refused.value.code == "vector.form"
 
 
 def test_a_vector_of_several_roles_counts_in_each() -> None:

@@ -294,7 +294,7 @@ async def test_the_wrong_kind_of_call_changes_nothing(tmp_path: Path) -> None:
     async with meeting(tmp_path) as (session, feed):
         with pytest.raises(Malformed) as refused:
             await session.call("watch")
-        assert (refused.value.code, "session.profile" in refused.value.fix) == ("session.operation", True)
+        assert (refused.value.code, "session.stream" in refused.value.fix) == ("session.operation", True)
         for operation in ("count", "note"):
             with pytest.raises(Malformed) as refused:
                 await anext(session.stream(operation, text="x"))

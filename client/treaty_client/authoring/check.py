@@ -18,7 +18,7 @@ from pathlib import Path
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import VECTORS, HandlerPackage, read_wheel
-from treaty_io.codes import ClientHandlerCode, ProjectCode
+from treaty_io.codes import ClientHandlerCode, VectorCode
 from treaty_sandbox import Mismatch, SandboxPool, Vector, run_vectors
 from treaty_sandbox.vectors import LOCAL, PEER, published_vectors
 
@@ -152,5 +152,5 @@ def _role_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
     for name, role in ((vector.name, role) for vector in found.vectors for role in vector.roles):
         if role not in roles:
             fault = f"role = {role!a:.80} is not a role of {MANIFEST}."
-            error = Refused(ProjectCode.FILE, fault, fix=f"The roles are {', '.join(map(str, roles))}.")
+            error = Refused(VectorCode.FORM, fault, fix=f"The roles are {', '.join(map(str, roles))}.")
             yield ProjectProblem(f"{VECTORS}/{name}", "role", error)

@@ -37,9 +37,8 @@ class AddedVectors:
 async def add_recordings(folder: Path, recordings: Sequence[Path]) -> AddedVectors:
     """Write recordings into the project's `vectors/`, under their own names. All of them are checked before one is written.
 
-    Raises `NotFound` (`project.file`), `Malformed` (`project.file`), `Refused` (`project.file`,
-    `vector.differs` when the handler does not repeat a recording), `Conflict` (`system.exists`), and the errors of
-    `load_project`, `build` and the sandbox.
+    Raises `NotFound` (`project.file`), `Malformed` (`vector.form`), `Refused` (`vector.form`, `vector.differs` when the handler
+    does not repeat a recording), `Conflict` (`system.exists`), and the errors of `load_project`, `build` and the sandbox.
     """
     project = load_project(folder)
     package = build(project)
@@ -48,7 +47,7 @@ async def add_recordings(folder: Path, recordings: Sequence[Path]) -> AddedVecto
         for role in vector.roles:
             if role not in package.manifest.roles:
                 fix = f"The roles are {', '.join(package.manifest.roles)}."
-                raise Refused(ProjectCode.FILE, f"{vector.name} is of the role {role!a:.80}, which the protocol lacks.", fix=fix)
+                raise Refused(VectorCode.FORM, f"{vector.name} is of the role {role!a:.80}, which the protocol lacks.", fix=fix)
     async with SandboxPool(size=1) as pool:
         mismatches = await run_vectors(pool, package, vectors)
     if mismatches:

@@ -197,9 +197,9 @@ def verify_attestation(bundle: bytes, binding: Binding, *, publisher: str, trust
 
     `publisher`: the DID that publishes the handler. A signer that is a DID must be this DID, even if `trust` accepts another.
 
-    Raises `Untrusted`: `attestation.signature` (not such a bundle or statement, it binds other values, or Sigstore's own checks
-    fail: certificate, its timestamp of issue, time of signing, log inclusion, signature), `attestation.identity` (another signer),
-    `trusted-root.digest` (a root of `trust` cannot be read).
+    Raises `Untrusted`: `attestation.signature` (no such bundle or statement, it binds other values, or Sigstore's own checks
+    fail: certificate, its timestamp of issue, time of signing, log inclusion, signature), `attestation.identity` (another
+    signer), `trusted-root.digest` (a root of `trust` cannot be read).
     """
     signer, payload = _authenticate(_open(bundle), trust)
     # A policy may accept several DIDs, but a handler is attested by its own publisher only.

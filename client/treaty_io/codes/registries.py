@@ -185,6 +185,13 @@ class TrustedRootCode(Code, origin=Origin.REGISTRY):
 
 
 class VectorCode(Code, origin=Origin.CALLER):
+    FORM = (
+        "vector.form",
+        "The file is not a test vector, is over its cap, or is of a role that the protocol lacks.",
+        Malformed,
+        TooLarge,
+        Refused,
+    )
     DIFFERS = (
         "vector.differs",
         "The handler does not pass its vectors or repeat a recorded session, or the vectors do not reach an operation.",

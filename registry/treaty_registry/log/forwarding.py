@@ -165,8 +165,8 @@ class Forwarding:
     def read(self, body: bytes, code: str) -> list[Proposal]:
         """Return the proposals of another node's request.
 
-        Raises `Unauthorized` (`node.request`) when it comes from no node of this log, `Conflict` when it came before, `Malformed`,
-        or `Unavailable` (`log.not-leading`).
+        Raises `Unauthorized` (`node.request`) when it comes from no node of this log, `Conflict` when it came before,
+        `Malformed`, or `Unavailable` (`log.not-leading`).
         """
         if not _equal(code, self._code(b"request", body)):
             raise Unauthorized(NodeCode.REQUEST, "Only the nodes of this registry may send proposals here.")
