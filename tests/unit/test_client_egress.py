@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from loopback import Loopback, answering, response
+from rejections import rejection
 
 from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Unavailable
 from treaty_io.network import egress
@@ -132,15 +133,19 @@ async def test_an_ip_address_as_host_is_checked_like_any_other() -> None:
         (
             httpx.Response(302, headers={"Location": "https://127.0.0.1/"}, stream=httpx.ByteStream(b"")),
             Refused,
-            "egress.answer",
+            "egress.answer: redirects",
         ),
-        (httpx.Response(301, stream=httpx.ByteStream(b"")), Refused, "egress.answer"),
+        (httpx.Response(301, stream=httpx.ByteStream(b"")), Refused, "egress.answer: redirects"),
         (httpx.Response(404, stream=httpx.ByteStream(b"")), NotFound, "egress.not-found"),
         (httpx.Response(410, stream=httpx.ByteStream(b"")), NotFound, "egress.not-found"),
         (httpx.Response(204, stream=httpx.ByteStream(b"")), Unavailable, "egress.unreachable"),
         (httpx.Response(500, stream=httpx.ByteStream(b"")), Unavailable, "egress.unreachable"),
-        (httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"")), Refused, "egress.answer"),
-        (httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1))), TooLarge, "egress.answer"),
+        (
+            httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"")),
+            Refused,
+            "egress.answer: encoded",
+        ),
+        (httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1))), TooLarge, "egress.answer: more than"),
     ],
 )
 async def test_an_answer_that_is_not_a_plain_small_body_is_refused(reply: httpx.Response, family: type, code: str) -> None:
@@ -148,7 +153,7 @@ async def test_an_answer_that_is_not_a_plain_small_body_is_refused(reply: httpx.
         return reply
 
     error = await refusal(World(answer=answer).guard())
-    assert (type(error), error.code) == (family, code)
+    assert (type(error), rejection(error, code)) == (family, code)
 
 
 async def test_a_body_of_just_the_cap_is_taken() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from loopback import Loopback, response
+from rejections import rejection
 
 from treaty_agent.discovery import client
 from treaty_agent.discovery.client import Discoverer, Discovery
@@ -118,11 +119,11 @@ async def test_pages_are_followed_in_order(web: Web) -> None:
 @pytest.mark.parametrize(
     "following, code",
     [
-        (f"https://{OTHER}{ENTRANCE}", "discovery.document"),
-        (f"https://{HOST}:8443{ENTRANCE}", "discovery.document"),
-        (ENTRANCE, "discovery.document"),
+        (f"https://{OTHER}{ENTRANCE}", "discovery.document: another host"),
+        (f"https://{HOST}:8443{ENTRANCE}", "discovery.document: another host"),
+        (ENTRANCE, "discovery.document: read before"),
         ("/missing", "egress.not-found"),
-        ("/ad.json", "discovery.document"),
+        ("/ad.json", "discovery.document: not a page|no page"),
     ],
 )
 async def test_a_next_that_leads_astray_ends_the_pages_and_is_told(following: str, code: str, web: Web) -> None:
@@ -130,7 +131,7 @@ async def test_a_next_that_leads_astray_ends_the_pages_and_is_told(following: st
     web.put(f"https://{HOST}{ENTRANCE}", collection_page("", [("", "/ad.json")], following))
     found = await web.discover(HOST)
     assert [agent.did for agent in found.agents] == [DID]
-    assert [problem.error.code for problem in found.problems] == [code]
+    assert [rejection(problem.error, code) for problem in found.problems] == [code]
     assert not any(OTHER in url for url in web.asked)
 
 

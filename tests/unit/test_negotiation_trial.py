@@ -97,9 +97,9 @@ MISTAKES = [
     ("for call in self.open.values()]", "for call in self.nobody]", "AttributeError"),
     # state that a snapshot loses
     ("return encode_json([self.made, self.open])", "return encode_json([self.made, {}])", "snapshot"),
-    ("return encode_json([self.made, self.open])", "return 5", "handler.failed"),
+    ("return encode_json([self.made, self.open])", "return 5", "broke its interface"),
     # foreign bytes
-    ('except ValueError:\n            return ""', 'except KeyError:\n            return ""', "handler.failed"),
+    ('except ValueError:\n            return ""', 'except KeyError:\n            return ""', "The handler raised"),
     (
         '400 This is no request.")] if named else [Audit(text="Ignored a line.")]',
         '400 This is no request.")]',
@@ -107,18 +107,18 @@ MISTAKES = [
     ),
     # loading
     ("from treaty_handler import (", "import numpy\nfrom treaty_handler import (", "No module named 'numpy'"),
-    ("handler = Tickets()", "tickets = Tickets()", "handler.failed"),
-    ("handler = Tickets()", "handler = Tickets(", "handler.failed"),
+    ("handler = Tickets()", "tickets = Tickets()", "The handler raised"),
+    ("handler = Tickets()", "handler = Tickets(", "does not compile"),
     ("handler = Tickets()", "while True:\n    pass", "sandbox."),
-    ("handler = Tickets()", "handler = Tickets()\nblob = bytearray(10**9)", "sandbox.limit"),
+    ("handler = Tickets()", "handler = Tickets()\nblob = bytearray(10**9)", "used up its memory"),
     # events
-    ("found = OK.fullmatch(line) or", "while line: pass\n        found = OK.fullmatch(line) or", "sandbox.limit"),
-    ("if found is None or found[1] not in self.open:", "if found is None:", "handler.failed"),
-    ("def open(self, role", "def begin(self, role", "handler.failed"),
+    ("found = OK.fullmatch(line) or", "while line: pass\n        found = OK.fullmatch(line) or", "took longer"),
+    ("if found is None or found[1] not in self.open:", "if found is None:", "The handler raised"),
+    ("def open(self, role", "def begin(self, role", "The handler raised"),
     # doors
-    ("SECONDS = 20", 'import socket\nsocket.create_connection(("127.0.0.1", 1))\nSECONDS = 20', "handler.failed"),
-    ("SECONDS = 20", 'import subprocess\nsubprocess.run(["id"])\nSECONDS = 20', "handler.failed"),
-    ("SECONDS = 20", 'open("/etc/passwd")\nSECONDS = 20', "handler.failed"),
+    ("SECONDS = 20", 'import socket\nsocket.create_connection(("127.0.0.1", 1))\nSECONDS = 20', "The handler raised"),
+    ("SECONDS = 20", 'import subprocess\nsubprocess.run(["id"])\nSECONDS = 20', "The handler raised"),
+    ("SECONDS = 20", 'open("/etc/passwd")\nSECONDS = 20', "The handler raised"),
 ]
 
 

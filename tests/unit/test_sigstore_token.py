@@ -177,9 +177,9 @@ def test_nothing_is_made_that_would_be_refused() -> None:
 @pytest.mark.parametrize(
     ("keys", "code"),
     [
-        ({}, "token.invalid"),
-        ({f"{ALICE.did}#key-2": ALICE.public_key}, "token.invalid"),
-        ({ALICE.key_id: domain_signer("bob.example").public_key}, "token.invalid"),
+        ({}, "token.invalid: does not list|not a key"),
+        ({f"{ALICE.did}#key-2": ALICE.public_key}, "token.invalid: does not list|not a key"),
+        ({ALICE.key_id: domain_signer("bob.example").public_key}, "token.invalid: signature does not verify"),
     ],
 )
 def test_only_the_named_key_counts(keys: dict[str, bytes], code: str) -> None:
