@@ -81,7 +81,7 @@ class AgentConfig:
     `recordings`: a folder for the session of every handler as a vector, for `treaty record`; None for none. `home`: the agent's
     folder; None for $TREATY_HOME or ~/.treaty.
 
-    Raises `Malformed`: `config.file` for a number out of its range, `config.file` for a part of another class.
+    Raises `Malformed` (`config.file`) for a number out of its range and for a part of another class.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -115,8 +115,7 @@ class AgentConfig:
         """Read HOME/policy.toml and HOME/agent.toml; an absent file is an empty one. `negotiates`: the defaults of `timeouts`
         are those of an agent with negotiators.
 
-        Raises `Malformed` (`config.file`, and those of `load_policy`), `TooLarge`
-        and `Unavailable` (`config.file`, `policy.file`).
+        Raises `Malformed`, `TooLarge` and `Unavailable` (`config.file`, `policy.file`, and the other codes of `load_policy`).
         """
         base = cls(load_policy(home / POLICY_FILE), PATIENT if negotiates else SessionTimeouts(), home=home)
         path = home / FILE

@@ -70,7 +70,7 @@ class WorkerProcess:
     async def request(self, *parts: object, seconds: float) -> framing.WorkerMessage:
         """Send one request and return its reply. `seconds`: the deadline.
 
-        Raises `Unavailable` (`sandbox.limit`, `sandbox.died`, `sandbox.limit`), `Refused` (`handler.…`, `session.snapshot`),
+        Raises `Unavailable` (`sandbox.limit`, `sandbox.died`), `Refused` (`handler.…`, `session.snapshot`),
         `Malformed` (`handler.rejected`) or `TooLarge` (`handler.package`). The worker is still alive after `handler.rejected`,
         `session.snapshot` and `handler.package`.
         """

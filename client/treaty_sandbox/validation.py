@@ -172,8 +172,8 @@ class SessionRules:
     def leave(self, event: Event, effects: Sequence[Effect]) -> list[Effect]:
         """Check the effects of an event. Return them with printable texts.
 
-        All values in the effects share one `ValidationBudget`. Raises `Refused` (`handler.failed`); beyond the budget with
-        `handler.failed`.
+        All values in the effects share one `ValidationBudget`. Raises `Refused` (`handler.failed`), also beyond
+        the budget.
         """
         if len(effects) > MAX_EFFECTS:
             raise _refused(f"asked for {len(effects)} effects at once; {MAX_EFFECTS} is the most")

@@ -46,8 +46,8 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
     `issued`: the statement's time.
     `now`: the log's clock.
 
-    Raises `Malformed` or `Conflict` (`rotation.keys`), `Conflict` (`rotation.keys`, `rotation.overlap`), `Refused`
-    (`rotation.overlap`), `Untrusted` (`rotation.proof`), and `Malformed` or `Conflict` (`rotation.keys`).
+    Raises `Malformed` or `Conflict` (`rotation.keys`), `Conflict` or `Refused` (`rotation.overlap`), and `Untrusted`
+    (`rotation.proof`).
     """
     keys = keys_in(facts)
     before, after = keys.newest, (body.log, body.clock)

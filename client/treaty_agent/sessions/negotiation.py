@@ -232,8 +232,8 @@ class PeerRequests:
             await asyncio.shield(self._report)
 
     async def begin_report(self, description: str) -> None:
-        """Report an error; `accept_fault` or `deny_fault` follows. Raises `Refused` (`session.profile`; `session.profile` where
-        there is no code yet), `Malformed`, `TooLarge`."""
+        """Report an error; `accept_fault` or `deny_fault` follows. Raises `Refused` (`session.profile`, also
+        where there is no code yet), `Malformed`, `TooLarge`."""
         actions = self._core.apply(commands.ReportError(description[:MAX_DESCRIPTION]))
         if not actions:
             raise Refused(SessionCode.PROFILE, "The other side has no code to repair yet.")

@@ -301,7 +301,7 @@ class Session:
     async def say(self, text: str) -> None:
         """Send a text in natural language; it may be Markdown. Wait while the peer reads slowly.
 
-        Raises `Refused` (`session.profile` unless both sides converse, `session.profile` under the flow profile), and the
+        Raises `Refused` (`session.profile` unless both sides converse, and under the flow profile), and the
         session's error when it has ended.
         """
         await self._backend.say(text)
@@ -314,7 +314,7 @@ class Session:
     async def ask(self, question: str) -> str:
         """Ask the other side's negotiator about the protocol, and return its answer.
 
-        Raises `Refused` (`session.profile` unless both sides negotiate, `session.profile` under the flow profile), and the
+        Raises `Refused` (`session.profile` unless both sides negotiate, and under the flow profile), and the
         session's error when it ends first. A late answer ends the session.
         """
         return await self._backend.ask(question)
@@ -323,8 +323,8 @@ class Session:
         """Report a fault of the other side's messages, and wait until its code is repaired. Open calls are then issued again.
         A call that the peer answers outside of the protocol is reported automatically, once.
 
-        Raises `Refused`: `session.profile` unless both sides negotiate, `negotiation.fault` with the peer's reason,
-        `session.profile` under the flow profile. Raises the session's error when it ends first.
+        Raises `Refused`: `session.profile` unless both sides negotiate, and under the flow profile; `negotiation.fault` with
+        the peer's reason. Raises the session's error when it ends first.
         """
         await self._backend.report_error(description)
 

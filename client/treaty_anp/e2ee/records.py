@@ -138,8 +138,8 @@ class Opener:
 
         Do not call it again after an error.
 
-        Raises `TooLarge`, `Malformed` (`secure.record`, `canonical.*`), `Unauthorized` (`secure.record`, `secure.replayed`,
-        `secure.record`), `Unavailable` (`session.closed`).
+        Raises `TooLarge`, `Malformed` (`secure.record`, `canonical.*`), `Unauthorized` (`secure.record`,
+        `secure.replayed`), `Unavailable` (`session.closed`).
         """
         value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_RECORD, name="record", values=MAX_VALUES)
         try:

@@ -64,8 +64,8 @@ class DocumentDescription:
 
 
 def parse_candidate(text: str) -> DocumentDescription:
-    """The header of a candidate document. Raises `Malformed` (`document.header`, or as
-    `check_document` does), `TooLarge`, or `Refused` (`document.header`)."""
+    """The header of a candidate document. Raises `Malformed` or `Refused` (`document.header`), or as
+    `check_document` does."""
     check_document(text.encode("utf-8", "surrogatepass"))
     lines = list(_prose(text))
     title, header = _header(lines)

@@ -56,8 +56,7 @@ class LocalProtocols:
         `folders`: projects, as `treaty publish` reads them. Or a map of URI to project, for peers that have the protocol from a
         registry.
 
-        Raises `NotFound`, `Malformed`, `TooLarge` (`project.…`, `handler.…`), `Malformed` (`project.file`), and `NotFound`
-        (`project.file`) for a protocol without a handler.
+        Raises `NotFound`, also for a protocol without a handler, `Malformed` and `TooLarge` (`project.…`, `handler.…`).
         """
         if isinstance(folders, Mapping):
             protocols = [build_protocol(load_project(Path(folder)), uri) for uri, folder in folders.items()]

@@ -114,8 +114,8 @@ class Boxes:
         """Store a statement that came from the IP address `source`, and return the note of its stamp. Durable on return.
 
         The same envelope gets its first stamp again. Raises as `stampable`, `NotFound` (`witness.unknown-log`), `Unauthorized`
-        for a wrong signature of a did:key, `Unavailable` (`quota.sender`, `witness.record`, `disk.full`),
-        and `Untrusted` (`witness.record`) for damaged files.
+        for a wrong signature of a did:key, `Unavailable` (`quota.sender`, `witness.record`,
+        `disk.full`), and `Untrusted` (`witness.record`) for damaged files.
         """
         parsed = stampable(leaf)
         if parsed.log not in self._cosigner.logs:

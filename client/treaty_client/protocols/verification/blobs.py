@@ -44,7 +44,7 @@ def check_bytes(data: bytes, blob: Blob, what: str) -> None:
 def trusted_root_of(bundle: Bundle, evidence: Evidence) -> bytes:
     """Return the Sigstore trusted root that the log's genesis pins, with the log keys and authorities of its rotations.
 
-    Raises `Untrusted` (`trusted-root.digest`), or `Malformed` (`trusted-root.digest`).
+    Raises `Untrusted` or `Malformed` (`trusted-root.digest`).
     """
     digest = evidence.genesis.trusted_root
     root = bundle.blobs.get(digest)

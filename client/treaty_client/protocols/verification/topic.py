@@ -59,7 +59,7 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
 
     `constitution`: the digest of the parameters under which a decision counts; None for any.
 
-    Raises `Untrusted`: `decision.rule`, and `decision.rule` for a decision that is dated after its proof; `Refused`:
+    Raises `Untrusted`: `decision.rule`, also for a decision that is dated after its proof; `Refused`:
     `registry.newer` for an election by a rule that is not known here, `decision.constitution` for one under other parameters.
 
     The view omits repealed documents, and protocols that are in the bundle only because others are based on them: the bundle
