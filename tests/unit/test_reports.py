@@ -415,7 +415,7 @@ def test_a_damaged_ledger_signs_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "shop" / "reports"
     folder.mkdir(parents=True)
     (folder / f"{NID}.json").write_bytes(b"{")
-    assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("system.file")
+    assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.not-checked")
     assert both.shop.signatures == []
 
 

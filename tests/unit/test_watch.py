@@ -298,4 +298,4 @@ def test_a_file_names_watches_and_webhooks(home: Path, registry: SimulatedRegist
 
 
 def test_without_a_name_there_is_nothing_to_watch(home: Path) -> None:
-    assert watch(home)[0] == 1
+    assert watch(home)[0] == 2

@@ -213,8 +213,8 @@ class Publisher:
 
 
 async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes, *, allow_uncovered: bool) -> Published:
-    """Replay the vectors. Raises `Refused` (`vector.differs`) at the first mismatch or for an operation that none reaches, and the
-    errors of loading."""
+    """Replay the vectors. Raises `Refused` (`vector.differs`) at the first mismatch, or for an operation that none reaches, and
+    the errors of loading."""
     package = read_wheel(filename, wheel)
     checked = await check_package(package, allow_uncovered=allow_uncovered)
     if checked.mismatches:
