@@ -67,7 +67,7 @@ def restore_fence(path: Path, record: Checkpoint) -> None:
     Durable on return. Raises `Conflict` when another record of a larger tree exists.
     """
     if path.exists() and _newest(path.read_bytes(), path)[1].size > record.size:
-        raise Conflict(KeysCode.MISSING, f"{path} is the record of a larger tree.", fix="Restore into an empty data directory.")
+        raise Conflict(LogCode.EXISTS, f"{path} is the record of a larger tree.", fix="Restore into an empty data directory.")
     durable.write(path, _slot(record).ljust(2 * _SLOT, b"\0"), mode=0o600)
 
 
