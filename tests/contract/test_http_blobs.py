@@ -68,14 +68,14 @@ async def test_uploads_that_do_not_fit_are_refused(api: httpx.AsyncClient, regis
     named = {"Treaty-Statement": canonical.b64encode(signed.leaf)}
     other = bytes(len(made.document))
     cases = [
-        (path, other, named, 400, "blob.digest"),
-        (path, made.document[:-1], named, 422, "blob.digest"),
+        (path, other, named, 400, "blob.digest: SHA-256"),
+        (path, made.document[:-1], named, 422, "blob.digest: bytes"),
         (path, made.document + b".", named, 413, "http.too-large"),
         (path, made.document, {}, 400, "http.request"),
         (path, made.document, {"Treaty-Statement": "e30"}, 400, "canonical.text"),
         (path, made.document, {"Treaty-Statement": canonical.b64encode(b"{}")}, 400, "statement.form"),
         (path, made.document, {"Treaty-Statement": "A" * 17_000}, 400, "http.request"),
-        (f"/blobs/sha256/{canonical.hex_digest(other)}", other, named, 400, "blob.digest"),
+        (f"/blobs/sha256/{canonical.hex_digest(other)}", other, named, 400, "blob.digest: does not name"),
         ("/blobs/sha256/abc", other, named, 400, "canonical.text"),
         (path, made.document, {"Treaty-Statement": canonical.b64encode(_forged(signed))}, 401, "statement.signature-invalid"),
     ]

@@ -221,8 +221,8 @@ async def test_the_newest_speakers_are_the_ones_that_are_ranked(
 async def test_impossible_questions_are_refused(api: httpx.AsyncClient, agents: tuple[Signer, ...]) -> None:
     did = agents[0].did
     cases = [
-        ("/speakers", 400, "http.request"),
-        (f"/speakers?hash={X}&topic={TOPIC}", 400, "http.request"),
+        ("/speakers", 400, "http.request: one `hash`"),
+        (f"/speakers?hash={X}&topic={TOPIC}", 400, "http.request: one `hash`"),
         ("/speakers?topic=Nothing", 400, "http.request"),
         ("/topics?after=%00", 400, "http.request"),
         (f"/speakers?hash={X.upper()}", 400, "canonical.text"),

@@ -128,8 +128,8 @@ async def test_a_batch_has_one_outcome_a_line(api: httpx.AsyncClient, registry: 
 async def test_a_batch_is_capped_in_lines_and_bytes(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     leaf = alice.statement(ballot(registry, 0)).leaf
     async with unchanged(registry):
-        problem(await api.post("/statements", content=b"{}\n" * 257, headers=NDJSON), 413, "statement.batch")
-        problem(await api.post("/statements", content=leaf + b"\n\n" + leaf, headers=NDJSON), 400, "statement.batch")
+        problem(await api.post("/statements", content=b"{}\n" * 257, headers=NDJSON), 413, "statement.batch: at most")
+        problem(await api.post("/statements", content=leaf + b"\n\n" + leaf, headers=NDJSON), 400, "statement.batch: Every line")
         problem(await api.post("/statements", content=b"", headers=NDJSON), 400, "statement.batch")
         problem(await api.post("/statements", content=_chunks(2 * 1024 * 1024 + 1), headers=NDJSON), 413, "http.too-large")
     full = await api.post("/statements", content=b"{}\n" * 256, headers=NDJSON)

@@ -295,9 +295,13 @@ async def test_uploads_that_do_not_fit_their_statement(registry: Registry, web: 
     leaf = ALICE.statement(made.body).leaf
     digest = made.body.document.sha256
     other = bytes(reversed(made.document))
-    assert (await refused_upload(registry, leaf, b"another blob")).code == "blob.digest"
-    assert (await refused_upload(registry, leaf, made.document + b"x", digest)).code == "blob.digest"
-    assert (await refused_upload(registry, leaf, other, digest)).code == "blob.digest"
+    for data, of, why in (
+        (b"another blob", None, "not name"),
+        (made.document + b"x", digest, "bytes"),
+        (other, digest, "SHA-256"),
+    ):
+        error = await refused_upload(registry, leaf, data, of)
+        assert error.code == "blob.digest" and why in error.message
     assert (await refused_upload(registry, leaf, made.document, "no digest")).code == "canonical.text"
     assert (await refused_upload(registry, b"no statement", made.document)).code == "canonical.json"
     impostor = Signer(ALICE.did, ALICE.key_id, KEY.private_key)

@@ -75,7 +75,7 @@ def test_000_50_it_is_optional() -> None:
     source.receive(destination_hello(capabilities=()).format(), 0.0)
     assert (source.state, error_of(source)) == (HelloState.REJECTED, "session.profile")
     for machine in (negotiating_shop(()), negotiating_buyer(())):
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(Refused, match="not a capability") as refusal:
             machine.apply(Say("Hello?"), 0.0)
         assert refusal.value.code == "session.profile"
         assert rejection_in(machine.receive(natural("Hello?"), 0.0)).startswith("frame.form: ")

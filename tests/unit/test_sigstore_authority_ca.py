@@ -163,11 +163,12 @@ async def test_the_token_is_its_authors(authority: Authority) -> None:
     imposter = Signer(ALICE.did, ALICE.key_id, BOB.private_key)
     former = Signer(ALICE.did, f"{ALICE.did}#key-0", ALICE.private_key)
     body = csr_request(KEY)
-    assert await refused(authority, body, f"Bearer {authority.token(imposter)}") == "token.invalid"
-    assert await refused(authority, body, f"Bearer {authority.token(former)}") == "token.invalid"
+    forged, foreign = "token.invalid: signature", "token.invalid: not a key"
+    assert rejection(await refusal(authority, body, f"Bearer {authority.token(imposter)}"), forged) == forged
+    assert rejection(await refusal(authority, body, f"Bearer {authority.token(former)}"), foreign) == foreign
     assert await refused(authority, body, f"Bearer {authority.token(BOB)}") == "identity.unknown"
     authority.identities[ALICE.did] = {f"{ALICE.did}#key-2": BOB.public_key}
-    assert await refused(authority, body, f"Bearer {authority.token()}") == "token.invalid"
+    assert rejection(await refusal(authority, body, f"Bearer {authority.token()}"), foreign) == foreign
 
 
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer ", "Basic YTpi", "Bearer a.b", "Bearer é.é.é"])
