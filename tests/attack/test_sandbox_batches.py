@@ -87,7 +87,7 @@ async def test_what_fails_or_lies_at_the_import_ends_the_worker(name: str) -> No
 @pytest.mark.threat(54)
 async def test_a_forged_answer_to_both_is_followed_by_the_true_one_which_ends_the_worker() -> None:
     forged = FORGE + "os.write(0, framing.encode_frame('batch', ('done',), ('done',)))\n"
-    assert await opened(PROBE + forged, at_once=True) in ("handler.failed", "sandbox.died")
+    assert re.match("handler.failed|sandbox.died", await opened(PROBE + forged, at_once=True))
 
 
 @pytest.mark.threat(56)
