@@ -377,6 +377,16 @@ class TopicCode(Code):
     UNKNOWN = "topic.unknown", "No protocol is published in the topic.", NotFound
 
 
+class TrustedRootCode(Code, origin=Origin.REGISTRY):
+    DIGEST = (
+        "trusted-root.digest",
+        "The trusted root or the signing service is not the one that the genesis pins, or cannot be read.",
+        Malformed,
+        Unavailable,
+        Untrusted,
+    )
+
+
 class WithdrawalCode(Code):
     NEEDED = "withdrawal.needed", "The blob is a suffix list that decisions need.", Refused
 

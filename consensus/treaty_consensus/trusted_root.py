@@ -11,10 +11,9 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
-from treaty_io.codes import TrustedRootCode
-
 from . import canonical
 from .authority import Authority
+from .codes import TrustedRootCode
 from .errors import Malformed
 from .log.checkpoint import LogKeys
 from .log.note import VerifierKey

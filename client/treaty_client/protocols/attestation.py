@@ -43,11 +43,12 @@ from sigstore.verify.policy import AllOf, Identity, OIDCIssuerV2
 from sigstore_models.trustroot.v1 import TrustedRoot as TrustedRootMessage
 
 from treaty_consensus import canonical, sigstore_token
+from treaty_consensus.codes import TrustedRootCode
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import MAX_BUNDLE
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.sigstore_leaf import CertificateLeaf
-from treaty_io.codes import AttestationCode, TrustedRootCode
+from treaty_io.codes import AttestationCode
 from treaty_io.errors import clock_difference, with_clock
 
 if TYPE_CHECKING:

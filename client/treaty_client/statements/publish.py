@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from treaty_consensus import canonical
-from treaty_consensus.codes import PublishCode
+from treaty_consensus.codes import PublishCode, TrustedRootCode
 from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
 from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
-from treaty_io.codes import TrustedRootCode, VectorCode
+from treaty_io.codes import VectorCode
 from treaty_io.identity import Identity
 from treaty_io.network.hosts import Network
 from treaty_io.network.requests_adapter import session_setup

@@ -174,16 +174,6 @@ class SigstoreBundleCode(Code, origin=Origin.REGISTRY):
     DIGEST = "sigstore-bundle.digest", "The bytes of the Sigstore bundle are not the published ones.", Untrusted
 
 
-class TrustedRootCode(Code, origin=Origin.REGISTRY):
-    DIGEST = (
-        "trusted-root.digest",
-        "The trusted root or the signing service is not the one that the genesis pins, or cannot be read.",
-        Malformed,
-        Unavailable,
-        Untrusted,
-    )
-
-
 class VectorCode(Code, origin=Origin.CALLER):
     FORM = (
         "vector.form",

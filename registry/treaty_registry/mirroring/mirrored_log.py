@@ -21,13 +21,14 @@ from treaty_client.audit.snapshot import Snapshot, Snapshots
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName
 from treaty_consensus import canonical, statement
+from treaty_consensus.codes import TrustedRootCode
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.trusted_root import without_rotations
 from treaty_io.base_url import parse_base_url
-from treaty_io.codes import MirrorCode, TrustedRootCode
+from treaty_io.codes import MirrorCode
 from treaty_io.network.hosts import Address, Network
 
 from ..admission.content_checker import ContentChecker

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.codes import BlobCode
+from treaty_consensus.codes import BlobCode, TrustedRootCode
 from treaty_consensus.errors import Gone, Untrusted
 from treaty_consensus.kinds import Blob
 from treaty_consensus.trusted_root import with_rotations
-from treaty_io.codes import ClientDocumentCode, SigstoreBundleCode, TrustedRootCode, WheelCode
+from treaty_io.codes import ClientDocumentCode, SigstoreBundleCode, WheelCode
 
 from ...registries.bundle import Bundle
 from .records import Evidence
