@@ -107,7 +107,7 @@ CAPS = {
     "log.md": [
         ("at least 16 are accepted | 100, and {} |", note.MAX_NOTE_BYTES),
         ("at least 16 are accepted | {}, and", note.MAX_SIGNATURES),
-        ("`log.form` TooLarge: over {}.", proof.MAX_RECEIPT_BYTES),
+        ("`log.form` Malformed; TooLarge: over {}.", proof.MAX_RECEIPT_BYTES),
         ('["extra " B64(1 to {} bytes)', proof.MAX_EXTRA_BYTES),
         ("LF (B64(hash) LF)* at most {}, the leaf's sibling first", proof.MAX_PROOF_HASHES),
         ("`POST PREFIX/add-checkpoint`, at most {} bytes", witness.MAX_REQUEST),
