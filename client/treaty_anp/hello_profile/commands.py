@@ -159,7 +159,7 @@ class Say:
 @dataclass(frozen=True)
 class Ask:
     """Ask about the negotiation, at any time after the Hellos; `Answered` follows. `message_id`: 16 random characters, different
-    for each question. Raises `Refused` (`session.profile`, `question.*`), `Malformed` or `TooLarge`."""
+    for each question. Raises `Refused` (`session.profile`, `negotiation.…`), `Malformed` or `TooLarge`."""
 
     message_id: str
     text: str
