@@ -7,11 +7,12 @@ what a receipt costs that promises more than one disk, `python -m bench edges` w
 bench election` what the election of a whole network does,
 `python -m bench audit` what auditing a million statements does, `python -m bench growth` what everything costs as a registry
 grows, `python -m bench floods` what ten thousand hostile connections do to everybody else, `python -m bench strangers` what one
-address does at an agent, an AIP gateway and a handoff endpoint, `python -m bench searching` what a search and its page cost,
-`python -m bench pages` what each page costs against the JSON of the same resource, `python -m bench speaking` how fast three
-protocols are spoken, `python -m bench installing` how large each extra is, `python -m bench overload` what more load than a
-registry can take does, `python -m bench soak` what hours of mixed traffic do, `python -m bench witness` what a witness of 40,000
-logs does, `python -m bench workers` what a new session's sandbox costs.
+address does at an agent, an AIP gateway, a handoff endpoint and a broker, `python -m bench searching` what a search and its
+page cost, `python -m bench pages` what each page costs against the JSON of the same resource, `python -m bench speaking` how
+fast three protocols are spoken, `python -m bench storing` how many bytes of PostgreSQL a statement takes, `python -m bench
+installing` how large each extra is, `python -m bench overload` what more load than a registry can take does, `python -m bench
+soak` what hours of mixed traffic do, `python -m bench witness` what a witness of 40,000 logs does, `python -m bench workers`
+what a new session's sandbox costs.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from . import (
     sessions,
     soak,
     speaking,
+    storing,
     strangers,
     witness,
     workers,
@@ -79,6 +81,7 @@ PARTS = {
         sessions,
         soak,
         speaking,
+        storing,
         strangers,
         witness,
         workers,

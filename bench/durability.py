@@ -1,6 +1,6 @@
-"""What a receipt costs that promises more than one disk: writes with copies and with a standby, against writes without.
+"""What a receipt costs that promises more than one disk: latency with copies and with a standby, against that without.
 
-    .venv/bin/python -m bench durability              # five minutes
+    .venv/bin/python -m bench durability              # three minutes
 
 One registry a level, each on an empty database, with its blobs and head record in an object store (VersityGW, built from source
 by Go). The level without any promise has all of them too, so the ratio is that of the promise. Every process is on loopback: add
@@ -45,9 +45,6 @@ LEVELS = {
 """Options of each level. All have `--tiles s3://treaty/tiles` first."""
 SINGLE = 200
 """Statements that one writer sends, each after the receipt of the one before."""
-BATCH = 16
-BATCHES = 288
-WRITERS = 24
 ROUNDS = 4
 RESULT, TABLE = RESULTS / "durability.json", RESULTS / "durability.md"
 _PROGRAM = Path(sys.executable).with_name("treaty-registry")
@@ -83,39 +80,20 @@ async def latency(url: str) -> float:
     return statistics.median(times)
 
 
-async def rate(url: str) -> float:
-    """Statements a second, in batches from many connections."""
-    writer = Writer()
-    waiting = [b"\n".join(writer.leaf() for _ in range(BATCH)) for _ in range(BATCHES)]
-
-    async def send() -> None:
-        async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
-            while waiting:
-                answer = await http.post(url, content=waiting.pop(), headers={"Content-Type": "application/x-ndjson"})
-                assert answer.text.count('"status":201') == BATCH, answer.text[:500]
-
-    began = time.perf_counter()
-    await asyncio.gather(*(send() for _ in range(WRITERS)))
-    return BATCH * BATCHES / (time.perf_counter() - began)
-
-
 async def measured(folder: Path) -> dict[str, dict[str, float]]:
     """Each level beside the one without a promise, turn by turn."""
     found: dict[str, dict[str, float]] = {}
     for number, (level, options) in enumerate(LEVELS.items()):
-        times: dict[str, list[float]] = {"latency": [], "plain latency": [], "rate": [], "plain rate": []}
+        times: dict[str, list[float]] = {"latency": [], "plain latency": []}
         async with registry(folder / f"level{number}", options) as url, registry(folder / f"plain{number}", ()) as plain:
             for turn in range(ROUNDS):
                 sides = [("", url), ("plain ", plain)]
                 for side, where in sides if turn % 2 else sides[::-1]:
                     times[f"{side}latency"].append(await latency(where))
-                    times[f"{side}rate"].append(await rate(where))
         middle = {name: statistics.median(values) for name, values in times.items()}
         found[level] = {
             "latency_ms": round(middle["latency"] * 1000, 1),
             "latency_ratio": round(middle["latency"] / middle["plain latency"], 2),
-            "rate": round(middle["rate"]),
-            "rate_ratio": round(middle["rate"] / middle["plain rate"], 2),
         }
         print(level, json.dumps(found[level]), flush=True)
     return found
@@ -137,16 +115,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _table(found: dict[str, Any]) -> str:
     rows = "".join(
-        f"| {level} | {item['latency_ms']} ms | {item['latency_ratio']} | {item['rate']} | {item['rate_ratio']} |\n"
-        for level, item in found["levels"].items()
+        f"| {level} | {item['latency_ms']} ms | {item['latency_ratio']} |\n" for level, item in found["levels"].items()
     )
     return f"""# Durability of a receipt
 
 `.venv/bin/python -m bench durability`, on {found["processors"]} processors, which all processes share.
 
-| a receipt promises | latency | against one disk | a second | against one disk |
-|---|---|---|---|---|
+| a receipt promises | latency | against one disk |
+|---|---|---|
 {rows}
-*latency*: from a statement to its receipt, the median of one writer. *a second*: statements in batches of {BATCH}, from {WRITERS}
-connections. Each level was measured in turns with a registry that promises nothing and has the same stores.
+*latency*: from a statement to its receipt, the median of one writer. Each level was measured in turns with a registry that
+promises nothing and has the same stores.
 """

@@ -1,7 +1,8 @@
 """The servers of `bench strangers`, each as a process of its own.
 
 `python -m bench.flooded KIND` prints its port, and ends at a line of input. `agent` speaks a protocol without code, `coded` one
-with code; `gateway` is one of AIP, `handoff` an endpoint over HTTP.
+with code; `gateway` is one of AIP, `handoff` an endpoint over HTTP; `broker` is an agent at which others meet in one session, to
+hand off to each other.
 
 What stands behind an endpoint is not measured here: the registry of the agents is simulated, and the journal of handoffs is a
 stand-in.
@@ -17,6 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+from treaty_agent import Agent, Identity, LocalProtocols, Session
 from treaty_aip import Gateway
 from treaty_consensus.handler import read_wheel
 from treaty_handoff.http import listen
@@ -32,6 +34,9 @@ from sandboxed import sandboxed_product_info
 
 PROTOCOL = URI_2
 """The one that both agents speak."""
+HANDOFF = REPOSITORY / "protocols" / "handoff" / "1.0"
+(BROKERED,) = LocalProtocols([HANDOFF]).uris
+"""The one that is spoken at a broker."""
 
 
 @asynccontextmanager
@@ -73,11 +78,24 @@ def _handoff() -> AbstractAsyncContextManager[int]:
     return listen(_Done(), "127.0.0.1", 0)  # type: ignore[arg-type]
 
 
+@asynccontextmanager
+async def _broker() -> AsyncIterator[int]:
+    async def nothing(_session: Session) -> None:
+        """The handler does the work of a broker."""
+
+    with tempfile.TemporaryDirectory() as home:
+        broker = Agent(Identity.create("broker.example"), LocalProtocols([HANDOFF]), home=Path(home))
+        broker.on_session(BROKERED, role="broker")(nothing)
+        async with broker, broker.listen("127.0.0.1", 0) as port:
+            yield port
+
+
 KINDS: dict[str, Callable[[], AbstractAsyncContextManager[int]]] = {
     "agent": _without_code,
     "coded": _with_code,
     "gateway": _gateway,
     "handoff": _handoff,
+    "broker": _broker,
 }
 
 

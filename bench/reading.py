@@ -31,8 +31,8 @@ _AGAINST = "raw ASGI application, same server, same bytes"
 ROWS = tuple(
     Row(name, what, _AGAINST, "1/s", name, f"raw {name}", bar)
     for name, what, bar in (
-        ("document", "resolve a protocol to its document", 0.95),
-        ("blob", "resolve a blob (a handler's wheel)", 0.95),
+        ("document", "resolve a protocol to its document", 0.85),
+        ("blob", "resolve a blob (a handler's wheel)", 0.85),
         ("record", "record from PostgreSQL: each one asked for the first time since an epoch was closed", 0.45),
         ("search", "search page from memory", 0.70),
         ("topic", "topic with its decision, from memory", 0.70),

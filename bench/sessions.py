@@ -196,8 +196,8 @@ class Crowd:
         if not isinstance(answer, bytes) or PRODUCT["productId"] not in json.dumps(decode_json(answer[1:])):
             raise SceneFailed(f"a call brought {answer!r}")
 
-    async def meet(self, number: int) -> None:
-        """One more buyer, which speaks the protocol once. Raises `SceneFailed`."""
+    async def meet(self, number: int, *, calls: bool = True) -> None:
+        """One more buyer, which speaks the protocol once. `calls`: or only agrees on it. Raises `SceneFailed`."""
         loop, address = asyncio.get_running_loop(), self.address or f"127.0.0.{1 + number % 4}"
         _, buyer = await loop.create_connection(Buyer, "127.0.0.1", self.port, local_addr=(address, 0))
         await buyer.receive()  # that it is open
@@ -219,7 +219,8 @@ class Crowd:
         buyer.send(generated)
         if await buyer.receive() != generated:
             raise SceneFailed("the shop's code was not ready")
-        await self.call(buyer)
+        if calls:
+            await self.call(buyer)
         self.buyers.append(buyer)
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench strangers`: what a stranger does to others at agents, an AIP gateway and a handoff endpoint.
+"""`python -m bench strangers`: what a stranger does to others at agents, an AIP gateway, a handoff endpoint and a broker.
 
 For each server (`flooded`) and each kind of flood, an honest client in another network goes on all the time, each time on a new
 connection. Its 99th percentiles before and during the flood are compared: `during / before`. The bar is 3. Server, flood and
@@ -8,26 +8,35 @@ It shows how much of the delay is only that the processors are shared. The flood
     silent     sockets that send nothing, opened again when they are closed
     asked      sockets that send one request, or the preface of HTTP/2, and rest
     body       requests whose bodies drip (handoff)
-    junk       messages of 58,000 bytes in running sessions, as many as the sockets take (agents)
+    junk       messages of 58,000 bytes in running sessions, as many as the sockets take (agents, broker)
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
 
+from treaty_agent import Agent, Identity, LocalProtocols
 from treaty_anp import frame
 from treaty_anp.frame import ProtocolType
+from treaty_consensus.errors import TreatyError
+from treaty_handoff import Kind, Message, build
 
-from .flooded import KINDS, PROTOCOL
+from .flooded import BROKERED, HANDOFF, KINDS, PROTOCOL
 from .servers import SceneFailed
 from .sessions import Buyer, Crowd
 
@@ -38,6 +47,7 @@ FLOODS = {
     "coded": ("silent", "asked", "junk"),
     "gateway": ("silent", "asked"),
     "handoff": ("silent", "asked", "body"),
+    "broker": ("silent", "asked", "junk"),
 }
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 _POST = b"POST /handoffs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -73,15 +83,16 @@ async def _measure(servers: list[str], sockets: int, sessions: int, seconds: flo
             count = sessions if kind == "junk" else sockets
             target, other = await _started("bench.flooded", server), await _started("bench.flooded", server)
             port, elsewhere = int(await _line(target)), int(await _line(other))
-            before, _ = await _asked(server, port, seconds)
-            phases = []
-            for flooded in (elsewhere, port):
-                command = ("flood", kind, server, str(flooded), str(count), str(seconds), str(addresses))
-                flood = await _started("bench", "strangers", *command)
-                await _line(flood)
-                phases.append(await _asked(server, port, seconds - 1))
-                await flood.communicate()
-                after, _ = await _asked(server, port, 2)
+            async with _ASKING[server](port) as ask:
+                before, _ = await _asked(ask, seconds)
+                phases = []
+                for flooded in (elsewhere, port):
+                    command = ("flood", kind, server, str(flooded), str(count), str(seconds), str(addresses))
+                    flood = await _started("bench", "strangers", *command)
+                    await _line(flood)
+                    phases.append(await _asked(ask, seconds - 1))
+                    await flood.communicate()
+                    after, _ = await _asked(ask, 2)
             (beside, _), (during, failed) = phases
             await other.communicate(b"\n")
             await target.communicate(b"\n")
@@ -109,17 +120,19 @@ async def _line(process: asyncio.subprocess.Process) -> str:
 
 # The honest client
 
+Ask: TypeAlias = Callable[[], Awaitable[None]]
 
-async def _asked(server: str, port: int, seconds: float) -> tuple[float, int]:
+
+async def _asked(ask: Ask, seconds: float) -> tuple[float, int]:
     """Ask for so long. Return the 99th percentile in milliseconds, and how many requests failed."""
-    ask, times, failed = _ASKING[server], list[float](), 0
+    times, failed = list[float](), 0
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         begun = time.perf_counter()
         try:
             async with asyncio.timeout(_PATIENCE):
-                await ask(port)
-        except (OSError, EOFError, TimeoutError, SceneFailed):
+                await ask()
+        except (OSError, EOFError, TimeoutError, SceneFailed, TreatyError):
             failed += 1
         times.append(1000 * (time.perf_counter() - begun))
         await asyncio.sleep(_PAUSE)
@@ -150,11 +163,57 @@ async def _handed_off(port: int) -> None:
         raise SceneFailed("a handoff was refused")
 
 
-_ASKING: dict[str, Callable[[int], Awaitable[None]]] = {
-    "agent": _session,
-    "coded": _session,
-    "gateway": _settings,
-    "handoff": _handed_off,
+@asynccontextmanager
+async def _members(port: int) -> AsyncIterator[Ask]:
+    """Two members of the broker. Each time a third one comes and goes, and the first hands off to the second."""
+    arrived, numbers = asyncio.Event(), itertools.count()
+
+    async def handOff(message: Message) -> dict[str, str]:  # noqa: N802 (the operation)
+        arrived.set()
+        return {"status": "COMPLETED"}
+
+    async def escalate(message: Message, target: str) -> dict[str, str]:
+        return {"status": "ACCEPTED"}
+
+    async def fallBack(message: Message, target: str) -> dict[str, str]:  # noqa: N802
+        return {"status": "COMPLETED"}
+
+    def note(sender: str, recipient: str, **data: Any) -> Message:
+        now = datetime.now(UTC)
+        return build(Kind.NOTIFICATION, data, sender=sender, recipient=recipient, task="task", state="OPEN", now=now)
+
+    async with AsyncExitStack() as stack:
+        sessions = []
+        for name in ("anna", "ben"):
+            home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            agent = Agent(Identity.create(f"{name}.example"), LocalProtocols([HANDOFF]), home=home)
+            await stack.enter_async_context(agent)
+            functions: list[Callable[..., Any]] = [handOff, escalate, fallBack]
+            connecting = agent.connect(f"ws://127.0.0.1:{port}", protocols=[BROKERED], role="member", serving=functions)
+            sessions.append(await stack.enter_async_context(connecting))
+            await sessions[-1].call("handOff", message=note(name, "broker", event="JOIN", attributes={}))
+
+        async def ask() -> None:
+            third = Crowd(port, BROKERED, address=HONEST)
+            await third.meet(next(numbers), calls=False)
+            third.buyers[0].close()
+            arrived.clear()
+            await sessions[0].call("handOff", message=note("anna", "ben", event="LINE_RESTORED"))
+            await arrived.wait()
+
+        yield ask
+
+
+def _each_alone(ask: Callable[[int], Awaitable[None]]) -> Callable[[int], AbstractAsyncContextManager[Ask]]:
+    return lambda port: nullcontext(partial(ask, port))
+
+
+_ASKING: dict[str, Callable[[int], AbstractAsyncContextManager[Ask]]] = {
+    "agent": _each_alone(_session),
+    "coded": _each_alone(_session),
+    "gateway": _each_alone(_settings),
+    "handoff": _each_alone(_handed_off),
+    "broker": _members,
 }
 
 
@@ -167,7 +226,8 @@ async def _flood(kind: str, server: str, port: int, count: int, seconds: float, 
     tasks = []
     for number in range(count):
         address = f"127.0.9.{1 + number % addresses}"
-        tasks.append(asyncio.create_task(_send_junk(port, address) if kind == "junk" else _rest(port, address, opening)))
+        work = _send_junk(port, server, address, number) if kind == "junk" else _rest(port, address, opening)
+        tasks.append(asyncio.create_task(work))
     await asyncio.wait(tasks, timeout=1)
     print("open", flush=True)
     await asyncio.sleep(seconds)
@@ -185,11 +245,12 @@ async def _rest(port: int, address: str, opening: bytes) -> None:
         await asyncio.sleep(0.2)
 
 
-async def _send_junk(port: int, address: str) -> None:
+async def _send_junk(port: int, server: str, address: str, number: int) -> None:
     while True:
         with suppress(OSError, SceneFailed):
-            crowd = Crowd(port, PROTOCOL, address=address)
-            await crowd.meet(0)
+            crowd = Crowd(port, BROKERED if server == "broker" else PROTOCOL, address=address)
+            # Of another DID each: a member of a broker is there once.
+            await crowd.meet(1_000_000 + number, calls=server != "broker")
             await _drain_into(crowd.buyers[0])
         await asyncio.sleep(0.2)
 

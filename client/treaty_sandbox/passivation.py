@@ -10,6 +10,9 @@ up only if no other session can. At most `starts` workers start at the same time
 (`places`). After `wait` seconds in the queue an event fails with `session.busy`. It was not delivered, and the session is
 unchanged.
 
+A large message costs its worker milliseconds of a processor. With all workers at such messages, each event of another session
+would take as long as all of them. So few are handled at the same time, and one network has at most a processor for each.
+
 A session without a snapshot keeps its worker while others can get another one. Otherwise it ends with `session.no-worker`, so
 that it cannot block the others.
 """
@@ -18,14 +21,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
 from treaty_consensus.errors import TreatyError, Unavailable
-from treaty_handler import Effect, Event
+from treaty_handler import Effect, Event, Received
+from treaty_io.admission.message_turns import HEAVY
 from treaty_io.codes import SessionCode
 from treaty_io.errors import session_over
 from treaty_io.places import Places
@@ -97,6 +102,8 @@ class WorkerPool:
         self._spares, self._release_spare = spares, release_spare
         self._holders: OrderedDict[PassiveHandler, float] = OrderedDict()  # the session idle longest is first
         self._starts = Places(limits.starts)
+        # One network has at most as many as are free: half of them, one for each processor.
+        self._heavy = Places(2 * (os.cpu_count() or 1), keeps_some=True)
         self._room = asyncio.Lock()  # one session at a time frees a worker, so that not more of them rest than is needed
         self._changed = asyncio.Event()
         self._wanted = False
@@ -117,6 +124,11 @@ class WorkerPool:
     def waiting(self) -> int:
         """How many sessions wait for a worker."""
         return self._starts.waiting + (1 if self.is_awaited else 0)
+
+    def at_work(self, event: Event) -> AbstractAsyncContextManager[None]:
+        """Wait until a worker may handle an event, which the block has it do. Only a large message waits."""
+        # Without a time limit: the peer waits for what its own network has sent.
+        return self._heavy.held() if isinstance(event, Received) and len(event.data) > HEAVY else nullcontext()
 
     async def open(self, start: Start, ended: Callable[[], None]) -> PassiveHandler:
         """Open a session with a worker.
@@ -255,7 +267,8 @@ class PassiveHandler:
         return self._session is not None and self._session.has_calls
 
     async def handle(self, event: Event) -> Sequence[Effect]:
-        async with self._turn:
+        # A session that waits is idle: its worker may go to another one.
+        async with self._workers.at_work(event), self._turn:
             session = await self._awake()
             # The next event may have changed the state so that a snapshot works again.
             self._is_movable = True

@@ -10,7 +10,7 @@ The specification of envelope, payload, signatures and id is `docs/specification
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -68,6 +68,10 @@ class _RawPayload(_Head, frozen=True, forbid_unknown_fields=True):
     body: msgspec.Raw
 
 
+class _By(msgspec.Struct, frozen=True):
+    by: tuple[str, ...]
+
+
 class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keyid: str
     sig: str
@@ -83,6 +87,7 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _SORTED = msgspec.json.Encoder(order="sorted")
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _RAW_PAYLOAD = msgspec.json.Decoder(_RawPayload)
+_BY = msgspec.json.Decoder(_By)
 _BODIES = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
 _Decoded = TypeVar("_Decoded")
 
@@ -147,16 +152,7 @@ class Statement:
     @cached_property
     def leaf(self) -> bytes:
         """Return the canonical envelope: the bytes of the log entry."""
-        return canonical.dumps(
-            {
-                "payload": canonical.b64encode(self.payload),
-                "payloadType": PAYLOAD_TYPE,
-                "signatures": [
-                    {"keyid": key_id, "sig": canonical.b64encode(signature)}
-                    for key_id, signature in zip(self.by, self.signatures, strict=True)
-                ],
-            }
-        )
+        return _envelope(self.payload, self.by, self.signatures)
 
 
 @dataclass(frozen=True)
@@ -191,6 +187,17 @@ def draft(body: Body, *, log: str, by: tuple[str, ...], issued: int) -> Draft:
     # The reader's rules are the only ones: the builder repeats none of them.
     _read_payload(payload)
     return Draft(payload, tuple(sorted(by)))
+
+
+def leaf_of(payload: bytes, signatures: Sequence[bytes]) -> bytes:
+    """Return the leaf of a statement, whose payload and signatures were read from it before. Checks nothing."""
+    return _envelope(payload, _BY.decode(payload).by, signatures)
+
+
+def _envelope(payload: bytes, by: Sequence[str], signatures: Sequence[bytes]) -> bytes:
+    signed = zip(by, signatures, strict=True)
+    named = tuple(_Signature(key_id, canonical.b64encode(signature)) for key_id, signature in signed)
+    return _SORTED.encode(_Envelope(canonical.b64encode(payload), PAYLOAD_TYPE, named))
 
 
 def parse_draft(payload: bytes) -> Statement:

@@ -38,7 +38,6 @@ from .serving.bodies import MAX_BODY
 from .serving.cache import ResponseCache
 from .serving.fast_path import DirectRoute, FastPath
 from .serving.views import PERIOD, Views
-from .telemetry.middleware import Observed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,7 +142,7 @@ def create_app(
         posts = {path: statements.DirectSubmission(log) for path in statements.submit.paths}
         values |= {"registry": log, "authorities": sigstore.Authorities(log)}
     app = _OfOneLog(_routes(takes_writes=isinstance(log, Registry)), values)
-    return Observed(FastPath(app, views, html_pages, posts))
+    return FastPath(app, views, html_pages, posts)
 
 
 class _OfOneLog:

@@ -15,7 +15,7 @@ from signers import NOW, Signer
 from treaty_consensus import kinds
 from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
-from treaty_registry.serving.request_filter import MAX_HEADER_BYTES
+from treaty_registry.serving.request_head import MAX_HEADER_BYTES
 from treaty_registry.settings import Quotas
 
 RECORD = "/protocols/alice.example/product-info/1.0"

@@ -84,6 +84,14 @@ async def test_a_head_that_is_none_is_refused(send: Send, registry: Registry) ->
 
 
 @pytest.mark.threat(88)
+async def test_an_answer_that_is_ready_is_not_sent_to_a_wrong_head(send: Send) -> None:
+    cached, many = b"/checkpoint", b"".join(b"X-%d: a\r\n" % number for number in range(4_000))
+    assert statuses(await send(get(cached))) == statuses(await send(get(cached))) == [200]
+    heads = [(HOST + HOST, 400), (b"", 400), (b"Host: a b\r\n", 400), (HOST + many, 431), (HOST + b"If-None-Match: *\r\n", 304)]
+    assert [statuses(await send(get(cached, head))) for head, _ in heads] == [[status] for _, status in heads]
+
+
+@pytest.mark.threat(88)
 async def test_no_control_character_reaches_anything(send: Send, registry: Registry) -> None:
     async with unchanged(registry):
         for target in CONTROL:

@@ -48,7 +48,7 @@ from treaty_registry.admission.content_process import ContentLimits
 from treaty_registry.catalogue import queries, retrieval, search, standing
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, statements
-from treaty_registry.serving import request_filter, topics
+from treaty_registry.serving import request_filter, request_head, topics
 from treaty_registry.serving.bundles import MAX_TOPIC_PROTOCOLS
 from treaty_registry.sigstore_authority import ca, rekor, timestamps
 from treaty_registry.witness import box
@@ -225,7 +225,7 @@ CAPS = {
     "http.md": [
         ("a path of {} bytes (`http.too-large`)", request_filter.MAX_PATH),
         ("a query of {}, headers", request_filter.MAX_QUERY),
-        ("headers of {} together", request_filter.MAX_HEADER_BYTES),
+        ("headers of {} together", request_head.MAX_HEADER_BYTES),
         ("served only once that is logged; at most {} waits", upload_room.MAX_WAITING),
         ("`application/x-ndjson`: up to {}, one a line", statements.MAX_BATCH),
         ("one a line, {} together", statements.MAX_BATCH_BYTES),

@@ -66,15 +66,6 @@ async def wrong_clock(day: Day) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def slow_disk(day: Day) -> AsyncIterator[None]:
-    day.stage.alone.calls.set(slow=1500)
-    try:
-        yield
-    finally:
-        day.stage.alone.calls.set(slow=0)
-
-
-@asynccontextmanager
 async def silent_witnesses(day: Day) -> AsyncIterator[None]:
     pids = [pid_of(witness.process) for witness in day.stage.witnesses]
     tell(signal.SIGSTOP, *pids)
@@ -124,7 +115,7 @@ async def locked_table(day: Day) -> AsyncIterator[None]:
     connection = await asyncpg.connect(day.stage.nodes.database)
     try:
         async with connection.transaction():
-            await connection.execute("lock table protocols in access exclusive mode")
+            await connection.execute("lock table words in access exclusive mode")
             yield
     finally:
         connection.terminate()
@@ -133,14 +124,14 @@ async def locked_table(day: Day) -> AsyncIterator[None]:
 @asynccontextmanager
 async def missing_table(day: Day) -> AsyncIterator[None]:
     connection = await asyncpg.connect(day.stage.nodes.database)
-    await connection.execute("alter table protocols rename to protocols_away")
+    await connection.execute("alter table words rename to words_away")
     # A statement that a connection has prepared goes on with the renamed table.
     others = "backend_type = 'client backend' and pid <> pg_backend_pid()"
     await connection.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where {others}")
     try:
         yield
     finally:
-        await connection.execute("alter table protocols_away rename to protocols")
+        await connection.execute("alter table words_away rename to words")
         await connection.close()
 
 
@@ -309,7 +300,7 @@ async def lost_workers(day: Day) -> AsyncIterator[None]:
 async def flood(day: Day) -> AsyncIterator[None]:
     """Batches arrive faster than they are committed."""
     machine = day.stage.alone
-    machine.calls.set(slow=700)
+    machine.calls.set(slow=1500)
     sending = [asyncio.create_task(send_batches(machine.server, f"flood {number}")) for number in range(24)]
     try:
         yield
@@ -371,8 +362,7 @@ TOGETHER: tuple[tuple[Provocation, ...], ...] = (
         Provocation("a file in the place of the folder of the tiles", _all(ALONE, "TilesOld"), no_place_for_tiles),
         Provocation("the disk of the blobs filled", _all(ALONE, "DiskFull", "DiskLow"), full_disk, "TreatyDiskFull"),
         Provocation("processes that check contents killed", _all(ALONE, "WorkersLost"), lost_workers),
-        Provocation("batches while each write to the disk takes 0.7 s", _all(ALONE, "QueueLong"), flood),
-        Provocation("each write to the registry's disk takes 1.5 s", _all(ALONE, "CommitSlow"), slow_disk),
+        Provocation("batches while each write to the disk takes 1.5 s", _all(ALONE, "QueueLong", "CommitSlow"), flood),
     ),
     (
         Provocation("SIGSTOP to the object store", _all(NODES, "StoreSilent"), silent_store, "TreatyStoreSilent"),

@@ -51,11 +51,11 @@ ended_ballots as (
   where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null
   and b.index = (select max(o.index) from ballots o where (o.topic, o.did) = (newer.topic, newer.did))
 ), new_ballots as (
-  insert into ballots
-  select row.* from moved, unnest($16::text[], $17::text[], $18::bigint[], $19::bytea[], $20::text[], $21::bigint[]) as row
+  insert into ballots (topic, did, index, tiers, ended)
+  select row.* from moved, unnest($16::text[], $17::text[], $18::bigint[], $19::text[], $20::bigint[]) as row
 ), new_authors as (
   insert into authors
-  select row.* from moved, unnest($22::text[], $23::bigint[], $24::text[]) as row
+  select row.* from moved, unnest($21::text[], $22::bigint[], $23::text[]) as row
 )"""
 _IF_HEAD, _IN_ANY_CASE = "size = $1 and root = $2", "$1::bigint is not null and $2::bytea is not null"
 
@@ -82,8 +82,8 @@ def append_anyway(view: View, _size: int, _root: bytes, new_size: int, new_root:
         view.put("facts", {"key": key, "fact": fact})
     if len(columns) > 8:
         end_ballots(view, *columns[8:11])
-        ballots(view, *columns[11:17])
-        authors(view, *columns[17:20])
+        ballots(view, *columns[11:16])
+        authors(view, *columns[16:19])
     return one(True)
 
 
@@ -231,12 +231,14 @@ def authors(view: View, *columns: list[Any]) -> list[Row]:
     return insert_all(view, "authors", columns)
 
 
-@means("insert into vouches select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[])")
+@means("insert into vouches (author, subject, seq, index) "
+       "select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])")  # fmt: skip
 def vouches(view: View, *columns: list[Any]) -> list[Row]:
     return insert_all(view, "vouches", columns)
 
 
-@means("insert into ballots select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bigint[])")
+@means("insert into ballots (topic, did, index, tiers, ended) "
+       "select * from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])")  # fmt: skip
 def ballots(view: View, *columns: list[Any]) -> list[Row]:
     return insert_all(view, "ballots", columns)
 

@@ -15,6 +15,7 @@ import asyncpg
 
 from treaty_consensus.canonical import hex_digest
 from treaty_registry.storage.postgres import migrations
+from treaty_registry.storage.stored_leaf import restored
 
 from . import catalogue_statements, log_statements  # noqa: F401 (they register the meanings)
 from .meanings import meaning, normal
@@ -82,7 +83,7 @@ class Server:
     def leaves(self) -> list[bytes]:
         """Return all leaves in their order."""
         rows = self.tables.rows["leaves"]
-        return [rows[index,]["leaf"] for index in range(len(rows))]
+        return [restored(rows[index,]["leaf"]) for index in range(len(rows))]
 
     def do(self, work: Callable[[], None]) -> None:
         """Do work of the server now, or when it is resumed."""

@@ -25,8 +25,8 @@ COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "parameters": (("index", "statement", "electorate", "rule"), ("index",)),
     "identities": (("did", "index", "statement", "document", "tenure", "keys"), ("did", "index")),
     "grants": (("namespace", "grantee", "owner", "index", "ended"), ("namespace", "grantee", "index")),
-    "vouches": (("author", "subject", "seq", "index", "statement"), ("author", "subject")),
-    "ballots": (("topic", "did", "index", "statement", "tiers", "ended"), ("topic", "did", "index")),
+    "vouches": (("author", "subject", "seq", "index"), ("author", "subject")),
+    "ballots": (("topic", "did", "index", "tiers", "ended"), ("topic", "did", "index")),
     "authors": (("did", "index", "kind"), ("did", "index")),
     "protocols": (
         ("uri", "namespace", "name", "version", "topic", "origin", "document", "size", "card", "base", "publisher", "statement",

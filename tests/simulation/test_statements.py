@@ -29,8 +29,8 @@ _VALUES: dict[str, list[Any]] = {
 }
 _OPTIONAL = {
     "insert into grants": (4,),
-    "insert into ballots": (5,),
-    "with moved": (6, 20),
+    "insert into ballots": (4,),
+    "with moved": (6, 19),
     "insert into protocols": (9, 18),
     "insert into handlers": (9, 10),
     "insert into statuses": (3, 5),
@@ -42,6 +42,8 @@ _OPTIONAL = {
 async def test_the_simulated_statements_are_those_of_postgresql(database: str) -> None:
     async with connect(database) as connection:
         await migrate(connection)
+        # The simulation also finds an author that is written twice.
+        await connection.execute("alter table authors add primary key (did, index)")
         types = {sql: [kind.name for kind in (await connection.prepare(sql)).get_parameters()] for sql in _SQL}
         for seed in range(examples(50)):
             await _compare(connection, types, random.Random(seed))

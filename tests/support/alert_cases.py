@@ -58,6 +58,7 @@ def _working() -> dict[str, list[float]]:
             steady(_series("treaty_disk_full", node, disk=disk), 0)
         for queue in ("admission", "sequencer"):
             steady(_series("treaty_queue_depth", node, queue=queue), 3)
+        steady(_series("treaty_capacity_statements_per_second", node), 200)
         steady(_series("treaty_certificate_end_seconds", node, certificate="https"), 60 * _DAY)
         steady(_series("treaty_backup_time_seconds", node), 0)
         steady(_series("process_open_fds", node), 100)
@@ -228,7 +229,7 @@ CASES = (
     ),
     Case("senders are refused", _each("treaty_http_requests_total", step=600, nodes=("b",), status="429"), {"TreatySheds": 1}),
     Case("reads are slow", _slow("http_request_seconds"), {"TreatyReadsSlow": 1}, ends=5),
-    Case("a queue is long", _each("treaty_queue_depth", 4096, nodes=("b",), queue="admission"), {"TreatyQueueLong": 1}),
+    Case("a queue is long", _each("treaty_queue_depth", 600, nodes=("b",), queue="admission"), {"TreatyQueueLong": 1}),
     Case("a loop does not answer", _each("treaty_event_loop_answers", 0, nodes=("b",)), {"TreatyLoopBlocked": 1}),
     Case("a loop is late", _slow("event_loop_delay_seconds"), {"TreatyLoopBlocked": 1}),
     Case(

@@ -10,6 +10,7 @@ import pytest
 from treaty_agent.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_handler import Effect, Event, Opened, Received, Send
+from treaty_io.admission.message_turns import HEAVY
 from treaty_io.places import asker
 from treaty_sandbox.passivation import Passivation, PassiveHandler, WorkerPool
 
@@ -450,3 +451,29 @@ async def test_workers_in_waiting_count_and_give_way() -> None:
     assert spares == []
     assert case.living == 3
     assert [await add(handler, 1) for handler in (first, second, third)] == [1, 1, 1]
+
+
+@pytest.mark.threat(340)
+def test_large_messages_of_one_network_take_a_processor_each_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    large = Received(peer=PEER, data=b" " * HEAVY + b"1")
+
+    async def main() -> None:
+        case, ended = Case(), dict[str, list[float]]()
+        loop = asyncio.get_running_loop()
+
+        async def handle(network: str, event: Received, handler: PassiveHandler) -> None:
+            asker.set(network)
+            await handler.handle(event)
+            ended.setdefault(network, []).append(round(loop.time() - begun))
+
+        handlers = [await case.open() for _ in range(10)]
+        for worker in case.workers:
+            worker.seconds = 1.0
+        begun = loop.time()
+        small = Received(peer=PEER, data=b"1")
+        works = [*[("flood", large)] * 8, ("honest", large), ("small", small)]
+        await asyncio.gather(*(handle(*work, handler) for work, handler in zip(works, handlers, strict=True)))
+        assert ended == {"flood": [1, 1, 2, 2, 3, 3, 4, 4], "honest": [1], "small": [1]}
+
+    run(main())

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -32,7 +32,7 @@ class Rounds:
     def __init__(self, share: int = SHARE, *, iterations: int = 1) -> None:
         """`iterations`: of the event loop in a round, so that the work of a turn is done in it."""
         self.share, self._iterations = share, iterations
-        self._begun: Counter[str] = Counter()  # in this round
+        self._begun = dict[str, int]()  # in this round
         self._lines: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
         self._latest = ""  # the network of the last request
         self._together_at = 0.0  # when the network of the last request changed
@@ -45,20 +45,23 @@ class Rounds:
         # Two networks alternate only while both send, so one comparison shows that requests compete.
         if network != self._latest:
             self._latest, self._together_at = network, time.monotonic()
-        begun = self._begun
-        if not begun:
+        begun = self._begun.get(network, 0)
+        if not self._begun:
             # Runs after everything that is ready now, which is the end of this iteration.
             asyncio.get_running_loop().call_soon(self._end_round, time.monotonic(), self._iterations)
-        elif begun[network] >= self.share:
+        elif begun >= self.share:
             return False
-        begun[network] += weight
+        self._begun[network] = begun + weight
         return True
 
-    async def wait(self, network: str, weight: int = 1) -> None:
+    def wait(self, network: str, weight: int = 1) -> Awaitable[None]:
         """Wait for a turn of `network`, after the requests that wait already."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(network, deque()).append((turn, weight))
-        await turn
+        line = self._lines.get(network)
+        if line is None:
+            line = self._lines[network] = deque()
+        line.append((turn, weight))
+        return turn
 
     def after(self, receive: Callable[[], Awaitable[_Event]], network: str) -> Callable[[], Awaitable[_Event]]:
         """Wrap `receive` so that each message waits for a turn, because many bodies may arrive in one round."""
@@ -76,9 +79,12 @@ class Rounds:
         if iterations > 1:
             asyncio.get_running_loop().call_soon(self._end_round, begun_at, iterations - 1)
             return
+        if not self._lines:
+            self._begun.clear()
+            return
         now = time.monotonic()
         # A network that sends alone is not slowed down.
-        if self._lines and now - self._together_at < _TOGETHER:
+        if now - self._together_at < _TOGETHER:
             # Otherwise the loop would be busy all the time, and the server's threads would wait for the interpreter's
             # lock.
             pause = max(_LEAST_PAUSE, _PAUSE * (now - begun_at))
@@ -90,11 +96,14 @@ class Rounds:
         self._begun.clear()
         # A copy, because empty lines are removed.
         for network, line in [*self._lines.items()]:
-            while line and self._begun[network] < self.share:
+            begun = 0
+            while line and begun < self.share:
                 turn, weight = line.popleft()
                 if not turn.done():  # its request may have been cancelled
                     turn.set_result(None)
-                    self._begun[network] += weight
+                    begun += weight
+            if begun:
+                self._begun[network] = begun
             if not line:
                 del self._lines[network]
         if self._begun:

@@ -20,14 +20,16 @@ MAX_SPOKEN = 15
 
 STATEMENTS = """
 select a.index, a.kind, encode(l.statement, 'hex') as statement from (
-  select index, kind from authors where did = $1 and index < $2 order by index desc limit $3
+  select newest.* from unnest($4::text[]) as kinds (kind) cross join lateral (
+    select index, kind from authors where did = $1 and kind = kinds.kind and index < $2 order by index desc limit $3
+  ) newest order by index desc limit $3
 ) a join leaves l using (index) order by a.index desc
 """
-"""The rows of `AuthoredStatement`: of a DID, below a leaf, at most so many."""
-STATEMENTS_OF_KIND = STATEMENTS.replace("did = $1", "did = $1 and kind = $4")
+"""The rows of `AuthoredStatement`: of a DID, below a leaf, at most so many, of some kinds."""
 BALLOTS = """
-select topic, index, encode(statement, 'hex') as statement, tiers::json as tiers from ballots
-where did = $1 and ended is null order by index desc limit $2
+select b.topic, b.index, encode(l.statement, 'hex') as statement, b.tiers::json as tiers from (
+  select * from ballots where did = $1 and ended is null order by index desc limit $2
+) b join leaves l using (index) order by b.index desc
 """
 """The rows of `StandingBallot`: of a DID, at most so many."""
 SPOKEN = """

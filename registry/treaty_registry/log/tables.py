@@ -19,6 +19,7 @@ from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, TreeEdge, 
 from treaty_consensus.log_keys import keys_of_log
 
 from ..storage.postgres import AnyConnection, Connection, Pool
+from ..storage.stored_leaf import restored, stored
 from .entry import Entry
 
 # One query, because the writer waits for it: facts and logged ids together cost one round trip a batch.
@@ -129,7 +130,7 @@ async def append(
         _APPEND + (f",\n{addition.sql}" if addition else "") + _MOVED,
         *(before.size, before.root(), after.size, after.root()),
         [entry.index for entry in entries],
-        [entry.leaf for entry in entries],
+        [stored(entry.leaf, entry.statement) for entry in entries],
         [bytes.fromhex(entry.statement.id) if entry.statement else None for entry in entries],
         *([tile.level for tile in full], [tile.index for tile in full], list(full.values())),
         *(list(facts), [encode(fact) for fact in facts.values()]),
@@ -178,7 +179,7 @@ async def holds_log(connection: Connection) -> bool:
 async def read_leaves(connection: Connection | Pool, indexes: Collection[int]) -> dict[int, bytes]:
     """Return the leaves at `indexes`, without those that do not exist."""
     rows = await connection.fetch("select index, leaf from leaves where index = any($1::bigint[])", list(indexes))
-    return {row["index"]: row["leaf"] for row in rows}
+    return {row["index"]: restored(row["leaf"]) for row in rows}
 
 
 async def read_range(connection: Connection | Pool, begin: int, end: int) -> list[bytes]:
@@ -187,7 +188,7 @@ async def read_range(connection: Connection | Pool, begin: int, end: int) -> lis
     # A gap must not shift later leaves to wrong indexes.
     if len(rows) != end - begin:
         raise _missing(f"leaves between {begin} and {end}")
-    return [row["leaf"] for row in rows]
+    return [restored(row["leaf"]) for row in rows]
 
 
 async def stream_leaves(connection: Connection | Pool, begin: int, end: int) -> AsyncIterator[list[bytes]]:

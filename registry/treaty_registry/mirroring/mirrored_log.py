@@ -39,7 +39,7 @@ from ..log.changes import Changes
 from ..log.checkpoints import RENEWAL, Head
 from ..log.clock import Clock, machine_clock
 from ..log.reader import LogReader
-from ..log.tables import read_keys
+from ..log.tables import read_keys, read_range
 from ..readable import ReadableLog
 from ..settings import Settings
 from ..storage.blobs import BlobStore
@@ -264,7 +264,7 @@ async def _resume(follower: Follower, directory: MirrorDirectory, tables: Mirror
 
 
 async def _genesis(pool: Pool) -> Genesis:
-    leaf = await pool.fetchval("select leaf from leaves where index = 0")
+    (leaf,) = await read_range(pool, 0, 1)
     body = statement.parse(leaf).body
     assert isinstance(body, Genesis), "the replay checked it"
     return body

@@ -11,6 +11,7 @@ from treaty_client.registries.replies import GrantInfo, VouchInfo
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.kinds import NONE, Parameters
+from treaty_consensus.statement import KINDS
 
 from ..catalogue.agents import (
     BALLOTS,
@@ -19,7 +20,6 @@ from ..catalogue.agents import (
     MAX_STATEMENTS,
     SPOKEN,
     STATEMENTS,
-    STATEMENTS_OF_KIND,
     AuthoredStatement,
     Spoken,
     StandingBallot,
@@ -68,7 +68,6 @@ _QUERIES = {
     "named": _NAMED,
 }
 _GATHERING = Gathering(**_QUERIES, statements=STATEMENTS)
-_GATHERING_OF_KIND = Gathering(**_QUERIES, statements=STATEMENTS_OF_KIND)
 
 
 class _Named(msgspec.Struct):
@@ -95,10 +94,9 @@ class _Rows(msgspec.Struct):
 async def gather(views: Views, did: str, kind: str | None, before: int | None) -> Gathered:
     """Read the page of a DID. `kind`, `before`: which of its statements. Raises `NotFound`, `Malformed`."""
     parsed, size = parse_did(did), views.registry.head.size
-    one, of_kind = (did,), () if kind is None else (kind,)
-    gathering = _GATHERING if kind is None else _GATHERING_OF_KIND
+    one = (did,)
     # One more of each than is shown, to tell whether there are more.
-    read = await gathering.read(
+    read = await _GATHERING.read(
         views.registry.pool,
         identity=one,
         roll=(),
@@ -110,7 +108,7 @@ async def gather(views: Views, did: str, kind: str | None, before: int | None) -
         vouches=(did, MAX_VOUCHES + 1),
         grants=(namespace_of(parsed), did, MAX_GRANTS + 1),
         named=(did, MAX_CREDITS, MAX_BALLOTS),
-        statements=(did, min(before or size, size), MAX_STATEMENTS + 1, *of_kind),
+        statements=(did, min(before or size, size), MAX_STATEMENTS + 1, [*KINDS] if kind is None else [kind]),
     )
     rows = msgspec.json.decode(read, type=_Rows)
     if parsed.method != "key" and not rows.identity:

@@ -29,6 +29,7 @@ from treaty_consensus.statement import Statement
 
 from ..codes import RegistryStatementCode
 from ..log.tables import read_range
+from ..storage.stored_leaf import restored
 from . import meanings
 from .meanings import Link
 
@@ -118,7 +119,7 @@ def amendments(rows: Sequence[Row], log: LogView) -> list[AmendmentRow]:
     rows_shown: list[AmendmentRow] = []
     in_force: Parameters | None = None
     for row in reversed(rows):
-        parameters_statement = statement.parse(row["leaf"])
+        parameters_statement = statement.parse(restored(row["leaf"]))
         assert isinstance(parameters_statement.body, Parameters), "a row of parameters"
         epoch, state = row["epoch"], "dropped" if row["epoch"] is None else "ended"
         if parameters_statement.id == log.parameters:
@@ -145,7 +146,7 @@ async def entry_context(views: Views, id_: str) -> Mapping[str, object]:
     if row is None:
         raise NotFound(RegistryStatementCode.UNKNOWN, f"This log has no statement {id_}.")
     return {
-        "entry": decode(row["index"], row["leaf"], registry.origin),
+        "entry": decode(row["index"], restored(row["leaf"]), registry.origin),
         "key": str(registry.log_key),
         "clock_key": str(registry.clock_key),
         "base_url": registry.base_url,

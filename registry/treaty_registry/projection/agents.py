@@ -12,7 +12,7 @@ from treaty_consensus.kinds import Ballot, Body, Report
 
 from ..log.entry import Entry
 from ..log.tables import Addition
-from .columns import insert, statement_id, statement_of
+from .columns import insert, statement_of
 
 if TYPE_CHECKING:
     from ..storage.postgres import AnyConnection
@@ -48,11 +48,11 @@ _WITH_BALLOTS = """ended_ballots as (
   where (b.topic, b.did) = (newer.topic, newer.did) and b.ended is null
   and b.index = (select max(o.index) from ballots o where (o.topic, o.did) = (newer.topic, newer.did))
 ), new_ballots as (
-  insert into ballots
-  select row.* from moved, unnest($16::text[], $17::text[], $18::bigint[], $19::bytea[], $20::text[], $21::bigint[]) as row
+  insert into ballots (topic, did, index, tiers, ended)
+  select row.* from moved, unnest($16::text[], $17::text[], $18::bigint[], $19::text[], $20::bigint[]) as row
 ), new_authors as (
   insert into authors
-  select row.* from moved, unnest($22::text[], $23::bigint[], $24::text[]) as row
+  select row.* from moved, unnest($21::text[], $22::bigint[], $23::text[]) as row
 )"""
 
 
@@ -67,7 +67,8 @@ async def _ballots(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     )
     await insert(
         connection,
-        "insert into ballots select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::bigint[])",
+        "insert into ballots (topic, did, index, tiers, ended) "
+        "select * from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])",
         rows,
     )
 
@@ -82,7 +83,7 @@ def _ballot_rows(entries: Sequence[Entry]) -> tuple[list[tuple[object, ...]], li
         key = body.topic, did
         ended = following.get(key) if body.tiers else entry.index
         tiers = msgspec.json.encode(body.tiers).decode()
-        rows.append((body.topic, did, entry.index, statement_id(entry), tiers, ended))
+        rows.append((body.topic, did, entry.index, tiers, ended))
         first[key] = following[key] = entry.index
     return [(*key, index) for key, index in first.items()], rows
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from treaty_consensus.kinds import Body, Vouch
 
 from ..log.entry import Entry
-from .columns import insert, statement_id, statement_of
+from .columns import insert, statement_of
 
 if TYPE_CHECKING:
     from ..storage.postgres import AnyConnection
@@ -27,10 +27,11 @@ async def _vouches(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     for (author, to), entry in newest.items():
         body = cast(Vouch, statement_of(entry).body)
         if not body.withdrawn:
-            rows.append((author, to, body.seq, entry.index, statement_id(entry)))
+            rows.append((author, to, body.seq, entry.index))
     await insert(
         connection,
-        "insert into vouches select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[])",
+        "insert into vouches (author, subject, seq, index) "
+        "select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])",
         rows,
     )
 

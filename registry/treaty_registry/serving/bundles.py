@@ -31,6 +31,7 @@ from ..catalogue.queries import fetch_handlers
 from ..catalogue.resources import Bundle, BundleLeaf
 from ..log.changes import elected
 from ..readable import Head, ReadableLog
+from ..storage.stored_leaf import restored
 from .topics import check_topic
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ async def _named(connection: AnyConnection, topic: str, size: int) -> list[bytes
     keep the results of earlier epochs.
     """
     leaf = await connection.fetchval(_DECIDED, topic, size)
-    body = statement.parse(leaf).body if leaf is not None else None
+    body = statement.parse(restored(leaf)).body if leaf is not None else None
     states = body.states if isinstance(body, Decision) else ()
     return [bytes.fromhex(document) for document, state in states if state != "published"]
 

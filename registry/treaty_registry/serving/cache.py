@@ -121,6 +121,13 @@ class ResponseCache:
             self.hits += 1
         return response
 
+    def ready(self, key: str) -> Representation | None:
+        """Return the same for a request that calls `get` when it finds none, which counts it."""
+        response = self._small.get(key) or self._large.get(key)
+        if response is not None:
+            self.hits += 1
+        return response
+
     @property
     def used(self) -> dict[str, int]:
         """Return the bytes of each of the two caches."""

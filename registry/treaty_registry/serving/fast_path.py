@@ -1,13 +1,14 @@
 """Refuse invalid requests (`request_filter`) and answer cached ones at once. This is the outermost ASGI application.
 
-A route of the framework costs twice as much as raw ASGI, and most requests are for a few resources that rarely change. So a GET
-is looked up in the cache first. The resources that agents fetch most are made here without a route. All other requests, and
-queries that are not cached, go to the framework. HEAD is answered like GET without the body. OPTIONS lists the methods of a path
-in `Allow`.
+A route of the framework costs twice as much as raw ASGI, and most requests are for a few resources that rarely change. So a usual
+GET is looked up in the cache first, before anything is done that only other requests need. The resources that agents fetch most
+are made here without a route. All other requests, and queries that are not cached, go to the framework. HEAD is answered like GET
+without the body. OPTIONS lists the methods of a path in `Allow`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
@@ -15,16 +16,21 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
 from litestar.enums import HttpMethod
 
 from treaty_consensus.errors import Unavailable
+from treaty_io import tracing
 from treaty_io.admission.rounds import Rounds
 from treaty_io.network.addresses import site_network
 
 from ..cache_control import NO_STORE
 from ..networks import sender
 from ..problems import JSON_HEADERS, Problem, problem_of
+from ..telemetry.measures import ANSWERED
+from ..telemetry.middleware import Observed, route_group
+from ..telemetry.request import REQUEST_ID, request_id
 from .bodies import MAX_BODY, BodyRoom
-from .negotiation import Form, page_of, preferred_form, prefers_html, split_form
+from .negotiation import Form, page_of, preferred_form, split_form
 from .representation import PackedRepresentation, Representation
-from .request_filter import METHODS, RequestFilter
+from .request_filter import METHODS, refusal
+from .request_head import RequestHead, read_head
 from .views import Views
 
 if TYPE_CHECKING:
@@ -69,7 +75,7 @@ class PageSource(Protocol):
 
 
 class FastPath:
-    """An ASGI application in front of another one."""
+    """An ASGI application in front of another one, and of the middleware that observes requests (`telemetry.middleware`)."""
 
     def __init__(self, app: ASGIApp, views: Views, pages: PageSource, posts: Mapping[str, DirectRoute] | None = None) -> None:
         """`posts`: the routes that answer POST at these very paths. Another spelling of a path goes to `app`."""
@@ -78,10 +84,10 @@ class FastPath:
         self._pages = pages
         self._views = views
         self._memory = views.memory
-        self._filter = RequestFilter()
         self._bodies = BodyRoom()
         self._rounds = Rounds()
         self._proxies = views.registry.proxies
+        self._observed = Observed(self._answer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. A lifespan scope goes to the inner application."""
@@ -89,60 +95,78 @@ class FastPath:
         if kind != "http":
             await self._app(scope, receive, send)
             return
-        source = self._sender(scope)
-        network = site_network(source) if source else ""
-        # Before any work for the request: with pipelining, each connection can bring one into every iteration.
-        if not self._rounds.take(network):
-            await self._rounds.wait(network)
+        peer = scope["client"]
+        network = site_network(peer[0]) if peer and not self._proxies.networks else self._network(scope)
+        begun, turn = time.perf_counter(), self._rounds.take(network)
+        ANSWERED.under_way += 1
+        try:
+            # Before any work for the request: with pipelining, each connection can bring one into every iteration.
+            if not turn:
+                await self._rounds.wait(network)
+            view = self._ready(scope)
+            if view is None:
+                await self._observed.answer(scope, receive, send, begun)
+                return
+            # It is named and counted as there. It needs no context of a request, because nothing is called that reads one.
+            headers = [*view.start["headers"], (REQUEST_ID, request_id(None))]
+            try:
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                await send(view.content)
+            finally:
+                ANSWERED.count(route_group(scope["path"]), "GET", 200, time.perf_counter() - begun)
+        finally:
+            ANSWERED.under_way -= 1
+
+    def _ready(self, scope: Scope) -> Representation | None:
+        """Return the answer to a usual GET that is cached; None for every other request.
+
+        The cache has valid targets only, so a target that is found is not checked again.
+        """
+        head = read_head(tuple(scope["headers"]))
+        # An outdated cache is renewed by the longer way: a writer must read its own writes.
+        if not head.is_usual or scope["method"] != "GET" or not self._views.is_current or tracing.is_on():  # type: ignore[typeddict-item]
+            return None
+        target = _target(scope, head) if head.prefers_page or scope["query_string"] else scope["path"]
+        view = self._memory.ready(target)
+        return view.accepted(head.encodings) if isinstance(view, PackedRepresentation) else view
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request whose turn has come."""
+        head = read_head(tuple(scope["headers"]))
         path, query = scope["path"], scope["query_string"]
         method: str = scope["method"]  # type: ignore[typeddict-item]  # only HTTP scopes get here
-        accept, encodings, if_none_match, length, size, hosts = b"", b"", None, b"", 0, list[bytes]()
-        for name, value in scope["headers"]:  # one pass for all headers: it is the main cost of a cached answer
-            size += len(name) + len(value)
-            if name == b"accept":
-                accept = b"%b,%b" % (accept, value) if accept else value
-            elif name == b"if-none-match":
-                if_none_match = value
-            elif name == b"accept-encoding":
-                encodings = value
-            elif name == b"host":
-                hosts.append(value)
-            elif name == b"content-length":
-                length = value
         # Before the cache, so that later code can rely on the form of path, query and host.
-        refusal = self._filter.refusal(method, path, query, hosts, scope["http_version"], size)
-        if refusal is not None:
-            await self._refuse(refusal, method, accept, send)
+        problem = refusal(method, path, query, head, scope["http_version"])
+        if problem is not None:
+            await self._refuse(problem, method, head, send)
             return
+        source = self._sender(scope)
         if method == "HEAD":
             scope, send = _with_method(scope, HttpMethod.GET), _without_body(send)
         elif method != "GET":
             answer = self._say_methods(scope, receive, send) if method == "OPTIONS" else None
-            await (answer or self._pass_body(scope, self._rounds.after(receive, network), send, source, length))
+            receive = self._rounds.after(receive, self._network(scope))
+            await (answer or self._pass_body(scope, receive, send, source, head.length))
             return
         try:
             # Before the look-up: a writer must read its own writes.
             if not self._views.is_current:
                 self._views.renew()
-            target = f"{path}?{query.decode('latin-1')}" if query else path
-            view = self._memory.get(page_of(target) if prefers_html(accept) else target)
+            view = self._memory.get(_target(scope, head))
             if view is None:
                 sender.set(source)
                 if not query:
-                    view = await self._make(path, accept)
+                    view = await self._make(path, head.accept)
             if isinstance(view, PackedRepresentation):
-                view = view.accepted(encodings)
+                view = view.accepted(head.encodings)
         # The exception handler of the framework does not see errors outside it.
         except Exception as error:
-            await self._refuse(problem_of(error), method, accept, send)
+            await self._refuse(problem_of(error), method, head, send)
             return
         if view is None:
             await self._app(scope, receive, send)
-        elif if_none_match is None:
-            await send(view.start)
-            await send(view.content)
         else:
-            await view.answer(if_none_match, send)
+            await view.answer(head.if_none_match, send)
 
     async def _pass_body(self, scope: Scope, receive: Receive, send: Send, source: str | None, length: bytes) -> None:
         """Pass a request on after reserving memory for its body. `length`: the announced length, possibly empty."""
@@ -164,13 +188,17 @@ class FastPath:
         except Unavailable as error:
             await _send_answer(refused(problem_of(error)), send)
 
-    async def _refuse(self, problem: Problem, method: str, accept: bytes, send: Send) -> None:
+    async def _refuse(self, problem: Problem, method: str, head: RequestHead, send: Send) -> None:
         """Send a refusal: to a browser that reads as a page, to all others as JSON."""
-        if method in _READS and prefers_html(accept):
-            body, head = self._pages.problem(problem)
-            await _send_answer(DirectAnswer(problem.status, {**head, **dict(problem.headers)}, body), send)
+        if method in _READS and head.prefers_page:
+            body, fields = self._pages.problem(problem)
+            await _send_answer(DirectAnswer(problem.status, {**fields, **dict(problem.headers)}, body), send)
         else:
             await _send_answer(refused(problem), send)
+
+    def _network(self, scope: Scope) -> str:
+        source = self._sender(scope)
+        return site_network(source) if source else ""
 
     def _sender(self, scope: Scope) -> str | None:
         peer = scope["client"]
@@ -223,6 +251,12 @@ class FastPath:
         if path == "/checkpoint":
             return await views.checkpoint()
         return None
+
+
+def _target(scope: Scope, head: RequestHead) -> str:
+    path, query = scope["path"], scope["query_string"]
+    target = f"{path}?{query.decode('latin-1')}" if query else path
+    return page_of(target) if head.prefers_page else target
 
 
 def refused(problem: Problem) -> DirectAnswer:

@@ -28,6 +28,7 @@ from ..catalogue.resources import (
 )
 from ..log.tables import read_facts
 from ..readable import Head, ReadableLog
+from ..storage.stored_leaf import restored
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row
@@ -80,9 +81,11 @@ select epoch, able::text as able, pairs::text as pairs from rolls where pairs is
 """
 
 VOUCHES = """
-select v.subject as "to", coalesce(d.epoch + 1, 0) as epoch, encode(v.statement, 'hex') as statement, v.index from vouches v
+select v.subject as "to", coalesce(d.epoch + 1, 0) as epoch, encode(l.statement, 'hex') as statement, v.index from (
+  select * from vouches where author = $1 order by index desc limit $2
+) v join leaves l using (index)
 left join lateral (select epoch from decisions where index < v.index order by index desc limit 1) d on true
-where v.author = $1 order by v.index desc limit $2
+order by v.index desc
 """
 """The rows of `VouchInfo`: of a DID, in force, at most so many."""
 
@@ -248,7 +251,7 @@ class Elections:
         # The operator may withdraw a transcript. The decision is shown without it.
         except (NotFound, Gone):
             transcript = None
-        return DecisionView(row["statement"].hex(), row["index"], row["epoch"], b64encode(row["leaf"]), transcript)
+        return DecisionView(row["statement"].hex(), row["index"], row["epoch"], b64encode(restored(row["leaf"])), transcript)
 
 
 def _candidates(rows: list[Row], transcript: _Transcript | None) -> list[Candidate]:

@@ -43,6 +43,7 @@ from ..codes import RegistryStatementCode
 from ..log.changes import CATALOGUE, HEAD, PERIODIC, Changes, elected
 from ..networks import sender
 from ..readable import Head, ReadableLog
+from ..storage.stored_leaf import restored
 from .bundles import Plan, assemble, protocol_plan, topic_plan
 from .cache import ResponseCache
 from .feeds import ATOM, Feeds
@@ -277,7 +278,7 @@ class Views:
             leaf = await self.registry.pool.fetchval(_LEAF, digest, self.registry.head.size)
             if leaf is None:
                 raise NotFound(RegistryStatementCode.UNKNOWN, f"This log has no statement {id_}.")
-            return Representation(leaf, JSON, VARY, cache_control=IMMUTABLE), ()
+            return Representation(restored(leaf), JSON, VARY, cache_control=IMMUTABLE), ()
 
         return await self.made(f"/statements/{id_}", view)
 

@@ -25,6 +25,7 @@ from treaty_consensus.kinds import NONE, Parameters, Report
 
 from ..catalogue.agents import AgentQueries, read_tiers
 from ..readable import Head, ReadableLog
+from ..storage.stored_leaf import restored
 from .topics import VOUCHES, Elections, check_topic
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class VotingQueries:
 
 def _agreed(did: str, leaves: Iterable[bytes]) -> Iterable[_Said]:
     for leaf in leaves:
-        report = statement.parse(leaf)
+        report = statement.parse(restored(leaf))
         body, others = report.body, [author.text for author in report.authors if author.text != did]
         if isinstance(body, Report) and body.outcome == "agreed" and others:
             yield _Said(body.topic, body.epoch, others[0], body.document)

@@ -1,4 +1,5 @@
-"""Measure, name and trace each HTTP request. This is the outermost ASGI application of a registry and of a witness.
+"""Measure, name and trace each HTTP request. This is the outermost ASGI application of a witness. In a registry, only the answers
+that the cache has ready are sent in front of it (`serving.fast_path`).
 
 The framework's own plugins see only the requests that reach its routes. Most are answered before that, from the cache.
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import structlog
@@ -42,16 +44,25 @@ class Observed:
         if kind != "http":
             await self._app(scope, receive, send)
             return
+        ANSWERED.under_way += 1
+        try:
+            await self.answer(scope, receive, send, time.perf_counter())
+        finally:
+            ANSWERED.under_way -= 1
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send, begun: float) -> None:
+        """Answer an HTTP request that is counted as under way. `begun`: seconds of `perf_counter` at its arrival."""
         sent = traceparent = None
         for name, value in scope["headers"]:
             if name == REQUEST_ID:
                 sent = value
             elif name == b"traceparent":
                 traceparent = value
-        context = RequestContext(request_id(sent))
+        identity = (REQUEST_ID, request_id(sent))
+        context = RequestContext(identity[1].decode("ascii"))
         enter_request(context)
         group, method = route_group(scope["path"]), method_label(scope["method"])  # type: ignore[typeddict-item]  # only HTTP scopes get here
-        begun, status, identity = time.perf_counter(), 0, (REQUEST_ID, context.id.encode("ascii"))
+        status = 0
 
         # No coroutine of its own: there are two messages an answer.
         def answer(message: Message) -> Awaitable[None]:
@@ -62,7 +73,6 @@ class Observed:
                 message = {"type": "http.response.start", "status": status, "headers": [*message["headers"], identity]}
             return send(message)
 
-        ANSWERED.under_way += 1
         try:
             if tracing.is_on():
                 parent = tracing.received((traceparent or b"").decode("latin-1"))
@@ -80,7 +90,6 @@ class Observed:
                 context.trace_id = _trace_id(traceparent)
                 await self._app(scope, receive, answer)
         finally:
-            ANSWERED.under_way -= 1
             seconds = time.perf_counter() - begun
             # 499, as nginx says it: the client went away before its answer.
             status = status or 499
@@ -150,6 +159,8 @@ GROUPS = frozenset(_GROUPS.values()) | {OTHER}
 _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT"})
 
 
+# Clients choose the path, so the memory is bounded: the server reads at most 64 KiB of a head.
+@lru_cache(maxsize=256)
 def route_group(path: str) -> str:
     """Return the group of a path. An answer's form, as in `/topics.json`, is not part of it."""
     end = path.find("/", 1)

@@ -44,9 +44,9 @@ def enter_request(context: RequestContext) -> None:
     _current.set(context)
 
 
-def request_id(sent: bytes | None) -> str:
+def request_id(sent: bytes | None) -> bytes:
     """Return the id that a client sent, or a new one when there is none or it has another form."""
-    return sent.decode("ascii") if sent is not None and _ID.fullmatch(sent) else f"{_random.getrandbits(64):016x}"
+    return sent if sent is not None and _ID.fullmatch(sent) else b"%016x" % _random.getrandbits(64)
 
 
 def note_statement(statement_id: str) -> None:
