@@ -81,7 +81,7 @@ class AgentConfig:
     `recordings`: a folder for the session of every handler as a vector, for `treaty record`; None for none. `home`: the agent's
     folder; None for $TREATY_HOME or ~/.treaty.
 
-    Raises `Malformed`: `config.value` for a number out of its range, `config.value` for a part of another class.
+    Raises `Malformed` (`config.file`) for a number out of its range and for a part of another class.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -105,7 +105,7 @@ class AgentConfig:
         waits = self.flow.timeouts
         if waits.work >= waits.reply:
             raise Malformed(
-                ConfigCode.VALUE,
+                ConfigCode.FILE,
                 f"`flow.timeouts.work` is {waits.work:g}; the peer waits only `flow.timeouts.reply`, {waits.reply:g} seconds.",
                 fix="Choose a smaller `work` or a larger `reply`.",
             )
@@ -115,8 +115,7 @@ class AgentConfig:
         """Read HOME/policy.toml and HOME/agent.toml; an absent file is an empty one. `negotiates`: the defaults of `timeouts`
         are those of an agent with negotiators.
 
-        Raises `Malformed` (`config.file`, `config.value`, and those of `load_policy`), `TooLarge`
-        and `Unavailable` (`config.file`, `policy.file`).
+        Raises `Malformed`, `TooLarge` and `Unavailable` (`config.file`, `policy.file`, and the other codes of `load_policy`).
         """
         base = cls(load_policy(home / POLICY_FILE), PATIENT if negotiates else SessionTimeouts(), home=home)
         path = home / FILE
@@ -128,19 +127,19 @@ def effective(
     config: AgentConfig | Policy | None, home: Path | None, *, negotiates: bool
 ) -> tuple[AgentConfig, Path, SessionTimeouts]:
     """Return the configuration of an agent with the defaults of its home and timeouts, and these two. A policy is one without
-    other choices. Raises `Malformed` (`config.value`) for a `home` beside a whole configuration."""
+    other choices. Raises `Malformed` (`config.file`) for a `home` beside a whole configuration."""
     if not isinstance(config, AgentConfig):
         config = AgentConfig(config or Policy(), home=home)
     elif home is not None:
         fix = "Put it into the configuration: AgentConfig(home=…)."
-        raise Malformed(ConfigCode.VALUE, "`home` is an argument only beside a policy.", fix=fix)
+        raise Malformed(ConfigCode.FILE, "`home` is an argument only beside a policy.", fix=fix)
     home, timeouts = config.home or default_home(), config.timeouts or (PATIENT if negotiates else SessionTimeouts())
     return dataclasses.replace(config, home=home, timeouts=timeouts), home, timeouts
 
 
 def settings(config: AgentConfig) -> Iterator[tuple[str, Any]]:
     """Yield each key of agent.toml with its value in a configuration, in the order of the tree. Raises `Malformed`
-    (`config.value`) where a part of the tree has another type."""
+    (`config.file`) where a part of the tree has another type."""
     return _settings(config, "")
 
 
@@ -182,19 +181,19 @@ def _with_table(base: Any, table: Mapping[str, object], prefix: str, path: Path)
     for name, value in table.items():
         key = f"{prefix}{name}"
         if key in _ELSEWHERE:
-            raise Malformed(ConfigCode.VALUE, f"`{key}` is not set in {path}.", fix=_ELSEWHERE[key])
+            raise Malformed(ConfigCode.FILE, f"`{key}` is not set in {path}.", fix=_ELSEWHERE[key])
         # An unknown key is refused: a misspelt limit would leave its default in force without a word.
         if name not in hints:
             names = ", ".join(names for names in hints if f"{prefix}{names}" not in _ELSEWHERE)
             fix = f"Remove it, or use a key of {f'[{prefix[:-1]}]' if prefix else 'the file'}: {names}."
-            raise Malformed(ConfigCode.VALUE, f"{path} has the unknown key `{key}`.", fix=fix)
+            raise Malformed(ConfigCode.FILE, f"{path} has the unknown key `{key}`.", fix=fix)
         kind, now = _table_kind(hints[name]), getattr(base, name)
         if kind is None:
             values[name] = _value(hints[name], value, key, now, path)
         elif isinstance(value, Mapping):
             values[name] = _with_table(kind() if now is None else now, value, f"{key}.", path)
         else:
-            raise Malformed(ConfigCode.VALUE, f"`{key}` of {path} is not a table.", fix=f"Write its keys below [{key}].")
+            raise Malformed(ConfigCode.FILE, f"`{key}` of {path} is not a table.", fix=f"Write its keys below [{key}].")
     replace = msgspec.structs.replace if isinstance(base, msgspec.Struct) else dataclasses.replace
     return replace(base, **values)
 
@@ -206,18 +205,18 @@ def _value(hint: Any, value: object, key: str, default: object, path: Path) -> A
         converted = msgspec.convert(value, str if is_path else hint)
     except msgspec.ValidationError as error:
         fix = f"Write a value such as {_toml(default)}." if default not in (None, ()) else "See docs/specification/home.md."
-        raise Malformed(ConfigCode.VALUE, f"`{key}` of {path} has a bad value: {error}.", fix=fix) from error
+        raise Malformed(ConfigCode.FILE, f"`{key}` of {path} has a bad value: {error}.", fix=fix) from error
     return path.parent / converted if is_path else converted
 
 
 def _check_type(key: str, value: object, kind: type[Any]) -> None:
-    """Raise `Malformed` (`config.value`) for a part of the tree of another class."""
+    """Raise `Malformed` (`config.file`) for a part of the tree of another class."""
     if not isinstance(value, kind):
-        raise Malformed(ConfigCode.VALUE, f"`{key}` is a {type(value).__name__}.", fix=f"Give it a {kind.__name__}.")
+        raise Malformed(ConfigCode.FILE, f"`{key}` is a {type(value).__name__}.", fix=f"Give it a {kind.__name__}.")
 
 
 def _check_number(key: str, value: object) -> None:
-    """Raise `Malformed` (`config.value`) for a number out of its range."""
+    """Raise `Malformed` (`config.file`) for a number out of its range."""
     # bool first, because Python counts it among the integers.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
@@ -226,7 +225,7 @@ def _check_number(key: str, value: object) -> None:
     low = value < 0 if key in _MAY_BE_ZERO else value <= 0
     if low or value > highest or math.isnan(value):
         lowest = "0" if key in _MAY_BE_ZERO else "1" if whole else "above 0"
-        raise Malformed(ConfigCode.VALUE, f"`{key}` is {value:g}.", fix=f"Choose a number from {lowest} to {highest:g}.")
+        raise Malformed(ConfigCode.FILE, f"`{key}` is {value:g}.", fix=f"Choose a number from {lowest} to {highest:g}.")
 
 
 def _hints(kind: Any) -> Mapping[str, Any]:

@@ -161,7 +161,7 @@ class TranscriptRecorder:
 def parse_transcript(data: bytes) -> tuple[Profile, list[Note]]:
     """Return the profile and the calls of a transcript.
 
-    Raises `TooLarge` (`transcript.form`), `Malformed` (`transcript.form`), and `Untrusted` (`transcript.changed`) if the
+    Raises `TooLarge` (`transcript.form`), `Malformed` (`transcript.form`), and `Untrusted` (`transcript.form`) if the
     text does not match its digest.
     """
     if len(data) > MAX_TRANSCRIPT:
@@ -172,9 +172,7 @@ def parse_transcript(data: bytes) -> tuple[Profile, list[Note]]:
     if profile is None:
         raise Malformed(TranscriptCode.FORM, "This is no transcript of this version.")
     if data != written + _dump({"end": hex_digest(written)}):
-        raise Untrusted(
-            TranscriptCode.CHANGED, "The transcript was changed or is incomplete: its digest does not match its text."
-        )
+        raise Untrusted(TranscriptCode.FORM, "The transcript was changed or is incomplete: its digest does not match its text.")
     lines = written.removeprefix(_HEADS[profile]).removesuffix(_CUT).splitlines(keepends=True)
     notes = [_parse(line, number) for number, line in enumerate(lines, 2)]
     if not notes or notes[0].name not in _MAKERS:

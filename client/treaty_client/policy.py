@@ -59,7 +59,7 @@ class Policy:
     have passed, and so learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were
     lost with seen.db, or a warning is logged.
 
-    Raises `Malformed` (`policy.value`, `did.*`, `canonical.text`) for
+    Raises `Malformed` (`policy.file`, `did.*`, `canonical.text`) for
     impossible values.
     """
 
@@ -89,7 +89,7 @@ class Policy:
             value = getattr(self, name)
             # A string is a sequence too: each of its letters would be a publisher.
             if isinstance(value, str):
-                raise Malformed(PolicyCode.VALUE, f"`{name}` of a policy is a list, not one string.")
+                raise Malformed(PolicyCode.FILE, f"`{name}` of a policy is a list, not one string.")
             object.__setattr__(self, name, None if value is None else tuple(value))
         for did in (*self.publishers, *self.tenures):
             # A misspelt DID admits no publisher. It fails here, where its owner reads the message.
@@ -97,16 +97,16 @@ class Policy:
         for origin in (*(self.registries or ()), *self.mirrors, *self.via, *self.constitutions):
             if not is_origin(origin):
                 raise Malformed(
-                    PolicyCode.VALUE, f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
+                    PolicyCode.FILE, f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
                 )
         if any(isinstance(urls, str) or len(urls) > MAX_MIRRORS for urls in self.mirrors.values()):
-            raise Malformed(PolicyCode.VALUE, f"The mirrors of an origin are a list of at most {MAX_MIRRORS} URLs.")
+            raise Malformed(PolicyCode.FILE, f"The mirrors of an origin are a list of at most {MAX_MIRRORS} URLs.")
         mirrors = {origin: tuple(map(parse_base_url, urls)) for origin, urls in self.mirrors.items()}
         object.__setattr__(self, "mirrors", mirrors)
         via = {origin: tuple(names) for origin, names in self.via.items() if not isinstance(names, str)}
         if len(via) < len(self.via) or any(len(names) > MAX_COSIGNERS for names in via.values()):
             raise Malformed(
-                PolicyCode.VALUE, f"The witnesses by which statements go are a list of at most {MAX_COSIGNERS} URL#KEY."
+                PolicyCode.FILE, f"The witnesses by which statements go are a list of at most {MAX_COSIGNERS} URL#KEY."
             )
         for url, _, vkey in (name.partition("#") for names in via.values() for name in names):
             # Here, where its owner reads the message, and not at the first report of an agent.
@@ -118,21 +118,21 @@ class Policy:
             parse_digest(digest)
         if 0 < self.max_age < MIN_MAX_AGE:
             raise Malformed(
-                PolicyCode.VALUE,
+                PolicyCode.FILE,
                 f"`max_age` is {self.max_age}. Registries sign a checkpoint again about every 60 seconds, so honest proofs would"
                 " be refused at random.",
                 fix=f"Choose at least {MIN_MAX_AGE} seconds.",
             )
         if self.max_age <= 0 or self.report_delay < 0 or self.isolation not in get_args(Isolation):
             raise Malformed(
-                PolicyCode.VALUE, "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap or none."
+                PolicyCode.FILE, "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap or none."
             )
         if not 0 <= self.copies <= 2 * MAX_PLACES:
-            raise Malformed(PolicyCode.VALUE, f"`copies` is a number of places, at most {2 * MAX_PLACES}.")
+            raise Malformed(PolicyCode.FILE, f"`copies` is a number of places, at most {2 * MAX_PLACES}.")
         if self.encryption not in get_args(Encryption):
-            raise Malformed(PolicyCode.VALUE, "`encryption` is off, preferred or required.")
+            raise Malformed(PolicyCode.FILE, "`encryption` is off, preferred or required.")
         if self.lost_memory not in get_args(LostMemory):
-            raise Malformed(PolicyCode.VALUE, "`lost_memory` is warn or refuse.")
+            raise Malformed(PolicyCode.FILE, "`lost_memory` is warn or refuse.")
 
     def admits_registry(self, origin: str) -> bool:
         """Return whether protocols of this origin may be used. The trust in its key is another matter (`registries.trust`)."""

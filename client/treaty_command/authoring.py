@@ -25,7 +25,7 @@ from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.printable import printable
 from treaty_io import durable
-from treaty_io.codes import VectorCode
+from treaty_io.codes import SandboxCode
 
 from .context import Options, run
 
@@ -144,7 +144,7 @@ async def _published(uri: str, publishers: tuple[str, ...], options: Options, *,
             return await check_package(package, allow_uncovered=allow_uncovered)
     except TimeoutError as error:
         fault = f"The vectors of {uri} take more than {MAX_SECONDS} seconds."
-        raise Unavailable(VectorCode.SLOW, fault, fix="Fetch it, and replay them one by one.") from error
+        raise Unavailable(SandboxCode.LIMIT, fault, fix="Fetch it, and replay them one by one.") from error
 
 
 async def _fetched(uri: str, publishers: tuple[str, ...], options: Options) -> HandlerPackage:

@@ -20,6 +20,7 @@ from treaty_client.policy import Policy
 from treaty_client.protocols.verification.checkpoint import CLOCK_SKEW
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName
+from treaty_consensus.codes import CheckpointCode
 from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
@@ -120,7 +121,7 @@ async def _start_worker(policy: Policy) -> str:
         await pool.warm()
     if policy.isolation == "none":
         raise Refused(
-            PolicyCode.UNCONFINED,
+            PolicyCode.FILE,
             'The policy says isolation = "none": handlers run as you, with your files and your network.',
             fix='Remove that line from policy.toml, or say "bubblewrap".',
         )
@@ -133,7 +134,7 @@ def _fit(config: AgentConfig, here: int) -> str:
     sentence = f"Handlers take at most {number * each / GIB:.3g} GiB: {number} workers of {each / GIB:.3g} GiB."
     if here and number * each > here:
         raise Refused(
-            ConfigCode.MEMORY,
+            ConfigCode.FILE,
             f"{sentence} This machine has {here / GIB:.3g} GiB, so hostile handlers could use all of it.",
             fix="Lower max_workers of [workers] or memory of [sandbox] in agent.toml, or run the agent in a cgroup with a limit.",
         )
@@ -153,7 +154,7 @@ def _machine_memory() -> int:
 def _trusted(options: Options, names: list[RegistryName]) -> str:
     chosen = [options.trusted()] if options.registry else list(options.registries.all().values())
     if not chosen:
-        raise NotFound(ClientRegistryCode.NONE, "No registry is trusted.", fix="treaty trust add URL#KEY")
+        raise NotFound(ClientRegistryCode.NOT_TRUSTED, "No registry is trusted.", fix="treaty trust add URL#KEY")
     names += [registry.name for registry in chosen]
     return ", ".join(str(name) for name in names)
 
@@ -179,7 +180,7 @@ async def _ask(name: RegistryName, options: Options) -> Seen:
 
 def _compare_clocks(seen: Seen, policy: Policy) -> str:
     if seen.signed is None:
-        raise Untrusted(ClientCheckpointCode.NO_CLOCK, "The clock of the log has not signed its checkpoint.")
+        raise Untrusted(CheckpointCode.NOT_WITNESSED, "The clock of the log has not signed its checkpoint.")
     age = round(seen.asked - seen.signed)
     if age < -CLOCK_SKEW:
         raise Untrusted(

@@ -27,14 +27,13 @@ from treaty_client.statements.vote import Vote, parse_tiers
 from treaty_client.statements.vote import vote as cast_vote
 from treaty_consensus import statement
 from treaty_consensus.canonical import parse_decimal
-from treaty_consensus.codes import TopicCode
+from treaty_consensus.codes import BallotCode, TopicCode
 from treaty_consensus.errors import NotFound, Refused, TreatyError
 from treaty_consensus.kinds import Parameters, Report
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
 from treaty_consensus.printable import printable, short
 from treaty_consensus.protocol import is_topic
 from treaty_consensus.statement import Statement
-from treaty_io.codes import VoteCode
 
 from .context import Options, run
 from .delivery import shown
@@ -66,7 +65,7 @@ def vote(topic: str = "", /, *tiers: str, check: bool = False, via: tuple[str, .
         check_votes(topic, options)
         return
     if not topic or not tiers:
-        raise Refused(VoteCode.TIERS, "A vote needs your choices, best first.", fix="treaty vote TOPIC URI none")
+        raise Refused(BallotCode.TIERS, "A vote needs your choices, best first.", fix="treaty vote TOPIC URI none")
     cast(topic, tiers, options, via)
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from treaty_consensus.codes import EquivocationCode
 from treaty_consensus.errors import NotFound
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.equivocation import MAX_EQUIVOCATION, Equivocation
-from treaty_io.codes import ClientEquivocationCode
 
 from .context import Options
 
@@ -29,7 +29,7 @@ def equivocation(file: Path, /, *, options: Options = Options()) -> None:
             # One byte more than the cap shows that the file is too large, without reading all of it.
             data = opened.read(MAX_EQUIVOCATION + 1)
     except FileNotFoundError as error:
-        raise NotFound(ClientEquivocationCode.FILE, f"There is no {file}.") from error
+        raise NotFound(EquivocationCode.FORM, f"There is no {file}.") from error
     proof = Equivocation.parse(data)
     first, second = proof.verify()
     value = {"origin": proof.key.name, "key": str(proof.key), "first": _head(first), "second": _head(second)}

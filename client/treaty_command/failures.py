@@ -29,7 +29,7 @@ REFUSED, USAGE, UNAVAILABLE, UNTRUSTED, NOT_FOUND, NOT_YET, FOUND, INTERRUPTED =
 _BY_CODE: Final = {
     SystemCode.USAGE: USAGE,
     SystemCode.FILE: REFUSED,
-    SystemCode.EXTRA: REFUSED,
+    SystemCode.MISSING: REFUSED,
     ClientTopicCode.UNDECIDED: NOT_YET,
     DecisionCode.EARLY: NOT_YET,
     LogCode.CLOSING: NOT_YET,

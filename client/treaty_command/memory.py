@@ -14,6 +14,7 @@ from treaty_client.protocols.verification.contradiction import MAX_CONTRADICTION
 from treaty_client.registries.leaves import SeenLeaf, subjects_of
 from treaty_client.registries.trust import TrustedRegistry
 from treaty_consensus import canonical
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.protocol import is_topic
@@ -66,7 +67,7 @@ def forget(subject: str, /, *, yes: Annotated[bool, Parameter()] = False, option
     # Forgetting removes a protection, so it is never the effect of a mistyped command.
     if not yes:
         raise Refused(
-            MemoryCode.UNCONFIRMED,
+            SystemCode.UNCONFIRMED,
             f"Without the proved facts, a contradiction of a registry about {subject[:200]} cannot be detected.",
             fix="Show the facts first: treaty trust explain SUBJECT. Then: treaty trust forget SUBJECT --yes",
         )
@@ -88,7 +89,7 @@ def _subject(text: str) -> str:
         return f"identity/{text}"
     if is_topic(text):
         return f"topic/{text}"
-    raise Malformed(MemoryCode.SUBJECT, f"{text[:120]!r} is not a protocol's URI, a topic or a DID.")
+    raise Malformed(MemoryCode.NOTHING, f"{text[:120]!r} is not a protocol's URI, a topic or a DID.")
 
 
 def _contradictions(options: Options, registry: TrustedRegistry) -> list[tuple[Path, Contradiction, bool]]:
@@ -100,7 +101,7 @@ def _contradictions(options: Options, registry: TrustedRegistry) -> list[tuple[P
                 # One byte more than the cap lets the parser refuse a file that is too large.
                 evidence = Contradiction.parse(file.read(MAX_CONTRADICTION + 1))
             if not {evidence.key, *evidence.earlier} <= {term.log for term in registry.keys.terms}:
-                raise Untrusted(ContradictionCode.KEY, "It is of another log.")
+                raise Untrusted(ContradictionCode.FORM, "It is of another log.")
             proofs.append((path, evidence, evidence.verify()))
         # One damaged file must not hide the other evidence.
         except (TreatyError, OSError):

@@ -78,7 +78,7 @@ _LIST = re.compile(r"^publishers\s*=\s*\[", re.MULTILINE)
 def allow_publisher(path: Path, did: str) -> bool:
     """Let handlers of `did` run, as the last choice. Return whether the file changed: False if it named the DID before.
 
-    Raises `Malformed` for a text that is no DID and for a file that is no policy, and `Refused` (`policy.edit`) for a file whose
+    Raises `Malformed` for a text that is no DID and for a file that is no policy, and `Refused` (`policy.file`) for a file whose
     list of publishers this function cannot find.
     """
     parse_did(did)
@@ -98,7 +98,7 @@ def _allow(path: Path, did: str) -> bool:
     changed = _with(former, did)
     if _parsed(changed) != {**before, "publishers": [*before.get("publishers", []), did]}:
         raise Refused(
-            PolicyCode.EDIT, f"The list `publishers` of {path} has an unusual form.", fix=f"Add {json.dumps(did)} to it by hand."
+            PolicyCode.FILE, f"The list `publishers` of {path} has an unusual form.", fix=f"Add {json.dumps(did)} to it by hand."
         )
     durable.write(path, changed.encode(), mode=stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644)
     return True

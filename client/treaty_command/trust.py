@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Refused
-from treaty_io.codes import TrustCode
 
 from .context import Options, run
 from .output import escape
@@ -38,7 +38,7 @@ def add(registry: str, /, *, yes: Annotated[bool, Parameter()] = False, options:
     # The key comes from the server that it shall check. Only a person who compares it makes it worth something.
     if "#" not in registry and not yes:
         raise Refused(
-            TrustCode.UNCONFIRMED,
+            SystemCode.UNCONFIRMED,
             f"{name.base_url} presents the key {name.key}; compare it with the key that its operator publishes elsewhere.",
             fix=f"Then run: treaty trust add '{name}'",
         )

@@ -21,6 +21,7 @@ from treaty_client.watching.findings import WatchFinding
 from treaty_client.watching.tail import LogTail
 from treaty_client.watching.watcher import ONCE_ATTEMPTS, Expectation, Sink, Watcher
 from treaty_client.watching.watches import WatchList, WebhookAddress, parse_watches, read_watch_file
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.did import encode_multikey
 from treaty_consensus.errors import Malformed, NotFound, TreatyError
 from treaty_consensus.printable import escaped
@@ -94,11 +95,11 @@ def watch(
 
 
 def _check(name: str, interval: float, begin: int | None, webhook: tuple[str, ...], secret_file: Path | None) -> None:
-    """Check the options. Raises `Malformed` (`watch.option`)."""
+    """Check the options. Raises `Malformed` (`system.usage`)."""
     if interval < 1 or (begin is not None and begin < 0) or not name.replace("-", "").isalnum():
-        raise Malformed(WatchCode.OPTION, "--interval is at least 1, --from at least 0, and --name has letters, digits and '-'.")
+        raise Malformed(SystemCode.USAGE, "--interval is at least 1, --from at least 0, and --name has letters, digits and '-'.")
     if webhook and secret_file is None:
-        raise Malformed(WatchCode.OPTION, "A webhook needs its secret.", fix="Name the file with it: --secret-file FILE")
+        raise Malformed(SystemCode.USAGE, "A webhook needs its secret.", fix="Name the file with it: --secret-file FILE")
 
 
 def _completed(given: WatchList, file: Path | None, options: Options) -> tuple[WatchList, tuple[str, ...]]:
@@ -113,7 +114,7 @@ def _completed(given: WatchList, file: Path | None, options: Options) -> tuple[W
             given += parse_watches([identity.did])
     if not given.watches:
         raise Malformed(
-            WatchCode.OPTION,
+            SystemCode.USAGE,
             "There is nothing to watch.",
             fix="Name a --did, --namespace, --topic, --handler, --constitution or --file.",
         )

@@ -32,7 +32,7 @@ EXTRA_OF: Mapping[str, str] = {
 
 @contextmanager
 def naming_extras(extra: str = "") -> Iterator[None]:
-    """Turn the failed import of a library in the block into `Unavailable` (`system.extra`), whose fix names its extra.
+    """Turn the failed import of a library in the block into `Unavailable` (`system.missing`), whose fix names its extra.
 
     `extra`: the one that the importing package needs; without it, the one that has the library. Other errors pass, also failed
     imports of modules that are in no extra.
@@ -49,7 +49,7 @@ def naming_extras(extra: str = "") -> Iterator[None]:
         from treaty_consensus.errors import Unavailable
 
         raise Unavailable(
-            SystemCode.EXTRA,
+            SystemCode.MISSING,
             f"This needs the library {library}, which is not installed.",
             # By a path: on PyPI the name `treaty` is another project's.
             fix=f"In a clone of Treaty: pip install '.[{extra or EXTRA_OF[library]}]'",
@@ -60,7 +60,7 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[list[str], Cal
     """Return `__all__`, `__getattr__` and `__dir__` of a package whose public names are imported at their first use (PEP 562).
 
     `modules`: module, absolute or relative to the package → its public names, with a space between two. A missing library of an
-    extra is `Unavailable` (`system.extra`), as in `naming_extras`.
+    extra is `Unavailable` (`system.missing`), as in `naming_extras`.
     """
     places = {name: module for module, names in modules.items() for name in names.split()}
     public = sorted(places)

@@ -12,6 +12,6 @@ from treaty_consensus.errors import Unavailable
 
 
 def require_linux(part: str, *, fix: str) -> None:
-    """Raise `Unavailable` (`system.platform`) on another system. `part`: the subject of the message."""
+    """Raise `Unavailable` (`system.missing`) on another system. `part`: the subject of the message."""
     if sys.platform != "linux":
-        raise Unavailable(SystemCode.PLATFORM, f"{part} needs Linux, and this is {sys.platform}.", fix=fix)
+        raise Unavailable(SystemCode.MISSING, f"{part} needs Linux, and this is {sys.platform}.", fix=fix)

@@ -69,7 +69,7 @@ def is_on() -> bool:
 def start(service: str) -> bool:
     """Record spans if the environment asks for it; return whether it does. `service`: the default of `OTEL_SERVICE_NAME`.
 
-    Later calls in the same process change nothing. Raises `Unavailable` (`system.extra`) without the libraries.
+    Later calls in the same process change nothing. Raises `Unavailable` (`system.missing`) without the libraries.
     """
     global _provider  # noqa: PLW0603 (one exporter for a process, as the variables mean it)
     if _tracer is not None:

@@ -15,7 +15,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import HandlerPackage, Role
 from treaty_consensus.printable import printable
 from treaty_handler import Effect, Event, Value
-from treaty_io.codes import ClientHandlerCode, SessionCode
+from treaty_io.codes import AgentCode, ClientHandlerCode, SessionCode
 
 from .bubblewrap import SandboxLimits
 from .operation_schemas import Operations
@@ -84,7 +84,7 @@ class Worker:
 
     def opening(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> SessionOpening:
         """Return the request that `open` makes, for a caller that makes it. Raises `Refused` (`session.role`) and `Malformed`
-        (`session.parameters`)."""
+        (`agent.call`)."""
         role_rules = find_role(self.package, role)
         full = session_parameters(self.local, "" if role_rules.is_shared else self.peers[0], parameters or {}, seed)
         number = next(self._numbers)
@@ -142,7 +142,7 @@ class Worker:
 
     def offence(self) -> Refused:
         """End the process for a reply of another kind than its request has, and return the error."""
-        offence = Refused(ClientHandlerCode.REPLY, "The handler's reply is not of the kind that its request has.")
+        offence = Refused(ClientHandlerCode.FAILED, "The handler's reply is not of the kind that its request has.")
         self._process.kill(offence)
         return offence
 
@@ -160,12 +160,12 @@ def find_role(package: HandlerPackage, role: str) -> Role:
 
 
 def session_parameters(local: str, peer: str, agreed: Mapping[str, Value], seed: str | None) -> dict[str, Value]:
-    """Return the parameters for `Handler.open`. Raises `Malformed` (`session.parameters`)."""
+    """Return the parameters for `Handler.open`. Raises `Malformed` (`agent.call`)."""
     # After the agreed parameters, so that a peer cannot agree on another `local`, `peer` or `seed`. The seed replaces
     # randomness, which the sandbox does not give, so that a session can be replayed.
     full = {**agreed, "local": local, "peer": peer, "seed": seed or secrets.token_hex(16)}
     # Before the handler gets them: parameters of a negotiation come from the peer.
-    measure(full, SessionCode.PARAMETERS, "The parameters")
+    measure(full, AgentCode.CALL, "The parameters")
     return full
 
 
@@ -207,8 +207,8 @@ class HandlerSession:
 
         - `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused` (`session.…`): the
           event was not delivered and the session is unchanged. Answer a bad result with `Result(error=Failure(code=500))`.
-        - `Refused` (`handler.effect`, `handler.raised`, `handler.reply`), `Unavailable` (`sandbox.timeout`,
-          `sandbox.memory`, `sandbox.died`): the worker is dead, and none of the event's effects may happen.
+        - `Refused` (`handler.failed`), `Unavailable` (`sandbox.limit`, `sandbox.died`): the worker is dead, and none of the
+          event's effects may happen.
         - `ValueError`: the session is at rest.
         """
         async with self._awake() as worker:

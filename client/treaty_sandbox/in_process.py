@@ -67,7 +67,7 @@ class LocalWorker:
         return True
 
     async def open(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> LocalSession:
-        """Open a session. Raises `Refused` (`session.role`) and `Malformed` (`session.parameters`)."""
+        """Open a session. Raises `Refused` (`session.role`) and `Malformed` (`agent.call`)."""
         role_rules = find_role(self.package, role)
         rules = SessionRules(role_rules, self._compiled.operations, self.peers)
         full = session_parameters(self.local, "" if role_rules.is_shared else self.peers[0], parameters or {}, seed)

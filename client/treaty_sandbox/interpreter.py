@@ -96,7 +96,7 @@ def known_snapshot() -> Path | None:
 
 
 def require_platform() -> None:
-    """Raise `Unavailable` (`system.platform`) where no sandbox can be."""
+    """Raise `Unavailable` (`system.missing`) where no sandbox can be."""
     require_linux(
         "The sandbox of handlers",
         fix="Run this agent on Linux, in a container or virtual machine if need be. Searching, fetching, verifying and voting "
@@ -107,7 +107,7 @@ def require_platform() -> None:
 def snapshot() -> Path:
     """Return the root folder of the snapshot of this process's interpreter. The first call may take seconds.
 
-    Raises `Unavailable` (`sandbox.unavailable`) if no snapshot can be made, and `system.platform` outside Linux.
+    Raises `Unavailable` (`sandbox.unavailable`) if no snapshot can be made, and `system.missing` outside Linux.
     """
     require_platform()
     if existing := known_snapshot():

@@ -23,7 +23,7 @@ MAX_FAILURE_TEXT = 500
 
 
 class Operations:
-    """A manifest's operations with compiled schemas. Raises `Refused` (`handler.schema`) for an invalid schema."""
+    """A manifest's operations with compiled schemas. Raises `Refused` (`handler.manifest`) for an invalid schema."""
 
     def __init__(self, manifest: Manifest) -> None:
         schemas = Schemas()

@@ -70,14 +70,14 @@ class WorkerProcess:
     async def request(self, *parts: object, seconds: float) -> framing.WorkerMessage:
         """Send one request and return its reply. `seconds`: the deadline.
 
-        Raises `Unavailable` (`sandbox.timeout`, `sandbox.died`, `sandbox.memory`), `Refused` (`handler.…`, `session.snapshot`),
-        `Malformed` (`handler.rejected`) or `TooLarge` (`handler.too-large`). The worker is still alive after `handler.rejected`,
-        `session.snapshot` and `handler.too-large`.
+        Raises `Unavailable` (`sandbox.limit`, `sandbox.died`), `Refused` (`handler.…`, `session.snapshot`),
+        `Malformed` (`handler.rejected`) or `TooLarge` (`handler.package`). The worker is still alive after `handler.rejected`,
+        `session.snapshot` and `handler.package`.
         """
         try:
             frame = framing.encode_frame(*parts)
         except ValueError as error:
-            raise TooLarge(HandlerCode.TOO_LARGE, f"A worker is sent at most {framing.MAX_FRAME} bytes at once.") from error
+            raise TooLarge(HandlerCode.PACKAGE, f"A worker is sent at most {framing.MAX_FRAME} bytes at once.") from error
         due = self._pipe.expect()
         self._pipe.send(frame)
         try:
@@ -85,11 +85,11 @@ class WorkerProcess:
                 reply = framing.decode_reply(await due)
         # The worker may still send the late reply. The next request would take it for its own, so the worker ends.
         except TimeoutError as error:
-            late = Unavailable(SandboxCode.TIMEOUT, f"The handler took longer than {seconds:g} s and was ended.")
+            late = Unavailable(SandboxCode.LIMIT, f"The handler took longer than {seconds:g} s and was ended.")
             self.kill(late)
             raise late from error
         except ValueError as error:
-            offence = Refused(ClientHandlerCode.REPLY, "The handler's reply is no frame, or has too many values.")
+            offence = Refused(ClientHandlerCode.FAILED, "The handler's reply is no frame, or has too many values.")
             self.kill(offence)
             raise offence from error
         # Also when the caller is cancelled, for the same reason.
@@ -110,7 +110,9 @@ class WorkerProcess:
             if len(succeeded) != len(requests):
                 raise ValueError("another number")
         except ValueError as error:
-            offence = Refused(ClientHandlerCode.REPLY, "The handler's reply does not answer the requests that were sent at once.")
+            offence = Refused(
+                ClientHandlerCode.FAILED, "The handler's reply does not answer the requests that were sent at once."
+            )
             self.kill(offence)
             raise offence from error
         return succeeded
@@ -182,16 +184,16 @@ class _Pipe(asyncio.Protocol):
         """Called by the loop with bytes from the worker."""
         self._buffer += data
         if self._due is None:
-            self.close(Refused(ClientHandlerCode.REPLY, "The handler wrote to the pipe without being asked."))
+            self.close(Refused(ClientHandlerCode.FAILED, "The handler wrote to the pipe without being asked."))
             return
         if len(self._buffer) < framing.HEADER:
             return
         end = framing.HEADER + int.from_bytes(self._buffer[: framing.HEADER], "big")
         # Judged by the header, before the bytes are collected: a handler cannot fill the host's memory.
         if end > self._limit:
-            self.close(Refused(ClientHandlerCode.REPLY, f"The handler's reply has {end} bytes; at most {self._limit} are read."))
+            self.close(Refused(ClientHandlerCode.FAILED, f"The handler's reply has {end} bytes; at most {self._limit} are read."))
         elif len(self._buffer) > end:
-            self.close(Refused(ClientHandlerCode.REPLY, "The handler wrote more than one reply."))
+            self.close(Refused(ClientHandlerCode.FAILED, "The handler wrote more than one reply."))
         elif len(self._buffer) == end:
             payload, due = bytes(self._buffer[framing.HEADER :]), self._due
             self._buffer.clear()
@@ -227,9 +229,9 @@ def _failure(reply: framing.WorkerMessage) -> TreatyError:
     detail = printable(text if isinstance(text, str) else "", 600)
     match reason:
         case "memory":
-            return Unavailable(SandboxCode.MEMORY, "The handler used up its memory and was ended.")
+            return Unavailable(SandboxCode.LIMIT, "The handler used up its memory and was ended.")
         case "syntax":
-            return Refused(ClientHandlerCode.SYNTAX, f"The handler does not compile: {detail}.")
+            return Refused(ClientHandlerCode.FAILED, f"The handler does not compile: {detail}.")
         case "code":
             return Refused(ClientHandlerCode.CODE, "The cached code of the handler is not readable.")
         case "rejected":
@@ -237,6 +239,6 @@ def _failure(reply: framing.WorkerMessage) -> TreatyError:
         case "unmovable":
             return Refused(SessionCode.SNAPSHOT, f"The handler has no snapshot of this session that could be kept: {detail}.")
         case "type":
-            return Refused(ClientHandlerCode.REPLY, f"The handler broke its interface: {detail}.")
+            return Refused(ClientHandlerCode.FAILED, f"The handler broke its interface: {detail}.")
         case _:
-            return Refused(ClientHandlerCode.RAISED, f"The handler raised {detail}.")
+            return Refused(ClientHandlerCode.FAILED, f"The handler raised {detail}.")

@@ -130,7 +130,7 @@ class Schemas:
         self._patterns: dict[str, _Pattern] = {}
 
     def compile(self, schema: Mapping[str, object], operation: str) -> CompiledSchema:
-        """Compile an accepted schema of an operation. Raises `Refused` (`handler.schema`) for an invalid schema."""
+        """Compile an accepted schema of an operation. Raises `Refused` (`handler.manifest`) for an invalid schema."""
         try:
             for pattern in patterns(dict(schema)):
                 if pattern not in self._patterns:
@@ -145,7 +145,7 @@ class Schemas:
             )
         except (ValueError, jsonschema_rs.ReferencingError) as error:
             reason = printable(str(error).split("\n", 1)[0], 300)
-            raise Refused(HandlerCode.SCHEMA, f"A schema of {operation} is not valid: {reason}.") from error
+            raise Refused(HandlerCode.MANIFEST, f"A schema of {operation} is not valid: {reason}.") from error
         return CompiledSchema(schema, validator, self._meter)
 
 

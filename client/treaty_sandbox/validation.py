@@ -2,7 +2,7 @@
 
 `SessionRules` follows one session. A wrong event (arguments or a result that break
 their schema) is an error of the local application. It does not reach the handler, and the session continues. A wrong effect is an
-error of the handler: `Refused` with a code `handler.effect`. Then none of the event's effects may happen, and the caller must
+error of the handler: `Refused` with a code `handler.failed`. Then none of the event's effects may happen, and the caller must
 kill the worker, because the handler's state assumes that they happened.
 """
 
@@ -172,8 +172,8 @@ class SessionRules:
     def leave(self, event: Event, effects: Sequence[Effect]) -> list[Effect]:
         """Check the effects of an event. Return them with printable texts.
 
-        All values in the effects share one `ValidationBudget`. Raises `Refused` (`handler.effect`); beyond the budget with
-        `handler.effect`.
+        All values in the effects share one `ValidationBudget`. Raises `Refused` (`handler.failed`), also beyond
+        the budget.
         """
         if len(effects) > MAX_EFFECTS:
             raise _refused(f"asked for {len(effects)} effects at once; {MAX_EFFECTS} is the most")
@@ -380,7 +380,7 @@ def _width(effect: Effect | None) -> int:
 
 
 def _refused(what: str) -> Refused:
-    return Refused(ClientHandlerCode.EFFECT, f"The handler {what}.")
+    return Refused(ClientHandlerCode.FAILED, f"The handler {what}.")
 
 
 def _too_costly(error: TreatyError) -> Refused:

@@ -22,10 +22,8 @@ from msgspec.structs import replace
 
 from .amendment import announce, enacted, holds_at, withdraws
 from .codes import (
-    BallotCode,
     DecisionCode,
-    GenesisCode,
-    GrantCode,
+    ElectorateCode,
     HandlerCode,
     IdentityCode,
     LogCode,
@@ -34,8 +32,6 @@ from .codes import (
     PublishCode,
     ReportCode,
     StatementCode,
-    StatusCode,
-    VouchCode,
     WithdrawalCode,
 )
 from .errors import Conflict, NotFound, Refused, TreatyError, Unauthorized, Unavailable
@@ -210,9 +206,9 @@ class _Case:
 def _genesis(case: _Case, body: Genesis) -> dict[str, Fact]:
     statement = case.statement
     if case.index != 0 or LOG in case.facts:
-        raise Conflict(GenesisCode.EXISTS, "The log already has a genesis, its leaf 0.")
+        raise Conflict(LogCode.EXISTS, "The log already has a genesis, its leaf 0.")
     if statement.log != body.origin or [did.text for did in statement.authors] != [body.operator]:
-        raise Refused(GenesisCode.FORM, "A genesis must be signed by the operator and for the origin that it names.")
+        raise Refused(StatementCode.FORM, "A genesis must be signed by the operator and for the origin that it names.")
     return {LOG: LogFact(body.origin, body.operator, statement.issued, 0, opened=statement.issued), KEYS: genesis_keys(body)}
 
 
@@ -227,13 +223,13 @@ def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
         )
     # The link to the previous identity makes the order explicit, so two fetches at a time cannot both be admitted.
     if body.previous != (before.statement if before else None):
-        raise Conflict(IdentityCode.PREVIOUS, f"`previous` is not the newest identity of {body.did} in this log.")
+        raise Conflict(StatementCode.PREVIOUS, f"`previous` is not the newest identity of {body.did} in this log.")
     # An unchanged document would fill the log without new information.
     if before and before.document == body.document.sha256:
-        raise Conflict(IdentityCode.UNCHANGED, f"The document of {body.did} has not changed since its newest identity.")
+        raise Conflict(StatementCode.EXISTS, f"The document of {body.did} has not changed since its newest identity.")
     tenure = tenure_after(before, {key.multikey for key in body.keys}, cosigned=cosigned)
     if body.tenure != tenure:
-        raise Refused(IdentityCode.TENURE, f"This identity of {body.did} must have tenure {tenure}, not {body.tenure}.")
+        raise Refused(IdentityCode.FORM, f"This identity of {body.did} must have tenure {tenure}, not {body.tenure}.")
     # The same tenure keeps its start, so that a routine key change does not restart the waiting period.
     since = before.since if before and before.tenure == tenure else max(case.log.time, case.statement.issued)
     keys = {k.id: k.multikey for k in body.keys}
@@ -242,7 +238,7 @@ def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
 
 def _grant(case: _Case, body: Grant) -> dict[str, Fact]:
     if case.statement.author.namespace != body.namespace:
-        raise Refused(GrantCode.NOT_OWNER, f"{case.statement.author.text} does not own the namespace {body.namespace}.")
+        raise Refused(PublishCode.NOT_ENTITLED, f"{case.statement.author.text} does not own the namespace {body.namespace}.")
     # A repeated grant is admitted: the proof of a protocol holds only some of the statements of a pair.
     fact = new_grant(case.facts, case.statement.author.text, body.to, case.index, withdrawn=body.withdrawn)
     return {grant_key(body.namespace, body.to): fact}
@@ -252,7 +248,7 @@ def _publish(case: _Case, body: Publish) -> dict[str, Fact]:
     uri, author = parse_protocol_uri(body.uri), case.statement.author
     # The URI is also the address of the document, so only its own host can publish it.
     if uri.origin != case.log.origin:
-        raise Refused(PublishCode.OTHER_HOST, f"This log publishes below https://{case.log.origin}/protocols/.")
+        raise Refused(StatementCode.OTHER_LOG, f"This log publishes below https://{case.log.origin}/protocols/.")
     # A port does not own the host: any user of the machine may listen on one.
     owner = author.port is None and author.namespace == uri.namespace
     grant = None if owner else find_grant(case.facts, uri.namespace, author.text)
@@ -283,10 +279,10 @@ def _handler(case: _Case, body: Handler) -> dict[str, Fact]:
     publisher = case.statement.author.text
     check_tenure(case.log, publisher, case.find(identity_key(publisher), IdentityFact))
     if _protocol(case, body.uri).document != body.document:
-        raise Refused(HandlerCode.OTHER_DOCUMENT, f"The document of {body.uri} has another hash.")
+        raise Refused(HandlerCode.MISMATCH, f"The document of {body.uri} has another hash.")
     key = handler_key(body.uri, case.statement.author.text, body.wheel.sha256)
     if key in case.facts:
-        raise Conflict(HandlerCode.EXISTS, f"You have already attached this wheel to {body.uri}.")
+        raise Conflict(StatementCode.EXISTS, f"You have already attached this wheel to {body.uri}.")
     return {key: HandlerFact(case.index)}
 
 
@@ -294,16 +290,16 @@ def _status(case: _Case, body: Status) -> dict[str, Fact]:
     author = case.statement.author.text
     protocol = _protocol(case, body.uri)
     if body.wheel is None and protocol.publisher != author:
-        raise Refused(StatusCode.NOT_PUBLISHER, f"Only {protocol.publisher} may set the status of {body.uri}.")
+        raise Refused(PublishCode.NOT_ENTITLED, f"Only {protocol.publisher} may set the status of {body.uri}.")
     if body.wheel is not None and handler_key(body.uri, author, body.wheel) not in case.facts:
-        raise NotFound(StatusCode.NO_HANDLER, f"You have attached no handler {body.wheel} to {body.uri}.")
+        raise NotFound(StatementCode.NO_TARGET, f"You have attached no handler {body.wheel} to {body.uri}.")
     return {}
 
 
 def _report(case: _Case, body: Report) -> dict[str, Fact]:
     first, second = case.statement.authors[0], case.statement.authors[-1]
     if len(case.statement.by) != 2 or first == second:
-        raise Refused(ReportCode.PARTIES, "A report needs two signatures, of two different DIDs.")
+        raise Refused(ReportCode.OTHER, "A report needs two signatures, of two different DIDs.")
     _check_epoch(case, body.epoch)
     # A second report on another document is admitted: it proves the equivocation, and bars both authors.
     key = report_key(case.statement.authors, body.nid)
@@ -322,7 +318,7 @@ def _ballot(case: _Case, body: Ballot) -> dict[str, Fact]:
     expected = before.seq + 1 if before else 0
     if body.seq != expected:
         raise Conflict(
-            BallotCode.SEQ,
+            StatementCode.PREVIOUS,
             f"The next ballot of {author.text} in {body.topic} has seq {expected}, not {body.seq}.",
         )
     return {ballot_key(body.topic, author.text): BallotFact(body.seq, case.index)}
@@ -334,9 +330,9 @@ def _vouch(case: _Case, body: Vouch) -> dict[str, Fact]:
     before: VouchFact | None = case.find(vouch_key(author), VouchFact)
     expected = before.seq + 1 if before else 0
     if body.to == author:
-        raise Refused(VouchCode.SELF, "A DID cannot vouch for itself. Name the DID of another principal.")
+        raise Refused(ElectorateCode.ONE_PRINCIPAL, "A DID cannot vouch for itself. Name the DID of another principal.")
     if body.seq != expected:
-        raise Conflict(VouchCode.SEQ, f"The next vouch of {author} has seq {expected}, not {body.seq}.")
+        raise Conflict(StatementCode.PREVIOUS, f"The next vouch of {author} has seq {expected}, not {body.seq}.")
     return {vouch_key(author): VouchFact(body.seq, case.index)}
 
 
@@ -368,7 +364,7 @@ def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
         raise Refused(DecisionCode.RULE, "A decision must name the parameters in force.")
     previous: TopicFact | None = case.find(topic_key(body.topic), TopicFact)
     if body.previous != (previous.decision if previous else None):
-        raise Conflict(DecisionCode.PREVIOUS, f"`previous` is not the newest decision in {body.topic}.")
+        raise Conflict(StatementCode.PREVIOUS, f"`previous` is not the newest decision in {body.topic}.")
     check_place(log, body, case.index)
     parameters: ParametersFact | None = case.find(parameters_key(body.parameters), ParametersFact)
     if parameters is None:

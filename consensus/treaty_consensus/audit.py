@@ -204,7 +204,7 @@ class Replay:
     def check_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Check that a checkpoint, already verified as the log's, covers exactly these leaves.
 
-        Raises `Untrusted` (`audit.checkpoint`).
+        Raises `Untrusted` (`audit.leaf`).
         """
         if checkpoint.origin != self._log.origin:
             difference = f"is of {checkpoint.origin}, these leaves are of {self._log.origin}"
@@ -215,7 +215,7 @@ class Replay:
         else:
             return
         raise Untrusted(
-            AuditCode.CHECKPOINT,
+            AuditCode.LEAF,
             f"The checkpoint {difference}.",
             fix="Keep the checkpoint and the leaves: together they show what the log signed and what it served.",
         )
@@ -225,12 +225,12 @@ class Replay:
 
         A log that is ahead has closed epochs that have not ended yet. `by`: the cosigner, for the message.
 
-        Raises `Untrusted` (`audit.checkpoint`).
+        Raises `Untrusted` (`audit.leaf`).
         """
         ahead = self._log.time - cosigned
         if ahead > MAX_AHEAD:
             raise Untrusted(
-                AuditCode.CHECKPOINT,
+                AuditCode.LEAF,
                 f"The log's clock, set by leaf {self._log.time_index}, is {ahead} seconds ahead of the cosignature of {by}: the "
                 "operator dates its statements ahead.",
                 fix="Keep the leaves and the checkpoint: together they prove it.",

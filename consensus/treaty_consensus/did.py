@@ -56,22 +56,22 @@ class Did:
     def namespace(self) -> str:
         """Return the one namespace that this DID owns: its domain, its domain and path, or itself (did:key).
 
-        Raises `Refused` (`did.no-namespace`) for a DID with a port: a process that listens on a port need not belong to the
+        Raises `Refused` (`did.method`) for a DID with a port: a process that listens on a port need not belong to the
         owner of the host.
         """
         if self.host is None:
             return self.text
         if self.port is not None:
             raise Refused(
-                DidCode.NO_NAMESPACE, f"{self.text} names a port, so it owns no namespace. Publish with a DID without a port."
+                DidCode.METHOD, f"{self.text} names a port, so it owns no namespace. Publish with a DID without a port."
             )
         return ":".join((self.host, *self.path))
 
     @property
     def document_url(self) -> str:
-        """Return the URL of the DID document (did:wba and did:web). Raises `Refused` (`did.no-document`) for did:key."""
+        """Return the URL of the DID document (did:wba and did:web). Raises `Refused` (`did.method`) for did:key."""
         if self.host is None:
-            raise Refused(DidCode.NO_DOCUMENT, "A did:key has no document: the key is the identity.")
+            raise Refused(DidCode.METHOD, "A did:key has no document: the key is the identity.")
         authority = self.host if self.port is None else f"{self.host}:{self.port}"
         return f"https://{authority}/{'/'.join(self.path or ('.well-known',))}/did.json"
 

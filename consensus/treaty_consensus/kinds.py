@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from . import canonical
-from .codes import BallotCode, GenesisCode, IdentityCode, ParametersCode, StatementCode
+from .codes import BallotCode, IdentityCode, ParametersCode, StatementCode
 from .did import decode_multikey, is_host, parse_did, parse_key_id
 from .errors import Malformed
 from .log.note import KeyType
@@ -86,9 +86,9 @@ class Genesis(Body, frozen=True):
 
     def check(self) -> None:
         if not is_origin(self.origin):
-            raise Malformed(GenesisCode.FORM, "A log's origin must be a host, with a port if it is not the default.")
+            raise Malformed(StatementCode.FORM, "A log's origin must be a host, with a port if it is not the default.")
         if parse_did(self.operator).method != "key":
-            raise Malformed(GenesisCode.FORM, "The operator of a log must be a did:key.")
+            raise Malformed(StatementCode.FORM, "The operator of a log must be a did:key.")
 
 
 class Key(Body, frozen=True):
@@ -112,11 +112,11 @@ class Identity(Body, frozen=True):
         self.document.at_most(MAX_DID_DOCUMENT, "DID document")
         for key in self.keys:
             if parse_key_id(key.id)[0] != did:
-                raise Malformed(IdentityCode.KEYS, "Every key of an identity must belong to its DID.")
+                raise Malformed(IdentityCode.FORM, "Every key of an identity must belong to its DID.")
             decode_multikey(key.multikey)
         # A did:key needs no identity statement: the DID contains its key.
         if did.method == "key" or len({key.id for key in self.keys}) != len(self.keys):
-            raise Malformed(IdentityCode.KEYS, "An identity must list distinct keys of a DID that has a document.")
+            raise Malformed(IdentityCode.FORM, "An identity must list distinct keys of a DID that has a document.")
 
 
 class Grant(Body, frozen=True):

@@ -46,8 +46,8 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
     `issued`: the statement's time.
     `now`: the log's clock.
 
-    Raises `Malformed` or `Conflict` (`rotation.keys`), `Conflict` (`rotation.limit`, `rotation.overlap`), `Refused`
-    (`rotation.until`), `Untrusted` (`rotation.proof`), and `Malformed` or `Conflict` (`rotation.keys`).
+    Raises `Malformed` or `Conflict` (`rotation.keys`), `Conflict` or `Refused` (`rotation.overlap`), and `Untrusted`
+    (`rotation.proof`).
     """
     keys = keys_in(facts)
     before, after = keys.newest, (body.log, body.clock)
@@ -59,7 +59,7 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
     if not (comes or body.authority) or any((key.name, key.id) in used_ids for key in comes):
         raise Conflict(RotationCode.KEYS, "A rotation must name a key that this log has never had.")
     if len(keys.terms) > MAX_ROTATIONS:
-        raise Conflict(RotationCode.LIMIT, f"The keys of a log are rotated at most {MAX_ROTATIONS} times.")
+        raise Conflict(RotationCode.KEYS, f"The keys of a log are rotated at most {MAX_ROTATIONS} times.")
     # By `issued`, because a reader of a few leaves does not know everything that moved the log's clock.
     if issued < max(now, before.until):
         raise Conflict(
@@ -68,7 +68,7 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
             fix="Wait until that overlap has ended: of one role at most two keys sign at a time.",
         )
     if not issued <= body.until <= issued + MAX_OVERLAP:
-        raise Refused(RotationCode.UNTIL, "An overlap ends at or after its rotation, and at most 366 days later.")
+        raise Refused(RotationCode.OVERLAP, "An overlap ends at or after its rotation, and at most 366 days later.")
     if body.authority is not None:
         _check_authority(keys, body.authority, issued=issued, until=body.until)
     body.check_proof(before)
@@ -79,7 +79,7 @@ def rotate(facts: Facts, body: Rotation, *, issued: int, now: int, index: int) -
 def _check_authority(keys: LogKeys, authority: Authority, *, issued: int, until: int) -> None:
     earlier = [term.authority for term in keys.terms if term.authority]
     if len(earlier) >= MAX_AUTHORITIES:
-        raise Conflict(RotationCode.LIMIT, f"The authority of a log is rotated at most {MAX_AUTHORITIES} times.")
+        raise Conflict(RotationCode.KEYS, f"The authority of a log is rotated at most {MAX_AUTHORITIES} times.")
     authority.check_certificates(keys.name, issued=issued, until=until)
     if any(part in previous.public for previous in earlier for part in authority.public):
         raise Conflict(RotationCode.KEYS, "A rotation must name an authority that this log has never had.")

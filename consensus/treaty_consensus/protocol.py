@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from . import canonical
-from .codes import CardCode, DocumentCode, ProtocolCode, PublishCode, StatementCode
+from .codes import CardCode, DocumentCode, ProtocolCode, StatementCode
 from .did import Did, is_host, parse_did
 from .errors import Malformed, TooLarge
 
@@ -110,7 +110,7 @@ def check_document(data: bytes) -> str:
     Raises `TooLarge` or `Malformed` (`document.*`).
     """
     if len(data) > MAX_DOCUMENT:
-        raise TooLarge(DocumentCode.TOO_LARGE, f"A protocol document has at most {MAX_DOCUMENT} bytes.")
+        raise TooLarge(DocumentCode.TEXT, f"A protocol document has at most {MAX_DOCUMENT} bytes.")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -152,9 +152,9 @@ def is_origin(text: str) -> bool:
 
 
 def check_aliases(aliases: Sequence[str]) -> None:
-    """Check the foreign names of a protocol. Raises `Malformed` (`publish.aliases`)."""
+    """Check the foreign names of a protocol. Raises `Malformed` (`statement.form`)."""
     if len(set(aliases)) != len(aliases) or not all(map(_PRINTABLE.fullmatch, aliases)):
-        raise Malformed(PublishCode.ALIASES, "Aliases must be distinct URIs without spaces.")
+        raise Malformed(StatementCode.FORM, "Aliases must be distinct URIs without spaces.")
 
 
 def is_verified_alias(alias: str, publisher: Did) -> bool:

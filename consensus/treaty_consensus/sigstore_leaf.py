@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from . import canonical
-from .codes import SigstoreLeafCode
+from .codes import LogCode
 from .errors import Malformed
 
 KEY_DETAILS = "PKIX_ECDSA_P256_SHA_256"
@@ -108,7 +108,7 @@ class _Entry(_Record, frozen=True):
 def parse_sigstore_leaf(data: bytes) -> CertificateLeaf | RekordLeaf:
     """Parse a leaf strictly: the result encodes to `data` again. Verifies neither certificate nor signature.
 
-    Raises `Malformed` or `TooLarge` (`canonical.*`, `sigstore-leaf.form`).
+    Raises `Malformed` or `TooLarge` (`canonical.*`, `log.form`).
     """
     value = canonical.loads(data, limit=MAX_LEAF, name="Sigstore leaf")
     try:
@@ -117,10 +117,10 @@ def parse_sigstore_leaf(data: bytes) -> CertificateLeaf | RekordLeaf:
             return CertificateLeaf(_decode(certificate.certificate, MAX_CERTIFICATE))
         rekord = msgspec.convert(value, _Entry).spec.hashed_rekord
     except msgspec.ValidationError as error:
-        raise Malformed(SigstoreLeafCode.FORM, f"This is neither a certificate leaf nor a hashedrekord leaf: {error}.") from error
+        raise Malformed(LogCode.FORM, f"This is neither a certificate leaf nor a hashedrekord leaf: {error}.") from error
     digest = canonical.b64decode(rekord.data.digest, limit=32)
     if len(digest) != 32:
-        raise Malformed(SigstoreLeafCode.FORM, "The digest of a hashedrekord leaf has 32 bytes.")
+        raise Malformed(LogCode.FORM, "The digest of a hashedrekord leaf has 32 bytes.")
     return RekordLeaf(
         digest,
         _decode(rekord.signature.content, MAX_SIGNATURE),
@@ -131,5 +131,5 @@ def parse_sigstore_leaf(data: bytes) -> CertificateLeaf | RekordLeaf:
 def _decode(text: str, limit: int) -> bytes:
     data = canonical.b64decode(text, limit=limit)
     if not data:
-        raise Malformed(SigstoreLeafCode.FORM, "A field of a Sigstore leaf is empty.")
+        raise Malformed(LogCode.FORM, "A field of a Sigstore leaf is empty.")
     return data

@@ -117,23 +117,23 @@ def seal(signing_input: bytes, signature: bytes) -> str:
 def parse(text: str) -> IdentityToken:
     """Parse a token strictly, without verifying it. Raises `Malformed` or `TooLarge` (`token.*`)."""
     if len(text) > MAX_TOKEN:
-        raise TooLarge(TokenCode.TOO_LARGE, f"An identity token has at most {MAX_TOKEN} characters.")
+        raise TooLarge(TokenCode.INVALID, f"An identity token has at most {MAX_TOKEN} characters.")
     segments = text.split(".")
     if len(segments) != 3:
-        raise Malformed(TokenCode.FORM, "An identity token is a JWT of three segments.")
+        raise Malformed(TokenCode.INVALID, "An identity token is a JWT of three segments.")
     header_json, claims_json, signature = (_decode(segment) for segment in segments)
     try:
         header = msgspec.convert(canonical.parse_json(header_json, limit=MAX_TOKEN, name="token header"), _Header)
     except msgspec.ValidationError as error:
         raise Malformed(
-            TokenCode.FORM,
+            TokenCode.INVALID,
             f"The header of an identity token is not valid: {error}.",
             fix='It is {"alg": "EdDSA", "kid": DID-URL, "typ": "JWT"}; the key comes from the DID, never from the token.',
         ) from error
     try:
         claims = msgspec.convert(canonical.parse_json(claims_json, limit=MAX_TOKEN, name="token claims"), _Claims)
     except msgspec.ValidationError as error:
-        raise Malformed(TokenCode.FORM, f"The claims of an identity token are not valid: {error}.") from error
+        raise Malformed(TokenCode.INVALID, f"The claims of an identity token are not valid: {error}.") from error
     did = parse_key_id(header.kid)[0]
     _check(claims, did)
     return IdentityToken(
@@ -159,25 +159,25 @@ def verify(token: IdentityToken, keys: Mapping[str, bytes]) -> None:
     key = keys.get(token.key_id)
     if key is None:
         raise Unauthorized(
-            TokenCode.UNKNOWN_KEY,
+            TokenCode.INVALID,
             f"{token.key_id[:120]} is not a key that its DID lists for authentication.",
             fix="Sign with a current key of the DID, or publish the key in its DID document first.",
         )
     if not ed25519.verify(key, token.signature, token.signing_input):
-        raise Unauthorized(TokenCode.SIGNATURE_INVALID, "The identity token's signature does not verify.")
+        raise Unauthorized(TokenCode.INVALID, "The identity token's signature does not verify.")
 
 
 def _check(claims: _Claims, did: Did) -> None:
     # The token is self-issued: subject and issuer are the DID of the key that signs it.
     if claims.sub != did.text or claims.iss != did.text:
-        raise Malformed(TokenCode.FORM, "`sub` and `iss` of an identity token are the DID of its `kid`.")
+        raise Malformed(TokenCode.INVALID, "`sub` and `iss` of an identity token are the DID of its `kid`.")
     if claims.aud[0] != CLIENT_ID:
-        raise Malformed(TokenCode.FORM, f'`aud` of an identity token is ["{CLIENT_ID}", ORIGIN].')
+        raise Malformed(TokenCode.INVALID, f'`aud` of an identity token is ["{CLIENT_ID}", ORIGIN].')
     if not _JTI.fullmatch(claims.jti):
-        raise Malformed(TokenCode.FORM, "`jti` is 16 to 64 characters of A-Z, a-z, 0-9, '_' and '-'.")
+        raise Malformed(TokenCode.INVALID, "`jti` is 16 to 64 characters of A-Z, a-z, 0-9, '_' and '-'.")
     # Each used `jti` is stored until the token expires, so a long life would fill the store.
     if not 0 < claims.exp - claims.iat <= MAX_LIFETIME:
-        raise Malformed(TokenCode.FORM, f"An identity token lives for 1 to {MAX_LIFETIME} seconds (`exp` - `iat`).")
+        raise Malformed(TokenCode.INVALID, f"An identity token lives for 1 to {MAX_LIFETIME} seconds (`exp` - `iat`).")
 
 
 def _encode(data: bytes) -> str:
@@ -188,8 +188,8 @@ def _decode(segment: str) -> bytes:
     try:
         data = base64.b64decode(segment + "=" * (-len(segment) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Malformed(TokenCode.FORM, "A segment of the identity token is not base64url.") from error
+        raise Malformed(TokenCode.INVALID, "A segment of the identity token is not base64url.") from error
     # One token, one text: otherwise a used token could be written differently and pass as new.
     if _encode(data) != segment:
-        raise Malformed(TokenCode.FORM, "A segment of the identity token is not in the one spelling of its bytes.")
+        raise Malformed(TokenCode.INVALID, "A segment of the identity token is not in the one spelling of its bytes.")
     return data

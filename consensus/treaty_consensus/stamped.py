@@ -171,16 +171,16 @@ def stamp_text(origin: str, leaf: bytes) -> str:
 def stampable(leaf: bytes) -> Statement:
     """Return the statement in an envelope that a witness may stamp.
 
-    Raises `TooLarge` (`stamp.size`), `Refused` (`stamp.kind`) for another type than ballot, report and vouch, and as
+    Raises `TooLarge` (`stamp.form`), `Refused` (`stamp.form`) for another type than ballot, report and vouch, and as
     `statement.parse`.
     """
     if len(leaf) > MAX_ENVELOPE:
-        raise TooLarge(StampCode.SIZE, f"A witness stamps statements of at most {MAX_ENVELOPE} bytes.")
+        raise TooLarge(StampCode.FORM, f"A witness stamps statements of at most {MAX_ENVELOPE} bytes.")
     parsed = statement.parse(leaf)
     # Only types with an order of their own (`seq`, the epoch). Of others, such as a status, a copy that was held back could undo
     # what its author stated since.
     if not isinstance(parsed.body, Ballot | Report | Vouch):
-        raise Refused(StampCode.KIND, f"A witness stamps ballots, reports and vouches, and no {parsed.type}.")
+        raise Refused(StampCode.FORM, f"A witness stamps ballots, reports and vouches, and no {parsed.type}.")
     return parsed
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import canonical
 from .authority import Authority
-from .codes import RotationCode
+from .codes import TrustedRootCode
 from .errors import Malformed
 from .log.checkpoint import LogKeys
 from .log.note import VerifierKey
@@ -41,7 +41,7 @@ def with_rotations(root: bytes, keys: LogKeys) -> bytes:
         if later:
             _add_authorities(value, later)
     except (LookupError, TypeError) as error:
-        raise Malformed(RotationCode.ROOT, "The trusted root that the genesis pins is not one of a registry.") from error
+        raise Malformed(TrustedRootCode.DIGEST, "The trusted root that the genesis pins is not one of a registry.") from error
     return canonical.dumps(value)
 
 
@@ -55,7 +55,7 @@ def without_rotations(root: bytes) -> bytes:
             for entry in value[name]:
                 entry.get("publicKey", entry).get("validFor", {}).pop("end", None)
     except (LookupError, TypeError, AttributeError) as error:
-        raise Malformed(RotationCode.ROOT, "This is not the trusted root of a registry.") from error
+        raise Malformed(TrustedRootCode.DIGEST, "This is not the trusted root of a registry.") from error
     return canonical.dumps(value)
 
 

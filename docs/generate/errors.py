@@ -15,7 +15,6 @@ from treaty_io.codes import (
     AgentCode,
     AuthenticationCode,
     ConnectionCode,
-    FlowCode,
     HelloCode,
     OperationCode,
     PeerCode,
@@ -35,9 +34,9 @@ ROOMS = (
 """The parts of the client whose errors `Agent` and `Session` pass on."""
 
 GROUPS = {
-    "calls": ("operation", "session", "peer", "agent", "sandbox", "handler"),
+    "calls": ("operation", "session", "peer", "agent", "sandbox", "handler", "system"),
     "reaching": ("connection", "discovery", "egress", "network", "authentication", "did", "secure", "rpc"),
-    "agreeing": ("hello", "frame", "meta", "flow", "negotiation", "question", "negotiated", "report"),
+    "agreeing": ("hello", "frame", "meta", "flow", "negotiation", "report"),
     "registries": ("registry", "checkpoint", "status"),
 }
 """The tables, and the prefixes of their codes; all other prefixes are in the last table."""
@@ -47,7 +46,7 @@ _ADVICE: dict[Code, str] = {
     AgentCode.NO_CANDIDATES: "name a protocol, or another topic",
     AuthenticationCode.TIME: "compare the clocks",
     ConnectionCode.REFUSED: "read `peer_code`",
-    FlowCode.PEER_REFUSED: "read `peer_code`",
+    ConnectionCode.SESSION: "open another session",
     HelloCode.DESTINATION: "compare `peer=` with the DID of the agent at the address",
     HelloCode.REFUSED: "read `peer_code`",
     OperationCode.ARGUMENTS: "correct the arguments; the message names them",

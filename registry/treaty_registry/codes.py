@@ -6,31 +6,21 @@ A class is called `Registry…` where another package has codes of the same pref
 from __future__ import annotations
 
 from treaty_consensus.codes import Code
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, Unauthorized, Unavailable, Untrusted
+from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TooLarge, Unauthorized, Unavailable, Untrusted
 
 
 class BackupCode(Code):
-    BLOB = "backup.blob", "A blob is missing or damaged, so it cannot be backed up.", Untrusted
     FOLDER = "backup.folder", "The running registry cannot reach or write the folder of the backup.", Refused
-    NONE = "backup.none", "The folder holds no complete backup.", NotFound
-    NOT_EMPTY = "backup.not-empty", "A log is where the backup is to be restored.", Conflict
-    OTHER_HISTORY = (
-        "backup.other-history",
-        "The backup contradicts the database, or its own checkpoint.",
-        Conflict,
-        Untrusted,
-    )
-    OTHER_LOG = "backup.other-log", "The folder holds the backup of another log.", Conflict
+    NONE = "backup.none", "The folder holds no complete backup, or the backup of another log.", NotFound, Conflict
 
 
 class BlobsCode(Code):
-    DAMAGED = "blobs.damaged", "The stored bytes of a blob are damaged.", Unavailable
+    DAMAGED = "blobs.damaged", "The stored bytes of a blob are damaged or missing.", Unavailable, Untrusted
     UNAVAILABLE = "blobs.unavailable", "The blob store does not answer.", Unavailable
 
 
 class ContentCode(Code):
     TOO_COSTLY = "content.too-costly", "Checking the blobs needs more time or memory than is allowed.", Refused
-    UNCHECKED = "content.unchecked", "The blobs could not be checked: the registry stops or is overloaded.", Unavailable
 
 
 class ControlCode(Code):
@@ -40,72 +30,70 @@ class ControlCode(Code):
 
 class CopyCode(Code):
     BEHIND = "copy.behind", "The log has signed leaves that the backup or the mirror lacks.", Untrusted
-    OTHER_HISTORY = "copy.other-history", "The backup or the mirror contradicts a signed head.", Untrusted
+    OTHER_HISTORY = (
+        "copy.other-history",
+        "The backup or the mirror contradicts a signed head, the database, or itself.",
+        Conflict,
+        Untrusted,
+    )
     UNPROVEN = "copy.unproven", "Nothing shows that the backup or the mirror has every leaf that the log signed.", Refused
-    WITNESS = "copy.witness", "A witness does not say which head it cosigned last.", Unavailable
 
 
 class DatabaseCode(Code):
-    EMPTY = "database.empty", "The log has signed leaves, and its database has no table.", NotFound
-    MIGRATION = "database.migration", "A migration was applied to this database in another form.", Untrusted
     SETTINGS = (
         "database.settings",
-        "PostgreSQL runs with a setting that can lose commits, or behind a proxy that loses the leader's lock.",
+        "PostgreSQL can lose commits, is behind a proxy that loses the leader's lock, or has other tables.",
         Refused,
+        Untrusted,
     )
-    UNREACHABLE = "database.unreachable", "PostgreSQL does not answer, or failed while the log was opened.", Unavailable
+    UNREACHABLE = "database.unreachable", "PostgreSQL is not installed, does not start, or does not answer.", Unavailable
 
 
 class DiskCode(Code):
     FULL = "disk.full", "A disk of the registry is full; nothing was written.", Unavailable
 
 
-class EmbeddedCode(Code):
-    MISSING = "embedded.missing", "No embedded PostgreSQL is installed.", Unavailable
-    OWNER = "embedded.owner", "The embedded PostgreSQL belongs to another user.", Refused
-    PATH_TOO_LONG = "embedded.path-too-long", "The path is too long for a Unix socket.", Refused
-    POSTGRES = "embedded.postgres", "The embedded PostgreSQL did not start or takes no connections.", Unavailable
-
-
 class FenceCode(Code):
-    BEHIND = "fence.behind", "The database is behind the record of signed heads, or forked from it.", Untrusted
-    DAMAGED = "fence.damaged", "The record of signed heads is damaged, or of another log.", Untrusted
-    EXISTS = "fence.exists", "There is a record of signed heads, and its keys are missing.", Conflict
+    DAMAGED = "fence.damaged", "The record of signed heads is missing, damaged, or of another log.", NotFound, Untrusted
     FAILED = "fence.failed", "The record of signed heads cannot be read or written: its object store or disk fails.", Unavailable
-    HELD = "fence.held", "Another process signs on the data directory.", Unavailable
-    IGNORED = "fence.ignored", "The object store does not keep the conditions of a write.", Refused
-    MISSING = "fence.missing", "The record of signed heads is missing.", NotFound
-    MOVED = "fence.moved", "Another node has advanced the record of signed heads.", Unavailable
 
 
 class HttpCode(Code):
-    BODY_TOO_LARGE = "http.body-too-large", "The body is larger than the route reads.", TooLarge
-    HEADERS_TOO_LARGE = "http.headers-too-large", "The headers are larger than the registry reads."
     INTERNAL = "http.internal", "The registry failed; its log has the reason."
-    MEDIA_TYPE = "http.media-type", "The route does not read this Content-Type."
+    MEDIA_TYPE = "http.media-type", "The route does not read this Content-Type, or has no representation of an acceptable type."
     METHOD = "http.method", "The path does not answer this method."
-    NOT_ACCEPTABLE = "http.not-acceptable", "The resource has no representation of an acceptable type."
     NOT_FOUND = "http.not-found", "Nothing is served at the path.", NotFound
     REQUEST = "http.request", "The request is not in the form of its route: its body or its query.", Malformed
-    TARGET_TOO_LONG = "http.target-too-long", "The path or the query is too long."
     TIMEOUT = "http.timeout", "The request took too long to arrive."
+    TOO_LARGE = "http.too-large", "The body, the headers or the target of the request are larger than the route reads.", TooLarge
 
 
 class KeysCode(Code):
-    DAMAGED = "keys.damaged", "A key file holds no signer key, or the keys do not belong together.", Untrusted
-    MISSING = "keys.missing", "There is no key file.", NotFound
-    MODE = "keys.mode", "Other users of the machine can read a key file.", Untrusted
+    DAMAGED = (
+        "keys.damaged",
+        "The keys or certificates in a folder are damaged, do not belong together, or can be read by other users.",
+        Untrusted,
+    )
+    EXISTS = "keys.exists", "The keys are there already, or those of a rotation are prepared.", Conflict
+    MISSING = (
+        "keys.missing",
+        "The keys that the log has now are not in the data directory.",
+        NotFound,
+        Conflict,
+        Unavailable,
+        Untrusted,
+    )
     NOT_PREPARED = "keys.not-prepared", "No rotation is prepared, or none is to be ended.", NotFound
-    OVERLAP = "keys.overlap", "The old keys still sign.", Refused
-    PREPARED = "keys.prepared", "The keys of a rotation are prepared already.", Conflict
-    ROTATED = "keys.rotated", "The log was rotated to keys that are not in the data directory.", Untrusted
 
 
 class NodeCode(Code):
-    ADDRESS = "node.address", "Another node of the registry has the address of this one.", Conflict
-    CODE = "node.code", "The request comes from no node of this registry.", Unauthorized
-    REPEATED = "node.repeated", "The request of a node was taken before.", Conflict
-    REQUEST = "node.request", "The bytes are not a request of a node.", Malformed
+    REQUEST = (
+        "node.request",
+        "The request comes from no node of this registry, was taken before, or has another form.",
+        Malformed,
+        Conflict,
+        Unauthorized,
+    )
 
 
 class QuotaCode(Code):
@@ -115,71 +103,35 @@ class QuotaCode(Code):
 
 
 class RegistryBlobCode(Code):
-    DIGEST = "blob.digest", "The bytes do not have the digest or the size that the statement names.", Malformed, Refused
-    NOT_NAMED = "blob.not-named", "The statement does not name the blob, or is of a kind without blobs.", Malformed, Refused
+    DIGEST = (
+        "blob.digest",
+        "The bytes do not have the digest or the size that the statement names, or it names no such blob.",
+        Malformed,
+        Refused,
+    )
     UNKNOWN = "blob.unknown", "No logged statement names the blob.", NotFound
-    WITHDRAWN = "blob.withdrawn", "The operator withdrew the bytes.", Gone
-
-
-class RegistryHandlerCode(Code):
-    MISMATCH = "handler.mismatch", "The wheel is for another protocol or has another entry point.", Refused
 
 
 class RegistryIdentityCode(Code):
-    REQUEST = "identity.request", "The body is not a request for an identity.", Malformed
     UNKNOWN = "identity.unknown", "The log does not know the DID or its key.", Unauthorized, NotFound
     UNRESOLVED = "identity.unresolved", "The DID document of the author cannot be used.", Unauthorized
 
 
 class RegistryLogCode(Code):
-    BEHIND_COPY = "log.behind-copy", "A copy of the tiles has a signed checkpoint that the database lacks.", Untrusted
-    BUSY = "log.busy", "The queue is full; nothing was taken.", Unavailable
-    CLOCK_AHEAD = "log.clock-ahead", "The clock of the registry is ahead; nothing was begun.", Unavailable
-    CLOCK_BEHIND = "log.clock-behind", "The clock of the registry is behind; nothing was begun.", Unavailable
+    CLOCK = "log.clock", "The clock of the registry is wrong; nothing was begun.", Unavailable
     COPIES = "log.copies", "Too few copies or standbys hold the newest leaves; they are not confirmed.", Unavailable
-    DAMAGED = "log.damaged", "The database lacks leaves or tiles of the log, or they do not hash to the recorded root.", Untrusted
-    EXISTS = "log.exists", "A log is where a new one was to be made.", Conflict
     FORKED = "log.forked", "The carried checkpoint is signed by this log and not of its past.", Untrusted
     NOT_LEADING = "log.not-leading", "This process does not write the log, or no longer.", Unavailable
-    OTHER = "log.other", "The log in the database has other keys.", Untrusted
     OTHER_LEADER = "log.other-leader", "Another process writes the log.", Unavailable
     SIGNED_ELSEWHERE = "log.signed-elsewhere", "Another process signs this log; nothing is signed here.", Unavailable
-    SIZE = "log.size", "The log does not have so many leaves yet.", NotFound
     UNAVAILABLE = "log.unavailable", "The log did not confirm the statement; it may be logged. Retry.", Unavailable
 
 
 class RegistryMirrorCode(Code):
     ALIVE = "mirror.alive", "The registry of the mirror to be promoted still signs.", Conflict
-    BEHIND = "mirror.behind", "The mirror could not follow its registry for two minutes.", Unavailable
-    BLOB = "mirror.blob", "The registry does not serve a blob that a logged statement names.", Unavailable
-    DIRECTORY = (
-        "mirror.directory",
-        "The data directory belongs to another mirror, or to a registry.",
-        Conflict,
-        NotFound,
-        Untrusted,
-    )
-    KEYS = "mirror.keys", "The keys are not those of the mirrored log.", Conflict
     READ_ONLY = "mirror.read-only", "A mirror takes no writes; the refusal names the address of the registry.", Refused
     STOPPED = "mirror.stopped", "The log broke a rule or signed two histories; the mirror stopped.", Unavailable, Untrusted
     UNFINISHED = "mirror.unfinished", "The mirror has leaves that are not verified and stored yet.", Conflict
-    TRUSTED_ROOT = "mirror.trusted-root", "The trusted root is not the one that the genesis pins.", Unavailable, Untrusted
-
-
-class RegistryParametersCode(Code):
-    FILE = "parameters.file", "The file does not state parameters, or is too large.", Malformed, TooLarge
-
-
-class RegistryProtocolCode(Code):
-    UNKNOWN_HASH = "protocol.unknown-hash", "No protocol has the hash.", NotFound
-
-
-class RegistryPublishCode(Code):
-    BASE_CHAIN = "publish.base-chain", "The document rests on more than 8 others; publish it as a whole.", Refused
-
-
-class RegistryResolveCode(Code):
-    URI = "resolve.uri", "The name is empty or too long.", Malformed
 
 
 class RegistryStatementCode(Code):
@@ -188,24 +140,9 @@ class RegistryStatementCode(Code):
 
 class RegistryWitnessCode(Code):
     AHEAD = "witness.ahead", "The witness has cosigned more leaves than the log has.", Untrusted
-    BOX_FULL = "witness.box-full", "The witness holds too many statements of the sender's network.", Unavailable
-    HELD = "witness.held", "Another witness runs on the data directory.", Unavailable
     HISTORY = "witness.history", "The witness has cosigned another history of the log.", Untrusted
-    KEY = "witness.key", "The key file of the witness is damaged, or other users can read it.", Untrusted
-    LOGS = (
-        "witness.logs",
-        "A log is known by two keys or one of another type, or the list is too long.",
-        Malformed,
-        TooLarge,
-    )
-    NO_KEY = "witness.no-key", "The data directory has no witness.", NotFound
-    OTHER_NAME = "witness.other-name", "The witness in the data directory has another name.", Conflict
     QUORUM = "witness.quorum", "Fewer witnesses are configured than the parameters require.", Unavailable
-    RECORD = "witness.record", "The kept record is not a signed checkpoint of the log.", Untrusted
-    REFUSED = "witness.refused", "The witness answered with an unexpected status.", Unavailable
-    STORAGE = "witness.storage", "The witness cannot record checkpoints now.", Unavailable
-    UPLOAD = "witness.upload", "The upload does not continue the copy of the log.", Conflict
-    UNREACHABLE = "witness.unreachable", "The witness cannot be reached, or does not answer within 5 seconds.", Unavailable
+    RECORD = "witness.record", "The record of checkpoints is damaged, or cannot be written now.", Unavailable, Untrusted
 
 
 class SearchCode(Code):
@@ -214,58 +151,41 @@ class SearchCode(Code):
 
 class SenderCode(Code):
     BLOCKED = "sender.blocked", "The operator of the registry takes nothing from this DID, domain or network.", Refused
-    FORM = "sender.form", "The sender, the reason or the factor of a quota is malformed.", Malformed
-    NOT_BLOCKED = "sender.not-blocked", "The sender is not blocked.", NotFound
-    OWN = "sender.own", "The operator cannot block its own DID.", Refused
-    TOO_MANY = "sender.too-many", "There are as many blocks and quotas as a registry keeps.", TooLarge
-
-
-class ServerCode(Code):
-    PORT = "server.port", "The address and port cannot be listened on.", Unavailable
+    FORM = (
+        "sender.form",
+        "The sender, the reason or the factor of a quota is malformed or cannot be set, or there are too many of them.",
+        Malformed,
+        TooLarge,
+        NotFound,
+        Refused,
+    )
 
 
 class ServiceCode(Code):
-    DATABASE = "registry.database", "The database of the registry does not answer.", Unavailable
     NOT_READY = "registry.not-ready", "This process takes no writes now.", Unavailable
 
 
 class SettingsCode(Code):
-    OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
-    OWNER = "settings.owner", "The data directory belongs to another user.", Refused
-    VALUE = "settings.value", "A setting has a value that is not allowed, does not fit another one, or does not exist.", Malformed
+    DIRECTORY = (
+        "settings.directory",
+        "The data directory is of another log, mirror, witness or user, or holds none.",
+        NotFound,
+        Conflict,
+        Refused,
+        Untrusted,
+    )
+    VALUE = (
+        "settings.value",
+        "A setting has a value that is not allowed, does not fit another one or this machine, or does not exist.",
+        Malformed,
+        Conflict,
+        Refused,
+    )
 
 
 class SigstoreCode(Code):
-    CERTIFICATE = (
-        "sigstore.certificate",
-        "The signing certificate is not one of this registry's authority, or is not valid now.",
+    PROOF = (
+        "sigstore.proof",
+        "The request is not signed by the key that it names, or its certificate is not one of this registry that is valid now.",
         Unauthorized,
     )
-    KEYS = (
-        "sigstore.keys",
-        "The keys and certificates of the authority do not belong together, or other users can read them.",
-        Untrusted,
-    )
-    KEYS_EXIST = "sigstore.keys-exist", "The authority has its keys already.", Conflict
-    KEYS_MISSING = "sigstore.keys-missing", "A key file of the authority is absent.", NotFound
-    KEYS_ROTATED = "sigstore.keys-rotated", "The keys of the authority in force are not on this node.", Unavailable
-    PROOF = "sigstore.proof", "The request is not signed by the key that it names.", Unauthorized
-    REQUEST = "sigstore.request", "The body is not a request for a certificate or a log entry.", Malformed
-    TOKEN = (
-        "sigstore.token",
-        "The request carries no identity token that is valid here, now, for this key and for the first time.",
-        Unauthorized,
-    )
-
-
-class SpeakersCode(Code):
-    QUERY = "speakers.query", "The query names neither one hash nor one topic.", Malformed
-
-
-class StandingCode(Code):
-    CURSOR = "standing.cursor", "The cursor is not the next of a page.", Malformed
-
-
-class StatementsCode(Code):
-    EMPTY_LINE = "statements.empty-line", "A line of the batch is empty.", Malformed
-    TOO_MANY = "statements.too-many", "The batch has more than 256 lines.", TooLarge

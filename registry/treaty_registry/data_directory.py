@@ -9,10 +9,11 @@ from pathlib import Path
 
 import structlog
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, NotFound
 from treaty_consensus.log.checkpoint import Checkpoint
 
-from .codes import DatabaseCode, KeysCode, RegistryLogCode, RegistryMirrorCode
+from .codes import KeysCode, SettingsCode
 from .keys import Operator, create_operator, load_operator
 from .log.fence import Fence, HeadRecord, create_fence, read_fence, restore_fence
 from .log.stored_fence import StoredFence
@@ -86,7 +87,7 @@ def _create_keys(settings: Settings) -> Operator:
 def check_new(settings: Settings) -> None:
     """Raise, before anything is made, where no new log may begin. Blocking.
 
-    `NotFound` (`keys.missing`) without an origin; `Conflict` (`log.exists`, `mirror.directory`) where a log or a mirror is.
+    `NotFound` (`keys.missing`) without an origin; `Conflict` (`log.exists`, `settings.directory`) where a log or a mirror is.
     """
     _check_no_mirror(settings)
     if settings.keys.exists():
@@ -101,7 +102,7 @@ def check_new(settings: Settings) -> None:
 
 def _log_exists(place: str) -> Conflict:
     return Conflict(
-        RegistryLogCode.EXISTS,
+        LogCode.EXISTS,
         f"A log is in {place} already.",
         fix="Serve it with: treaty-registry serve, without --new. A new log needs an empty data directory and an empty database.",
     )
@@ -110,7 +111,7 @@ def _log_exists(place: str) -> Conflict:
 def _check_no_mirror(settings: Settings) -> None:
     if (settings.data / MIRROR_MARK).exists():
         raise Conflict(
-            RegistryMirrorCode.DIRECTORY,
+            SettingsCode.DIRECTORY,
             f"{settings.data} is a mirror, which signs nothing.",
             fix="Serve it with: treaty-registry mirror. If its registry is gone for good: treaty-registry promote",
         )
@@ -150,7 +151,7 @@ def restore_record(settings: Settings, record: Checkpoint) -> None:
 def check_log(settings: Settings) -> None:
     """Raise where a command would make an embedded database for a log that has another one, or for none. Blocking.
 
-    `NotFound` (`keys.missing`) where there is no log and no mirror, and (`database.empty`) where the database of a log that has
+    `NotFound` (`keys.missing`) where there is no log and no mirror, and (`log.damaged`) where the database of a log that has
     signed is not there: its volume is not mounted, or the URL of its database is missing. Also raises as `read_record`.
     """
     if settings.database is not None or (settings.data / MIRROR_MARK).exists():
@@ -168,7 +169,7 @@ def no_leaves(found: str, record: Checkpoint) -> NotFound | None:
     if not record.size:
         return None
     return NotFound(
-        DatabaseCode.EMPTY,
+        LogCode.DAMAGED,
         f"{found}, but {record.origin} has signed {record.size} leaves.",
         fix="Mount the volume of the database, or name the server: TREATY_DATABASE_URL. If the database is lost: "
         "treaty-registry restore, into an empty data directory.",

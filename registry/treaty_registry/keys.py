@@ -30,6 +30,7 @@ import structlog
 
 from treaty_consensus import statement
 from treaty_consensus.canonical import hex_digest, sha256
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
 from treaty_consensus.facts import keys_of
 from treaty_consensus.kinds import Body, Genesis
@@ -39,7 +40,7 @@ from treaty_consensus.statement import Verified
 from treaty_io import durable
 from treaty_io.identity import Identity
 
-from .codes import KeysCode, RegistryLogCode, SigstoreCode
+from .codes import KeysCode
 from .log.checkpoints import CheckpointSigner
 from .sigstore_authority.keys import AuthorityKeys, create_keys, load_keys
 from .sigstore_authority.trust import trusted_root
@@ -87,7 +88,7 @@ class Operator:
         return LogKeys((KeyTerm(self.log_key.verifier, self.clock_key.verifier),))
 
     def signer(self, keys: LogKeys, now: int) -> CheckpointSigner:
-        """Return the signer of a log with these keys. Raises `Untrusted` (`keys.rotated`, `log.other`) if one is not here.
+        """Return the signer of a log with these keys. Raises `Untrusted` (`keys.missing`, `log.other`) if one is not here.
 
         `now`: POSIX seconds. During an overlap the keys before are needed too.
         """
@@ -98,13 +99,13 @@ class Operator:
         missing = [str(key) for key in needed if key not in held]
         if missing and len(keys.terms) > 1 and any(past.log in held or past.clock in held for past in keys.terms):
             raise Untrusted(
-                KeysCode.ROTATED,
+                KeysCode.MISSING,
                 f"The keys of {keys.name} were rotated at leaf {term.since - 1}. The data directory lacks {', '.join(missing)}.",
                 fix="Copy keys/next from the data directory where the rotation was prepared, and start again.",
             )
         if missing or term.clock is None:
             raise Untrusted(
-                RegistryLogCode.OTHER,
+                LogCode.OTHER,
                 "The log in this database has other keys than the ones in the data directory.",
                 fix="Start with the data directory and the database that belong together.",
             )
@@ -131,7 +132,7 @@ class Operator:
         return self.pinned_root or trusted_root(self.authority, origin=self.origin, log_key=first.public)
 
     async def check_root(self, keys: LogKeys | None, pinned: Callable[[], Awaitable[bytes]]) -> None:
-        """Raise `Untrusted` (`sigstore.keys`) unless the trusted root here is the one that the genesis of the log pins.
+        """Raise `Untrusted` (`keys.damaged`) unless the trusted root here is the one that the genesis of the log pins.
 
         `keys`: of the log; None before leaf 0. `pinned`: returns the SHA-256 in the genesis.
         """
@@ -140,7 +141,7 @@ class Operator:
             return
         if sha256(self.trusted_root_of(keys.terms[0].log)) != await pinned():
             raise Untrusted(
-                SigstoreCode.KEYS,
+                KeysCode.DAMAGED,
                 "The data directory has neither the authority that the log's genesis pins, nor the trusted root of it.",
                 fix="Bring keys/trusted-root.json back from a backup; it is made when that authority is retired.",
             )
@@ -269,7 +270,7 @@ def load_key(path: Path) -> SignerKey:
     except FileNotFoundError as error:
         raise NotFound(KeysCode.MISSING, f"There is no {path}.", fix="Bring the keys back from a backup.") from error
     if mode & 0o077:
-        raise Untrusted(KeysCode.MODE, f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
+        raise Untrusted(KeysCode.DAMAGED, f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
     try:
         return SignerKey.parse(data.decode("ascii").removesuffix("\n"))
     except (UnicodeDecodeError, TreatyError) as error:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from treaty_consensus.errors import Malformed, Unavailable
 from treaty_io.admission.connections import ConnectionLimits
+from treaty_io.codes import ConnectionCode
 
-from .codes import ServerCode, SettingsCode
+from .codes import SettingsCode
 from .listener import Listener
 from .service_manager import ServiceManager
 
@@ -57,7 +58,7 @@ class Listening:
             return bound
         except OSError as error:
             raise Unavailable(
-                ServerCode.PORT,
+                ConnectionCode.LISTEN,
                 f"{self.host} port {self.port} cannot be listened on: {error.strerror}.",
                 fix="Choose another one: --port",
             ) from error

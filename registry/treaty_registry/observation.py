@@ -19,8 +19,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_io.codes import ConnectionCode
 
-from .codes import ServerCode
 from .readable import ReadableLog
 from .settings import MetricsAddress
 from .telemetry.measures import LOOP_DELAY, PROCESS
@@ -181,7 +181,7 @@ class RegistryState(LogState):
 async def metrics_served(address: MetricsAddress | None, *collectors: Collector) -> AsyncIterator[None]:
     """Serve the metrics of this process during the block, with those of `collectors`. Without an address, serve nothing.
 
-    Raises `Unavailable` (`server.port`) when the address cannot be listened on.
+    Raises `Unavailable` (`connection.listen`) when the address cannot be listened on.
     """
     if address is None:
         yield
@@ -194,7 +194,7 @@ async def metrics_served(address: MetricsAddress | None, *collectors: Collector)
         server, thread = start_http_server(address.port, address.host, everything)
     except OSError as error:
         raise Unavailable(
-            ServerCode.PORT,
+            ConnectionCode.LISTEN,
             f"{address.host} port {address.port} cannot be listened on: {error.strerror}.",
             fix="Choose another one: --metrics-address",
         ) from error

@@ -60,12 +60,12 @@ _STATUSES: Mapping[int, tuple[str, str]] = {
     400: (HttpCode.REQUEST, "The request is not in the form this route asks for."),
     404: (HttpCode.NOT_FOUND, "Nothing is served at this path."),
     405: (HttpCode.METHOD, "This path does not answer that method."),
-    406: (HttpCode.NOT_ACCEPTABLE, "This resource has no representation of an acceptable media type."),
+    406: (HttpCode.MEDIA_TYPE, "This resource has no representation of an acceptable media type."),
     408: (HttpCode.TIMEOUT, "The request took too long to arrive."),
-    413: (HttpCode.BODY_TOO_LARGE, "The body of the request is larger than this route reads."),
-    414: (HttpCode.TARGET_TOO_LONG, "The path or the query of the request is longer than anything served here."),
+    413: (HttpCode.TOO_LARGE, "The body of the request is larger than this route reads."),
+    414: (HttpCode.TOO_LARGE, "The path or the query of the request is longer than anything served here."),
     415: (HttpCode.MEDIA_TYPE, "This route does not read bodies of that Content-Type."),
-    431: (HttpCode.HEADERS_TOO_LARGE, "The headers of the request are larger than a registry reads."),
+    431: (HttpCode.TOO_LARGE, "The headers of the request are larger than a registry reads."),
     500: (HttpCode.INTERNAL, "The registry failed to answer; the fault is on its side and was recorded."),
 }
 _outages, _failures = Repeats(), Repeats(60)

@@ -40,7 +40,7 @@ class Readiness:
         self._question: asyncio.Task[bool] | None = None
 
     def permit_write(self) -> None:
-        """Raise `Unavailable` (`disk.full`, `log.clock-behind`, `log.clock-ahead`) when no write may start."""
+        """Raise `Unavailable` (`disk.full`, `log.clock`) when no write may start."""
         # Before anything is begun: with a wrong clock nothing may be signed.
         self._clock.now()
         for room in self._rooms:

@@ -332,7 +332,7 @@ class Settings:
         """Raise `Conflict` when the log here has another origin than the requested one."""
         if self.origin not in (None, origin):
             raise Conflict(
-                SettingsCode.OTHER_ORIGIN,
+                SettingsCode.DIRECTORY,
                 f"The log in {self.data} is {origin}. Its name cannot change to {self.origin}.",
                 fix=f"Leave --origin out, or choose an empty directory for a log named {self.origin}.",
             )

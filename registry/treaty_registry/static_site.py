@@ -31,12 +31,13 @@ import structlog
 from obstore.exceptions import BaseError
 
 from treaty_consensus import statement
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Gone, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Decision, Withdrawal, blobs_of
 from treaty_consensus.protocol import parse_protocol_uri
 
 from .cache_control import SHARED
-from .codes import BlobsCode, RegistryLogCode
+from .codes import BlobsCode
 from .log.changes import subjects_of, versions_of
 from .log.checkpoints import Head
 from .log.tile_copy import TileCopy
@@ -343,7 +344,7 @@ def _path(uri: str) -> str:
 
 def _foreign() -> Untrusted:
     return Untrusted(
-        RegistryLogCode.OTHER,
+        LogCode.OTHER,
         "The store of tiles holds the site of something else than this log.",
         fix="Give each log an empty bucket or path of its own (--tiles).",
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from handler_packages import PROBE, package
 from meetings import LAPTOP, TOPIC, URI_1, URI_2, Party, Published, SimulatedProtocols, buyer, meeting, shop
+from rejections import rejection
 from sandboxes import descendants, gone
 
 from treaty_agent.sessions import provision
@@ -20,13 +21,13 @@ from treaty_consensus.handler import HandlerPackage
 from treaty_sandbox import SandboxLimits, SandboxPool
 
 BAD = {
-    "while True: pass": "sandbox.timeout",
-    "held = []\nwhile True: held.append(bytes(1 << 20))": "sandbox.memory",
-    "def broken(:": "handler.syntax",
-    "raise SystemExit": "handler.raised",
+    "while True: pass": "sandbox.limit: .*longer",
+    "held = []\nwhile True: held.append(bytes(1 << 20))": "sandbox.limit: .*memory",
+    "def broken(:": "handler.failed: does not compile",
+    "raise SystemExit": "handler.failed: raised",
     "import os; os._exit(0)": "sandbox.died",
-    "import os; os.write(0, b'x' * 1000)": "handler.reply",
-    PROBE.replace("handler = Handler()", ""): "handler.raised",
+    "import os; os.write(0, b'x' * 1000)": "handler.failed: interface|reply|wrote",
+    PROBE.replace("handler = Handler()", ""): "handler.failed: raised",
 }
 
 
@@ -76,9 +77,9 @@ async def test_handlers_that_hang_eat_memory_or_do_not_compile(tmp_path: Path, c
     with caplog.at_level(logging.ERROR, logger="treaty_agent"):
         async with meeting(seller) as wire, buyer(tmp_path).agent.connect_over(wire, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
-    assert {address: error.code for address, error in seller.agent.unserved.items()} == {
-        uri(number): code for number, code in enumerate(BAD.values())
-    }
+    expected = {uri(number): code for number, code in enumerate(BAD.values())}
+    unserved = seller.agent.unserved
+    assert {address: rejection(error, expected[address]) for address, error in unserved.items()} == expected
     assert [event.protocol for event in seller.events if event.name == "unserved"] == list(seller.agent.unserved)
     for address, error in seller.agent.unserved.items():
         [said] = [record.getMessage() for record in caplog.records if address in record.getMessage()]

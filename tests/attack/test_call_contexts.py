@@ -179,4 +179,4 @@ class Unlisting(Injecting):
 async def refused(session: Session) -> None:
     with pytest.raises(Unavailable) as ended:
         await session.call("getProductInfo", productId="P12345")
-    assert "meta.not-agreed" in str(ended.value)
+    assert "session.profile" in str(ended.value)

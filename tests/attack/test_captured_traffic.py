@@ -163,7 +163,7 @@ async def test_a_captured_didwba_header_opens_a_session_only_where_it_was_asked_
         assert answer.status_code == 201
         return
     assert answer.status_code == 401 and "Location" not in answer.headers
-    assert answer.json()["code"] == "authentication.legacy"
+    assert answer.json()["code"] == "authentication.missing"
     assert "RFC 9421" in answer.json()["fix"]
     assert seller.events == [], "no session began"
 

@@ -78,7 +78,7 @@ async def test_epochs_that_were_closed_by_dates_in_the_future_are_found(tmp_path
     registry.cosigned = honest
     with pytest.raises(Untrusted) as refused:
         await audited(registry, tmp_path / "mirror", now=honest)
-    assert refused.value.code == "audit.checkpoint" and f"{10 * WEEK} seconds ahead" in refused.value.message
+    assert refused.value.code == "audit.leaf" and f"{10 * WEEK} seconds ahead" in refused.value.message
     # Nothing of it is kept: the next audit begins where the last good one ended.
     found = Snapshots(tmp_path / "mirror", tmp_path / "audit.key").find(NAME.origin)
     assert found is None or found.size < registry.size
@@ -100,7 +100,7 @@ async def test_an_agent_takes_no_decision_that_is_dated_after_its_proof(tmp_path
         registry.trusted_in(tmp_path)
         with pytest.raises(VerificationFailed) as refused:
             await agent.topic(TOPIC)
-        assert refused.value.code == "decision.future"
+        assert refused.value.code == "decision.rule"
         # The proof of a protocol needs no election.
         registry.cosigned = honest + 2
         assert (await agent.fetch(uri_of(), fresh=True)).uri == uri_of()
@@ -115,7 +115,7 @@ async def test_a_log_is_on_time_up_to_the_stated_bound(tmp_path: Path) -> None:
     registry.cosigned -= 1
     with pytest.raises(Untrusted) as refused:
         await audited(registry, tmp_path / "other")
-    assert refused.value.code == "audit.checkpoint"
+    assert refused.value.code == "audit.leaf"
 
 
 @pytest.mark.threat(351)

@@ -45,4 +45,4 @@ async def test_a_head_of_single_bytes_ends(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(TreatyError) as refused:
         await uploads.read_head(Body(chunks(), gzipped=False))
-    assert refused.value.code == "upload.form"
+    assert refused.value.code == "witness.request"

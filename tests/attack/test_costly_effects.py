@@ -71,7 +71,7 @@ def test_the_effects_of_one_event_share_one_budget(name: str) -> None:
         together.leave(Timer(name="t"), effects)
     spent = time.thread_time() - started
     print(f"{name:40} {spent * 1000:7.1f} ms")
-    assert caught.value.code == "handler.effect"
+    assert caught.value.code == "handler.failed"
     assert spent < SECONDS
 
 
@@ -85,7 +85,7 @@ def test_returns_share_the_budget_of_their_event() -> None:
             rules.enter(Call(call=f"{number}", operation="ask", arguments={}))
         with pytest.raises(Refused, match=r"at once|cost too much") as caught:
             rules.leave(Timer(name="t"), [Return(call=f"{number}", **answer) for number in range(MAX_PENDING)])
-        assert caught.value.code == "handler.effect"
+        assert caught.value.code == "handler.failed"
 
 
 @pytest.mark.threat(45)
@@ -171,8 +171,8 @@ async def test_an_honest_session_beside_hostile_ones() -> None:
     assert isinstance(effects[-1], Return)
     assert effects[-1].value == "still here"
     print(f"{answers} honest answers beside {codes}; longest without a tick: {lag.most * 1000:.0f} ms of processor time")
-    assert set(codes.values()) <= {"handler.effect", "handler.reply", "sandbox.timeout"}
+    assert set(codes.values()) <= {"handler.failed", "sandbox.limit"}
     assert "done" not in codes.values()
-    assert {codes[f"many: {name}"] for name in MANY} == {"handler.effect"}
+    assert {codes[f"many: {name}"] for name in MANY} == {"handler.failed"}
     assert answers > len(HOSTILE)
     assert lag.most < SECONDS

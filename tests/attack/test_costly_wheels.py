@@ -33,16 +33,16 @@ def with_text(path: str, text: bytes) -> Callable[[Files], Files]:
 
 HEADERS = b"".join(b"X-%s: 1\n" % name.encode() for name in ("".join(chr(97 + int(c)) for c in str(n)) for n in range(8_000)))
 HOSTILE: dict[str, tuple[Callable[[Files], Files], str]] = {
-    "bad lines of entry points": (with_text(ENTRY_POINTS, b"bad\n" * 80_000), "handler.too-large"),
+    "bad lines of entry points": (with_text(ENTRY_POINTS, b"bad\n" * 80_000), "handler.package"),
     "bad lines as many as fit": (with_text(ENTRY_POINTS, b"x\n" * 480), "handler.entry-point"),
-    "distinct headers": (with_text(METADATA, HEADERS), "handler.too-large"),
-    "distinct headers as many as fit": (with_text(METADATA, HEADERS[:60_000]), "handler.metadata"),
-    "one header again and again": (with_text(METADATA, b"Name: x\n" * 8_000), "handler.metadata"),
-    "a header that goes on and on": (with_text(METADATA, b"Version: 1\n" + b" 1\n" * 20_000), "handler.metadata"),
-    "a record of one path": (with_text(f"{DIST_INFO}/RECORD", b"x,,\n" * 10_000), "handler.metadata"),
-    "a source that names encodings": (with_text(f"{PACKAGE}/x.py", b"#" + b"coding: utf-8 " * 500_000), "handler.file"),
-    "a coding without a name": (with_text(f"{PACKAGE}/x.py", b"#coding:" + b" " * 8_000_000 + b"\r"), "handler.file"),
-    "text that is not ASCII": (with_text(f"{PACKAGE}/x.py", "é漢".encode() * 1_600_000 + "\u2028".encode()), "handler.file"),
+    "distinct headers": (with_text(METADATA, HEADERS), "handler.package"),
+    "distinct headers as many as fit": (with_text(METADATA, HEADERS[:60_000]), "handler.package"),
+    "one header again and again": (with_text(METADATA, b"Name: x\n" * 8_000), "handler.package"),
+    "a header that goes on and on": (with_text(METADATA, b"Version: 1\n" + b" 1\n" * 20_000), "handler.package"),
+    "a record of one path": (with_text(f"{DIST_INFO}/RECORD", b"x,,\n" * 10_000), "handler.package"),
+    "a source that names encodings": (with_text(f"{PACKAGE}/x.py", b"#" + b"coding: utf-8 " * 500_000), "handler.package"),
+    "a coding without a name": (with_text(f"{PACKAGE}/x.py", b"#coding:" + b" " * 8_000_000 + b"\r"), "handler.package"),
+    "text that is not ASCII": (with_text(f"{PACKAGE}/x.py", "é漢".encode() * 1_600_000 + "\u2028".encode()), "handler.package"),
     "a schema of one level": (with_text(f"{PACKAGE}/manifest.json", b"[" + b"0," * 60_000), "handler.manifest"),
     "a schema of many levels": (with_text(f"{PACKAGE}/manifest.json", b"[" * 120_000), "handler.manifest"),
 }

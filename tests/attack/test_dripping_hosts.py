@@ -146,7 +146,7 @@ async def test_a_registry_that_answers_for_ever_is_left_at_the_deadline(how: str
         async with asyncio.timeout(BOUND):
             with pytest.raises(TreatyError) as failure:
                 await registry.tile(Bundle(0))
-        assert failure.value.code in ("network.deadline", "network.pieces", "registry.broken", "registry.answer")
+        assert failure.value.code in ("network.deadline", "egress.answer", "registry.broken", "registry.answer")
         if "drips" in how or how == "says nothing":
             assert failure.value.code == "network.deadline" and type(failure.value) is RegistryUnavailable
             assert "127.0.0.1" in failure.value.message and "0.4 seconds" in failure.value.message
@@ -197,7 +197,7 @@ async def test_a_body_in_pieces_of_one_byte_is_given_up_after_a_few_thousand() -
         client.send = counting.__get__(client)  # type: ignore[method-assign]
         with pytest.raises(Malformed) as failure:
             await client.exchange(client.build_request("GET", url), limit=LARGE)
-    assert failure.value.code == "network.pieces"
+    assert failure.value.code == "egress.answer"
     assert pieces < 5000
 
 

@@ -72,7 +72,7 @@ async def test_a_replayed_message_has_no_second_effect_and_none_elsewhere(unseal
     await until(lambda: support.metrics.total("duplicate") == 19)
     # Over HTTP, where no queue brings a message to its recipient, another agent refuses it.
     processed = await billing.receive(captured)
-    assert processed.status is Status.REJECTED and processed.error is not None and processed.error.code == "handoff.recipient"
+    assert processed.status is Status.REJECTED and processed.error is not None and processed.error.code == "handoff.permission"
     assert len(effects.messages) == 1 and others.messages == []
 
 

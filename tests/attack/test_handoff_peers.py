@@ -141,7 +141,7 @@ async def test_an_answer_counts_from_a_recipient_of_the_request_only(here: World
         await until(is_sent)
         for stranger in {"mallory", "oracle", "anna"} - {answerer}:
             processed = await desk.receive(answer(request, stranger))
-            assert processed.error is not None and processed.error.code == "handoff.recipient"
+            assert processed.error is not None and processed.error.code == "handoff.permission"
         await desk.receive(answer(request, answerer))
         assert (await asking)["payload"]["data"]["information"] == {"from": answerer}
     # A report on a step that was not sent yet moves nothing.

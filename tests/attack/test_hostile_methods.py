@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from loopback import Loopback
+from rejections import rejection
 
 from treaty_agent.rpc.client import RemoteMethods
 from treaty_agent.rpc.exchange import MAX_ANSWER, RpcExchange
@@ -126,7 +127,7 @@ async def test_a_schema_that_costs_too_much_is_not_used_and_nothing_is_sent(hote
     made = method(schema=schema) if place == "arguments" else method(result=schema)
     remote = hotel.remote(made, components=loop)
     assert list(await remote.list()) == ["search"], "it can be listed"
-    assert await refused(remote) == "rpc.schema"
+    assert await refused(remote) == "rpc.answer"
     assert hotel.asked == []
 
 
@@ -151,7 +152,7 @@ async def test_arguments_that_break_the_schema_are_not_sent(hotel: Hotel) -> Non
         ({"jsonrpc": "2.0", "id": 1, "error": 7}, "rpc.error"),
         (response(b"[" * 100_000), "rpc.answer"),
         (response(b"hello"), "rpc.answer"),
-        (response(b"x" * (MAX_ANSWER + 1)), "rpc.too-large"),
+        (response(b"x" * (MAX_ANSWER + 1)), "rpc.answer: more than"),
         (response(b"", "Location: https://evil.example/", "302 Found"), "rpc.unreachable"),
         (response(b"", "X: y", "401 Unauthorized"), "rpc.unauthorized"),
         (response(b"", "X: y", "500 Oops"), "rpc.unreachable"),
@@ -165,7 +166,7 @@ async def test_an_answer_that_is_none_is_refused(hotel: Hotel, answer: Any, code
     remote = hotel.remote(method(result={"type": ["string", "array"]}))
     with pytest.raises(TreatyError) as failure:
         await remote.call("search", {"query": "Tokyo"})
-    assert failure.value.code == code
+    assert rejection(failure.value, code) == code
     assert failure.value.message.isprintable() and len(failure.value.message) < 600
     assert hotel.asked == ["search"], "nothing is repeated"
 
@@ -177,7 +178,7 @@ async def test_an_answer_that_is_none_is_refused(hotel: Hotel, answer: Any, code
         ("http://hotel.example/", "rpc.answer"),
         ("file:///etc", "rpc.answer"),
         ("https://127.0.0.1/rpc", "egress.unreachable"),
-        ("https://u:p@hotel.example/", "egress.url"),
+        ("https://u:p@hotel.example/", "network.url"),
         ("https://localhost/", "egress.unreachable"),
         ("relative", "egress.unreachable"),
     ],
@@ -220,7 +221,7 @@ async def test_a_name_that_leads_into_the_own_network_is_not_connected_to(hotel:
 )
 async def test_a_document_of_another_form_is_refused(hotel: Hotel, document: dict[str, Any]) -> None:
     content = {"openrpc": "1.3.2", "servers": [{"url": URL}], "methods": [method()], **document}
-    assert await refused(hotel.mcp(RemoteInterface("openrpc", URL, document=content))) in ("rpc.answer", "rpc.too-large")
+    assert await refused(hotel.mcp(RemoteInterface("openrpc", URL, document=content))) == "rpc.answer"
     assert hotel.asked == []
 
 
@@ -237,9 +238,9 @@ BEGUN = {"protocolVersion": "2025-06-18", "capabilities": {}}
         ({"initialize": {"protocolVersion": "2025\r\nX: y"}}, "rpc.answer"),
         ({"tools/list": []}, "rpc.answer"),
         ({"tools/list": {"tools": [7]}}, "rpc.answer"),
-        ({"tools/list": {"tools": [TOOL] * (MAX_METHODS + 1)}}, "rpc.too-large"),
-        ({"tools/list": {"tools": [], "nextCursor": "again"}}, "rpc.too-large"),
-        ({"tools/list": {"tools": [{**TOOL, "inputSchema": {"allOf": [{"uniqueItems": True}] * 480}}]}}, "rpc.schema"),
+        ({"tools/list": {"tools": [TOOL] * (MAX_METHODS + 1)}}, "rpc.answer: more than"),
+        ({"tools/list": {"tools": [], "nextCursor": "again"}}, "rpc.answer: more than"),
+        ({"tools/list": {"tools": [{**TOOL, "inputSchema": {"allOf": [{"uniqueItems": True}] * 480}}]}}, "rpc.answer: schema"),
         ({"tools/list": {"tools": []}}, "rpc.nothing"),
         ({"tools/call": []}, "rpc.answer"),
         ({"tools/call": {"content": 7}}, "rpc.answer"),
@@ -252,7 +253,7 @@ async def test_an_mcp_server_of_another_form_is_refused(hotel: Hotel, results: d
     hotel.results = {"initialize": BEGUN, "tools/list": {"tools": [tool]}, "tools/call": {"structuredContent": {}}, **results}
     with pytest.raises(TreatyError) as failure:
         await hotel.mcp().call("search", {"query": "Tokyo"})
-    assert failure.value.code == code
+    assert rejection(failure.value, code) == code
     assert failure.value.message.isprintable() and len(failure.value.message) < 600
     assert len(hotel.asked) < 15
 

@@ -357,7 +357,7 @@ async def test_a_newer_handler_that_a_full_list_has_no_room_for_is_asked_about(
     registry.left_out.add(indexes(registry, kinds.Handler, lambda made: made.author.text == BOB.did)[-1])
     registry.now += 7200
     failure = await refused_at(10, registry, tmp_path, publishers=(BOB,))
-    assert failure.code == "lock.older-handler" and "--accept-change" in failure.fix
+    assert failure.code == "lock.contradicted" and "--accept-change" in failure.fix
     async with fetcher(registry, tmp_path, publishers=(BOB,)) as agent:
         assert (await agent.fetch(uri_of(), accept_change=True)).package.version == "1"
 
@@ -368,4 +368,4 @@ async def test_a_lock_knows_the_newer_handler_on_another_machine(tmp_path: Path)
     await seen(registry, tmp_path)
     as_new_machine(tmp_path)
     leave_out(registry, kinds.Handler, -1)
-    assert (await refused_at(10, registry, tmp_path)).code == "lock.older-handler"
+    assert (await refused_at(10, registry, tmp_path)).code == "lock.contradicted"

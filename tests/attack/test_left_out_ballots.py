@@ -263,7 +263,7 @@ def test_a_file_has_one_spelling_and_only_what_has_an_order_of_its_own_is_stampe
     status = signed(kinds.Status("https://registry.example/protocols/alice.example/echo/1.0", "deprecated"), ALICE)
     with pytest.raises(TreatyError) as error:
         stamp(status.leaf, FOUR[0], CLOSE)
-    assert error.value.code == "stamp.kind"
+    assert error.value.code == "stamp.form"
 
 
 READY = witnessed(at_the_close())

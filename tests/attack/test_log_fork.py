@@ -79,7 +79,7 @@ async def test_a_restored_backup_is_not_signed(postgres: Server, database: str, 
         async with open_registry(data, database, web) as registry:
             await log(registry, grant(WRITER, 1), WRITER)
             newest = registry.head
-        assert await opening_fails(data, old, Untrusted) == "fence.behind"
+        assert await opening_fails(data, old, Untrusted) == "log.damaged"
         async with open_registry(data, database, web) as registry:
             assert (registry.head.size, registry.head.root) == (newest.size, newest.root)
             await log(registry, grant(WRITER, 2), WRITER)
@@ -111,7 +111,7 @@ async def test_a_database_restored_together_with_its_record_under_a_running_proc
         monkeypatch.setattr(tables, "load_edge", loaded)
         with pytest.raises(Untrusted) as refused:
             await registry.leader.take_over(patience=1)
-        assert refused.value.code == "fence.behind"
+        assert refused.value.code == "log.damaged"
         assert seen and not any(seen)
         assert registry.head == shown and not await registry.is_ready()
 
@@ -130,7 +130,7 @@ async def test_a_backup_that_grew_elsewhere_is_not_signed_however_large(
         async with open_registry(data, database, web) as registry:
             await log(registry, grant(WRITER, 9), WRITER)
         assert record(data).size < record(tmp_path / "stolen").size
-        assert await opening_fails(data, old, Untrusted) == "fence.behind"
+        assert await opening_fails(data, old, Untrusted) == "log.damaged"
 
 
 @pytest.mark.threat(11)
@@ -227,7 +227,7 @@ async def test_the_database_of_another_log_is_not_signed(
     try:
         async with open_registry(tmp_path / "other" / "registry", another, web) as other:
             await log(other, grant(WRITER), WRITER)
-        assert await opening_fails(data, another, Untrusted) == "fence.behind"
+        assert await opening_fails(data, another, Untrusted) == "log.damaged"
         (data / "head").write_bytes((tmp_path / "other" / "registry" / "head").read_bytes())
         assert await opening_fails(data, another, Untrusted) == "log.other"
     finally:
@@ -239,7 +239,7 @@ async def test_without_the_fence_nothing_is_signed(database: str, data: Path, we
     async with open_registry(data, database, web):
         pass
     (data / "head").unlink()
-    assert await opening_fails(data, database, NotFound) == "fence.missing"
+    assert await opening_fails(data, database, NotFound) == "fence.damaged"
 
 
 async def test_without_its_keys_a_log_is_not_begun_again(database: str, data: Path, web: Web) -> None:

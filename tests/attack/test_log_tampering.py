@@ -125,9 +125,9 @@ def test_a_decision_with_a_root_that_is_not_its_input(honest: LogBuilder) -> Non
         ("decision.rule", {"epoch": 3}),
         ("decision.rule", {"epoch": 1}),
         ("decision.rule", {"input": Input(5, "0" * 64)}),
-        ("decision.previous", {"previous": "0" * 64}),
-        ("decision.previous", {"previous": None}),
-        ("decision.previous", {"topic": "another/topic"}),
+        ("statement.previous", {"previous": "0" * 64}),
+        ("statement.previous", {"previous": None}),
+        ("statement.previous", {"topic": "another/topic"}),
         ("decision.rule", {"parameters": "0" * 64}),
     ],
 )
@@ -326,7 +326,7 @@ def test_a_topic_hidden_from_its_epoch(log: LogBuilder) -> None:
     _, refusal = rejects([*log.leaves, signed(hidden, log.operator).leaf])
     assert refusal.code == "audit.decision"
     _, refusal = rejects([*log.leaves, signed(first, log.operator).leaf, signed(first, log.operator, issued=1).leaf])
-    assert cause(refusal) in ("decision.rule", "decision.previous")
+    assert cause(refusal) in ("decision.rule", "statement.previous")
 
 
 def cause(refusal: Untrusted) -> str:

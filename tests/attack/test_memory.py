@@ -135,7 +135,7 @@ async def test_a_damaged_memory_stops_rather_than_forgets(tmp_path: Path) -> Non
         before = kept_in(tmp_path)
         with pytest.raises(VerificationFailed) as failure:
             await agent.fetch(uri_of())
-        assert (failure.value.step, failure.value.code) == (10, "memory.file")
+        assert (failure.value.step, failure.value.code) == (10, "system.state")
         assert agent.cached(registry.document_of(uri_of()).sha256) is None
     assert kept_in(tmp_path) == before
 

@@ -129,7 +129,7 @@ async def test_wrong_bytes_are_fetched_again(registry: Registry, postgres: Postg
             with pytest.raises(Exception) as refused:
                 async with mirrored(tmp_path / "mirror", database, registry, upstream):
                     pass
-            assert getattr(refused.value, "code", "") == "mirror.blob"
+            assert getattr(refused.value, "code", "") == "mirror.behind"
             answers.clear()
             async with mirrored(tmp_path / "mirror", database, registry, upstream) as mirror:
                 assert await mirror.blob(digest) == publication(alice).document
@@ -173,7 +173,7 @@ async def test_a_mirror_of_another_log_is_refused(web: Web, postgres: Postgres, 
             with pytest.raises(Exception) as refused:
                 async with mirrored(tmp_path / "mirror", database, other, url):
                     pass
-            assert getattr(refused.value, "code", "") == "mirror.directory"
+            assert getattr(refused.value, "code", "") == "settings.directory"
 
 
 @pytest.mark.threat(302)
@@ -186,7 +186,7 @@ async def test_a_registry_never_signs_in_the_directory_of_a_mirror(
         with pytest.raises(Exception) as refused:
             async with open_registry(tmp_path / "mirror", database, web):
                 pass
-        assert getattr(refused.value, "code", "") == "mirror.directory"
+        assert getattr(refused.value, "code", "") == "settings.directory"
         assert not (tmp_path / "mirror" / "keys").exists() and not (tmp_path / "mirror" / "head").exists()
 
 

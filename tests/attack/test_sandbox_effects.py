@@ -82,7 +82,7 @@ async def refused(inside: Probe, code: str, expected: str) -> None:
 )
 async def test_an_effect_that_breaks_a_rule(effect: str, words: str) -> None:
     async with probe() as inside:
-        await refused(inside, f"effects = [{effect}]", f"handler.effect: {words}")
+        await refused(inside, f"effects = [{effect}]", f"handler.failed: {words}")
 
 
 @pytest.mark.sample(4)
@@ -104,14 +104,14 @@ async def test_an_effect_that_breaks_a_rule(effect: str, words: str) -> None:
 )
 async def test_an_effect_with_a_field_of_another_type(effect: str) -> None:
     async with probe() as inside:
-        await refused(inside, f"effects = [{effect}]", "handler.reply")
+        await refused(inside, f"effects = [{effect}]", "handler.failed")
 
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("effects", ["[1]", "[None]", "['send']", "[Opened()]", "[{'send': {}}]", "[object()]"])
 async def test_what_is_no_effect(effects: str) -> None:
     async with probe() as inside:
-        await refused(inside, f"effects = {effects}", "handler.reply")
+        await refused(inside, f"effects = {effects}", "handler.failed")
 
 
 @pytest.mark.sample(4)
@@ -121,7 +121,7 @@ async def test_what_is_no_effect(effects: str) -> None:
 async def test_a_forged_reply_of_another_form(reply: bytes) -> None:
     forged = f"import os\nreply = {reply!r}\nos.write(0, len(reply).to_bytes(4, 'big') + reply)\nwhile True: pass"
     async with probe() as inside:
-        await refused(inside, forged, "handler.reply")
+        await refused(inside, forged, "handler.failed")
 
 
 @pytest.mark.threat(54)
@@ -132,7 +132,7 @@ async def test_a_forged_reply_is_judged_like_any_other() -> None:
         "os.write(0, reply)\nwhile True: pass"
     )
     async with probe() as inside:
-        await refused(inside, forged, "handler.effect")
+        await refused(inside, forged, "handler.failed")
 
 
 async def test_what_it_may_have_it_gets_with_texts_made_printable() -> None:
@@ -221,7 +221,7 @@ async def test_a_result_that_breaks_the_schema_can_be_mended() -> None:
         # The handler passes on what it received; the manifest's schema stands between a peer and business logic.
         with pytest.raises(Refused) as refusal:
             await session.handle(Received(peer=PEER, data=b"{}"))
-        assert refusal.value.code == "handler.effect"
+        assert refusal.value.code == "handler.failed"
         assert not worker.alive
 
 

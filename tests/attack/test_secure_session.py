@@ -68,7 +68,7 @@ def claim_key(value: dict[str, Any]) -> None:
 @pytest.mark.parametrize("signer", [None, MALLORY])
 def test_swapping_the_sources_key_share_is_refused(signer: Identity | None) -> None:
     far = destination()
-    refused("secure.proof", far, changed(source().say(ASKED)[0], swap_shares, signer))
+    refused("secure.hello", far, changed(source().say(ASKED)[0], swap_shares, signer))
     assert far.channel.peer == ""
 
 
@@ -76,7 +76,7 @@ def test_swapping_the_sources_key_share_is_refused(signer: Identity | None) -> N
 def test_swapping_the_destinations_key_share_is_refused(signer: Identity | None) -> None:
     near, far = source(), destination()
     far.take(*near.say(ASKED))
-    refused("secure.proof", near, changed(far.say(ANSWERED)[0], swap_shares, signer))
+    refused("secure.hello", near, changed(far.say(ANSWERED)[0], swap_shares, signer))
     assert near.channel.peer == ""
 
 
@@ -118,11 +118,11 @@ def test_a_key_that_the_document_no_longer_lists_proves_nothing() -> None:
 def test_another_agent_that_answers_in_its_own_name_is_not_the_one_that_was_asked() -> None:
     near, mallory = source(), destination(MALLORY)
     (asked,) = near.say(ASKED)
-    refused("secure.destination", mallory, asked)
+    refused("hello.destination", mallory, asked)
     mallory = destination(MALLORY)
     mallory.take(changed(asked, lambda value: value.update(destinationDid=MALLORY.did), BUYER))
     (answered, _) = mallory.say(plain_hello("destinationHello", MALLORY, BUYER.did))
-    refused("secure.destination", near, answered)
+    refused("hello.destination", near, answered)
 
 
 @pytest.mark.threat(105)
@@ -143,7 +143,7 @@ def test_a_key_share_passed_off_as_ones_own_leads_nowhere() -> None:
     near.take(changed(answered, as_mallory, MALLORY))
     assert keys_of(near) == keys_of(far)
     forged = changed(finished, lambda value: value.update(sourceDid=MALLORY.did, destinationDid=BUYER.did))
-    refused("secure.finished", near, forged)
+    refused("secure.hello", near, forged)
 
 
 @pytest.mark.parametrize("which", ["sourceHello", "destinationHello"])
@@ -157,8 +157,8 @@ def test_a_hello_that_was_only_written_in_another_way_is_noticed(which: str) -> 
     far.take(rewrite(near.say(ASKED)[0]))
     answered, finished = far.say(ANSWERED)
     (reply,) = near.take(rewrite(answered))
-    refused("secure.finished", near, finished)
-    refused("secure.finished", far, reply)
+    refused("secure.hello", near, finished)
+    refused("secure.hello", far, reply)
 
 
 @pytest.mark.threat(105)
@@ -167,7 +167,7 @@ def test_a_recorded_hello_opens_nothing() -> None:
     again = destination(draw=draws("another session"))
     again.take(wire[0], now=NOW + 1)
     again.say(ANSWERED, NOW + 1)
-    refused("secure.tampered", again, wire[3], NOW + 1)
+    refused("secure.record", again, wire[3], NOW + 1)
     later = destination()
     refused("secure.stale", later, wire[0], NOW + FRESHNESS + 1)
 
@@ -177,7 +177,7 @@ def test_records_of_one_session_are_not_those_of_another() -> None:
     for near, far in (first, second):
         shake_hands(near, far)
     (record,) = first[0].say(b"\x40pay")
-    refused("secure.tampered", second[1], record)
+    refused("secure.record", second[1], record)
 
 
 def strip(value: dict[str, Any]) -> None:
@@ -209,10 +209,10 @@ def test_an_older_version_cannot_be_slipped_in() -> None:
     both = ("1.1", UNBOUND)
     near, far = source(versions=both), destination(versions=both)
     (asked,) = near.say(ASKED)
-    refused("secure.proof", far, changed(asked, lambda value: value.update(supportedVersions=[UNBOUND])))
+    refused("secure.hello", far, changed(asked, lambda value: value.update(supportedVersions=[UNBOUND])))
     far = destination(versions=both)
     far.take(asked)
-    refused("secure.proof", near, changed(far.say(ANSWERED)[0], lambda value: value.update(selectedVersion=UNBOUND)))
+    refused("secure.hello", near, changed(far.say(ANSWERED)[0], lambda value: value.update(selectedVersion=UNBOUND)))
 
 
 @pytest.mark.threat(364)

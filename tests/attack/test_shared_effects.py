@@ -70,11 +70,11 @@ async def test_a_message_to_many_crosses_once_and_reaches_members_alone() -> Non
 @pytest.mark.parametrize(
     ("effects", "code"),
     [
-        ("[Multicast(peers=(ada,) * 33, data=bytes(1024 * 1024))]", "handler.effect"),
-        ("[Multicast(peers=(ada,) * 16, data=bytes(1024 * 1024))] * 3", "handler.effect"),
-        ("[Multicast(peers=(ada,), data=bytes(1024 * 1024 + 1))]", "handler.effect"),
-        ("[Multicast(peers=(ada,), data=b'', stream='a b')]", "handler.effect"),
-        ("[Multicast(peers='x', data=b'')]", "handler.reply"),
+        ("[Multicast(peers=(ada,) * 33, data=bytes(1024 * 1024))]", "handler.failed"),
+        ("[Multicast(peers=(ada,) * 16, data=bytes(1024 * 1024))] * 3", "handler.failed"),
+        ("[Multicast(peers=(ada,), data=bytes(1024 * 1024 + 1))]", "handler.failed"),
+        ("[Multicast(peers=(ada,), data=b'', stream='a b')]", "handler.failed"),
+        ("[Multicast(peers='x', data=b'')]", "handler.failed"),
     ],
 )
 async def test_the_copies_of_one_event_are_bounded(effects: str, code: str) -> None:
@@ -118,7 +118,7 @@ async def test_a_handler_whose_role_is_not_shared_sees_no_member(manifest: dict[
         assert await asked(session, "value = session.parameters['peer']") == [Return(call="c0", value=ADA)]
         with pytest.raises(TreatyError) as caught:
             await asked(session, f"effects = [Send(peer={BOB!r}, data=b'')]", 1)
-        assert caught.value.code == "handler.effect"
+        assert caught.value.code == "handler.failed"
         await worker.close()
 
 
@@ -129,5 +129,5 @@ async def test_a_role_that_is_not_shared_sends_to_its_peer_alone() -> None:
         await session.handle(Opened())
         with pytest.raises(TreatyError) as caught:
             await asked(session, f"effects = [Multicast(peers=({ADA!r},), data=b'')]")
-        assert caught.value.code == "handler.effect"
+        assert caught.value.code == "handler.failed"
         await worker.close()

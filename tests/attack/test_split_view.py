@@ -163,7 +163,7 @@ async def test_a_log_that_shows_too_little_is_refused_without_a_proof(tmp_path: 
 
 @pytest.mark.parametrize(
     ("content", "code"),
-    [(b"{}", "equivocation.form"), (b"x", "canonical.json"), (None, "equivocation.file"), (b" " * 2**21, "canonical.too-large")],
+    [(b"{}", "equivocation.form"), (b"x", "canonical.json"), (None, "equivocation.form"), (b" " * 2**21, "canonical.too-large")],
 )
 def test_a_file_that_proves_nothing_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, code: str

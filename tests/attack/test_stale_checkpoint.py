@@ -35,7 +35,7 @@ async def test_a_checkpoint_without_the_clock_is_refused(tmp_path: Path) -> None
     registry = with_echo()
     unclocked = sign(Checkpoint(NAME.origin, registry.size, registry.root()).format(), [LOG_KEY])
     registry.checkpoint = lambda: unclocked  # type: ignore[method-assign]
-    assert (await refused_at(2, registry, tmp_path)).code == "checkpoint.no-clock"
+    assert (await refused_at(2, registry, tmp_path)).code == "checkpoint.not-witnessed"
 
 
 @pytest.mark.threat(25)
@@ -45,4 +45,4 @@ async def test_a_clock_that_the_genesis_does_not_name_counts_for_nothing(tmp_pat
     text = Checkpoint(NAME.origin, registry.size, registry.root()).format()
     note = sign(text, [LOG_KEY, other], time=registry.now)
     registry.checkpoint = lambda: note  # type: ignore[method-assign]
-    assert (await refused_at(2, registry, tmp_path)).code == "checkpoint.no-clock"
+    assert (await refused_at(2, registry, tmp_path)).code == "checkpoint.not-witnessed"

@@ -39,7 +39,7 @@ async def test_a_changed_document_is_refused(tmp_path: Path) -> None:
 async def test_a_document_that_is_left_out_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.withdrawn.add(registry.document_of(uri_of()).sha256)
-    assert (await refused_at(5, registry, tmp_path)).code == "bundle.no-blob"
+    assert (await refused_at(5, registry, tmp_path)).code == "blob.withdrawn"
 
 
 async def test_a_changed_card_is_refused(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ async def test_a_changed_card_is_refused(tmp_path: Path) -> None:
                 value["blobs"][digest] = canonical.b64encode(b'{"summary":"","title":"Approved by everybody"}')
 
     editing(registry, edit)
-    assert (await refused_at(5, registry, tmp_path)).code == "card.digest"
+    assert (await refused_at(5, registry, tmp_path)).code == "document.digest"
 
 
 async def test_another_document_than_the_hash_that_was_asked_for_is_refused(tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ async def test_another_document_than_the_hash_that_was_asked_for_is_refused(tmp_
     registry.attach("2.0")
     wanted = "ab" * 32
     registry.aliases[f"sha256:{wanted}"] = [match_of(made, by="hash")]
-    assert (await refused_at(5, registry, tmp_path, f"sha256:{wanted}")).code == "document.other"
+    assert (await refused_at(5, registry, tmp_path, f"sha256:{wanted}")).code == "document.digest"

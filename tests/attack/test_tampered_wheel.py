@@ -41,7 +41,7 @@ async def test_a_wheel_that_breaks_the_rules_is_refused_though_its_publisher_sig
     broken = registry.put(b"PK, but no wheel")
     document = registry.document_of(uri_of("2.0")).sha256
     registry.add(kinds.Handler(uri_of("2.0"), document, filename, broken, "x:handler", registry.put(b"{}")), ALICE)
-    assert (await refused_at(7, registry, tmp_path, uri_of("2.0"))).code == "handler.archive"
+    assert (await refused_at(7, registry, tmp_path, uri_of("2.0"))).code == "handler.package"
 
 
 async def test_a_wheel_for_another_protocol_is_refused_though_its_publisher_signed_it(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ async def test_a_grant_by_who_does_not_own_the_namespace_is_refused(tmp_path: Pa
     registry.force(signed(kinds.Grant("alice.example", BOB.did), BOB, issued=registry.now).leaf)
     registry.force(publication(registry, BOB))
     failure = await refused_at(4, registry, tmp_path, uri_of("2.0"), publishers=(BOB,))
-    assert failure.code == "grant.not-owner"
+    assert failure.code == "publish.not-entitled"
 
 
 def inherited(registry: SimulatedRegistry) -> Signer:

@@ -183,7 +183,7 @@ async def test_a_chain_of_bases_is_bounded(registry: Registry, tmp_path: Path) -
         base = made.body
     last = based(MAX_BASES + 1, base)
     await upload(registry, STRANGER, last)
-    assert (await refuse(registry, STRANGER.statement(last.body))).code == "publish.base-chain"
+    assert (await refuse(registry, STRANGER.statement(last.body))).code == "publish.base"
     first, second = based(100, None), based(101, based(100, None).body)
     for made in (first, second):
         await upload(registry, STRANGER, made)

@@ -212,7 +212,7 @@ async def test_a_client_by_topic_is_told_that_it_was_taken_back(tmp_path: Path) 
     with pytest.raises(NotFound) as told:
         async with visitor.agent.connect_over(near, topic=TOPIC):
             pass
-    assert told.value.code == "agent.taken-back"
+    assert told.value.code == "agent.no-candidates"
     assert f"{uri_of()} was revoked" in told.value.message
     await visitor.agent.aclose()
 

@@ -142,7 +142,7 @@ async def test_readiness_names_the_database_before_what_follows_from_it(
     registry.leader.fault = TimeoutError()
     with pytest.raises(Unavailable) as refused:
         await registry.check_ready()
-    assert refused.value.code == "registry.database"
+    assert refused.value.code == "database.unreachable"
 
 
 def leaf(number: int) -> bytes:

@@ -128,7 +128,7 @@ async def test_a_node_without_the_next_authority_certifies_nothing_after_the_ove
         place.time.now += OVERLAP
         with pytest.raises(Unavailable) as refused:
             _ = registry.authority
-        assert refused.value.code == "sigstore.keys-rotated" and "keys/next" in refused.value.fix
+        assert refused.value.code == "keys.missing" and "keys/next" in refused.value.fix
         await moved(registry, 1)
         shutil.copytree(place.keys / "next", tmp_path / "other" / "keys" / "next")
         assert registry.authority.public == load_operator(tmp_path / "other" / "keys").next_authority.public  # type: ignore[union-attr]

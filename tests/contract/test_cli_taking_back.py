@@ -97,11 +97,11 @@ async def test_nobody_elses_protocol_is_yanked(treaty: Treaty, registry: Registr
     await publish(registry, stranger, publication(stranger))
     before = await contents(registry)
     for command in ("yank", "deprecate", "revoke", "activate"):
-        assert await treaty.refused("bob", command, made.body.uri) == "status.not-publisher"
-    assert await treaty.refused("bob", "yank", made.body.uri, "--wheel", "00" * 32) == "status.no-handler"
+        assert await treaty.refused("bob", command, made.body.uri) == "publish.not-entitled"
+    assert await treaty.refused("bob", "yank", made.body.uri, "--wheel", "00" * 32) == "statement.no-target"
     assert await treaty.refused("alice", "yank", made.body.uri.replace("1.0", "9.9")) == "protocol.unknown"
     assert await treaty.refused("alice", "yank", "greeting") == "protocol.name"
-    assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", made.body.uri) == "status.successor"
+    assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", made.body.uri) == "statement.form"
     missing = made.body.uri.replace("1.0", "9.9")
     assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", missing) == "protocol.unknown"
     assert await contents(registry) == before
@@ -110,7 +110,7 @@ async def test_nobody_elses_protocol_is_yanked(treaty: Treaty, registry: Registr
 async def test_a_grant_is_made_listed_and_taken_back(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
     own, guest = signer(tmp_path, "alice"), signer(tmp_path, "bob")
     assert "No grant" in await treaty.says("alice", "grants")
-    assert await treaty.refused("alice", "ungrant", guest.did) == "grant.none"
+    assert await treaty.refused("alice", "ungrant", guest.did) == "statement.no-target"
     made = await treaty.told("alice", "grant", guest.did)
     assert (made["namespace"], made["to"], made["withdrawn"]) == ("alice.example", guest.did, False)
     for who in ("alice", "bob"):
@@ -121,7 +121,7 @@ async def test_a_grant_is_made_listed_and_taken_back(treaty: Treaty, registry: R
     assert "may no longer publish in alice.example" in await treaty.says("alice", "ungrant", guest.did)
     assert (await treaty.told("bob", "grants"))["grants"] == []
     size = registry.head.size
-    assert await treaty.refused("alice", "ungrant", guest.did) == "grant.none"
+    assert await treaty.refused("alice", "ungrant", guest.did) == "statement.no-target"
     assert registry.head.size == size
 
 
@@ -184,7 +184,7 @@ async def test_a_voter_who_is_not_heard_votes_by_a_witness(treaty: Treaty, regis
     await registry.submit([Stamped.parse(path.read_bytes()).leaf for path in kept])
     assert "2 of 2 are in the log" in await treaty.says("bob", "audit")
     assert not list((tmp_path / "bob" / "stamped").iterdir())
-    assert await treaty.refused("bob", "audit", "--stamped", str(tmp_path / "nothing")) == "stamping.file"
+    assert await treaty.refused("bob", "audit", "--stamped", str(tmp_path / "nothing")) == "stamp.form"
 
 
 @pytest.mark.threat(130)

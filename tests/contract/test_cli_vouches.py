@@ -47,7 +47,7 @@ async def test_an_agent_vouches_renews_and_withdraws(
         size = registry.head.size
         with pytest.raises(SystemExit):
             await told("withdraw", "vouch", alice.did)
-        assert json.loads(capsys.readouterr().out)["error"]["code"] == "vouch.none"
+        assert json.loads(capsys.readouterr().out)["error"]["code"] == "statement.no-target"
         assert registry.head.size == size
 
 

@@ -246,7 +246,7 @@ async def test_a_handler_that_misses_its_interface(pool: SandboxPool) -> None:
     session = await worker.open("client")
     with pytest.raises(TreatyError) as caught:
         await session.handle(Opened())
-    assert caught.value.code == "handler.reply"
+    assert caught.value.code == "handler.failed"
     again = await pool.load_code(bad, local=LOCAL, peers=[PEER])
     session = await again.open("client")
     with pytest.raises(TreatyError) as caught:

@@ -68,14 +68,14 @@ async def test_uploads_that_do_not_fit_are_refused(api: httpx.AsyncClient, regis
     named = {"Treaty-Statement": canonical.b64encode(signed.leaf)}
     other = bytes(len(made.document))
     cases = [
-        (path, other, named, 400, "blob.digest"),
-        (path, made.document[:-1], named, 422, "blob.digest"),
-        (path, made.document + b".", named, 413, "http.body-too-large"),
+        (path, other, named, 400, "blob.digest: SHA-256"),
+        (path, made.document[:-1], named, 422, "blob.digest: bytes"),
+        (path, made.document + b".", named, 413, "http.too-large"),
         (path, made.document, {}, 400, "http.request"),
         (path, made.document, {"Treaty-Statement": "e30"}, 400, "canonical.text"),
         (path, made.document, {"Treaty-Statement": canonical.b64encode(b"{}")}, 400, "statement.form"),
         (path, made.document, {"Treaty-Statement": "A" * 17_000}, 400, "http.request"),
-        (f"/blobs/sha256/{canonical.hex_digest(other)}", other, named, 400, "blob.not-named"),
+        (f"/blobs/sha256/{canonical.hex_digest(other)}", other, named, 400, "blob.digest: does not name"),
         ("/blobs/sha256/abc", other, named, 400, "canonical.text"),
         (path, made.document, {"Treaty-Statement": canonical.b64encode(_forged(signed))}, 401, "statement.signature-invalid"),
     ]
@@ -89,7 +89,7 @@ async def test_statements_of_strangers_hold_no_uploads(api: httpx.AsyncClient, r
     document = b"{}"
     key = kinds.Key(bob.key_id, "z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp")
     claimed = kinds.Identity(bob.did, kinds.Blob(canonical.hex_digest(document), len(document)), (key,), 1)
-    problem(await put(api, document, bob.statement(claimed)), 422, "blob.not-named")
+    problem(await put(api, document, bob.statement(claimed)), 422, "blob.digest")
     assert await registry.pool.fetchval("select count(*) from pending_blobs") == 0
 
 

@@ -88,7 +88,7 @@ async def test_a_confirmed_key_goes_on_in_the_same_tenure(
     await publish(api, agent.signer(), publication(agent.signer(), version="1.1"))  # at once: nobody took the domain over
     old = await api.post("/statements", content=alice.statement(ballot(registry, 0)).leaf, headers=JSON)
     problem(old, 401, "statement.unknown-key")
-    assert await refused(agent, Conflict, registry) == "identity.confirmed"
+    assert await refused(agent, Conflict, registry) == "statement.exists"
 
 
 async def test_two_rotations_one_after_the_other(
@@ -108,14 +108,14 @@ async def test_a_key_that_signed_first_was_taken_for_a_new_owners(
     serve(web, agent.rotated)
     assert (await post(api, agent.signer().statement(ballot(registry, 1)))).json()["code"] == "identity.new-tenure"
     assert (await api.get(f"/identities/{alice.did}")).json()["tenure"] == 2
-    assert await refused(agent, Conflict, registry) == "identity.confirmed"
+    assert await refused(agent, Conflict, registry) == "statement.exists"
 
 
 async def test_the_document_must_be_served_first(
     api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, agent: Agent
 ) -> None:
     await say(api, alice, ballot(registry, 0))
-    assert await refused(agent, Conflict, registry) == "identity.unchanged"
+    assert await refused(agent, Conflict, registry) == "statement.exists"
     del web.documents[alice.did]
     assert await refused(agent, Unauthorized, registry) == "identity.unresolved"
     serve(web, agent.rotated.rotated())  # another one than this agent has
@@ -138,7 +138,7 @@ async def test_a_key_that_the_log_does_not_know_vouches_for_nothing(
     await say(api, alice, ballot(registry, 0))
     serve(web, agent.rotated)
     stranger = Identity(alice.did, agent.former.key_id, agent.rotated.private_key).rotated()
-    assert await refused(agent, Refused, registry, stranger) == "identity.successor"
+    assert await refused(agent, Refused, registry, stranger) == "identity.rotate"
     with nothing_logged(registry):
         answer = await api.post(f"/identities/{alice.did}", json={"keyid": agent.rotated.key_id})
     problem(answer, 401, "statement.unknown-key")

@@ -146,7 +146,7 @@ async def test_a_hash_finds_every_protocol_that_has_it(api: httpx.AsyncClient, a
     found = (await api.get(f"/hashes/{digest}")).json()
     assert found["hash"] == digest
     assert [entry["uri"] for entry in found["protocols"]] == [ours.body.uri, theirs.uri]
-    problem(await api.get(f"/hashes/{'0' * 64}"), 404, "protocol.unknown-hash")
+    problem(await api.get(f"/hashes/{'0' * 64}"), 404, "protocol.unknown")
     problem(await api.get(f"/hashes/{digest.upper()}"), 400, "canonical.text")
 
 

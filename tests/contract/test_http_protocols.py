@@ -118,8 +118,8 @@ async def test_the_form_follows_suffix_then_accept(api: httpx.AsyncClient, alice
 async def test_what_is_not_offered_is_not_acceptable(api: httpx.AsyncClient, alice: Signer) -> None:
     await publish(api, alice, publication(alice))
     path = "/protocols/alice.example/product-info/1.0"
-    problem(await api.get(path, headers={"Accept": "image/png"}), 406, "http.not-acceptable")
-    problem(await api.get("/topics/" + TOPIC, headers={"Accept": "text/markdown"}), 406, "http.not-acceptable")
+    problem(await api.get(path, headers={"Accept": "image/png"}), 406, "http.media-type")
+    problem(await api.get("/topics/" + TOPIC, headers={"Accept": "text/markdown"}), 406, "http.media-type")
     problem(await api.get(path + ".html"), 400, "protocol.name")
 
 

@@ -82,12 +82,12 @@ async def test_heads_over_the_caps_are_refused(api: httpx.AsyncClient, registry:
     many = {f"X-{number}": "a" * 100 for number in range(MAX_HEADER_BYTES // 100)}
     async with unchanged(registry):
         for headers in (long_header, many):
-            problem(await api.get("/checkpoint", headers=headers), 431, "http.headers-too-large")
+            problem(await api.get("/checkpoint", headers=headers), 431, "http.too-large")
             json_type = {"Content-Type": "application/json"}
-            problem(await api.post("/statements", content=leaf, headers=json_type | headers), 431, "http.headers-too-large")
-        problem(await api.get("/protocols/" + "a" * 1_100), 414, "http.target-too-long")
-        problem(await api.get("/protocols?q=" + "a" * 2_050), 414, "http.target-too-long")
-        problem(await api.get("/checkpoint?" + "a" * 2_050), 414, "http.target-too-long")
+            problem(await api.post("/statements", content=leaf, headers=json_type | headers), 431, "http.too-large")
+        problem(await api.get("/protocols/" + "a" * 1_100), 414, "http.too-large")
+        problem(await api.get("/protocols?q=" + "a" * 2_050), 414, "http.too-large")
+        problem(await api.get("/checkpoint?" + "a" * 2_050), 414, "http.too-large")
     assert (await api.get("/checkpoint", headers={"X-Long": "a" * (MAX_HEADER_BYTES - 1_000)})).status_code == 200
 
 
@@ -141,7 +141,7 @@ async def test_without_the_database_it_is_unavailable_and_what_is_in_memory_is_s
     assert (await api.get(RECORD)).content == kept.content
     for path in ("/protocols?q=other", "/topics", "/protocols/alice.example/other/1.0", "/health/ready"):
         response = await api.get(path)
-        problem(response, 503, "registry.database")
+        problem(response, 503, "database.unreachable")
         assert response.headers["retry-after"]
     assert (await api.get("/health/live")).json() == {"status": "live"}
 

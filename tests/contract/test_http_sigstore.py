@@ -140,7 +140,7 @@ async def test_the_log_takes_no_signature_with_a_certificate_of_a_retired_author
         prepare(tmp_path / "registry" / "keys", [AUTHORITY])
         await registry.rotate(0)
         async with unchanged(registry):
-            problem(await api.post(path, json=entry(b"after")), 401, "sigstore.certificate")
+            problem(await api.post(path, json=entry(b"after")), 401, "sigstore.proof")
 
 
 async def test_what_the_services_refuse_logs_nothing(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
@@ -149,14 +149,14 @@ async def test_what_the_services_refuse_logs_nothing(api: httpx.AsyncClient, reg
     async with unchanged(registry):
         for path in authority:
             problem(await api.post(path, content=b"{", headers=JSON), 400, "canonical.json")
-            problem(await api.post(path, content=b"{}", headers=JSON), 401, "sigstore.token")
-            problem(await api.post(path, content=b"{}", headers=JSON | token), 400, "token.form")
+            problem(await api.post(path, content=b"{}", headers=JSON), 401, "token.invalid")
+            problem(await api.post(path, content=b"{}", headers=JSON | token), 400, "token.invalid")
             problem(await api.post(path, content=b"{}", headers={"Content-Type": "text/plain"}), 415, "http.media-type")
-            problem(await api.post(path, content=b" " * 20_000, headers=JSON), 413, "http.body-too-large")
+            problem(await api.post(path, content=b" " * 20_000, headers=JSON), 413, "http.too-large")
         entries = "/sigstore/api/v2/log/entries"
-        problem(await api.post(entries, content=b"{}", headers=JSON), 400, "sigstore.request")
+        problem(await api.post(entries, content=b"{}", headers=JSON), 400, "http.request")
         problem(await api.post(entries, content=b"{}", headers={"Content-Type": "text/plain"}), 415, "http.media-type")
-        problem(await api.post(entries, content=b" " * 20_000, headers=JSON), 413, "http.body-too-large")
+        problem(await api.post(entries, content=b" " * 20_000, headers=JSON), 413, "http.too-large")
 
 
 async def test_timestamps_are_granted_or_rejected_in_their_own_form(api: httpx.AsyncClient) -> None:
@@ -169,7 +169,7 @@ async def test_timestamps_are_granted_or_rejected_in_their_own_form(api: httpx.A
     assert (granted.status_code, granted.headers["content-type"]) == (201, "application/timestamp-reply")
     assert imprint in granted.content and imprint not in rejected.content
     problem(await api.post(path, content=asked, headers=JSON), 415, "http.media-type")
-    problem(await api.post(path, content=asked + bytes(1_024), headers=query), 413, "http.body-too-large")
+    problem(await api.post(path, content=asked + bytes(1_024), headers=query), 413, "http.too-large")
 
 
 async def test_what_other_clients_read_is_there_in_their_formats(api: httpx.AsyncClient, registry: Registry) -> None:

@@ -82,7 +82,7 @@ async def test_refusals_say_why_and_change_nothing(
         (b"\xff", 400, "canonical.json"),
         (forged.leaf, 401, "statement.signature-invalid"),
         (alice.statement(ballot(registry, 1), log="other.example").leaf, 422, "statement.other-log"),
-        (alice.statement(ballot(registry, 7)).leaf, 409, "ballot.seq"),
+        (alice.statement(ballot(registry, 7)).leaf, 409, "statement.previous"),
         (alice.statement(made.body).leaf, 404, "blob.missing"),
         (bob.statement(kinds.Status(made.body.uri, "yanked")).leaf, 404, "protocol.unknown"),
         (alice.statement(kinds.Withdrawal("0" * 64, "illegal")).leaf, 401, "statement.not-operator"),
@@ -103,8 +103,8 @@ async def test_bodies_of_other_kinds_and_sizes_are_refused(api: httpx.AsyncClien
             response = await api.post("/statements", content=leaf, headers={"Content-Type": content_type})
             problem(response, 415, "http.media-type")
         json_type = {"Content-Type": "application/json; charset=utf-8"}
-        problem(await api.post("/statements", content=b" " * (MAX_LEAF + 1), headers=json_type), 413, "http.body-too-large")
-        problem(await api.post("/statements", content=_chunks(MAX_LEAF + 1), headers=json_type), 413, "http.body-too-large")
+        problem(await api.post("/statements", content=b" " * (MAX_LEAF + 1), headers=json_type), 413, "http.too-large")
+        problem(await api.post("/statements", content=_chunks(MAX_LEAF + 1), headers=json_type), 413, "http.too-large")
     assert (await api.post("/statements", content=leaf, headers=json_type)).status_code == 201
 
 
@@ -128,10 +128,10 @@ async def test_a_batch_has_one_outcome_a_line(api: httpx.AsyncClient, registry: 
 async def test_a_batch_is_capped_in_lines_and_bytes(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     leaf = alice.statement(ballot(registry, 0)).leaf
     async with unchanged(registry):
-        problem(await api.post("/statements", content=b"{}\n" * 257, headers=NDJSON), 413, "statements.too-many")
-        problem(await api.post("/statements", content=leaf + b"\n\n" + leaf, headers=NDJSON), 400, "statements.empty-line")
-        problem(await api.post("/statements", content=b"", headers=NDJSON), 400, "statements.empty-line")
-        problem(await api.post("/statements", content=_chunks(2 * 1024 * 1024 + 1), headers=NDJSON), 413, "http.body-too-large")
+        problem(await api.post("/statements", content=b"{}\n" * 257, headers=NDJSON), 413, "statement.batch: at most")
+        problem(await api.post("/statements", content=leaf + b"\n\n" + leaf, headers=NDJSON), 400, "statement.batch: Every line")
+        problem(await api.post("/statements", content=b"", headers=NDJSON), 400, "statement.batch")
+        problem(await api.post("/statements", content=_chunks(2 * 1024 * 1024 + 1), headers=NDJSON), 413, "http.too-large")
     full = await api.post("/statements", content=b"{}\n" * 256, headers=NDJSON)
     assert full.status_code == 200 and len(full.content.splitlines()) == 256
 

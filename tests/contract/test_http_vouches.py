@@ -48,8 +48,8 @@ async def test_a_vouch_out_of_turn_or_for_oneself_changes_nothing(
 ) -> None:
     await say(api, alice, kinds.Vouch(CAROL.did, 0))
     for body, status, code in [
-        (kinds.Vouch(CAROL.did, 0, withdrawn=True), 409, "vouch.seq"),
-        (kinds.Vouch(CAROL.did, 2), 409, "vouch.seq"),
+        (kinds.Vouch(CAROL.did, 0, withdrawn=True), 409, "statement.previous"),
+        (kinds.Vouch(CAROL.did, 2), 409, "statement.previous"),
         (kinds.Vouch(alice.did, 1), 422, "electorate.one-principal"),
     ]:
         async with unchanged(registry):

@@ -115,7 +115,7 @@ async def test_every_module_is_imported(platform: str) -> None:
 async def test_locks_exclude_and_files_are_written(platform: str, tmp_path: Path) -> None:
     status, out, errors = await run(platform, "code", LOCKS.format(folder=str(tmp_path)))
     assert status == 0, errors
-    assert out == "held first other authentication.memory b'whole'\n"
+    assert out == "held first other system.file b'whole'\n"
 
 
 @pytest.mark.deep
@@ -149,12 +149,12 @@ async def test_the_sandbox_says_that_it_needs_linux(platform: str, registry: Soc
     status, out, errors = await run(platform, "treaty", "doctor", *home.options, *home.network)
     assert status == 1, errors
     (sandbox,) = (check for check in json.loads(out)["checks"] if check["check"] == "sandbox")
-    assert sandbox["code"] == "system.platform"
+    assert sandbox["code"] == "system.missing"
     assert f"needs Linux, and this is {platform}" in sandbox["said"] and "container" in sandbox["fix"]
 
 
 @PLATFORMS
 async def test_a_registry_says_that_it_needs_linux(platform: str, tmp_path: Path) -> None:
     status, out, errors = await run(platform, "treaty-registry", "serve", "--data", str(tmp_path / "data"), "--json")
-    assert (status, json.loads(out)["error"]["code"], errors) == (1, "system.platform", "")
+    assert (status, json.loads(out)["error"]["code"], errors) == (1, "system.missing", "")
     assert not (tmp_path / "data").exists()

@@ -174,7 +174,7 @@ async def test_what_is_pending_outlives_the_worker(sandbox: SandboxRuntime) -> N
     assert await run(handler, "value = session.kept['seen']") == ["1"]
     with pytest.raises(TreatyError) as failure:  # what is stored counts still
         await run(handler, "effects = [Persist(key=str(n), value=b'1') for n in range(1024)]")
-    assert failure.value.code == "handler.effect"
+    assert failure.value.code == "handler.failed"
 
 
 async def test_the_numbers_of_workers_tell_those_that_failed(sandbox: SandboxRuntime) -> None:
@@ -222,7 +222,7 @@ async def test_a_session_whose_snapshot_hangs_lies_or_is_none_is_over(sandbox: S
     await run(hanging, "session.snapshot = lambda: exec('while True: pass')")
     reply = "import struct, os; os.write(0, struct.pack('>I', 70015) + bytes([0x92, 0xA5]) + b'bytes' + bytes([0xC6])"
     await run(lying, f"session.snapshot = lambda: exec(\"{reply} + struct.pack('>I', 70003) + bytes(70003)); os._exit(0)\")")
-    for handler, code in ((hanging, "sandbox.timeout"), (lying, "handler.reply"), (wrong, "handler.reply")):
+    for handler, code in ((hanging, "sandbox.limit"), (lying, "handler.failed"), (wrong, "handler.failed")):
         await rest(handler)
         with pytest.raises(TreatyError) as failure:
             await run(handler, "value = 1")

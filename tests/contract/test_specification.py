@@ -107,7 +107,7 @@ CAPS = {
     "log.md": [
         ("at least 16 are accepted | 100, and {} |", note.MAX_NOTE_BYTES),
         ("at least 16 are accepted | {}, and", note.MAX_SIGNATURES),
-        ("`log.too-large` TooLarge: over {}.", proof.MAX_RECEIPT_BYTES),
+        ("`log.form` Malformed; TooLarge: over {}.", proof.MAX_RECEIPT_BYTES),
         ('["extra " B64(1 to {} bytes)', proof.MAX_EXTRA_BYTES),
         ("LF (B64(hash) LF)* at most {}, the leaf's sibling first", proof.MAX_PROOF_HASHES),
         ("`POST PREFIX/add-checkpoint`, at most {} bytes", witness.MAX_REQUEST),
@@ -223,7 +223,7 @@ CAPS = {
         (".contradiction.json, JCS of at most {}:", contradiction.MAX_CONTRADICTION),
     ],
     "http.md": [
-        ("a path of {} bytes (`http.target-too-long`)", request_filter.MAX_PATH),
+        ("a path of {} bytes (`http.too-large`)", request_filter.MAX_PATH),
         ("a query of {}, headers", request_filter.MAX_QUERY),
         ("headers of {} together", request_head.MAX_HEADER_BYTES),
         ("served only once that is logged; at most {} waits", upload_room.MAX_WAITING),

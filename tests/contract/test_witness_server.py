@@ -91,7 +91,7 @@ async def test_monitors_read_the_newest_cosigned_checkpoint(tmp_path: Path) -> N
     async with witness_process(tmp_path / "w", LOG.verifier, OTHER_LOG.verifier) as witness:
         path = f"/{hex_digest(ORIGIN.encode())}/checkpoint"
         nothing = await witness.ask(b"", "GET", path)
-        assert (nothing.status_code, nothing.json()["code"]) == (404, "witness.nothing")
+        assert (nothing.status_code, nothing.json()["code"]) == (404, "witness.unknown-log")
         unknown = await witness.ask(b"", "GET", f"/{hex_digest(b'unknown')}/checkpoint")
         assert (unknown.status_code, unknown.json()["code"]) == (404, "witness.unknown-log")
         cosigned = await witness.ask(HISTORY.request(0, 9).format())
@@ -137,7 +137,7 @@ async def test_it_goes_on_where_it_stopped_and_under_its_own_name(tmp_path: Path
         assert (await witness.ask(HISTORY.request(0, 9).format())).status_code == 200
         second = WitnessProcess(witness.data, [LOG.verifier])
         await second.start()
-        assert second.about["error"]["code"] == "witness.held"
+        assert second.about["error"]["code"] == "system.held"
         assert await second.ended() == 1
     async with witness_process(tmp_path / "w", LOG.verifier) as witness:
         assert (witness.key, witness.about["logs"]) == (key, {ORIGIN: 9})

@@ -14,6 +14,8 @@ import operating_guides as guides
 import pytest
 from machine import CLONE, Machine, machine_of_namespaces, missing
 
+from treaty_consensus.codes import LogCode
+
 ROOT = Path(__file__).parents[2]
 
 STARTING = ("observing.md",)
@@ -68,7 +70,7 @@ def test_root_calls_each_command_as_the_guides_have_it(machine: Machine) -> None
     # The old keys sign still, a new registry has no witness and no backup, and no version has that URI.
     refused = {command.split()[1]: done.stdout + done.stderr for command, done in ended.items() if done.returncode}
     assert refused.keys() == {"retire-keys", "doctor", "withdraw"}
-    assert "keys.overlap" in refused["retire-keys"] and "blob.unknown" in refused["withdraw"]
+    assert "rotation.overlap" in refused["retire-keys"] and "blob.unknown" in refused["withdraw"]
     assert set(machine.sh("find /var/lib/treaty-registry -printf '%u\\n'").split()) == {"treaty"}
 
 
@@ -101,7 +103,7 @@ def test_the_command_of_root_enters_user_settings_and_folder_of_the_unit(tmp_pat
 
 
 def test_it_names_every_code_of_a_restore() -> None:
-    from treaty_registry.codes import BackupCode, CopyCode
+    from treaty_registry.codes import CopyCode
 
     named = set(re.findall(r"`((?:backup|copy)\.[a-z-]+)`", guides.DEPLOYING))
-    assert {*CopyCode, BackupCode.NOT_EMPTY} <= named
+    assert {*CopyCode, LogCode.EXISTS} <= named

@@ -284,13 +284,13 @@ SILENCE = instead(Reply(silent=True))
         (["consider"], torn, {"negotiation.rejected"}),
         (["consider"], refusal, {"negotiation.rejected"}),
         (["handler"], prose, {"model.answer", "session.peer-code"}),
-        (["handler"], oversized, {"model.too-large", "session.peer-code"}),
+        (["handler"], oversized, {"model.answer", "session.peer-code"}),
         (["handler"], BUSY, {"model.unavailable", "session.peer-code"}),
         (["handler", "repair"], code(network), {"negotiation.handler", "session.peer-code"}),
         (["handler", "repair"], code(fails_its_tests), {"negotiation.handler", "session.peer-code"}),
         (["handler", "repair"], code(never_returns), {"negotiation.handler", "session.peer-code"}),
         (["tests"], prose, {"model.answer"}),
-        (["consider_tests"], prose, {"negotiation.tests-rejected"}),
+        (["consider_tests"], prose, {"negotiation.tests"}),
     ],
 )
 async def test_a_model_that_cannot_do_it_leaves_nothing(

@@ -135,7 +135,7 @@ def test_the_installed_client_works_without_an_extra(alone: Path, tmp_path: Path
     assert made.returncode == 0, made.stderr
     assert "did:key:" in run(alone / "treaty", "identity", "show", home=tmp_path).stdout
     searched = run(alone / "treaty", "search", "words", "--json", home=tmp_path)
-    assert "registry.none" in searched.stdout
+    assert "registry.not-trusted" in searched.stdout
     assert searched.returncode == 5
 
 
@@ -157,7 +157,7 @@ def test_a_missing_extra_is_named_and_nothing_changes(
     done = run(alone / program, *arguments, home=tmp_path / "home")
     assert done.returncode == 1
     assert f"pip install '.[{extra}]'" in done.stderr
-    assert program == "python" or ("system.extra" in done.stderr and "Traceback" not in done.stderr)
+    assert program == "python" or ("system.missing" in done.stderr and "Traceback" not in done.stderr)
     assert not (tmp_path / "home").exists()
 
 

@@ -130,7 +130,7 @@ async def test_an_old_backup_forks_nothing_and_a_mirror_completes_it(data: Path)
         with serving(new) as mirror:
             done = await command("restore", old, *target, *place.evidence, "--mirror", mirror)
         assert (done["size"], done["fetched"], done["missing"]) == (len(before), 2, [])
-        assert await refused("restore", old, *target, *place.evidence) == "backup.not-empty"
+        assert await refused("restore", old, *target, *place.evidence) == "log.exists"
         assert await place.start() == before
         await place.write("1.5")
         # The witness compares: it has cosigned the leaves from before the loss.
@@ -156,7 +156,7 @@ async def test_the_newest_backup_and_the_record_bring_everything_back(data: Path
         entries = next((folder / "tile" / "entries").rglob(f"{len(before)}"))
         whole = entries.read_bytes()
         entries.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
-        assert await refused("restore", folder, *target, "--record", lost / "head") == "mirror.damaged"
+        assert await refused("restore", folder, *target, "--record", lost / "head") == "log.damaged"
         assert not (place.server.data / "keys").exists()
         entries.write_bytes(whole)
 
@@ -182,7 +182,7 @@ async def test_a_backup_does_not_replace_another_history(data: Path) -> None:
         other = data / "other"
         await command("init", "--data", other, "--origin", ORIGIN)
         checkpoint = (folder / "checkpoint").read_bytes()
-        assert await refused("backup", folder, "--data", other) == "backup.other-log"
+        assert await refused("backup", folder, "--data", other) == "backup.none"
         assert (folder / "checkpoint").read_bytes() == checkpoint
         assert await refused("restore", data / "nothing", "--data", data / "third", *place.evidence) == "backup.none"
 

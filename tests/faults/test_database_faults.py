@@ -116,7 +116,7 @@ class Client:
         """It writes nothing now, says so soon, and serves what it has in memory."""
         for answer in await asyncio.gather(self.write(), self.http.get("/protocols?q=x"), self.ready()):
             assert answer.status_code == 503, answer.text
-            assert answer.json()["code"] in ("registry.database", "log.unavailable", "registry.not-ready", "registry.busy")
+            assert answer.json()["code"] in ("database.unreachable", "registry.not-ready", "log.unavailable", "registry.busy")
         for path in ("/health/live", "/checkpoint"):
             assert (await self.http.get(path, timeout=HEALTH)).status_code == 200
 

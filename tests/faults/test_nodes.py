@@ -46,7 +46,7 @@ async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Pa
             assert (await get(node.port, "/health/ready")).status_code == 200
         # A refusal of the rules is the leader's, word for word, at every node.
         other = key_signer("another").statement(grant(key_signer("the writer"), 1), log=ORIGIN, issued=NOW).leaf
-        assert {(await post(node.port, other)).json()["code"] for node in made.nodes} == {"grant.not-owner"}
+        assert {(await post(node.port, other)).json()["code"] for node in made.nodes} == {"publish.not-entitled"}
         # A stop of the leader hands over.
         leader = await made.leader()
         assert await leader.stop() == 0
@@ -124,7 +124,7 @@ async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{made.nodes[0].port}", trust_env=False) as http:
             for headers in ({}, {"Treaty-Node": "00" * 32}, {"Treaty-Node": "é".encode()}):
                 answer = await http.post("/nodes/proposals", content=b"\x94\x01", headers=headers)  # type: ignore[arg-type]
-                assert (answer.status_code, answer.json()["code"]) == (401, "node.code"), answer.text
+                assert (answer.status_code, answer.json()["code"]) == (401, "node.request"), answer.text
         assert int((await get(made.nodes[0].port, "/checkpoint")).text.split("\n")[1]) == 2
 
 
@@ -164,7 +164,7 @@ async def test_a_node_with_the_address_of_the_leader_does_not_start(
         with pytest.raises(Conflict) as refused:
             async with node("two"):
                 pass
-        assert refused.value.code == "node.address"
+        assert refused.value.code == "settings.value"
         assert await leader.is_ready()
         async with node("two", "http://127.0.0.1:19") as follower:
             assert follower.head.size == leader.head.size

@@ -60,26 +60,26 @@ def test_of_two_nodes_that_advance_the_record_one_is_refused(store: None) -> Non
     StoredFence.create(HEAD, ORIGIN)
     one, other = StoredFence(HEAD, ORIGIN), StoredFence(HEAD, ORIGIN)
     one.advance(3, root(3), SignedTime(100))
-    assert code(other.advance, 3, root(3), SignedTime(101)) == "fence.moved"
-    assert code(other.advance, 4, root(4), SignedTime(101)) == "fence.moved"
+    assert code(other.advance, 3, root(3), SignedTime(101)) == "log.not-leading"
+    assert code(other.advance, 4, root(4), SignedTime(101)) == "log.not-leading"
     other.reread()
     assert (other.record.size, other.signed) == (3, SignedTime(100))
     other.advance(4, root(4), SignedTime(102))
     # The first one does not know, and is refused in turn.
-    assert code(one.advance, 5, root(5)) == "fence.moved"
+    assert code(one.advance, 5, root(5)) == "log.not-leading"
     one.reread()
-    assert code(one.advance, 3, root(3)) == "fence.behind"
-    assert code(one.advance, 4, root(5)) == "fence.behind"
+    assert code(one.advance, 3, root(3)) == "log.damaged"
+    assert code(one.advance, 4, root(5)) == "log.damaged"
     assert StoredFence(HEAD, ORIGIN).record.size == 4
 
 
 def test_a_record_is_made_once_and_is_of_one_log(store: None) -> None:
-    assert code(StoredFence, HEAD, ORIGIN) == "fence.missing"
+    assert code(StoredFence, HEAD, ORIGIN) == "fence.damaged"
     StoredFence.create(HEAD, ORIGIN)
     StoredFence.create(HEAD, ORIGIN)  # after a crash before the keys were made
     assert objects().keys() == {"log/head"}
     StoredFence(HEAD, ORIGIN).advance(1, root(1))
-    assert code(StoredFence.create, HEAD, ORIGIN) == "fence.exists"
+    assert code(StoredFence.create, HEAD, ORIGIN) == "keys.missing"
     assert code(StoredFence, HEAD, "other.example") == "fence.damaged"
 
 
@@ -89,7 +89,7 @@ def test_the_record_of_a_restored_log_never_replaces_a_later_one(store: None) ->
         StoredFence.restore(HEAD, brought)
         assert record_at(HEAD, ORIGIN) == brought
     StoredFence(HEAD, ORIGIN).advance(4, root(4))
-    assert code(StoredFence.restore, HEAD, brought) == "fence.behind"
+    assert code(StoredFence.restore, HEAD, brought) == "log.damaged"
     assert StoredFence(HEAD, ORIGIN).record.size == 4
 
 
@@ -138,7 +138,7 @@ def test_a_store_that_ignores_conditions_is_refused_at_once(monkeypatch: pytest.
     try:
         with pytest.raises(Refused) as refused:
             StoredFence.create(HEAD, ORIGIN)
-        assert refused.value.code == "fence.ignored"
+        assert refused.value.code == "settings.value"
     finally:
         server.shutdown()
         server.server_close()

@@ -123,7 +123,7 @@ def test_a_user_who_may_not_read_the_folder_is_told_whose_it_is(machine: Machine
     refused = machine.run(f"runuser --user treaty-witness -- {PROGRAM} migrate --data {DATA}")
     said = refused.stdout + refused.stderr
     assert refused.returncode == 1
-    assert "settings.owner" in said and "belongs to treaty" in said and "runs as treaty-witness" in said
+    assert "settings.directory" in said and "belongs to treaty" in said and "runs as treaty-witness" in said
     assert owners(machine) == {"treaty"}
 
 

@@ -68,7 +68,7 @@ class Meeting:
                 case Load():
                     self.loaded = action
                     hash = action.agreement.protocol_hash or ""
-                    failure = Unavailable("session.no-code", "The code could not be made.")
+                    failure = Unavailable("session.profile", "The code could not be made.")
                     self.act(self.machine.apply(CodeFailed(failure) if self.code_fails else CodeReady(hash), 0.0))
                 case Running():
                     self.ran = True
@@ -290,7 +290,7 @@ def test_our_code_fails_and_we_say_so_though_the_sdk_takes_it_for_success(meet: 
     meeting = meet(role, [*answers, *CODE], decision, code_fails=True)
     meeting.to_the_end()
     assert ("we", None, "error") in meeting.trace
-    assert (meeting.machine.state, meeting.code) == (HelloState.ERROR, "session.no-code")
+    assert (meeting.machine.state, meeting.code) == (HelloState.ERROR, "session.profile")
     assert meeting.outcome["peer_generated"] is True
 
 

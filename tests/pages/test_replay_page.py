@@ -83,7 +83,7 @@ def test_the_flow_profile_is_shown_by_its_actions() -> None:
     shown = replay({"transcript": _flow_transcript(registry(sharing()), registry(sharing()))})
     assert [step.label for step in shown.arrows][:2] == ["initialize", "capabilities-exchange"] and shown.sender == 0
     failed = replay({"transcript": _flow_transcript(registry(sharing()), registry(delegation()))})
-    assert failed.outcome == "It failed. The two sides speak no protocol in common. (flow.no-common-protocol)"
+    assert failed.outcome == "It failed. The two sides speak no protocol in common. (session.no-common-protocol)"
 
 
 def _flow_transcript(mine: ProtocolRegistry, theirs: ProtocolRegistry) -> str:

@@ -110,7 +110,7 @@ def test_archives_round_trip_and_unpack_the_same_where_case_is_folded(files: dic
     try:
         data = write_archive(files)
     except TreatyError as error:
-        assert error.code == "handler.archive"
+        assert error.code == "handler.package"
         return
     assert read_archive(data) == files
     places: dict[str, set[tuple[str, bool]]] = {}
@@ -130,7 +130,7 @@ def test_a_source_that_is_accepted_is_utf_8_for_every_reader(source: bytes) -> N
     try:
         read_wheel(FILENAME, zipped(with_record({**FILES, f"{PACKAGE}/other.py": source})))
     except TreatyError as error:
-        assert error.code == "handler.file"
+        assert error.code == "handler.package"
         return
     encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
     assert encoding == "utf-8"

@@ -64,15 +64,15 @@ ASKED = (
 ENDS = {
     HelloState.REJECTED: {
         "negotiation.rejected",
-        "negotiation.tests-rejected",
+        "negotiation.tests",
         "negotiation.limit",
         "session.no-common-protocol",
         "session.no-model",
-        "session.not-natural",
+        "session.profile",
     },
-    # The other side may say why it closes, for example `negotiation.fix-limit`.
+    # The other side may say why it closes, for example `negotiation.too-many`.
     HelloState.CLOSED: {"session.peer-lost", "session.peer-refused"},
-    HelloState.ERROR: {"negotiation.fix-limit", "session.peer-code", "session.peer-lost", "session.peer-refused", "own.code"},
+    HelloState.ERROR: {"negotiation.too-many", "session.peer-code", "session.peer-lost", "session.peer-refused", "own.code"},
 }
 """How a session between honest sides may end, besides running."""
 

@@ -319,7 +319,7 @@ def attend(world: World) -> None:
             try:
                 process.registry.clock()
             except Unavailable as error:
-                if error.code == RegistryLogCode.CLOCK_AHEAD:
+                if error.code == RegistryLogCode.CLOCK and "ahead of" in error.message:
                     process.registry.accept_clock()
             except TreatyError as error:
                 world.found(f"{process.name} does not tell the time: {error}")

@@ -92,7 +92,7 @@ async def _refused_at(step: int, registry: SimulatedRegistry, home: Path, name: 
         assert failure.value.step == step, failure.value
         assert str(failure.value).startswith(f"Step {step} (")
         assert kept_in(home) == before
-        if (step <= 4 and failure.value.code != "resolve.claim") or failure.value.code.startswith("memory."):
+        if (step <= 4 and failure.value.code != "resolve.ambiguous") or failure.value.code.startswith("memory."):
             assert known_in(home) == known
         assert not agent.holds(name) and not agent.holds(uri_of())
     return failure.value

@@ -200,9 +200,7 @@ class FlowWire:
                     )
                 case LoadProtocol(protocol, digest):
                     if protocol in self.refuses.get(who, set()):
-                        self.perform(
-                            who, engine.apply(LoadFailed(protocol, NotFound("flow.alias-unknown", "Nobody has it.")), now)
-                        )
+                        self.perform(who, engine.apply(LoadFailed(protocol, NotFound("resolve.unknown", "Nobody has it.")), now))
                     else:
                         loaded = Loaded(protocol, f"https://r.example/{protocol}", digest or digest_of(protocol))
                         self.perform(who, engine.apply(loaded, now))
@@ -280,7 +278,7 @@ class SimulatedNames:
         self.located.append(id)
         await asyncio.sleep(self.delay)
         if id not in self.known or digest not in ("", self.known[id].hash):
-            raise NotFound("flow.alias-unknown", f"Nobody claims to be {id}.")
+            raise NotFound("resolve.unknown", f"Nobody claims to be {id}.")
         return Located(self.known[id].uri, self.known[id].hash)
 
     async def fetch(self, id: str, located: Located) -> SpokenProtocol:

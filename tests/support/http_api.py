@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -85,8 +86,9 @@ def described(agent: Signer, name: str, *, title: str, summary: str, tags: tuple
     return Publication(body, plain.document, card)
 
 
-def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """The problem that a response is; checks everything about its form."""
+def problem(response: httpx.Response, status: int, expected: str) -> dict[str, Any]:
+    """The problem that a response is; checks everything about its form. `expected`: "CODE", or "CODE: PATTERN" of its detail."""
+    code, _, pattern = expected.partition(": ")
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     assert response.headers["cache-control"] == "no-store"
@@ -94,6 +96,7 @@ def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     assert value.keys() - {"fix"} == {"type", "title", "status", "code", "detail"}
     assert (value["status"], value["code"], value["type"]) == (status, code, f"urn:treaty:problem:{code}")
     assert value["title"] and value["detail"] and value.get("fix", "x")
+    assert re.search(pattern, value["detail"]), value["detail"]
     return value
 
 

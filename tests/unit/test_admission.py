@@ -106,7 +106,7 @@ async def test_only_the_operator_speaks_for_the_log(registry: Registry, tmp_path
     }
     assert isinstance(bodies[kind], statement.KINDS[kind])
     refusal = await refuse(registry, KEY.statement(bodies[kind]))
-    assert refusal.code in ("statement.not-operator", "genesis.exists", "blob.missing")
+    assert refusal.code in ("statement.not-operator", "log.exists", "blob.missing")
 
 
 @pytest.mark.threat(74)
@@ -295,9 +295,13 @@ async def test_uploads_that_do_not_fit_their_statement(registry: Registry, web: 
     leaf = ALICE.statement(made.body).leaf
     digest = made.body.document.sha256
     other = bytes(reversed(made.document))
-    assert (await refused_upload(registry, leaf, b"another blob")).code == "blob.not-named"
-    assert (await refused_upload(registry, leaf, made.document + b"x", digest)).code == "blob.digest"
-    assert (await refused_upload(registry, leaf, other, digest)).code == "blob.digest"
+    for data, of, why in (
+        (b"another blob", None, "not name"),
+        (made.document + b"x", digest, "bytes"),
+        (other, digest, "SHA-256"),
+    ):
+        error = await refused_upload(registry, leaf, data, of)
+        assert error.code == "blob.digest" and why in error.message
     assert (await refused_upload(registry, leaf, made.document, "no digest")).code == "canonical.text"
     assert (await refused_upload(registry, b"no statement", made.document)).code == "canonical.json"
     impostor = Signer(ALICE.did, ALICE.key_id, KEY.private_key)
@@ -401,8 +405,8 @@ async def handler_for(registry: Registry, made: Publication, **changes: str) -> 
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"wheel": base64.b64encode(b"no wheel").decode()}, "handler.archive"),
-        ({"filename": "something_else-1.0-py3-none-any.whl"}, "handler.metadata"),
+        ({"wheel": base64.b64encode(b"no wheel").decode()}, "handler.package"),
+        ({"filename": "something_else-1.0-py3-none-any.whl"}, "handler.package"),
         ({"entry_point": "elsewhere:handler"}, "handler.mismatch"),
         ({"bundle": "no bundle"}, "canonical.json"),
         ({"document": "ab" * 32}, "handler.mismatch"),
@@ -417,7 +421,7 @@ async def test_wheels_are_read_before_they_are_logged(registry: Registry, web: W
     await upload(registry, ALICE, bad, *crafted)
     refusal = await refuse(registry, ALICE.statement(bad))
     assert refusal.code.startswith(code.partition(".")[0])
-    assert refusal.code == code or code == "handler.archive"
+    assert refusal.code == code or code == "handler.package"
     await upload(registry, ALICE, good, *uploads)
     await log(registry, good, ALICE)
 

@@ -78,7 +78,7 @@ def test_while_an_epoch_is_being_closed_others_wait() -> None:
 
 
 def test_a_decision_names_the_topics_newest() -> None:
-    assert refusal(OPEN, msgspec.structs.replace(DECISION, previous="c" * 64)) == "decision.previous"
+    assert refusal(OPEN, msgspec.structs.replace(DECISION, previous="c" * 64)) == "statement.previous"
     before: dict[str, Fact] = {"topic/m": TopicFact("c" * 64, 60)}
     assert after(OPEN, msgspec.structs.replace(DECISION, previous="c" * 64), facts=before).epoch == 5
 

@@ -337,7 +337,7 @@ def test_a_role_nobody_serves_is_found_before_the_door_opens(tmp_path: Path) -> 
     @seller.agent.provides(URI_1)
     async def somethingElse() -> None: ...  # noqa: N802
 
-    assert _error(seller.agent.prepare).code == "agent.function-missing"
+    assert _error(seller.agent.prepare).code == "agent.function"
     with pytest.raises(Malformed) as refusal:
         seller.agent.provides(URI_1)(somethingElse)
     assert refusal.value.code == "agent.function"
@@ -517,7 +517,7 @@ def test_a_silent_destination_ends_the_wait(tmp_path: Path) -> None:
         with pytest.raises(Unavailable) as failure:
             async with buyer(tmp_path).agent.connect_over(near, topic=TOPIC):
                 raise AssertionError("nobody is there")
-        assert failure.value.code == "session.hello-timeout"
+        assert failure.value.code == "session.reply-timeout"
         assert str(await next_message(far)).startswith("{")
         return asyncio.get_running_loop().time() - started
 
@@ -530,7 +530,7 @@ def test_a_silent_source_is_sent_away(tmp_path: Path) -> None:
         async with meeting(seller) as wire:
             with pytest.raises(TreatyError) as lost:
                 await next_message(wire)
-            assert getattr(lost.value, "reason", "") == "session.hello-timeout"
+            assert getattr(lost.value, "reason", "") == "session.reply-timeout"
         assert seller.runtime.opened == []
 
     run(main())
@@ -603,10 +603,10 @@ def test_a_peer_that_is_lost_in_the_middle_of_a_call_fails_it(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("action", "code"),
     [
-        ("hang", "session.handler-timeout"),
-        (Refused("handler.effect", "The handler sent to a stranger."), "handler.effect"),
+        ("hang", "sandbox.limit"),
+        (Refused("handler.failed", "The handler sent to a stranger."), "handler.failed"),
         (Unavailable("sandbox.died", "The worker died."), "sandbox.died"),
-        ([Send(peer="did:wba:shop.example", data=b"x", stream="other")], "session.stream"),
+        ([Send(peer="did:wba:shop.example", data=b"x", stream="other")], "session.profile"),
         ([End(status="failed")], "session.failed"),
         (ZeroDivisionError(), "session.internal"),
     ],

@@ -152,7 +152,7 @@ async def test_a_hello_that_claims_another_did_than_the_transport_proved_is_refu
         with pytest.raises(TreatyError) as refusal:
             async with customer.agent.connect_over(near, topic=TOPIC):
                 raise AssertionError("a session under a false name")
-        assert "session.peer-did" in refusal.value.message
+        assert "hello.destination" in refusal.value.message
         assert seller.runtime.opened == []
     await near.close()
     await task
@@ -166,7 +166,7 @@ async def test_over_http_a_hello_of_another_did_than_the_signer_is_refused_in_th
         body = encode_messages([said])
         signed = RequestSigner(identity("mallory.example")).headers("POST", url, body)
         reply = await client.post(url, content=body, headers={"Content-Type": MEDIA_TYPE, **signed})
-        assert (reply.status_code, reply.json()["reason"]) == (410, "session.peer-did")
+        assert (reply.status_code, reply.json()["reason"]) == (410, "hello.destination")
     assert seller.runtime.opened == []
 
 
@@ -249,7 +249,7 @@ async def test_who_says_nothing_is_sent_away_where_a_first_message_is_waited_for
     async with meeting(seller) as tap:
         with pytest.raises(TreatyError) as lost:
             await next_message(tap)
-        assert getattr(lost.value, "reason", "") == "session.hello-timeout"
+        assert getattr(lost.value, "reason", "") == "session.reply-timeout"
 
 
 # One port

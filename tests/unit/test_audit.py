@@ -325,4 +325,4 @@ def test_a_checkpoint_is_of_exactly_these_leaves(elected: tuple[LogBuilder, str]
     ):
         with pytest.raises(Untrusted) as refusal:
             log.replay.check_checkpoint(wrong)
-        assert refusal.value.code == "audit.checkpoint"
+        assert refusal.value.code == "audit.leaf"

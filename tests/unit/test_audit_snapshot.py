@@ -199,4 +199,4 @@ async def test_a_leaf_changed_on_disk_before_the_snapshot_is_found_from_the_star
     assert (await audited(registry, tmp_path)).resumed > 0, "verified when it was replayed, and not read again"
     with pytest.raises(Untrusted) as error:
         await audited(registry, tmp_path, FROM_START)
-    assert error.value.code == "mirror.damaged"
+    assert error.value.code == "log.damaged"

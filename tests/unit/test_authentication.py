@@ -131,7 +131,7 @@ async def test_the_older_form_is_refused_unless_asked_for(tmp_path: Path, requir
     for spelling in (header, header.replace("DIDWba", "didwba"), header.replace("DIDWba", "DIDWBA"), "DIDWba "):
         with pytest.raises(Unauthorized) as refusal:
             await listener.verify({"Authorization": spelling})
-        assert refusal.value.code == "authentication.legacy"
+        assert refusal.value.code == "authentication.missing"
         assert "RFC 9421" in refusal.value.fix and "accept_didwba" in refusal.value.fix
     assert listener.fetched == [], "nobody was asked for a document"
     if not required:
@@ -164,7 +164,7 @@ async def test_the_audience_is_this_listeners_own_url_whatever_the_request_says(
     for base in ("http://127.0.0.1:8123", "https://proxy.example/agents/a"):
         assert await listener.verify(signed(url=f"{base}/x?y"), url="/x?y") == ALICE.did
     listener.verifier.audiences = ()
-    assert await code(listener, signed()) == "authentication.audience"
+    assert await code(listener, signed()) == "authentication.url"
 
 
 async def test_a_signature_that_does_not_cover_the_request(listener: Listener) -> None:

@@ -136,20 +136,20 @@ async def test_a_vector_that_does_not_hold_is_shown_at_the_step_as_its_author_co
 async def test_a_handler_that_raises_is_shown_with_its_error(folder: Path) -> None:
     edit(folder.parent / "handler" / "provider.py", ("Invoke(call=call", 'Invoke(call="a b"'))
     found = await check_project(folder)
-    assert any("handler.effect" in mismatch.error for mismatch in found.mismatches)
+    assert any("handler.failed" in mismatch.error for mismatch in found.mismatches)
 
 
 async def test_a_handler_that_does_not_import_is_reported_once(folder: Path) -> None:
     (folder.parent / "handler" / "__init__.py").write_text("raise ValueError('no')\n")
     found = await check_project(folder)
-    assert [problem.error.code for problem in found.problems] == ["handler.raised"]
+    assert [problem.error.code for problem in found.problems] == ["handler.failed"]
     assert not found.mismatches
 
 
 async def test_without_vectors_nothing_is_reached_and_publishing_would_refuse(greeting: Path) -> None:
     shutil.rmtree(greeting / "vectors")
     found = await check_project(greeting)
-    assert [problem.error.code for problem in found.problems] == ["publish.vectors"]
+    assert [problem.error.code for problem in found.problems] == ["vector.differs"]
     assert "greet as guest, greet as host" in found.problems[0].error.message
     assert (await check_project(greeting, allow_uncovered=True)).passed
 
@@ -157,7 +157,7 @@ async def test_without_vectors_nothing_is_reached_and_publishing_would_refuse(gr
 async def test_a_role_that_no_vector_plays_is_not_reached(greeting: Path) -> None:
     (greeting / "vectors" / "host.json").unlink()
     found = await check_project(greeting)
-    assert [problem.error.code for problem in found.problems] == ["publish.vectors"]
+    assert [problem.error.code for problem in found.problems] == ["vector.differs"]
     assert found.coverage is not None
     assert found.coverage.unreached == (("host", "greet"),)
 

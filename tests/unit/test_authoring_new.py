@@ -96,7 +96,7 @@ async def test_the_handlers_of_the_templates_survive_strangers(tmp_path: Path, k
 def test_a_choice_that_is_not_legal_names_the_legal_ones(choices: Any, told: str) -> None:
     with pytest.raises(Malformed, match=f"^{told} = ") as caught:
         NewProtocol(*choices)
-    assert caught.value.code == "project.choice"
+    assert caught.value.code == "system.usage"
     assert f"--{told}" in caught.value.fix
 
 
@@ -147,7 +147,7 @@ def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(Conflict) as caught:
         write_project(tmp_path, NewProtocol("weather", "a/b"))
-    assert caught.value.code == "project.exists"
+    assert caught.value.code == "system.exists"
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -155,7 +155,7 @@ def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:
 def test_without_a_terminal_nothing_is_asked(tmp_path: Path) -> None:
     refused = treaty("new", str(tmp_path / "weather"), "--json", home=tmp_path / "home")
     assert refused.returncode == 1
-    assert json.loads(refused.stdout)["error"]["code"] == "project.choice"
+    assert json.loads(refused.stdout)["error"]["code"] == "system.usage"
     assert not (tmp_path / "weather").exists()
     made = treaty("new", str(tmp_path / "weather"), "--topic", "science/weather", "--json", home=tmp_path / "home")
     assert (made.returncode, made.stderr) == (0, "")

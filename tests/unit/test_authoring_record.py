@@ -106,7 +106,7 @@ async def test_a_vector_of_the_project_is_not_replaced(tmp_path: Path) -> None:
     before = (project / "vectors" / source.name).read_bytes()
     with pytest.raises(Conflict) as caught:
         await add_recordings(project, [source])
-    assert caught.value.code == "vector.exists"
+    assert caught.value.code == "system.exists"
     assert (project / "vectors" / source.name).read_bytes() == before
 
 
@@ -123,7 +123,7 @@ async def test_files_that_are_no_recordings_are_refused(tmp_path: Path) -> None:
     bad.write_text(json.dumps({**vector, "role": "stranger"}))
     with pytest.raises(Refused) as refused:
         await add_recordings(project, [bad])
-    assert refused.value.code == "vector.role"
+    assert refused.value.code == "vector.form"
     assert not (project / "vectors").exists()
 
 

@@ -170,7 +170,7 @@ def test_authorities_are_bounded(log: Log, following: AuthorityKeys) -> None:
         facts.Keys(str(FIRST.log), str(FIRST.clock), index, 0, other if index else None) for index in range(MAX_AUTHORITIES + 1)
     ]
     log.facts[facts.KEYS] = facts.KeysFact(tuple(terms))
-    assert log.refuses(body, OPERATOR) == "rotation.limit"
+    assert log.refuses(body, OPERATOR) == "rotation.keys"
 
 
 def test_the_trusted_root_has_every_authority_and_its_pinned_part(tmp_path: Path) -> None:

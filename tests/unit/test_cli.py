@@ -45,7 +45,7 @@ def test_an_identity_is_made_once_and_only_its_owner_reads_it(home: list[str], c
     assert made["did"].startswith("did:key:z6Mk")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert said(capsys, "identity", "show", *home)["did"] == made["did"]
-    assert refused(capsys, "identity", "new", *home)["code"] == "identity.exists"
+    assert refused(capsys, "identity", "new", *home)["code"] == "system.exists"
     assert file.read_bytes() == before
 
 
@@ -74,7 +74,7 @@ def test_a_refusal_names_the_fix_on_standard_error(home: list[str], capsys: pyte
 
 def test_registries_are_trusted_by_key(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     untrusting = refused(capsys, "search", *home, status=5)
-    assert untrusting["code"] == "registry.none"
+    assert untrusting["code"] == "registry.not-trusted"
     assert "treaty trust add" in untrusting["fix"]
     assert "--home" in untrusting["fix"]
     assert said(capsys, "trust", "add", NAME, *home)["origin"] == "registry.example"
@@ -89,7 +89,7 @@ def test_a_registry_that_does_not_answer_is_a_clear_error(home: list[str], capsy
     said(capsys, "trust", "add", NAME, *home)
     assert refused(capsys, "search", "x", *home, status=3)["code"] == "registry.unreachable"
     assert refused(capsys, "topic", "Not A Topic", *home)["code"] == "topic.name"
-    assert refused(capsys, "vote", "a/b", *home)["code"] == "vote.tiers"
+    assert refused(capsys, "vote", "a/b", *home)["code"] == "ballot.tiers"
 
 
 def test_a_project_that_is_none_is_refused_before_anything_is_sent(home: list[str], tmp_path: Path, capsys: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_key_is_rotated_and_a_did_taken_out_of_use(home: list[str], tmp_path: 
 def test_a_did_key_is_neither_rotated_nor_deactivated(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     made = said(capsys, "identity", "new", *home)
     assert refused(capsys, "identity", "rotate", *home)["code"] == "identity.rotate"
-    assert refused(capsys, "identity", "deactivate", *home)["code"] == "did.no-document"
+    assert refused(capsys, "identity", "deactivate", *home)["code"] == "did.method"
     assert said(capsys, "identity", "show", *home) == {"did": made["did"], "key": made["key"]}
 
 

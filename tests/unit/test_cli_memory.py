@@ -81,8 +81,8 @@ def test_a_file_that_proves_nothing_is_not_shown(home: Path, capsys: pytest.Capt
 
 def test_only_who_says_so_twice_forgets(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = known_in(home)
-    assert refused(capsys, home, "forget", uri_of()) == "memory.unconfirmed"
-    assert refused(capsys, home, "forget", "No Subject", "--yes") == "memory.subject"
+    assert refused(capsys, home, "forget", uri_of()) == "system.unconfirmed"
+    assert refused(capsys, home, "forget", "No Subject", "--yes") == "memory.nothing"
     assert refused(capsys, home, "explain", "did:wba:nobody.example", status=5) == "memory.nothing"
     assert known_in(home) == before
     assert said(capsys, home, "forget", uri_of(), "--yes")["forgotten"] == 2, "its publication belongs to the topic, too"

@@ -410,7 +410,7 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     checks = {found["check"]: found for found in json.loads(out)["checks"]}
     assert status == 1 and json.loads(out)["healthy"] is False
     assert (checks["identity"]["outcome"], checks["policy"]["outcome"]) == ("warning", "warning")
-    assert (checks["trust"]["outcome"], checks["trust"]["code"]) == ("fault", "registry.none")
+    assert (checks["trust"]["outcome"], checks["trust"]["code"]) == ("fault", "registry.not-trusted")
     assert all(found["fix"] for found in checks.values() if found["outcome"] != "ok")
     assert not (Path(home[1]) / "identity.json").exists()
     trust(home, "http://127.0.0.1:9")
@@ -420,7 +420,7 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     registries["registries"]["registry.example"]["learned"] = 7
     (Path(home[1]) / "registries.json").write_text(json.dumps(registries))
     checks = {found["check"]: found for found in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
-    assert (checks["sandbox"]["outcome"], checks["sandbox"]["code"]) == ("warning", "policy.unconfined")
+    assert (checks["sandbox"]["outcome"], checks["sandbox"]["code"]) == ("warning", "policy.file")
     assert checks["registry registry.example"]["code"] == "registry.unreachable"
     lost, workers = checks["memory of registry.example"], checks["memory of workers"]
     assert (lost["outcome"], lost["code"]) == ("fault", "memory.lost")
@@ -428,7 +428,7 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     treaty_here("trust", "accept-loss", "registry.example", *home)
     checks = {found["check"]: found for found in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
     assert checks["memory of registry.example"]["outcome"] == "ok"
-    assert (workers["outcome"], workers["code"]) == ("warning", "config.memory")
+    assert (workers["outcome"], workers["code"]) == ("warning", "config.file")
     assert "1000000 workers of 0.25 GiB" in workers["said"]
 
 

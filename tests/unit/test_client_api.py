@@ -63,10 +63,10 @@ async def test_a_problem_becomes_the_error_of_its_family(status: int, family: ty
     ("status", "seconds", "is_named"), [(401, 300, True), (422, -300, True), (401, 5, False), (404, 300, False)]
 )
 async def test_a_refusal_names_a_clock_that_is_far_off(status: int, seconds: int, is_named: bool) -> None:
-    problem = json.dumps({"code": "sigstore.token", "detail": "No.", "fix": "Do that."}).encode()
+    problem = json.dumps({"code": "token.invalid", "detail": "No.", "fix": "Do that."}).encode()
     with pytest.raises(TreatyError) as error:
         await always(status, problem, Date=formatdate(time.time() + seconds, usegmt=True)).checkpoint()
-    assert error.value.code == "sigstore.token"
+    assert error.value.code == "token.invalid"
     assert ("clock" in error.value.message) == ("clock" in error.value.fix) == is_named
     difference = error.value.clock_difference
     assert (difference is not None and abs(difference + seconds) < 10) == is_named
@@ -76,7 +76,7 @@ async def test_a_refusal_names_a_clock_that_is_far_off(status: int, seconds: int
 async def test_a_refusal_that_is_no_problem_is_one_all_the_same(body: bytes) -> None:
     with pytest.raises(Unavailable) as error:
         await always(502, body).checkpoint()
-    assert error.value.code == "registry.status"
+    assert error.value.code == "registry.broken"
 
 
 async def test_what_a_registry_says_is_one_line_on_the_terminal() -> None:
@@ -162,13 +162,13 @@ async def test_a_blob_is_uploaded_with_the_statement_that_names_it() -> None:
 async def test_a_batch_tells_what_became_of_each() -> None:
     lines = [
         {"status": 201, "id": "0" * 64, "receipt": "a receipt"},
-        {"status": 409, "problem": {"code": "ballot.seq", "detail": "No."}},
+        {"status": 409, "problem": {"code": "statement.previous", "detail": "No."}},
     ]
     body = b"\n".join(json.dumps(line).encode() for line in lines)
     statements = [ALICE.statement(kinds.Grant("alice.example", f"did:wba:{name}.example")) for name in "ab"]
     first, second = await always(200, body).submit_batch(statements)
     assert first == b"a receipt"
-    assert isinstance(second, Conflict) and second.code == "ballot.seq"
+    assert isinstance(second, Conflict) and second.code == "statement.previous"
     with pytest.raises(Malformed):
         await always(200, body).submit_batch(statements[:1])
     with pytest.raises(TooLarge):

@@ -207,7 +207,7 @@ async def test_a_log_under_another_genesis_is_refused(tmp_path: Path) -> None:
     fork = registry.rewritten(0, signed(genesis, OPERATOR, issued=registry.now).leaf)
     with pytest.raises(Untrusted) as error:
         await audited(fork, tmp_path)
-    assert error.value.code == "audit.genesis"
+    assert error.value.code == "audit.fork"
 
 
 @pytest.mark.parametrize("steps", [(0,), (1, 1), (248, 1, 7), (600, 300), (100, 148, 256)])
@@ -304,7 +304,7 @@ async def test_damage_is_noticed(tmp_path: Path, path: str, damage: Callable[[by
     file.write_bytes(damage(whole))
     with pytest.raises(TreatyError) as error:
         await audited(grown(registry, 1), tmp_path)
-    assert error.value.code == "mirror.damaged"
+    assert error.value.code == "log.damaged"
     file.write_bytes(whole)
     assert (await audited(registry, tmp_path)).checkpoint.checkpoint == Checkpoint(NAME.origin, registry.size, registry.root())
 
@@ -317,7 +317,7 @@ async def test_damage_is_never_taken_for_a_fork(tmp_path: Path, path: str, damag
     with pytest.raises(Untrusted) as error:
         for size in (3, 100, 256, 300, 308):
             mirror.root_at(size)
-    assert error.value.code == "mirror.damaged"
+    assert error.value.code == "log.damaged"
 
 
 async def test_a_damaged_edge_is_not_blamed_on_the_log(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ async def test_a_damaged_edge_is_not_blamed_on_the_log(tmp_path: Path) -> None:
     path.write_bytes(flipped(path.read_bytes(), 3))
     with pytest.raises(Untrusted) as error:
         await mirrored(grown(registry, 1), tmp_path)
-    assert error.value.code == "mirror.damaged"
+    assert error.value.code == "log.damaged"
 
 
 async def test_leaves_that_were_exchanged_with_their_tile_are_still_not_the_logs(tmp_path: Path) -> None:
@@ -339,4 +339,4 @@ async def test_leaves_that_were_exchanged_with_their_tile_are_still_not_the_logs
         (tmp_path / path).write_bytes(forged.tile(f"/{path}"))
     with pytest.raises(Untrusted) as error:
         await audited(registry, tmp_path)
-    assert error.value.code == "audit.checkpoint"
+    assert error.value.code == "audit.leaf"

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from loopback import Loopback, answering, response
+from rejections import rejection
 
 from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Unavailable
 from treaty_io.network import egress
@@ -116,7 +117,7 @@ async def test_a_public_address_is_fetched(address: str) -> None:
 )  # fmt: skip
 async def test_a_url_that_is_not_plain_https_is_not_fetched(url: str) -> None:
     world = World()
-    assert (await refusal(world.guard(), url)).code == "egress.url"
+    assert (await refusal(world.guard(), url)).code == "network.url"
     assert world.asked == [] and world.connected == []
 
 
@@ -132,15 +133,19 @@ async def test_an_ip_address_as_host_is_checked_like_any_other() -> None:
         (
             httpx.Response(302, headers={"Location": "https://127.0.0.1/"}, stream=httpx.ByteStream(b"")),
             Refused,
-            "egress.answer",
+            "egress.answer: redirects",
         ),
-        (httpx.Response(301, stream=httpx.ByteStream(b"")), Refused, "egress.answer"),
+        (httpx.Response(301, stream=httpx.ByteStream(b"")), Refused, "egress.answer: redirects"),
         (httpx.Response(404, stream=httpx.ByteStream(b"")), NotFound, "egress.not-found"),
         (httpx.Response(410, stream=httpx.ByteStream(b"")), NotFound, "egress.not-found"),
-        (httpx.Response(204, stream=httpx.ByteStream(b"")), Unavailable, "egress.status"),
-        (httpx.Response(500, stream=httpx.ByteStream(b"")), Unavailable, "egress.status"),
-        (httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"")), Refused, "egress.answer"),
-        (httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1))), TooLarge, "egress.too-large"),
+        (httpx.Response(204, stream=httpx.ByteStream(b"")), Unavailable, "egress.unreachable"),
+        (httpx.Response(500, stream=httpx.ByteStream(b"")), Unavailable, "egress.unreachable"),
+        (
+            httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"")),
+            Refused,
+            "egress.answer: encoded",
+        ),
+        (httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1))), TooLarge, "egress.answer: more than"),
     ],
 )
 async def test_an_answer_that_is_not_a_plain_small_body_is_refused(reply: httpx.Response, family: type, code: str) -> None:
@@ -148,7 +153,7 @@ async def test_an_answer_that_is_not_a_plain_small_body_is_refused(reply: httpx.
         return reply
 
     error = await refusal(World(answer=answer).guard())
-    assert (type(error), error.code) == (family, code)
+    assert (type(error), rejection(error, code)) == (family, code)
 
 
 async def test_a_body_of_just_the_cap_is_taken() -> None:
@@ -257,7 +262,7 @@ async def test_that_it_was_not_their_turn_is_not_remembered_of_a_url() -> None:
     urls = [f"https://alice.example/{number}" for number in range(HOST_BURST + 100)]
     outcomes = await asyncio.gather(*map(guard.get, urls), return_exceptions=True)
     refused = [url for url, outcome in zip(urls, outcomes, strict=True) if isinstance(outcome, TreatyError)]
-    assert {outcome.code for outcome in outcomes if isinstance(outcome, TreatyError)} == {"egress.host-interval"}
+    assert {outcome.code for outcome in outcomes if isinstance(outcome, TreatyError)} == {"egress.unreachable"}
     assert 0 < len(refused) < 100
     world.now += 60
     assert await guard.get(refused[0]) == b"{}"
@@ -288,7 +293,7 @@ async def test_a_failure_that_is_remembered_holds_nothing_of_what_was_read() -> 
     world.answer = answer
     guard = world.guard()
     for _ in range(2):
-        assert (await refusal(guard)).code == "egress.too-large"
+        assert (await refusal(guard)).code == "egress.answer"
     for _ in range(4):
         gc.collect()
         await asyncio.sleep(0)  # generators are closed by the event loop
@@ -323,7 +328,7 @@ async def test_a_host_that_the_operator_names_is_reached_there_over_real_tls(tmp
         guard = EgressGuard(loopback.network(), clock=lambda: 0.0)
         assert await guard.get(URL) == b'{"id":"x"}'
         assert "\r\nAccept-Encoding: identity\r\n" in loopback.seen[0]
-        assert (await refusal(guard, "https://alice.example:8443/")).code == "egress.url"
+        assert (await refusal(guard, "https://alice.example:8443/")).code == "network.url"
 
 
 async def test_a_slow_body_is_cut_off_over_real_tls(tmp_path: Path) -> None:
@@ -331,7 +336,7 @@ async def test_a_slow_body_is_cut_off_over_real_tls(tmp_path: Path) -> None:
         return response(b"x" * (4 * MAX_BODY))
 
     async with Loopback(tmp_path).serving(endless, "alice.example") as loopback:
-        assert (await refusal(EgressGuard(loopback.network()))).code == "egress.too-large"
+        assert (await refusal(EgressGuard(loopback.network()))).code == "egress.answer"
 
 
 @pytest.mark.parametrize("url", ["ws://stranger.example:8080/a", "http://stranger.example/a", "https://stranger.example:9"])

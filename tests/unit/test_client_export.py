@@ -61,7 +61,7 @@ async def test_a_folder_with_another_document_is_left_as_it_is(tmp_path: Path, i
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     with pytest.raises(Refused) as refused:
         export(verified, out)
-    assert refused.value.code == "directory.taken"
+    assert refused.value.code == "system.exists"
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 

@@ -162,7 +162,7 @@ async def test_a_registry_that_is_not_trusted_is_not_asked(tmp_path: Path) -> No
 async def test_a_registry_that_the_policy_does_not_admit_is_not_asked(tmp_path: Path) -> None:
     registry = with_echo()
     failure = await refused_at(1, registry, tmp_path, registries=["other.example"])
-    assert failure.code == "policy.registry"
+    assert failure.code == "policy.publisher"
     assert registry.requests == []
 
 
@@ -215,7 +215,7 @@ async def test_a_claim_by_another_domain_is_refused_whatever_the_registry_says(t
     made = registry.publish("2.0", aliases=(name,))
     registry.attach("2.0")
     registry.aliases[name] = [match_of(made)]
-    assert (await refused_at(1, registry, tmp_path, name)).code == "resolve.claim"
+    assert (await refused_at(1, registry, tmp_path, name)).code == "resolve.ambiguous"
 
 
 async def test_a_claim_that_the_publisher_never_made_is_refused(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_a_claim_that_the_publisher_never_made_is_refused(tmp_path: Path) 
     made = registry.publish("2.0")
     registry.attach("2.0")
     registry.aliases["https://alice.example/specs/echo"] = [match_of(made)]
-    assert (await refused_at(1, registry, tmp_path, "https://alice.example/specs/echo")).code == "resolve.claim"
+    assert (await refused_at(1, registry, tmp_path, "https://alice.example/specs/echo")).code == "resolve.ambiguous"
 
 
 async def test_a_name_that_is_only_claimed_or_means_two_things_is_refused(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ async def test_a_damaged_lock_stops_rather_than_forgets(tmp_path: Path) -> None:
     async with fetcher(registry, tmp_path) as agent:
         await agent.fetch(uri_of())
     (tmp_path / "treaty.lock").write_text(json.dumps({"lock": 1}))
-    assert (await refused_at(10, registry, tmp_path)).code == "lock.file"
+    assert (await refused_at(10, registry, tmp_path)).code == "system.state"
     async with fetcher(registry, tmp_path) as agent:
         assert agent.cached(registry.document_of(uri_of()).sha256) is None
 

@@ -261,7 +261,7 @@ def test_a_damaged_file_is_said_to_be_so(tmp_path: Path, data: bytes) -> None:
     for attempt in (lambda: memory.about(ORIGIN, {"parameters"}), memory.version, lambda: learn(memory, publish(5))):
         with pytest.raises(Malformed) as failure:
             attempt()
-        assert failure.value.code == "memory.file"
+        assert failure.value.code == "system.state"
     assert (tmp_path / "seen.db").read_bytes() == data
 
 

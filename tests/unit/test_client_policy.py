@@ -134,9 +134,9 @@ def test_a_policy_that_cannot_be_read_is_not_an_absent_one(tmp_path: Path) -> No
     [
         ({"registry.example": ["https://w1.example#" + VKEYS_IN_DOCUMENTATION[0][:-1]]}, "note.form"),
         ({"registry.example": ["w1.example#" + VKEYS_IN_DOCUMENTATION[0]]}, "registry.url"),
-        ({"registry.example": "https://w1.example#" + VKEYS_IN_DOCUMENTATION[0]}, "policy.value"),
-        ({"registry.example": ["https://w1.example#" + VKEYS_IN_DOCUMENTATION[0]] * 17}, "policy.value"),
-        ({"Registry": []}, "policy.value"),
+        ({"registry.example": "https://w1.example#" + VKEYS_IN_DOCUMENTATION[0]}, "policy.file"),
+        ({"registry.example": ["https://w1.example#" + VKEYS_IN_DOCUMENTATION[0]] * 17}, "policy.file"),
+        ({"Registry": []}, "policy.file"),
     ],
 )
 def test_a_misspelt_witness_fails_where_its_owner_reads_it(via: dict[str, list[str]], code: str) -> None:

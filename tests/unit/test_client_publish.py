@@ -147,7 +147,7 @@ async def test_a_handler_that_contradicts_its_vectors_is_not_published(registry:
     before = list(registry.leaves)
     with pytest.raises(Refused) as refusal:
         await done(publisher(registry, tmp_path / "home"), load_project(folder))
-    assert refusal.value.code == "publish.vectors"
+    assert refusal.value.code == "vector.differs"
     assert "Good day, Ada!" in refusal.value.message
     assert registry.leaves == before
 
@@ -186,7 +186,7 @@ async def test_a_handler_that_breaks_the_rules_publishes_nothing(registry: Simul
     before = list(registry.leaves)
     with pytest.raises(TreatyError) as error:
         await done(publisher(registry, tmp_path / "home"), load_project(tmp_path / "project"))
-    assert error.value.code == "handler.file"
+    assert error.value.code == "handler.package"
     assert registry.leaves == before and registry.requests == []
 
 
@@ -203,7 +203,7 @@ async def test_an_authority_that_the_genesis_does_not_pin_gets_nothing_to_sign(
     registry.tamper = tamper
     with pytest.raises(Untrusted) as error:
         await done(publisher(registry, tmp_path / "home"), project_in(tmp_path / "project"))
-    assert error.value.code == "publish.trust-config"
+    assert error.value.code == "trusted-root.digest"
     assert not any(isinstance(m.body, kinds.Handler) and m.body.uri == uri_of(name="ping") for _, m in registry.statements())
 
 
@@ -220,7 +220,7 @@ async def test_a_handler_without_vectors_is_not_published_unless_its_author_says
     project, before = project_in(tmp_path / "project"), list(registry.leaves)
     with pytest.raises(Refused) as refusal:
         await done(publisher(registry, tmp_path / "home"), project, allow_uncovered=False)
-    assert refusal.value.code == "publish.vectors"
+    assert refusal.value.code == "vector.differs"
     assert "ping as provider, ping as requester" in refusal.value.message
     assert "--allow-uncovered" in refusal.value.fix
     assert registry.leaves == before

@@ -92,14 +92,14 @@ def test_a_bundle_that_only_says_it_is_this_protocols_is_not() -> None:
     other = replace(parse_bundle(registry.bundle(uri_of("2.0"))), uri=uri_of())
     with pytest.raises(VerificationFailed) as failure:
         verify_bundle(other, ECHO, TRUSTED, POLICY, now=registry.now)
-    assert (failure.value.step, failure.value.code) == (4, "bundle.no-publish")
+    assert (failure.value.step, failure.value.code) == (4, "bundle.form")
 
 
 def test_a_registry_that_the_policy_does_not_admit_is_not_asked() -> None:
     registry = with_echo()
     with pytest.raises(VerificationFailed) as failure:
         proven(registry, Policy([ALICE.did], registries=["other.example"]))
-    assert (failure.value.step, failure.value.code) == (1, "policy.registry")
+    assert (failure.value.step, failure.value.code) == (1, "policy.publisher")
 
 
 def test_offline_any_age_will_do() -> None:
@@ -169,7 +169,7 @@ def test_a_strangers_status_of_somebody_elses_wheel_counts_for_nothing() -> None
     registry.force(signed(kinds.Status(uri_of(), "revoked", wheel=wheel), BOB, issued=registry.now).leaf)
     with pytest.raises(VerificationFailed) as failure:
         proven(registry)
-    assert (failure.value.step, failure.value.code) == (4, "status.no-handler")
+    assert (failure.value.step, failure.value.code) == (4, "statement.no-target")
 
 
 def test_who_attached_the_same_wheel_speaks_for_themselves() -> None:
@@ -189,7 +189,7 @@ def test_statements_that_prove_nothing_are_not_carried() -> None:
     leaf = replace(honest.leaves[-1], index=index, leaf=registry.leaves[index], proof=registry.inclusion(index))
     with pytest.raises(VerificationFailed) as failure:
         examine(replace(honest, leaves=(*honest.leaves, leaf)), TRUSTED, now=registry.now, max_age=60)
-    assert (failure.value.step, failure.value.code) == (4, "bundle.statement")
+    assert (failure.value.step, failure.value.code) == (4, "bundle.form")
 
 
 @pytest.mark.parametrize("origin, key", [(NAME.origin, CLOCK_KEY), ("other.example", LOG_KEY)])
@@ -199,7 +199,7 @@ def test_a_genesis_of_another_key_or_origin_is_refused(origin: str, key: SignerK
     fork = registry.rewritten(0, signed(genesis, OPERATOR, log=origin, issued=registry.now).leaf)
     with pytest.raises(VerificationFailed) as failure:
         examined(fork)
-    assert (failure.value.step, failure.value.code) == (2, "log.genesis")
+    assert (failure.value.step, failure.value.code) == (2, "log.other")
 
 
 def decided() -> SimulatedRegistry:

@@ -107,7 +107,7 @@ class Stampers(Network):
         assert (request.method, request.url.path) == ("POST", "/add-statement")
         made = self.hosts[request.url.host]
         if isinstance(made, int):
-            return httpx.Response(made, stream=httpx.ByteStream(b'{"code":"witness.box-full"}'))
+            return httpx.Response(made, stream=httpx.ByteStream(b'{"code":"quota.sender"}'))
         return httpx.Response(200, stream=httpx.ByteStream(made(request.content)))
 
 
@@ -156,9 +156,9 @@ async def test_a_ballot_is_stamped_before_the_registry_gets_it_and_outlives_its_
 @pytest.mark.parametrize(
     ("host", "code"),
     [
-        (503, "witness.box-full"),
-        (stamps(1), "stamping.stamp"),
-        (stamps(0, after=1000), "stamping.stamp"),
+        (503, "quota.sender"),
+        (stamps(1), "stamp.signature"),
+        (stamps(0, after=1000), "stamp.signature"),
         (lambda leaf: stamps(0)(leaf).replace(b"treaty-stamp", b"x"), "stamp.form"),
         (lambda leaf: flipped(stamps(0)(leaf), -20), "note.signature"),
     ],

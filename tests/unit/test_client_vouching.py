@@ -40,7 +40,7 @@ async def test_only_what_was_said_is_withdrawn(tmp_path: Path) -> None:
     registry = with_echo()
     with pytest.raises(NotFound) as refusal:
         await say(registry, tmp_path, withdrawn=True)
-    assert refusal.value.code == "vouch.none"
+    assert refusal.value.code == "statement.no-target"
     assert not any(request.startswith("POST") for request in registry.requests)
 
 

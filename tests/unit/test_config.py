@@ -89,7 +89,7 @@ def test_each_key_is_reached_from_the_file_and_from_code(tmp_path: Path, key: st
 def test_a_value_of_another_type_is_refused_by_name(tmp_path: Path, key: str) -> None:
     with pytest.raises(Malformed, match=f"`{key}`") as failure:
         load(tmp_path, toml(key, True if not isinstance(DEFAULTS[key], bool) else "yes"))
-    assert (failure.value.code, bool(failure.value.fix)) == ("config.value", True)
+    assert (failure.value.code, bool(failure.value.fix)) == ("config.file", True)
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if type(DEFAULTS[key]) in (int, float)])
@@ -100,7 +100,7 @@ def test_a_number_out_of_its_range_is_refused_in_the_file_and_in_code(tmp_path: 
         for way in (partial(load, tmp_path, text), partial(in_code, key, bad)):
             with pytest.raises(Malformed, match=f"`{key}`") as failure:
                 way()
-            assert (failure.value.code, bool(failure.value.fix)) == ("config.value", True)
+            assert (failure.value.code, bool(failure.value.fix)) == ("config.file", True)
 
 
 def test_zero_is_allowed_only_where_it_means_none(tmp_path: Path) -> None:
@@ -125,23 +125,23 @@ def test_work_ends_before_the_peer_stops_waiting() -> None:
 def test_a_part_of_another_type_is_refused_in_code(part: dict[str, Any]) -> None:
     with pytest.raises(Malformed, match=f"`{next(iter(part))}`") as failure:
         AgentConfig(**part)
-    assert failure.value.code == "config.value"
+    assert failure.value.code == "config.file"
 
 
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
-        ("timeout = 5", "config.value", ("`timeout`", "timeouts")),
-        ("[timeouts]\nhelo = 5", "config.value", ("`timeouts.helo`", "hello")),
-        ("[flow.thresholds]\nx = 5", "config.value", ("`flow.thresholds.x`", "latency")),
-        ("[flow.context]\nx = 5", "config.value", ("`flow.context.x`", "preferences")),
-        ("[policy]\nreport = true", "config.value", ("`policy`", "policy.toml")),
-        ('home = "/"', "config.value", ("`home`", "Remove")),
-        ("[flow.resolvers]\nanp = 1", "config.value", ("`flow.resolvers`", "Python")),
-        ("timeouts = 5", "config.value", ("`timeouts`", "[timeouts]")),
-        ('[flow]\ncontext = "low"', "config.value", ("`flow.context`", "[flow.context]")),
-        ('[flow.context]\nresource_availability = "much"', "config.value", ("`flow.context.resource_availability`",)),
-        ("[workers]\nmax_workers = 1.5", "config.value", ("`workers.max_workers`", "48")),
+        ("timeout = 5", "config.file", ("`timeout`", "timeouts")),
+        ("[timeouts]\nhelo = 5", "config.file", ("`timeouts.helo`", "hello")),
+        ("[flow.thresholds]\nx = 5", "config.file", ("`flow.thresholds.x`", "latency")),
+        ("[flow.context]\nx = 5", "config.file", ("`flow.context.x`", "preferences")),
+        ("[policy]\nreport = true", "config.file", ("`policy`", "policy.toml")),
+        ('home = "/"', "config.file", ("`home`", "Remove")),
+        ("[flow.resolvers]\nanp = 1", "config.file", ("`flow.resolvers`", "Python")),
+        ("timeouts = 5", "config.file", ("`timeouts`", "[timeouts]")),
+        ('[flow]\ncontext = "low"', "config.file", ("`flow.context`", "[flow.context]")),
+        ('[flow.context]\nresource_availability = "much"', "config.file", ("`flow.context.resource_availability`",)),
+        ("[workers]\nmax_workers = 1.5", "config.file", ("`workers.max_workers`", "48")),
         ("timeouts", "config.file", ("not TOML",)),
         (b"\xff", "config.file", ("not TOML",)),
         ("a = " + "[" * 20_000, "config.file", ("not TOML",)),
@@ -215,7 +215,7 @@ def test_the_default_home_is_the_users(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_home_beside_a_configuration_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(Malformed) as failure:
         Agent(Identity.create(), REGISTRY, AgentConfig(), home=tmp_path)
-    assert (failure.value.code, list(tmp_path.iterdir())) == ("config.value", [])
+    assert (failure.value.code, list(tmp_path.iterdir())) == ("config.file", [])
 
 
 async def test_sessions_beyond_the_capacity_are_refused(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_one_of_several_registries_has_to_be_named(tmp_path: Path) -> None:
     TrustedRegistries(tmp_path).add(parse_registry_name(f"https://other.example#{other_log}"))
     with pytest.raises(Refused) as failure:
         Agent.from_home(tmp_path)
-    assert failure.value.code == "registry.several"
+    assert failure.value.code == "registry.not-trusted"
     assert Agent.from_home(tmp_path, registry="other.example").context.reports.registry == "other.example"
 
 
@@ -277,9 +277,9 @@ def test_one_of_several_registries_has_to_be_named(tmp_path: Path) -> None:
     ("name", "code"),
     [
         ("identity.json", "identity.missing"),
-        ("registries.json", "registry.none"),
+        ("registries.json", "registry.not-trusted"),
         ("policy.toml", "policy.file"),
-        ("agent.toml", "config.value"),
+        ("agent.toml", "config.file"),
     ],
 )
 def test_a_refused_home_stays_as_it_is(tmp_path: Path, name: str, code: str) -> None:
@@ -352,7 +352,7 @@ def test_the_command_refuses_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as left:
         main(["config", "--home", str(tmp_path), "--json"])
     error = json.loads(capsys.readouterr().out)["error"]
-    assert (left.value.code, error["code"], "`timeouts.idle`" in error["message"]) == (1, "config.value", True)
+    assert (left.value.code, error["code"], "`timeouts.idle`" in error["message"]) == (1, "config.file", True)
 
 
 def test_the_documented_example_is_a_file(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ async def test_a_process_that_hangs_costs_one_answer(children: Callable[[], set[
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(Unavailable) as caught:
         await check(checker, publish(DOCUMENT, CARD))
-    assert caught.value.code == "content.unchecked"
+    assert caught.value.code == "registry.busy"
     assert not children()
     checked = False
     for _ in range(60):  # a busy machine may not start the next one within a second
@@ -173,7 +173,7 @@ async def test_closing_ends_what_is_under_way_at_once(children: Callable[[], set
     async with asyncio.timeout(30):
         await checker.close()
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-    assert {outcome.code for outcome in outcomes if isinstance(outcome, Unavailable)} == {"content.unchecked"}
+    assert {outcome.code for outcome in outcomes if isinstance(outcome, Unavailable)} == {"registry.busy"}
     assert len(outcomes) == 5 and not children()
     with pytest.raises(Unavailable):
         await check(checker, publish(DOCUMENT, CARD))
@@ -292,7 +292,7 @@ async def test_a_reader_answers_from_the_process(checker: ContentChecker) -> Non
 
 
 async def test_a_reader_refuses_as_the_rules_say_and_the_next_is_answered(checker: ContentChecker) -> None:
-    for kind, blob_, code in (("package", b"PK", "handler.archive"), ("signature", b"{}", "handler.missing")):
+    for kind, blob_, code in (("package", b"PK", "handler.package"), ("signature", b"{}", "handler.package")):
         with pytest.raises(Malformed) as caught:
             await read(checker, kind, blob_, name=FILENAME)  # type: ignore[arg-type]
         assert caught.value.code == code

@@ -79,7 +79,7 @@ async def test_a_log_that_has_signed_gets_no_empty_database(tmp_path: Path, data
         # The variable of the database is missing, and its URL is of an empty one.
         for place in (None, empty):
             error = await refusal(settings_for(tmp_path / "data", place))
-            assert isinstance(error, NotFound) and error.code == "database.empty"
+            assert isinstance(error, NotFound) and error.code == "log.damaged"
             assert "2 leaves" in error.message and "TREATY_DATABASE_URL" in error.fix
         assert await tables(empty) == 0
     assert not list((tmp_path / "data").glob("postgres*"))

@@ -49,7 +49,7 @@ def test_a_port_is_resolved_but_owns_no_namespace() -> None:
     assert did.document_url == "https://example.com:8443/a/did.json"
     with pytest.raises(Refused) as refusal:
         _ = did.namespace
-    assert refusal.value.code == "did.no-namespace"
+    assert refusal.value.code == "did.method"
 
 
 def test_a_did_key_owns_itself_and_has_no_document() -> None:

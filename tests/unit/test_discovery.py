@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from loopback import Loopback, response
+from rejections import rejection
 
 from treaty_agent.discovery import client
 from treaty_agent.discovery.client import Discoverer, Discovery
@@ -118,11 +119,11 @@ async def test_pages_are_followed_in_order(web: Web) -> None:
 @pytest.mark.parametrize(
     "following, code",
     [
-        (f"https://{OTHER}{ENTRANCE}", "discovery.other"),
-        (f"https://{HOST}:8443{ENTRANCE}", "discovery.other"),
-        (ENTRANCE, "discovery.other"),
+        (f"https://{OTHER}{ENTRANCE}", "discovery.document: another host"),
+        (f"https://{HOST}:8443{ENTRANCE}", "discovery.document: another host"),
+        (ENTRANCE, "discovery.document: read before"),
         ("/missing", "egress.not-found"),
-        ("/ad.json", "discovery.document"),
+        ("/ad.json", "discovery.document: not a page|no page"),
     ],
 )
 async def test_a_next_that_leads_astray_ends_the_pages_and_is_told(following: str, code: str, web: Web) -> None:
@@ -130,7 +131,7 @@ async def test_a_next_that_leads_astray_ends_the_pages_and_is_told(following: st
     web.put(f"https://{HOST}{ENTRANCE}", collection_page("", [("", "/ad.json")], following))
     found = await web.discover(HOST)
     assert [agent.did for agent in found.agents] == [DID]
-    assert [problem.error.code for problem in found.problems] == [code]
+    assert [rejection(problem.error, code) for problem in found.problems] == [code]
     assert not any(OTHER in url for url in web.asked)
 
 
@@ -187,7 +188,7 @@ async def test_a_did_leads_to_its_own_description_only(web: Web) -> None:
     did = f"{DID}:agents:a"
     web.put(at, {"id": did, "service": [service_entry(did, f"https://{HOST}/ad.json")]})
     error = await web.refusal(did)
-    assert (type(error), error.code) == (Refused, "discovery.other")
+    assert (type(error), error.code) == (Refused, "discovery.document")
     web.put(f"https://{HOST}/ad.json", {"type": "AgentDescription", "name": "nameless"})
     assert [agent.did for agent in (await web.discover(did)).agents] == [did]
     web.put(at, {"id": did})
@@ -197,13 +198,13 @@ async def test_a_did_leads_to_its_own_description_only(web: Web) -> None:
 @pytest.mark.parametrize("name", ["", "Shop.Example", "shop example", "-", "shop.example/ad.json"])
 async def test_what_is_no_name_is_asked_nowhere(name: str, web: Web) -> None:
     error = await web.refusal(name)
-    assert (type(error), error.code, web.asked) == (Malformed, "discovery.name", [])
+    assert (type(error), error.code, web.asked) == (Malformed, "network.url", [])
 
 
 async def test_only_https_is_fetched(web: Web) -> None:
-    assert (await web.refusal(f"http://{HOST}/ad.json")).code == "egress.url"
-    assert (await web.refusal("did:wba:shop.example%3A8443")).code == "egress.url"
-    assert (await web.refusal("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK")).code == "did.no-document"
+    assert (await web.refusal(f"http://{HOST}/ad.json")).code == "network.url"
+    assert (await web.refusal("did:wba:shop.example%3A8443")).code == "network.url"
+    assert (await web.refusal("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK")).code == "did.method"
     assert web.asked == []
 
 

@@ -144,7 +144,7 @@ def test_a_protocol_is_offered_by_its_uri_and_hash() -> None:
 def test_what_others_would_refuse_is_not_published() -> None:
     with pytest.raises(TooLarge) as caught:
         describe(AgentFacts(DID, ("wss://shop.example/",), description="x" * MAX_BODY))
-    assert caught.value.code == "discovery.too-large"
+    assert caught.value.code == "discovery.document"
 
 
 def test_a_description_of_another_implementation_is_read() -> None:
@@ -295,7 +295,7 @@ def test_caps_come_before_parsing() -> None:
     ):
         with pytest.raises(TooLarge) as caught:
             parse(data, URL)
-        assert caught.value.code == "discovery.too-large"
+        assert caught.value.code == "discovery.document"
     with pytest.raises(TooLarge):
         described(interfaces=[interface(protocol=f"urn:{n}") for n in range(65)])
     assert len(described(interfaces=[interface(protocol=f"urn:{n}") for n in range(64)]).protocols) == 64

@@ -197,7 +197,7 @@ async def test_a_database_behind_the_checkpoint_of_a_copy_is_not_signed(place: S
             await copy.publish(registry.head)
         with pytest.raises(Untrusted) as refused:
             await registry.tiles.hold(TreeEdge(), begins=True)
-        assert refused.value.code == "log.behind-copy"
+        assert refused.value.code == "log.damaged"
 
 
 @pytest.mark.parametrize(

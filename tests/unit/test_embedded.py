@@ -127,7 +127,7 @@ async def test_nothing_is_started_or_removed_while_another_process_has_a_lock(
         with pytest.raises(Unavailable) as refused:
             async with embedded_postgres(data):
                 pass
-    assert refused.value.code == "embedded.postgres"
+    assert refused.value.code == "database.unreachable"
     assert (data / "postgres" / "postmaster.pid").read_bytes() == written
     async with embedded_postgres(data) as url:
         assert await fetch(url, "select 1") == 1
@@ -143,7 +143,7 @@ async def test_the_owner_of_a_cluster_is_never_changed(data: Path) -> None:
     with pytest.raises(Refused) as refused:
         async with embedded_postgres(data):
             pass
-    assert refused.value.code == "embedded.owner"
+    assert refused.value.code == "settings.directory"
     assert f"chown -R USER {data / 'postgres'}" in refused.value.fix
     assert ((data / "postgres").stat().st_uid, (data / "postgres" / "PG_VERSION").stat().st_uid) == (0, owner)
     os.chown(data / "postgres", owner, -1)
@@ -156,7 +156,7 @@ async def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_made(d
     with pytest.raises(Refused) as refused:
         async with embedded_postgres(deep):
             pass
-    assert refused.value.code == "embedded.path-too-long"
+    assert refused.value.code == "settings.value"
     assert not deep.exists()
 
 
@@ -167,7 +167,7 @@ async def test_a_server_that_does_not_start_says_where_to_look(data: Path) -> No
     with pytest.raises(Unavailable) as refused:
         async with embedded_postgres(data):
             pass
-    assert refused.value.code == "embedded.postgres"
+    assert refused.value.code == "database.unreachable"
     assert str(data / "postgres" / "log") in refused.value.fix
 
 
@@ -176,4 +176,4 @@ async def test_without_the_wheel_it_says_what_to_install(data: Path, monkeypatch
     with pytest.raises(Unavailable) as refused:
         async with embedded_postgres(data):
             pass
-    assert refused.value.code == "embedded.missing"
+    assert refused.value.code == "database.unreachable"

@@ -162,7 +162,7 @@ def test_what_is_no_transcript_is_refused(log: LogBuilder, damage: dict[str, obj
     assert read_transcript(sound).candidates[0].hash == document
     with pytest.raises(Malformed) as refused:
         read_transcript(dumps(json.loads(sound) | damage))
-    assert refused.value.code == "decision.transcript"
+    assert refused.value.code == "decision.rule"
 
 
 def test_a_candidate_without_a_quorum_is_refused(log: LogBuilder) -> None:

@@ -51,7 +51,7 @@ def test_it_advances_and_never_goes_back(fence: Fence, path: Path) -> None:
         assert read_fence(path, ORIGIN) == fence.record
         assert (fence.record.size, fence.record.root) == (size, root(size))
     for size in (0, 8, 99):
-        assert refusal(fence, path, size, root(size)) == "fence.behind"
+        assert refusal(fence, path, size, root(size)) == "log.damaged"
 
 
 def test_the_same_head_again_is_no_news_but_another_root_is_a_fork(fence: Fence, path: Path) -> None:
@@ -59,7 +59,7 @@ def test_the_same_head_again_is_no_news_but_another_root_is_a_fork(fence: Fence,
     before = path.read_bytes()
     fence.advance(3, root(3))
     assert path.read_bytes() == before
-    assert refusal(fence, path, 3, root(4)) == "fence.behind"
+    assert refusal(fence, path, 3, root(4)) == "log.damaged"
 
 
 def test_it_survives_a_restart_and_only_its_owner_reads_it(path: Path) -> None:
@@ -85,14 +85,14 @@ def test_a_log_is_made_once(fence: Fence, path: Path) -> None:
     fence.advance(1, root(1))
     with pytest.raises(Conflict) as refused:
         create_fence(path, ORIGIN)
-    assert refused.value.code == "fence.exists"
+    assert refused.value.code == "keys.missing"
     assert read_fence(path, ORIGIN).size == 1
 
 
 def test_one_process_at_a_time(fence: Fence, path: Path) -> None:
     with pytest.raises(Unavailable) as refused:
         Fence(path, ORIGIN)
-    assert refused.value.code == "fence.held"
+    assert refused.value.code == "system.held"
     fence.advance(1, root(1))
     assert read_fence(path, ORIGIN).size == 1, "looking at it is everybody's"
 
@@ -100,7 +100,7 @@ def test_one_process_at_a_time(fence: Fence, path: Path) -> None:
 def test_without_the_record_nothing_goes_on(tmp_path: Path) -> None:
     with pytest.raises(NotFound) as refused:
         Fence(tmp_path / "head", ORIGIN)
-    assert refused.value.code == "fence.missing"
+    assert refused.value.code == "fence.damaged"
     assert not (tmp_path / "head").exists()
 
 

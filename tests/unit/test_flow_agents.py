@@ -469,7 +469,7 @@ def test_001_06_a_session_is_renewed_and_expires(tmp_path: Path) -> None:
 
 def test_001_13_nothing_in_common(tmp_path: Path) -> None:
     shop, buyer = agent("shop", tmp_path, ProtocolOffer("anp:protocol:other:1.0")), agent("buyer", tmp_path)
-    assert run(fails(shop, buyer)).code == "flow.no-common-protocol"
+    assert run(fails(shop, buyer)).code == "session.no-common-protocol"
 
 
 def test_001_15_other_versions(tmp_path: Path) -> None:
@@ -480,7 +480,7 @@ def test_001_15_other_versions(tmp_path: Path) -> None:
 def test_001_13_an_id_that_means_nothing_here_is_no_match(tmp_path: Path) -> None:
     shop, buyer = both(tmp_path)
     buyer.names.known.clear()
-    assert run(fails(shop, buyer)).code == "flow.no-common-protocol"
+    assert run(fails(shop, buyer)).code == "session.no-common-protocol"
     assert buyer.names.fetched == []
 
 
@@ -508,7 +508,7 @@ def test_001_14_a_peer_that_says_nothing(tmp_path: Path) -> None:
         near, far = memory.pair()
         with pytest.raises(Unavailable) as failure:
             await buyer.manager.negotiate(near, GOAL, peer=SHOP.did)
-        assert failure.value.code == "flow.timeout"
+        assert failure.value.code == "session.reply-timeout"
         said = [json.loads(await next_message(far)) for _ in range(2)]
         assert said[1]["payload"]["errorCode"] == "NEGOTIATION_TIMEOUT"
 
@@ -522,7 +522,7 @@ def test_001_14_a_source_that_says_nothing_is_not_waited_for(tmp_path: Path) -> 
         await shop.manager.accept(far)
         with pytest.raises(TreatyError) as failure:
             await next_message(near)
-        assert getattr(failure.value, "reason", "") == "flow.timeout"
+        assert getattr(failure.value, "reason", "") == "session.reply-timeout"
 
     run(main())
 
@@ -531,7 +531,7 @@ def test_001_17_a_peer_that_is_another_is_found_out(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
         error = await fails(shop, buyer, peer="did:wba:bank.example")
-        assert error.code in ("flow.verification", "flow.sender")
+        assert error.code in ("flow.verification", "flow.peer")
         near, _ = memory.pair()
         with pytest.raises(Malformed):
             await buyer.manager.negotiate(near, GOAL)
@@ -604,7 +604,7 @@ def test_001_17_a_recorded_negotiation_cannot_be_replayed(tmp_path: Path) -> Non
             assert told["replyTo"] == json.loads(recorded[0])["messageId"]
             with pytest.raises(TreatyError) as failure:
                 await next_message(tap)
-            assert getattr(failure.value, "reason", "") == "flow.replayed"
+            assert getattr(failure.value, "reason", "") == "flow.verification"
         assert len(shop.runtime.opened) == opened
 
     run(main())
@@ -619,7 +619,7 @@ def test_a_code_that_cannot_run_ends_the_negotiation_on_both_sides(tmp_path: Pat
 
         shop.runtime.open = broken  # type: ignore[method-assign]
         error = await fails_with_handlers(shop, buyer)
-        assert (error.code, error.peer_code) == ("flow.peer-refused", "sandbox.unavailable")
+        assert (error.code, error.peer_code) == ("session.peer-refused", "sandbox.unavailable")
 
     run(main())
 
@@ -733,7 +733,7 @@ def test_001_12_only_the_initiator_changes_and_only_to_what_is_registered(tmp_pa
             (theirs,) = shop.manager.sessions
             with pytest.raises(Refused) as failure:
                 await theirs.renegotiate()
-            assert failure.value.code == "flow.role"
+            assert failure.value.code == "session.profile"
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
 
     run(main())

@@ -244,7 +244,7 @@ def test_001_04_when_all_is_rejected_both_end_as_rejected() -> None:
     wire.responder.capabilities.registry.remove(SHARING)
     wire.settle()
     assert (wire.initiator.state, wire.responder.state) == (FlowState.REJECTED, FlowState.REJECTED)
-    assert ended(wire, "initiator").code == ended(wire, "responder").code == "flow.no-common-protocol"
+    assert ended(wire, "initiator").code == ended(wire, "responder").code == "session.no-common-protocol"
     assert not wire.of("initiator", Ready) + wire.of("responder", Ready)
 
 
@@ -255,7 +255,7 @@ def test_001_04_an_acceptance_of_something_else_ends_the_negotiation() -> None:
     proposal = wire.sent[-1][1]
     accepted = Accepted(DELEGATION, "2.1", ())
     inject(wire, "initiator", ProtocolResponse(response="accept", accepted_protocol=accepted), reply_to=proposal.message_id)
-    assert ended(wire, "initiator").code == "flow.accepted"
+    assert ended(wire, "initiator").code == "flow.message"
 
 
 def test_001_04_an_acceptance_without_a_required_capability_ends_the_negotiation() -> None:
@@ -267,7 +267,7 @@ def test_001_04_an_acceptance_without_a_required_capability_ends_the_negotiation
         response = ProtocolResponse(response="accept", accepted_protocol=accepted)
         inject(wire, "initiator", response, reply_to=wire.sent[-1][1].message_id)
         assert wire.initiator.state is state
-        assert (state is FlowState.SELECTION) or ended(wire, "initiator").code == "flow.accepted"
+        assert (state is FlowState.SELECTION) or ended(wire, "initiator").code == "flow.message"
 
 
 def test_001_05_the_responder_modifies_parameters_and_the_initiator_takes_them() -> None:
@@ -437,7 +437,7 @@ def test_001_06_an_acknowledgment_may_put_off_the_beginning_but_not_for_long() -
         )
         inject(wire, "initiator", later, reply_to=confirmation.message_id)
         if seconds > FlowLimits().ready:
-            assert ended(wire, "initiator").code == "flow.ready"
+            assert ended(wire, "initiator").code == "flow.lifetime"
             continue
         assert not wire.of("initiator", Ready)
         assert wire.initiator.deadline == pytest.approx(5, abs=0.1)
@@ -448,7 +448,7 @@ def test_001_06_an_acknowledgment_may_put_off_the_beginning_but_not_for_long() -
 def test_001_07_both_sides_speak_once_ready_and_not_before() -> None:
     wire = joined()
     wire.perform("responder", wire.responder.receive(spoken(wire, "session-12345678"), at(0)))
-    assert ended(wire, "responder").code == "flow.unexpected"
+    assert ended(wire, "responder").code == "flow.message"
     wire = running()
     session = session_of(wire)
     for who, other in (("initiator", "responder"), ("responder", "initiator")):
@@ -525,7 +525,7 @@ def test_001_14_an_answer_that_does_not_come_ends_the_negotiation(deliveries: in
     assert not wire.initiator.is_final
     wire.wait(2)
     assert wire.initiator.state is FlowState.TIMEOUT
-    assert ended(wire, "initiator").code == "flow.timeout"
+    assert ended(wire, "initiator").code == "session.reply-timeout"
     late = [message for _, message in wire.sent if message.action == "error"]
     assert {message.payload.error_code for message in late if isinstance(message.payload, ErrorReport)} == {"NEGOTIATION_TIMEOUT"}
     assert all(message.payload.details["seconds"] == 30 for message in late if isinstance(message.payload, ErrorReport))
@@ -589,7 +589,7 @@ def test_001_28_what_is_not_expected_ends_the_machine(payload: Payload) -> None:
     for who in ("initiator", "responder"):
         wire = joined()
         inject(wire, who, payload)
-        assert ended(wire, who).code == "flow.unexpected"
+        assert ended(wire, who).code == "flow.message"
         assert wire.engine(who).tick(at(1000)) == wire.engine(who).close() == wire.engine(who).lost() == []
 
 
@@ -597,7 +597,7 @@ def test_001_28_a_reply_to_nothing_ends_the_machine() -> None:
     wire = running()
     answer = ParameterResponse(protocol=SHARING, accepted_parameters={})
     inject(wire, "initiator", answer, reply_to="msg-nowhere")
-    assert ended(wire, "initiator").code == "flow.unexpected"
+    assert ended(wire, "initiator").code == "flow.message"
 
 
 def test_001_28_negotiating_without_end_ends() -> None:
@@ -610,7 +610,7 @@ def test_001_28_negotiating_without_end_ends() -> None:
 def test_the_connection_may_be_lost_at_any_time() -> None:
     wire = joined()
     wire.perform("initiator", wire.initiator.lost("flow.busy"))
-    assert ended(wire, "initiator").code == "flow.peer-lost"
+    assert ended(wire, "initiator").code == "session.peer-lost"
     assert wire.initiator.state is FlowState.ERROR
     wire = running()
     wire.perform("initiator", wire.initiator.lost())
@@ -636,7 +636,7 @@ def test_a_document_that_the_responder_cannot_have_is_refused_and_the_next_tried
     wire = FlowWire.join(registry(*both), registry(*both), refuses={"responder": {SHARING}}).settle()
     error = payloads(wire.sent, "error")[0]
     assert isinstance(error, ErrorReport)
-    refused = {"parameter": PROTOCOL_HASH, "requested": digest_of(SHARING), "supported": [], "reason": "flow.alias-unknown"}
+    refused = {"parameter": PROTOCOL_HASH, "requested": digest_of(SHARING), "supported": [], "reason": "resolve.unknown"}
     assert error.details == refused
     assert [ready.agreed.protocol for ready in wire.of("responder", Ready)] == [DELEGATION]
 
@@ -916,7 +916,7 @@ def test_001_12_an_answer_that_does_not_come_leaves_the_session_as_it_was() -> N
     wire.on_its_way["responder"].clear()
     wire.wait(40)
     (failed,) = wire.of("initiator", RenegotiationFailed)
-    assert failed.error.code == "flow.timeout"
+    assert failed.error.code == "session.reply-timeout"
     assert not wire.initiator.is_final
 
 

@@ -268,12 +268,12 @@ def test_001_18_an_error_says_code_message_details_action_and_when_to_try_again(
 @pytest.mark.parametrize(
     ("number", "code", "own", "family"),
     [
-        (13, "NO_COMMON_PROTOCOL", "flow.no-common-protocol", Refused),
-        (14, "NEGOTIATION_TIMEOUT", "flow.timeout", Unavailable),
+        (13, "NO_COMMON_PROTOCOL", "session.no-common-protocol", Refused),
+        (14, "NEGOTIATION_TIMEOUT", "session.reply-timeout", Unavailable),
         (15, "VERSION_CONFLICT", "flow.version-conflict", Refused),
         (16, "PARAM_NEGOTIATION_FAILED", "flow.parameters", Refused),
         (17, "VERIFICATION_FAILED", "flow.verification", Unauthorized),
-        (18, "SOMETHING_ELSE", "flow.peer-error", Refused),
+        (18, "SOMETHING_ELSE", "session.peer-refused", Refused),
     ],
 )
 def test_001_13_14_15_16_and_17_each_error_has_a_code(number: int, code: str, own: str, family: type[TreatyError]) -> None:
@@ -465,7 +465,7 @@ def test_numbers_beyond_what_every_language_reads_alike_are_refused_however_they
     offer = ParameterNegotiation(protocol="anp:protocol:a:1.0", parameters={"chunkSize": 2**53})
     with pytest.raises(Malformed) as unsayable:
         encode(message(offer), BUYER)
-    assert unsayable.value.code == "flow.value"
+    assert unsayable.value.code == "flow.offer"
 
 
 def test_other_versions_and_actions_are_refused() -> None:

@@ -61,11 +61,11 @@ def test_without_the_agreement_of_both_no_report_is_sent_or_taken(reports: tuple
         assert "reportCosignature" not in wire.of(who, Ready)[0].agreed.extensions
         with pytest.raises(Refused) as refusal:
             wire.engine(who).apply(SendReport(session, MESSAGES[0]), at(1))
-        assert refusal.value.code == "flow.reports"
+        assert refusal.value.code == "session.profile"
     forged = unsent(wire.initiator, ReportMessage.of(MESSAGES[0]), session_id=session)
     wire.perform("responder", wire.responder.receive(replace(forged, timestamp=at(1).unix), at(1)))
     (ended,) = wire.of("responder", NegotiationEnded)
-    assert ended.error.code == "flow.unexpected"
+    assert ended.error.code == "flow.message"
 
 
 def test_a_side_that_does_not_report_costs_the_other_no_further_message() -> None:

@@ -116,7 +116,7 @@ def test_no_negotiation_begins_anew_while_a_session_runs() -> None:
         assert wire.responder.state is FlowState.RUNNING
         inject(wire, Initialize(purpose="again", request_capabilities=wanted))
         (ended,) = wire.of("responder", NegotiationEnded)
-        assert ended.error.code == "flow.unexpected"
+        assert ended.error.code == "flow.message"
 
 
 def test_a_protocol_may_be_proposed_before_the_evaluation_is_told() -> None:

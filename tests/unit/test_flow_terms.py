@@ -90,7 +90,7 @@ async def test_001_05_encryption_is_agreed_where_the_connection_has_it_and_only_
             with pytest.raises(Refused) as failure:
                 async with connecting(tap, protocols=[SHARING], peer=shop.agent.did):
                     raise AssertionError
-            assert failure.value.code in ("flow.parameters", "flow.no-common-protocol")
+            assert failure.value.code in ("flow.parameters", "session.no-common-protocol")
     assert not any(QUERY in str(text) for _, text in tap.seen)
 
 
@@ -214,7 +214,7 @@ async def test_001_14_the_wait_for_the_first_message_is_the_owners(tmp_path: Pat
         with pytest.raises(TreatyError) as failure:
             async with asyncio.timeout(5):
                 await next_message(tap)
-        assert getattr(failure.value, "reason", "") == "session.hello-timeout"
+        assert getattr(failure.value, "reason", "") == "session.reply-timeout"
 
 
 async def test_001_21_a_pinned_id_costs_two_round_trips_also_without_shortcuts(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from registries import Web, open_registry
+from rejections import rejection
 
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.note import KeyType, SignerKey
@@ -111,18 +112,18 @@ async def test_a_repeated_a_changed_and_a_foreign_request_change_nothing(both: B
     size = registry.head.size
     ((body, code),) = both.between.sent
     for changed, under, refused in (
-        (body, code, "node.repeated"),
-        (body + b"\0", code, "node.code"),
-        (body, hashlib.sha256(body).hexdigest(), "node.code"),
-        (body, "", "node.code"),
+        (body, code, "node.request: taken before"),
+        (body + b"\0", code, "node.request: Only the nodes"),
+        (body, hashlib.sha256(body).hexdigest(), "node.request: Only the nodes"),
+        (body, "", "node.request: Only the nodes"),
     ):
         with pytest.raises(TreatyError) as error:
             both.leader.read(changed, under)
-        assert error.value.code == refused
+        assert rejection(error.value, refused) == refused
     other = made(registry, SignerKey("other.example", KeyType.ED25519, bytes(32)))
     with pytest.raises(TreatyError) as error:
         other.leader.read(body, code)
-    assert error.value.code == "node.code"
+    assert error.value.code == "node.request"
     assert registry.head.size == size
 
 

@@ -55,7 +55,7 @@ def test_a_grant_may_be_renewed_and_taken_back_twice(log: Log) -> None:
 def test_only_the_owner_takes_a_grant_back(log: Log) -> None:
     log.add(GRANT, ALICE)
     for stranger in (BOB, CAROL, key_signer("anyone")):
-        assert log.refuses(TAKEN_BACK, stranger) == "grant.not-owner"
+        assert log.refuses(TAKEN_BACK, stranger) == "publish.not-entitled"
     log.add(publish(), BOB)
 
 
@@ -69,7 +69,7 @@ def test_both_methods_of_a_domain_take_the_grants_of_each_other_back(log: Log) -
 
 def test_a_guest_passes_nothing_on(log: Log) -> None:
     log.add(GRANT, ALICE)
-    assert log.refuses(kinds.Grant("alice.example", CAROL.did), BOB) == "grant.not-owner"
+    assert log.refuses(kinds.Grant("alice.example", CAROL.did), BOB) == "publish.not-entitled"
     log.add(kinds.Grant("bob.example", CAROL.did), BOB)
     assert log.refuses(publish(), CAROL) == "publish.not-entitled"
 

@@ -81,7 +81,7 @@ async def test_a_registry_is_mirrored_read_from_the_mirror_and_continued_there(d
     (data / "old").mkdir()
     shutil.copy(data / "registry" / "head", data / "old" / "head")
     refused = await asyncio.to_thread(run, "treaty-registry serve --data mirror", data)
-    assert refused["error"]["code"] == "mirror.directory"
+    assert refused["error"]["code"] == "settings.directory"
     made = await asyncio.to_thread(run, promote, data)
     assert made["origin"] == "registry.localhost", made
     async with server(serve, data, PORT=port, URL=url) as promoted:

@@ -31,7 +31,7 @@ def test_the_keys_of_a_log_are_rotated(
     assert run("treaty-registry init --origin registry.example")[0] == 0
     status, made = run(prepare)
     assert status == 0 and len(made["keys"]) == 3
-    assert run(prepare)[1]["error"]["code"] == "keys.prepared"
+    assert run(prepare)[1]["error"]["code"] == "keys.exists"
     assert run(retire)[1]["error"]["code"] == "keys.not-prepared"
     assert "90" in rotate
     status, done = run(rotate.replace("90", "0"))

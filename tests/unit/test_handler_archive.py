@@ -71,62 +71,62 @@ def deflate(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("archive", "code"),
     [
-        (b"", "handler.archive: end record|central directory"),
-        (b"PK\5\6", "handler.archive: end record|central directory"),
-        (one_file()[:-1], "handler.archive: end record|central directory"),
-        (one_file() + b"\n", "handler.archive: end record|central directory"),
-        (one_file(after=b"x"), "handler.archive: end record|central directory"),
-        (one_file(end=lambda f: [*f[:2], 2, 2, *f[4:]]), "handler.archive: end record|central directory"),
-        (one_file(end=lambda f: [*f[:2], 0, 0, *f[4:]]), "handler.archive: end record|central directory"),
-        (one_file(end=lambda f: [*f[:3], 0, *f[4:]]), "handler.archive: end record|central directory"),
-        (one_file(end=lambda f: [1, *f[1:]]), "handler.archive: end record|central directory"),
-        (one_file(end=lambda f: [0, 1, *f[2:]]), "handler.archive: end record|central directory"),
-        (one_file(end=lambda f: [*f[:5], f[5] - 1, 0]), "handler.archive: end record|central directory"),
-        (one_file(end=lambda f: [*f[:6], 3]), "handler.archive: end record|central directory"),
-        (one_file(end=lambda f: [*f[:2], 300, 300, *f[4:]]), "handler.too-large: files, this one"),
-        (one_file(disk=1), "handler.archive: end record|central directory"),
-        (one_file(comment=b"hi"), "handler.archive: end record|central directory"),
-        (one_file(extra=b"\1\0\0\0"), "handler.archive: extra fields"),
-        (one_file(local_extra=b"up\0\0"), "handler.archive: local header"),
-        (one_file(flags=1), "handler.archive: not encrypted"),
-        (one_file(flags=0x41), "handler.archive: not encrypted"),
-        (one_file(flags=8), "handler.archive: zip feature|MS-DOS"),
-        (one_file(flags=0x20), "handler.archive: zip feature|MS-DOS"),
-        (one_file(needed=45), "handler.archive: zip feature|MS-DOS"),
-        (one_file(method=12), "handler.archive: stored or deflated"),
-        (one_file(method=14), "handler.archive: stored or deflated"),
-        (one_file(method=93), "handler.archive: stored or deflated"),
-        (one_file(attributes=0o120777 << 16), "handler.archive: regular files"),
-        (one_file(attributes=0o040755 << 16), "handler.archive: regular files"),
-        (one_file(attributes=0o020666 << 16), "handler.archive: regular files"),
-        (one_file(attributes=0x10), "handler.archive: regular files"),
+        (b"", "handler.package: end record|central directory"),
+        (b"PK\5\6", "handler.package: end record|central directory"),
+        (one_file()[:-1], "handler.package: end record|central directory"),
+        (one_file() + b"\n", "handler.package: end record|central directory"),
+        (one_file(after=b"x"), "handler.package: end record|central directory"),
+        (one_file(end=lambda f: [*f[:2], 2, 2, *f[4:]]), "handler.package: end record|central directory"),
+        (one_file(end=lambda f: [*f[:2], 0, 0, *f[4:]]), "handler.package: end record|central directory"),
+        (one_file(end=lambda f: [*f[:3], 0, *f[4:]]), "handler.package: end record|central directory"),
+        (one_file(end=lambda f: [1, *f[1:]]), "handler.package: end record|central directory"),
+        (one_file(end=lambda f: [0, 1, *f[2:]]), "handler.package: end record|central directory"),
+        (one_file(end=lambda f: [*f[:5], f[5] - 1, 0]), "handler.package: end record|central directory"),
+        (one_file(end=lambda f: [*f[:6], 3]), "handler.package: end record|central directory"),
+        (one_file(end=lambda f: [*f[:2], 300, 300, *f[4:]]), "handler.package: files, this one"),
+        (one_file(disk=1), "handler.package: end record|central directory"),
+        (one_file(comment=b"hi"), "handler.package: end record|central directory"),
+        (one_file(extra=b"\1\0\0\0"), "handler.package: extra fields"),
+        (one_file(local_extra=b"up\0\0"), "handler.package: local header"),
+        (one_file(flags=1), "handler.package: not encrypted"),
+        (one_file(flags=0x41), "handler.package: not encrypted"),
+        (one_file(flags=8), "handler.package: zip feature|MS-DOS"),
+        (one_file(flags=0x20), "handler.package: zip feature|MS-DOS"),
+        (one_file(needed=45), "handler.package: zip feature|MS-DOS"),
+        (one_file(method=12), "handler.package: stored or deflated"),
+        (one_file(method=14), "handler.package: stored or deflated"),
+        (one_file(method=93), "handler.package: stored or deflated"),
+        (one_file(attributes=0o120777 << 16), "handler.package: regular files"),
+        (one_file(attributes=0o040755 << 16), "handler.package: regular files"),
+        (one_file(attributes=0o020666 << 16), "handler.package: regular files"),
+        (one_file(attributes=0x10), "handler.package: regular files"),
         *(
-            (one_file(attributes=mode << 16), "handler.archive: attributes")
+            (one_file(attributes=mode << 16), "handler.package: attributes")
             for mode in (0o104755, 0o102755, 0o101644, 0o100000, 0o100044, 0o4755)
         ),
         *(
-            (one_file(attributes=0o100644 << 16 | dos), "handler.archive: attributes")
+            (one_file(attributes=0o100644 << 16 | dos), "handler.package: attributes")
             for dos in (0x02, 0x04, 0x08, 0x40, 0x80, 0x8000)
         ),
-        (one_file(internal=2), "handler.archive: zip feature|MS-DOS"),
-        *((one_file(maker=maker), "handler.archive: zip feature|MS-DOS") for maker in (1, 2, 7, 19, 255)),
-        (one_file(local_name=b"a/c.txt"), "handler.archive: local header"),
-        (one_file(local_name=b"a/b.txtx"), "handler.archive: local header"),
-        *((one_file(local={index: 10}), "handler.archive: local header") for index in range(8)),
-        (one_file(before=b"#!/bin/sh\n", offset=10), "handler.archive: does not begin|between the last|runs into"),
-        (one_file(offset=1), "handler.archive: does not begin|between the last|runs into"),
-        (one_file(between=b"hidden"), "handler.archive: does not begin|between the last|runs into"),
-        (one_file(raw=CONTENT[:-1]), "handler.archive: deflate data|checksum"),
-        (one_file(crc=1), "handler.archive: deflate data|checksum"),
-        (one_file(size=5), "handler.archive: deflate data|checksum"),
-        (one_file(method=8, raw=deflate(CONTENT), size=5, crc=zlib.crc32(b"hello")), "handler.archive: deflate data|checksum"),
-        (one_file(method=8, raw=deflate(CONTENT) + b"tail"), "handler.archive: deflate data|checksum"),
-        (one_file(method=8, raw=deflate(CONTENT)[:-2]), "handler.archive: deflate data|checksum"),
-        (one_file(method=8, raw=b"\xff" * 10), "handler.archive: deflate data|checksum"),
-        (one_file(name=b""), "handler.archive: file name"),
-        (one_file(name=b"a/b\0c"), "handler.archive: file name"),
-        (one_file(name=b"a/\xff"), "handler.archive: file name"),
-        (one_file(name=b"x" * 300), "handler.archive: file name"),
+        (one_file(internal=2), "handler.package: zip feature|MS-DOS"),
+        *((one_file(maker=maker), "handler.package: zip feature|MS-DOS") for maker in (1, 2, 7, 19, 255)),
+        (one_file(local_name=b"a/c.txt"), "handler.package: local header"),
+        (one_file(local_name=b"a/b.txtx"), "handler.package: local header"),
+        *((one_file(local={index: 10}), "handler.package: local header") for index in range(8)),
+        (one_file(before=b"#!/bin/sh\n", offset=10), "handler.package: does not begin|between the last|runs into"),
+        (one_file(offset=1), "handler.package: does not begin|between the last|runs into"),
+        (one_file(between=b"hidden"), "handler.package: does not begin|between the last|runs into"),
+        (one_file(raw=CONTENT[:-1]), "handler.package: deflate data|checksum"),
+        (one_file(crc=1), "handler.package: deflate data|checksum"),
+        (one_file(size=5), "handler.package: deflate data|checksum"),
+        (one_file(method=8, raw=deflate(CONTENT), size=5, crc=zlib.crc32(b"hello")), "handler.package: deflate data|checksum"),
+        (one_file(method=8, raw=deflate(CONTENT) + b"tail"), "handler.package: deflate data|checksum"),
+        (one_file(method=8, raw=deflate(CONTENT)[:-2]), "handler.package: deflate data|checksum"),
+        (one_file(method=8, raw=b"\xff" * 10), "handler.package: deflate data|checksum"),
+        (one_file(name=b""), "handler.package: file name"),
+        (one_file(name=b"a/b\0c"), "handler.package: file name"),
+        (one_file(name=b"a/\xff"), "handler.package: file name"),
+        (one_file(name=b"x" * 300), "handler.package: file name"),
     ],
 )
 def test_what_headers_can_lie_about(archive: bytes, code: str) -> None:
@@ -144,7 +144,7 @@ def test_two_entries_cannot_share_bytes() -> None:
     overlapping[second + 42 : second + 46] = struct.pack("<L", 0)
     with pytest.raises(Malformed) as caught:
         read_archive(bytes(overlapping))
-    assert caught.value.code == "handler.archive"
+    assert caught.value.code == "handler.package"
     assert "does not begin" in caught.value.message
 
 
@@ -152,4 +152,4 @@ def test_two_entries_cannot_share_bytes() -> None:
 def test_the_writer_refuses_what_the_reader_does(name: str) -> None:
     with pytest.raises(TreatyError) as caught:
         write_archive({name: b""})
-    assert rejection(caught.value, "handler.archive: file name") == "handler.archive: file name"
+    assert rejection(caught.value, "handler.package: file name") == "handler.package: file name"

@@ -140,7 +140,7 @@ def test_what_it_declares_cannot_be_changed() -> None:
 
 @pytest.mark.parametrize("interface", [0, 4, True, 1.0, "1", None])
 def test_another_interface(interface: object) -> None:
-    assert code_of(changed("interface", interface)) == "handler.interface"
+    assert code_of(changed("interface", interface)) == "handler.mismatch"
 
 
 @pytest.mark.parametrize(
@@ -237,13 +237,13 @@ def test_the_cap() -> None:
     ],
 )
 def test_schemas_that_cost_too_much_or_need_more_than_themselves(schema: object) -> None:
-    assert code_of(changed("operations/ask/result", schema)) == "handler.schema"
+    assert code_of(changed("operations/ask/result", schema)) == "handler.manifest"
 
 
 def test_references_that_double_are_counted_written_out() -> None:
     doubling = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(20)}
     schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d20": {"type": "string"}}}
-    assert code_of(changed("operations/ask/result", schema)) == "handler.schema"
+    assert code_of(changed("operations/ask/result", schema)) == "handler.manifest"
     few = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(3)}
     assert parse_manifest(changed("operations/ask/result", {"$ref": "#/$defs/d0", "$defs": {**few, "d3": {"type": "string"}}}))
 
@@ -251,4 +251,4 @@ def test_references_that_double_are_counted_written_out() -> None:
 def test_a_chain_of_references_does_not_exhaust_the_stack() -> None:
     chain = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(1_500)}
     schema = {"$ref": "#/$defs/d0", "$defs": {**chain, "d1500": {}}}
-    assert code_of(changed("operations/ask/result", schema)) == "handler.schema"
+    assert code_of(changed("operations/ask/result", schema)) == "handler.manifest"

@@ -118,7 +118,7 @@ def deep(levels: int) -> Any:
 )
 def test_002_01_to_04_forms_that_are_refused(change: Change, told: str) -> None:
     fault = refusal(change)
-    assert (fault.code, isinstance(fault, Refused)) == ("handler.messages", True)
+    assert (fault.code, isinstance(fault, Refused)) == ("handler.manifest", True)
     assert told in fault.message
 
 
@@ -143,7 +143,7 @@ def test_002_01_to_04_forms_that_are_refused(change: Change, told: str) -> None:
 )
 def test_002_05_forms_that_a_reader_could_confuse_are_refused(change: Change) -> None:
     fault = refusal(change)
-    assert fault.code == "handler.messages"
+    assert fault.code == "handler.manifest"
     assert "not told apart" in fault.message
 
 
@@ -232,17 +232,17 @@ def test_002_07_a_package_without_code_has_its_manifest_and_vectors_alone(path: 
     changed = with_record({**{name: data for name, data in files.items() if name != record}, f"{PACKAGE}/{path}": content})
     with pytest.raises(Refused) as caught:
         read_wheel(FILENAME, zipped(changed))
-    assert caught.value.code == "handler.messages"
+    assert caught.value.code == "handler.manifest"
 
 
 def test_002_07_forms_and_entry_point_need_each_other() -> None:
     with pytest.raises(Refused) as caught:
         build_wheel({"__init__.py": b"handler = 1\n"}, metadata(MANIFEST))
-    assert caught.value.code == "handler.messages"
+    assert caught.value.code == "handler.manifest"
     coded = {name: value for name, value in MANIFEST.items() if name != "messages"}
     with pytest.raises(Refused) as caught:
         build_wheel({}, replace(metadata(coded), entry_point=DECLARATIVE))
-    assert caught.value.code == "handler.messages"
+    assert caught.value.code == "handler.manifest"
     # Another name of the interpreter's module is not in the package.
     for entry_point in ("treaty_handler.declarative:other", "treaty_handler.declarative.session:handler", "treaty_handler:Call"):
         with pytest.raises(TreatyError):

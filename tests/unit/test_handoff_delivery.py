@@ -301,7 +301,7 @@ async def test_004_13_the_outbox_publishes_the_most_urgent_first_and_passes_what
     async def publish(queue: str, body: bytes, priority: int) -> None:
         published.append(queue.partition(".")[0])
         if published == ["critical"]:
-            raise Refused("handoff.queue", "Another client owns this queue.")
+            raise Refused("handoff.settings", "Another client owns this queue.")
 
     journal = here.journals[desk.name]
     assert await journal.flush(publish, here.clock()) == 3

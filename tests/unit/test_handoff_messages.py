@@ -317,7 +317,7 @@ def test_004_32_metrics_have_backlog_latency_and_errors() -> None:
 def test_004_33_another_major_version_is_recognised_and_refused(version: str) -> None:
     with pytest.raises(Refused) as caught:
         accept(changed("metadata.protocol_version", version))
-    assert caught.value.code == "handoff.version"
+    assert caught.value.code == "handoff.form"
 
 
 def test_004_33_the_own_version_is_written() -> None:

@@ -118,7 +118,7 @@ def test_numbers_that_nobody_can_have_are_refused(sequence: int, acknowledge: in
         case = Case()
         url, far = await case.opened()
         reply = await case.post(at(url, sequence, acknowledge), b"\x40x")
-        assert (reply.status_code, reply.json()["code"]) == (409, "connection.sequence")
+        assert (reply.status_code, reply.json()["code"]) == (409, "connection.session")
         receiving = asyncio.create_task(next_message(far))
         await case.post(at(url, 1, 1), b"\x40one")
         assert await receiving == b"\x40one"
@@ -427,7 +427,7 @@ async def test_a_session_belongs_to_the_did_that_opened_it() -> None:
             case "bad":
                 raise Refused("authentication.signature", "No.")
             case "later":
-                raise Unavailable("authentication.memory", "Later.")
+                raise Unavailable("system.file", "Later.")
             case "wrong":
                 raise Unauthorized("authentication.signature", "No.")
             case did:
@@ -641,19 +641,19 @@ async def test_a_session_that_is_refused_without_a_word_is_refused_at_once_with_
     case = Case()
     opening = asyncio.create_task(case.post(f"{SESSIONS}?key={KEY}", "hello"))
     await asyncio.sleep(0.1)
-    await case.accepted[0].close("session.peer-did")
+    await case.accepted[0].close("hello.destination")
     reply = await opening
-    assert (reply.status_code, reply.json()["reason"]) == (410, "session.peer-did")
+    assert (reply.status_code, reply.json()["reason"]) == (410, "hello.destination")
     async with through(case, []) as (near, _):
         near.send("hello")
         await asyncio.sleep(0.1)
-        await case.accepted[1].close("session.peer-did")
+        await case.accepted[1].close("hello.destination")
         with pytest.raises(ConnectionLost) as lost:
             await next_message(near)
-        assert lost.value.reason == "session.peer-did"
+        assert lost.value.reason == "hello.destination"
         with pytest.raises(ConnectionLost) as lost:
             near.send("hello?")
-        assert lost.value.reason == "session.peer-did"
+        assert lost.value.reason == "hello.destination"
 
 
 @simulated

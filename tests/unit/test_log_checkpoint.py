@@ -118,7 +118,7 @@ def test_a_checkpoint_of_another_log_is_refused() -> None:
         note = sign(Checkpoint(origin, 1, EMPTY_ROOT).format(), [LOG])
         with pytest.raises(Untrusted) as refused:
             open_checkpoint(note, LOG.verifier)
-        assert refused.value.code == "log.origin"
+        assert refused.value.code == "log.other"
 
 
 def test_a_signed_text_that_is_no_checkpoint_is_refused() -> None:

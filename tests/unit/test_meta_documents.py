@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rejections import rejection
 
 from treaty_anp.hello_profile.documents import Base, DocumentDescription, parse_candidate
 from treaty_consensus import protocol
@@ -40,8 +41,8 @@ def test_000_21_a_document_of_changes_pins_its_base() -> None:
 
 
 def test_000_21_a_base_without_a_digest_is_refused() -> None:
-    assert refused(f"# T\n- Base: {URI}\n") == "document.base-unpinned"
-    assert refused(SOURCES_EXAMPLE) == "document.base-unpinned"
+    assert refused(f"# T\n- Base: {URI}\n") == "document.header"
+    assert refused(SOURCES_EXAMPLE) == "document.header"
 
 
 @pytest.mark.parametrize(
@@ -104,24 +105,26 @@ def test_a_header_line_has_one_spelling() -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("# T\n- Topic: a/b\n- Topic: a/b\n", "document.header"),
-        ("# T\n- Topic: A B\n", "document.topic"),
-        (f"# T\n- Base-SHA-256: {DIGEST}\n", "document.base"),
-        (f"# T\n- Base: http://plain.example/x\n- Base-SHA-256: {DIGEST}\n", "document.base"),
-        (f"# T\n- Base: https://{'x' * 512}\n- Base-SHA-256: {DIGEST}\n", "document.base"),
-        (f"# T\n- Base: {URI}\n- Base-SHA-256: {DIGEST.upper()}\n", "document.base"),
-        (f"# T\n- Base: {URI}\n- Base-SHA-256: {DIGEST[1:]}\n", "document.base"),
-        (f"# T\n- Base: {URI}\n- Base-SHA-256:\n", "document.base-unpinned"),
-        (f"# T\nbased on (URI: {URI}, SHA-256: {DIGEST[1:]})\n", "document.base"),
+        ("# T\n- Topic: a/b\n- Topic: a/b\n", "document.header: twice"),
+        ("# T\n- Topic: A B\n", "document.header: not a topic"),
+        (f"# T\n- Base-SHA-256: {DIGEST}\n", "document.header: Base|https: URI"),
+        (f"# T\n- Base: http://plain.example/x\n- Base-SHA-256: {DIGEST}\n", "document.header: Base|https: URI"),
+        (f"# T\n- Base: https://{'x' * 512}\n- Base-SHA-256: {DIGEST}\n", "document.header: Base|https: URI"),
+        (f"# T\n- Base: {URI}\n- Base-SHA-256: {DIGEST.upper()}\n", "document.header: Base|https: URI"),
+        (f"# T\n- Base: {URI}\n- Base-SHA-256: {DIGEST[1:]}\n", "document.header: Base|https: URI"),
+        (f"# T\n- Base: {URI}\n- Base-SHA-256:\n", "document.header: which bytes"),
+        (f"# T\nbased on (URI: {URI}, SHA-256: {DIGEST[1:]})\n", "document.header: Base|https: URI"),
         ("", "document.text"),
         ("\ufeff# T\n", "document.text"),
         ("# T\0\n", "document.text"),
         ("# \ud800\n", "document.text"),
-        ("x" * (protocol.MAX_DOCUMENT + 1), "document.too-large"),
+        ("x" * (protocol.MAX_DOCUMENT + 1), "document.text: at most"),
     ],
 )
 def test_what_is_no_candidate_is_refused_by_name(text: str, code: str) -> None:
-    assert refused(text) == code
+    with pytest.raises(TreatyError) as refusal:
+        parse_candidate(text)
+    assert rejection(refusal.value, code) == code
 
 
 @pytest.mark.parametrize("unit", ["基于(URI:https://", "# " + " " * 400, "- Topik:" + " " * 400, "基于( ", "```", "based on "])

@@ -139,7 +139,7 @@ def test_a_context_belongs_to_the_next_message_alone_and_the_last_one_counts() -
 def test_a_context_that_was_not_agreed_on_ends_the_session_like_any_other_message() -> None:
     machine = running_buyer()
     machine.receive(context_of(TRACED), 1.0)
-    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.not-agreed")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.profile")
 
 
 @pytest.mark.parametrize("listed", [CONTEXTS, ()])
@@ -283,22 +283,22 @@ def test_000_53_a_side_with_v1_and_v2_speaks_v1_to_one_with_v1_alone(monkeypatch
 
 def test_000_64_a_selection_that_was_no_candidate_aborts() -> None:
     machine = buyer()
-    assert rejection_in(answer(machine, selected=OTHER_URI)).startswith("hello.choice: ")
-    assert error_of(machine) == "hello.choice"
+    assert rejection_in(answer(machine, selected=OTHER_URI)).startswith("hello.form: ")
+    assert error_of(machine) == "hello.form"
     stays_ended(machine)
 
 
 def test_a_hash_that_nobody_offered_is_not_confirmed() -> None:
     for machine in (buyer(), buyer(source_hello(offered=HASH))):
         answer(machine, used=OTHER_HASH)
-        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "hello.choice")
+        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "hello.form")
 
 
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"sessionId": "x" * 16}, "hello.choice"),
-        ({"destinationDid": "did:wba:else.example"}, "hello.choice"),
+        ({"sessionId": "x" * 16}, "hello.form"),
+        ({"destinationDid": "did:wba:else.example"}, "hello.form"),
         ({"sourceDid": "did:wba:else.example"}, "hello.destination"),
     ],
 )
@@ -440,7 +440,7 @@ def test_000_35_own_failure_is_told_and_terminates() -> None:
 def test_an_action_nobody_listed_is_a_clear_error() -> None:
     machine = agreed_buyer()
     machine.receive(encode(ProtocolType.META, b'{"action":"somethingNew","status":"negotiating"}'), 0.0)
-    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.unknown-action")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message")
 
 
 # Application messages
@@ -507,7 +507,7 @@ def test_large_messages_fill_the_inbox_by_bytes() -> None:
 def test_000_05_other_types_are_never_delivered_as_user_data(type: ProtocolType) -> None:
     machine = running_buyer()
     assert machine.receive(encode(type, b"data"), 0.0) == [Ended(machine.error)]
-    assert error_of(machine) == "frame.unsupported-type"
+    assert error_of(machine) == "frame.form"
 
 
 def test_too_large_a_message_is_not_sent() -> None:
@@ -600,7 +600,7 @@ def test_a_silent_peer_is_given_ten_seconds_to_say_hello(make: Callable[[], Mach
     machine = make()
     assert (machine.deadline, machine.tick(9.9)) == (10.0, [])
     assert machine.tick(10.0) == [Ended(machine.error)]
-    assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.hello-timeout")
+    assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.reply-timeout")
 
 
 def test_an_idle_session_ends_and_any_message_postpones_that() -> None:
@@ -677,7 +677,7 @@ def test_000_52_report_messages_need_the_capability_on_both_sides() -> None:
     machine = running_buyer()
     assert not machine.both_list(hello.REPORT_COSIGNATURE)
     machine.receive(meta(proposal), 0.0)
-    assert error_of(machine) == "meta.not-agreed"
+    assert error_of(machine) == "session.profile"
 
 
 def test_report_messages_belong_to_a_running_session() -> None:
@@ -685,4 +685,4 @@ def test_report_messages_belong_to_a_running_session() -> None:
     machine.receive(source_hello(capabilities=REPORTS).format(), 0.0)
     assert machine.apply(SendMeta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64))), 0.0) == []
     machine.receive(meta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64))), 0.0)
-    assert error_of(machine) == "meta.unexpected"
+    assert error_of(machine) == "meta.message"

@@ -125,7 +125,7 @@ def test_000_07_an_agreed_document_changes_nothing_of_the_meta_process() -> None
         other.receive(proposal(0, text), 0.0)
         other.apply(Accept(), 0.0)
         assert other.receive(message, 0.0) == [Ended(other.error)]
-        assert error_of(other) in ("canonical.json", "meta.unknown-action")
+        assert error_of(other) in ("canonical.json", "meta.message")
     assert machine.apply(CodeReady(canonical.hex_digest(text.encode())), 0.0) == [SendBinary(GENERATED)]
     machine.receive(GENERATED, 0.0)
     assert machine.state is HelloState.RUNNING
@@ -149,11 +149,11 @@ def test_000_54_an_agent_that_lists_no_capability_understands_the_basic_messages
 @pytest.mark.parametrize(
     ("sent", "code"),
     [
-        (meta(messages.TestCasesNegotiation("negotiating", "# Test case 1\n")), "meta.not-agreed"),
-        (meta(FixErrorNegotiation("negotiating", "It is wrong.")), "meta.not-agreed"),
-        (meta(messages.NaturalLanguageNegotiation("REQUEST", "0123456789abcdef", "Why?")), "meta.not-agreed"),
-        (natural("Why?"), "frame.unsupported-type"),
-        (verification(b"x"), "frame.unsupported-type"),
+        (meta(messages.TestCasesNegotiation("negotiating", "# Test case 1\n")), "session.profile"),
+        (meta(FixErrorNegotiation("negotiating", "It is wrong.")), "session.profile"),
+        (meta(messages.NaturalLanguageNegotiation("REQUEST", "0123456789abcdef", "Why?")), "session.profile"),
+        (natural("Why?"), "frame.form"),
+        (verification(b"x"), "frame.form"),
     ],
 )
 def test_000_54_each_of_the_five_named_capabilities_is_needed_for_its_messages(sent: bytes, code: str) -> None:
@@ -195,7 +195,7 @@ def test_000_24_and_27_a_later_proposal_says_what_it_changes() -> None:
     machine.receive(proposal(0), 0.0)
     with pytest.raises(Malformed) as missing:
         machine.apply(Propose("# Other\n", ""), 0.0)
-    assert missing.value.code == "negotiation.summary"
+    assert missing.value.code == "negotiation.answer"
     assert numbers(machine.apply(Propose("# Other\n", "- all"), 0.0)) == [1]
 
 
@@ -239,9 +239,9 @@ def test_000_14_a_source_that_counts_from_0_or_1_is_answered_with_the_next(numbe
 def test_000_18_a_first_number_beyond_that_is_refused(number: int) -> None:
     machine = negotiating_shop(())
     assert rejection_in(machine.receive(proposal(number), 0.0)) == (
-        f"negotiation.sequence: The sequence number {number} came where 0 was due."
+        f"negotiation.message: The sequence number {number} came where 0 was due."
     )
-    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.sequence")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.message")
 
 
 @pytest.mark.parametrize(("number", "taken"), [(0, True), (1, True), (2, True), (3, False), (10, False)])
@@ -253,7 +253,7 @@ def test_000_18_the_first_number_of_a_destination_is_its_own_or_the_one_due(numb
     if taken:
         assert numbers(machine.apply(Propose("# 3\n", "- more"), 0.0)) == [number + 1]
     else:
-        assert error_of(machine) == "negotiation.sequence"
+        assert error_of(machine) == "negotiation.message"
 
 
 @pytest.mark.parametrize("number", [0, 3, 4, 100])
@@ -262,7 +262,7 @@ def test_000_18_the_peers_number_must_increase_by_one(number: int) -> None:
     machine.receive(proposal(0), 0.0)
     machine.apply(Propose("# 2\n", "- more"), 0.0)
     assert "came where 2 was due" in rejection_in(machine.receive(proposal(number, "# 3\n", "- more"), 0.0))
-    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.sequence")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.message")
 
 
 @pytest.mark.parametrize("numbers", [(0, 2, 4, 6), (1, 3, 5, 7), (0, 1, 2, 3), (1, 2, 3, 4)])
@@ -290,7 +290,7 @@ def test_000_18_an_acceptance_has_its_number_too() -> None:
     machine = negotiating_buyer(())
     machine.apply(Propose(DOCUMENT, ""), 0.0)
     machine.receive(verdict(5, "accepted", DOCUMENT), 0.0)
-    assert error_of(machine) == "negotiation.sequence"
+    assert error_of(machine) == "negotiation.message"
 
 
 @pytest.mark.parametrize("number", ["0", -1, 1.5, True, None, 2**31, 2**60])
@@ -333,22 +333,22 @@ def test_000_29_an_acceptance_repeats_the_text_to_the_byte_or_leaves_it_out() ->
     for changed in (DOCUMENT + " ", DOCUMENT.strip(), "# Another\n"):
         machine = negotiating_buyer(())
         machine.apply(Propose(DOCUMENT, ""), 0.0)
-        assert rejection_in(machine.receive(verdict(1, "accepted", changed), 0.0)).startswith("negotiation.text: ")
-        assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.text", None)
+        assert rejection_in(machine.receive(verdict(1, "accepted", changed), 0.0)).startswith("negotiation.message: ")
+        assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.message", None)
 
 
 def test_000_29_an_acceptance_of_nothing_is_no_agreement() -> None:
     machine = negotiating_shop(())
     machine.receive(verdict(0, "accepted", DOCUMENT), 0.0)
-    assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.turn", None)
+    assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.message", None)
 
 
 @pytest.mark.parametrize("message", [proposal(2, "# 2\n", "- more"), verdict(2, "accepted", DOCUMENT)])
 def test_000_29_a_side_that_speaks_out_of_turn_is_refused(message: bytes) -> None:
     machine = negotiating_shop(())
     machine.receive(proposal(0), 0.0)
-    assert rejection_in(machine.receive(message, 0.0)).startswith("negotiation.turn: ")
-    assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.turn", None)
+    assert rejection_in(machine.receive(message, 0.0)).startswith("negotiation.message: ")
+    assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.message", None)
 
 
 def test_000_28_and_29_a_rejection_ends_it_with_its_reason() -> None:
@@ -490,7 +490,7 @@ def test_000_29_a_repeated_acceptance_with_a_stale_number_is_taken_no_notice_of_
         assert machine.receive(GENERATED, 0.0) == []
         assert machine.state is HelloState.AGREED
         machine.receive(echo, 0.0)
-        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.unexpected")
+        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message")
 
 
 def test_a_repeated_acceptance_of_another_text_is_refused() -> None:
@@ -498,7 +498,7 @@ def test_a_repeated_acceptance_of_another_text_is_refused() -> None:
     machine.receive(proposal(1), 0.0)
     machine.apply(Accept(), 0.0)
     machine.receive(verdict(1, "accepted", "# Another\n"), 0.0)
-    assert error_of(machine) == "negotiation.text"
+    assert error_of(machine) == "negotiation.message"
 
 
 def test_nothing_but_an_acceptance_is_repeated() -> None:
@@ -506,7 +506,7 @@ def test_nothing_but_an_acceptance_is_repeated() -> None:
     machine.receive(proposal(1), 0.0)
     machine.apply(Accept(), 0.0)
     machine.receive(proposal(2, "# 2\n", "- more"), 0.0)
-    assert error_of(machine) == "meta.unexpected"
+    assert error_of(machine) == "meta.message"
 
 
 def test_000_28_a_rejection_after_the_agreement_ends_the_session_with_its_reason() -> None:
@@ -587,7 +587,7 @@ def test_codes_are_not_ready_before_there_is_an_agreement() -> None:
     machine = negotiating_shop(())
     assert machine.apply(CodeReady(HASH), 0.0) == []
     machine.receive(GENERATED, 0.0)
-    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.unexpected")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message")
 
 
 def test_code_that_fails_before_there_is_an_agreement_is_told_nobody() -> None:
@@ -599,7 +599,7 @@ def test_code_that_fails_before_there_is_an_agreement_is_told_nobody() -> None:
 def test_application_messages_wait_for_an_agreement() -> None:
     machine = negotiating_shop(())
     machine.receive(application(b"x"), 0.0)
-    assert error_of(machine) == "frame.unexpected"
+    assert error_of(machine) == "frame.form"
     machine = negotiating_shop()
     assert machine.apply(Send(b"x"), 0.0) == []
     machine.receive(proposal(0), 0.0)
@@ -665,7 +665,7 @@ def test_a_connection_that_is_lost_while_negotiating_is_an_error() -> None:
 @pytest.mark.parametrize("capabilities", [NAMED, ()])
 def test_000_39_a_peer_that_breaks_a_rule_while_negotiating_is_told_by_a_rejection(capabilities: tuple[str, ...]) -> None:
     machine = negotiating_shop(capabilities)
-    assert rejection_in(machine.receive(proposal(7), 0.0)).startswith("negotiation.sequence: ")
+    assert rejection_in(machine.receive(proposal(7), 0.0)).startswith("negotiation.message: ")
     assert machine.receive(proposal(7), 0.0) == []
 
 
@@ -676,7 +676,7 @@ def test_000_39_a_peer_that_breaks_a_rule_later_is_told_once_before_the_end() ->
     (message,) = said([notice])
     assert isinstance(message, FixErrorNegotiation)
     assert message.status == "negotiating"
-    assert message.error_description.startswith("meta.unexpected: ")
+    assert message.error_description.startswith("meta.message: ")
     assert machine.receive(proposal(7), 0.0) == []
 
 
@@ -715,8 +715,8 @@ def test_000_54_without_a_model_the_text_of_a_provided_protocol_is_accepted() ->
 @pytest.mark.parametrize("make", [negotiating_buyer, negotiating_shop, agreed_shop])
 def test_000_39_whoever_is_told_and_has_no_code_to_mend_ends_too(make: Callable[[], Machine]) -> None:
     machine = make()
-    machine.receive(meta(FixErrorNegotiation("negotiating", "negotiation.sequence: 7 came where 0 was due.\x1b")), 0.0)
-    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.nonconforming")
+    machine.receive(meta(FixErrorNegotiation("negotiating", "negotiation.message: 7 came where 0 was due.\x1b")), 0.0)
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.fault")
     assert "7 came where 0 was due.\\x1b" in str(machine.error)
 
 
@@ -744,7 +744,7 @@ def test_a_larger_document_is_refused_in_both_directions() -> None:
     machine = negotiating_shop(())
     value = {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": text, "status": "negotiating"}
     machine.receive(b"\x00" + json.dumps(value).encode(), 0.0)
-    assert error_of(machine) == "meta.too-large"
+    assert error_of(machine) == "frame.too-large"
 
 
 def test_a_reason_that_is_too_long_is_not_sent_and_changes_nothing() -> None:

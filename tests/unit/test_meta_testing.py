@@ -156,7 +156,7 @@ def test_000_36_without_the_wish_or_the_capability_there_is_no_testing() -> None
         assert pair.source.apply(CodeReady(HASH), 0.0) == [SendBinary(GENERATED), Running()]
     pair.destination.receive(GENERATED, 0.0)
     pair.destination.receive(cases("negotiating", CASES), 0.0)
-    assert error_of(pair.destination) == "meta.not-agreed"
+    assert error_of(pair.destination) == "session.profile"
 
 
 def test_000_36_a_confirmed_hash_is_not_tested_again() -> None:
@@ -167,7 +167,7 @@ def test_000_36_a_confirmed_hash_is_not_tested_again() -> None:
     destination.receive(source_hello(offered=HASH, capabilities=NAMED).format(), 0.0)
     destination.apply(CodeReady(HASH), 0.0)
     destination.receive(cases("negotiating", CASES), 0.0)
-    assert error_of(destination) == "meta.unexpected"
+    assert error_of(destination) == "meta.message"
 
 
 def test_000_37_and_38_test_cases_are_negotiated_as_protocols_are() -> None:
@@ -176,7 +176,7 @@ def test_000_37_and_38_test_cases_are_negotiated_as_protocols_are() -> None:
     pair.pass_on(pair.source, pair.source.apply(ProposeTests("# Test case 1\n", ""), 0.0))
     with pytest.raises(Malformed) as refusal:
         pair.destination.apply(ProposeTests(CASES, ""), 0.0)
-    assert refusal.value.code == "negotiation.summary"
+    assert refusal.value.code == "negotiation.answer"
     counter = pair.destination.apply(ProposeTests(CASES, "- one more"), 0.0)
     assert pair.pass_on(pair.destination, counter) == [ConsiderTests(CASES, "- one more", False)]
     accepted = pair.source.apply(AcceptTests(), 0.0)
@@ -190,7 +190,7 @@ def test_000_38_rejected_test_cases_end_the_session() -> None:
     pair.pass_on(pair.source, pair.source.apply(ProposeTests(CASES, ""), 0.0))
     pair.pass_on(pair.destination, pair.destination.apply(RejectTests("They would cost money."), 0.0))
     for machine in (pair.source, pair.destination):
-        assert (machine.state, error_of(machine)) == (HelloState.REJECTED, "negotiation.tests-rejected")
+        assert (machine.state, error_of(machine)) == (HelloState.REJECTED, "negotiation.tests")
         assert "cost money" in str(machine.error)
 
 
@@ -199,7 +199,7 @@ def test_000_38_an_acceptance_of_other_cases_is_refused() -> None:
     pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
     pair.source.apply(ProposeTests(CASES, ""), 0.0)
     pair.source.receive(cases("accepted", "# Other\n"), 0.0)
-    assert error_of(pair.source) == "negotiation.text"
+    assert error_of(pair.source) == "negotiation.message"
 
 
 def test_000_38_sides_take_turns() -> None:
@@ -208,7 +208,7 @@ def test_000_38_sides_take_turns() -> None:
     assert pair.source.apply(AcceptTests(), 0.0) == pair.destination.apply(AcceptTests(), 0.0) == []
     pair.pass_on(pair.source, pair.source.apply(ProposeTests(CASES, ""), 0.0))
     pair.destination.receive(cases("negotiating", CASES, "- same"), 0.0)
-    assert error_of(pair.destination) == "negotiation.turn"
+    assert error_of(pair.destination) == "negotiation.message"
 
 
 def test_000_17_test_cases_have_a_limit_too() -> None:
@@ -218,19 +218,19 @@ def test_000_17_test_cases_have_a_limit_too() -> None:
     assert considered == [ConsiderTests(CASES, "", True)]
     pair.pass_on(pair.destination, pair.destination.apply(ProposeTests("# Other\n", "- all"), 0.0))
     assert error_of(pair.destination) == "negotiation.limit"
-    assert error_of(pair.source) == "negotiation.tests-rejected"
+    assert error_of(pair.source) == "negotiation.tests"
 
 
 def test_a_destination_is_not_taken_back_once_an_application_message_came() -> None:
     pair = Pair.running()
     pair.destination.receive(cases("negotiating", CASES), 0.0)
-    assert (pair.destination.state, error_of(pair.destination)) == (HelloState.ERROR, "meta.unexpected")
+    assert (pair.destination.state, error_of(pair.destination)) == (HelloState.ERROR, "meta.message")
 
 
 def test_a_source_is_never_asked_to_test() -> None:
     pair = Pair.running()
     pair.source.receive(cases("negotiating", CASES), 0.0)
-    assert error_of(pair.source) == "meta.unexpected"
+    assert error_of(pair.source) == "meta.message"
 
 
 def test_each_side_runs_as_soon_as_its_own_tests_are_passed() -> None:
@@ -258,9 +258,9 @@ def test_a_full_inbox_stops_a_side_that_tests_but_not_one_that_waits_for_an_answ
 
 def test_tests_that_fail_by_this_sides_fault_end_it() -> None:
     pair = Pair.testing()
-    cause = Refused("negotiation.tests-failed", "Case 2 does not pass.")
+    cause = Refused("negotiation.tests", "Case 2 does not pass.")
     told, ended = pair.source.apply(CodeFailed(cause), 0.0)
-    assert (told, ended) == (SendBinary(meta(messages.CodeGeneration("error", "negotiation.tests-failed"))), Ended(cause))
+    assert (told, ended) == (SendBinary(meta(messages.CodeGeneration("error", "negotiation.tests"))), Ended(cause))
     pair.pass_on(pair.source, [told])
     assert error_of(pair.destination) == "session.peer-code"
 
@@ -296,9 +296,9 @@ def test_000_51_verification_needs_the_capability_on_both_sides() -> None:
     pair.source.apply(CodeReady(HASH), 0.0)
     with pytest.raises(Refused) as refusal:
         pair.source.apply(SendVerification(b"x"), 0.0)
-    assert refusal.value.code == "meta.not-agreed"
+    assert refusal.value.code == "session.profile"
     pair.source.receive(verification(b"x"), 0.0)
-    assert error_of(pair.source) == "frame.unsupported-type"
+    assert error_of(pair.source) == "frame.form"
 
 
 def test_000_05_there_is_nothing_to_verify_before_the_codes_are_ready() -> None:
@@ -307,14 +307,14 @@ def test_000_05_there_is_nothing_to_verify_before_the_codes_are_ready() -> None:
     machine.receive(destination_hello(selected=URI, used=HASH, capabilities=NAMED).format(), 0.0)
     assert machine.apply(SendVerification(b"x"), 0.0) == []
     machine.receive(verification(b"x"), 0.0)
-    assert error_of(machine) == "frame.unexpected"
+    assert error_of(machine) == "frame.form"
 
 
 def test_000_05_verification_belongs_to_agreed_test_cases() -> None:
     pair = Pair.running()
     assert pair.source.apply(SendVerification(b"x"), 0.0) == []
     pair.destination.receive(verification(b"x"), 0.0)
-    assert error_of(pair.destination) == "frame.unexpected"
+    assert error_of(pair.destination) == "frame.form"
 
 
 def test_000_05_what_crossed_an_error_report_is_dropped() -> None:
@@ -409,9 +409,9 @@ def test_000_40_there_are_several_rounds_and_a_limit() -> None:
         pair.pass_on(pair.destination, pair.destination.apply(CodeReady(HASH), 0.0))
         assert pair.states == (HelloState.RUNNING, HelloState.RUNNING)
     assert pair.source.apply(ReportError(COMPLAINT), 0.0) == [Ended(pair.source.error)]
-    assert (pair.source.state, error_of(pair.source)) == (HelloState.ERROR, "negotiation.fix-limit")
+    assert (pair.source.state, error_of(pair.source)) == (HelloState.ERROR, "negotiation.too-many")
     pair.destination.receive(fix("negotiating", COMPLAINT), 0.0)
-    assert (pair.destination.state, error_of(pair.destination)) == (HelloState.ERROR, "negotiation.fix-limit")
+    assert (pair.destination.state, error_of(pair.destination)) == (HelloState.ERROR, "negotiation.too-many")
 
 
 def test_one_error_is_reported_at_a_time() -> None:
@@ -419,14 +419,14 @@ def test_one_error_is_reported_at_a_time() -> None:
     pair.pass_on(pair.source, pair.source.apply(ReportError(COMPLAINT), 0.0))
     assert pair.source.apply(ReportError("another"), 0.0) == []
     pair.destination.receive(fix("negotiating", "another"), 0.0)
-    assert error_of(pair.destination) == "meta.unexpected"
+    assert error_of(pair.destination) == "meta.message"
 
 
 @pytest.mark.parametrize("status", ["accepted", "rejected"])
 def test_an_answer_to_no_report_is_refused(status: messages.NegotiationStatus) -> None:
     pair = Pair.running()
     pair.source.receive(fix(status, "because"), 0.0)
-    assert error_of(pair.source) == "meta.unexpected"
+    assert error_of(pair.source) == "meta.message"
 
 
 def test_errors_are_reported_only_where_both_sides_can_and_after_a_message() -> None:
@@ -435,9 +435,9 @@ def test_errors_are_reported_only_where_both_sides_can_and_after_a_message() -> 
     pair.source.apply(CodeReady(HASH), 0.0)
     with pytest.raises(Refused) as refusal:
         pair.source.apply(ReportError(COMPLAINT), 0.0)
-    assert refusal.value.code == "meta.not-agreed"
+    assert refusal.value.code == "session.profile"
     pair.source.receive(fix("negotiating", COMPLAINT), 0.0)
-    assert error_of(pair.source) == "meta.not-agreed"
+    assert error_of(pair.source) == "session.profile"
     pair = Pair.ready()
     assert pair.source.apply(ReportError(COMPLAINT), 0.0) == []
     pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
@@ -455,7 +455,7 @@ def test_a_report_while_test_cases_are_talked_about_ends_the_session() -> None:
     pair = Pair.ready()
     pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
     pair.source.receive(fix("negotiating", COMPLAINT), 0.0)
-    assert error_of(pair.source) == "negotiation.nonconforming"
+    assert error_of(pair.source) == "negotiation.fault"
 
 
 def test_reports_and_verdicts_have_their_time() -> None:

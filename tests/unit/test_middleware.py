@@ -203,7 +203,7 @@ def test_one_that_proceeds_twice_with_an_outgoing_call_sends_it_once() -> None:
         async with met.session() as session:
             with pytest.raises(Refused) as failed:
                 await session.call("greet", name="Ada")
-        assert (failed.value.code, len(met.double.calls)) == ("agent.middleware", 1)
+        assert (failed.value.code, len(met.double.calls)) == ("agent.function", 1)
 
     meet(visit)
 

@@ -115,7 +115,7 @@ async def test_code_that_tries_the_network_reaches_nobody(server: ScriptedModel)
     assert caught.value.code == "negotiation.handler"
     told = [messages[1]["content"] for messages in server.prompts[1:]] + [caught.value.message]
     assert len(told) == 4
-    assert all("SyntaxError" not in text and ("handler.raised" in text or "sandbox.died" in text) for text in told)
+    assert all("SyntaxError" not in text and ("handler.failed" in text or "sandbox.died" in text) for text in told)
     assert visitors == []
     listener.close()
     await listener.wait_closed()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from model_negotiators import destination, opened, script, source, written
+from rejections import rejection
 from sandboxes import descendants, gone
 from scripted_model import (
     KEY,
@@ -112,12 +113,12 @@ async def test_every_prompt_after_the_agreement_has_the_document(server: Scripte
 
 
 BAD_ANSWERS: list[tuple[Fault, str]] = [
-    (prose, "model.answer"),
-    (another_schema, "model.answer"),
-    (truncated, "model.answer"),
-    (torn, "model.answer"),
-    (refusal, "model.answer"),
-    (oversized, "model.too-large"),
+    (prose, "model.answer: usable answer"),
+    (another_schema, "model.answer: usable answer"),
+    (truncated, "model.answer: usable answer"),
+    (torn, "model.answer: usable answer"),
+    (refusal, "model.answer: refuses"),
+    (oversized, "model.answer: more than"),
     (instead(Reply(500, error("oops"))), "model.unavailable"),
     (instead(Reply(429, error("slow down"), {"Retry-After": "1"})), "model.unavailable"),
     (instead(Reply(401)), "model.unavailable"),
@@ -129,7 +130,7 @@ BAD_ANSWERS: list[tuple[Fault, str]] = [
     ("request_name", "fault", "expected"),
     [
         *((name, fault, expected) for name in ("draft", "handler") for fault, expected in BAD_ANSWERS),
-        *((name, torn, "model.answer") for name in ("consider", "tests", "judge")),
+        *((name, torn, "model.answer: usable answer") for name in ("consider", "tests", "judge")),
     ],
 )
 async def test_a_model_that_only_answers_badly(
@@ -147,7 +148,7 @@ async def test_a_model_that_only_answers_badly(
     }
     with pytest.raises(TreatyError) as caught:
         await steps[request_name]()
-    assert caught.value.code == expected
+    assert rejection(caught.value, expected) == expected
     assert "repair" not in server.seen
 
 
@@ -254,7 +255,7 @@ async def test_a_base_that_cannot_be_had(server: ScriptedModel, negotiators: Mod
     for refused in (side.consider(text, "", last=False), side.implement(text)):
         with pytest.raises(Refused, match=r"https://registry\.example/protocols/rail\.example/tickets/1\.0") as refusal:
             await refused
-        assert refusal.value.code == "negotiation.base"
+        assert refusal.value.code == "negotiation.message"
     assert server.seen == []
 
 

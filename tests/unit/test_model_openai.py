@@ -190,7 +190,7 @@ async def test_silence(server: ScriptedModel) -> None:
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
-        (oversized, "model.too-large"),
+        (oversized, "model.answer"),
         (instead(Reply(200, b"<html>")), "model.unavailable"),
         (instead(Reply(200, b'{"choices": []}')), "model.unavailable"),
         (instead(Reply(200, b'{"choices": ' + b"[" * 100_000)), "model.unavailable"),
@@ -257,7 +257,7 @@ async def test_tokens_that_an_endpoint_does_not_count_are_estimated(server: Scri
 async def test_a_request_beyond_the_cap_is_not_sent(server: ScriptedModel, model: OpenAIModel) -> None:
     with pytest.raises(TooLarge) as caught:
         await model.complete(prompt(server, user="x" * MAX_REQUEST))
-    assert (caught.value.code, server.seen) == ("model.too-large", [])
+    assert (caught.value.code, server.seen) == ("model.answer", [])
 
 
 async def test_the_key_shows_nowhere(server: ScriptedModel, caplog: pytest.LogCaptureFixture) -> None:
@@ -281,12 +281,12 @@ async def test_the_key_shows_nowhere(server: ScriptedModel, caplog: pytest.LogCa
     ("url", "key", "code"),
     [
         ("ftp://model.example/v1", "", "network.url"),
-        ("ws://model.example/v1", "", "model.settings"),
+        ("ws://model.example/v1", "", "agent.settings"),
         ("https://user:pass@model.example/v1", "", "network.url"),
-        ("https://model.example/v1?x=1", "", "model.settings"),
-        ("http://model.example/v1", "sk-1", "model.settings"),
-        ("https://model.example/v1", "sk 1", "model.settings"),
-        ("https://model.example/v1", "sk-1\r\nHost: evil.example", "model.settings"),
+        ("https://model.example/v1?x=1", "", "agent.settings"),
+        ("http://model.example/v1", "sk-1", "agent.settings"),
+        ("https://model.example/v1", "sk 1", "agent.settings"),
+        ("https://model.example/v1", "sk-1\r\nHost: evil.example", "agent.settings"),
     ],
 )
 def test_configurations_that_are_refused(url: str, key: str, code: str) -> None:
@@ -300,7 +300,7 @@ async def test_configuration_from_the_environment(server: ScriptedModel) -> None
     assert OpenAIModel.from_environment({"TREATY_MODEL": "m"}) is None
     with pytest.raises(Malformed) as caught:
         OpenAIModel.from_environment({"TREATY_MODEL_URL": server.url})
-    assert caught.value.code == "model.settings"
+    assert caught.value.code == "agent.settings"
     environment = {"TREATY_MODEL_URL": server.url + "/", "TREATY_MODEL": "scripted", "TREATY_MODEL_KEY": KEY}
     model = OpenAIModel.from_environment(environment, network=Network())
     assert model is not None

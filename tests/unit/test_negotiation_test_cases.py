@@ -82,7 +82,7 @@ def test_what_is_refused(change: Callable[[str], str], said: str) -> None:
     assert spoilt != BOOKING
     with pytest.raises(Malformed) as caught:
         parse_test_cases(spoilt)
-    assert caught.value.code == "test-cases.form"
+    assert caught.value.code == "negotiation.answer"
     assert said in caught.value.message
 
 
@@ -116,4 +116,4 @@ def test_caps() -> None:
     for text in (format_test_cases([one] * (MAX_CASES + 1)), BOOKING + "\n" * MAX_TEXT):
         with pytest.raises(TreatyError) as caught:
             parse_test_cases(text)
-        assert caught.value.code == "test-cases.form"
+        assert caught.value.code == "negotiation.answer"

@@ -97,9 +97,9 @@ MISTAKES = [
     ("for call in self.open.values()]", "for call in self.nobody]", "AttributeError"),
     # state that a snapshot loses
     ("return encode_json([self.made, self.open])", "return encode_json([self.made, {}])", "snapshot"),
-    ("return encode_json([self.made, self.open])", "return 5", "handler.reply"),
+    ("return encode_json([self.made, self.open])", "return 5", "broke its interface"),
     # foreign bytes
-    ('except ValueError:\n            return ""', 'except KeyError:\n            return ""', "handler.raised"),
+    ('except ValueError:\n            return ""', 'except KeyError:\n            return ""', "The handler raised"),
     (
         '400 This is no request.")] if named else [Audit(text="Ignored a line.")]',
         '400 This is no request.")]',
@@ -107,18 +107,18 @@ MISTAKES = [
     ),
     # loading
     ("from treaty_handler import (", "import numpy\nfrom treaty_handler import (", "No module named 'numpy'"),
-    ("handler = Tickets()", "tickets = Tickets()", "handler.raised"),
-    ("handler = Tickets()", "handler = Tickets(", "handler.syntax"),
+    ("handler = Tickets()", "tickets = Tickets()", "The handler raised"),
+    ("handler = Tickets()", "handler = Tickets(", "does not compile"),
     ("handler = Tickets()", "while True:\n    pass", "sandbox."),
-    ("handler = Tickets()", "handler = Tickets()\nblob = bytearray(10**9)", "sandbox.memory"),
+    ("handler = Tickets()", "handler = Tickets()\nblob = bytearray(10**9)", "used up its memory"),
     # events
-    ("found = OK.fullmatch(line) or", "while line: pass\n        found = OK.fullmatch(line) or", "sandbox.timeout"),
-    ("if found is None or found[1] not in self.open:", "if found is None:", "handler.raised"),
-    ("def open(self, role", "def begin(self, role", "handler.raised"),
+    ("found = OK.fullmatch(line) or", "while line: pass\n        found = OK.fullmatch(line) or", "took longer"),
+    ("if found is None or found[1] not in self.open:", "if found is None:", "The handler raised"),
+    ("def open(self, role", "def begin(self, role", "The handler raised"),
     # doors
-    ("SECONDS = 20", 'import socket\nsocket.create_connection(("127.0.0.1", 1))\nSECONDS = 20', "handler.raised"),
-    ("SECONDS = 20", 'import subprocess\nsubprocess.run(["id"])\nSECONDS = 20', "handler.raised"),
-    ("SECONDS = 20", 'open("/etc/passwd")\nSECONDS = 20', "handler.raised"),
+    ("SECONDS = 20", 'import socket\nsocket.create_connection(("127.0.0.1", 1))\nSECONDS = 20', "The handler raised"),
+    ("SECONDS = 20", 'import subprocess\nsubprocess.run(["id"])\nSECONDS = 20', "The handler raised"),
+    ("SECONDS = 20", 'open("/etc/passwd")\nSECONDS = 20', "The handler raised"),
 ]
 
 
@@ -150,7 +150,7 @@ async def test_roles_of_another_shape(pool: SandboxPool, role: str, change: dict
     roles = {**handler.manifest["roles"], role: {**handler.manifest["roles"][role], **change}}
     with pytest.raises(TreatyError) as caught:
         await tried(pool, "train-tickets", replace(handler, manifest={**handler.manifest, "roles": roles}))
-    assert caught.value.code == "negotiation.roles"
+    assert caught.value.code == "negotiation.code"
 
 
 @pytest.mark.parametrize("kind", ["stream", "event"])
@@ -161,7 +161,7 @@ async def test_an_operation_that_is_no_request(pool: SandboxPool, kind: str) -> 
     operations = {**handler.manifest["operations"], name: other}
     with pytest.raises(TreatyError) as caught:
         await tried(pool, "train-tickets", replace(handler, manifest={**handler.manifest, "operations": operations}))
-    assert caught.value.code == "negotiation.roles"
+    assert caught.value.code == "negotiation.code"
 
 
 async def test_a_state_that_is_kept_wrongly(pool: SandboxPool) -> None:
@@ -169,7 +169,7 @@ async def test_a_state_that_is_kept_wrongly(pool: SandboxPool) -> None:
     source = handler.sources["__init__.py"].replace("        self.last = number\n", "")
     with pytest.raises(TreatyError) as caught:
         await tried(pool, "event-counter", replace(handler, sources={"__init__.py": source}))
-    assert caught.value.code == "negotiation.test-case"
+    assert caught.value.code == "negotiation.code"
     assert "Test case 2 (Five more), role meter" in caught.value.message
 
 
@@ -204,7 +204,7 @@ async def test_two_roles_that_answer_each_message_by_two_more_are_stopped_soon(p
         source = source.replace(place, echo + place)
     with pytest.raises(TreatyError, match="after at most 64 messages of both roles") as caught:
         await tried(pool, "train-tickets", replace(handler, sources={"__init__.py": source}))
-    assert caught.value.code == "negotiation.test-case"
+    assert caught.value.code == "negotiation.code"
     assert "role traveller together with the other" in caught.value.message
 
 

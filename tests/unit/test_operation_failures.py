@@ -83,7 +83,7 @@ class OddError(Exception):
         (raising(KeyError(SECRET)), (), 500, "operation.uncaught", "business logic failed"),
         (raising(OddError(SECRET)), (), 500, "operation.uncaught", "business logic failed"),
         (raising(Refused("some.code", SECRET)), (), 500, "operation.uncaught", "business logic failed"),
-        (raising(OperationError(418, SECRET)), (), 500, "operation.unlisted-code", "business logic failed"),
+        (raising(OperationError(418, SECRET)), (), 500, "operation.wrong-result", "business logic failed"),
         (returning({"a": SECRET}), (), 500, "operation.wrong-result", "business logic failed"),
         (returning(object()), (), 500, "operation.wrong-result", "business logic failed"),
         (returning([0] * 20_001), (), 500, "operation.too-large", "The answer is too large."),

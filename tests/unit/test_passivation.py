@@ -48,7 +48,7 @@ class Counter:
             raise Malformed("operation.arguments", "Not delivered.")
         if isinstance(event, Received) and event.data == b"fatal":
             self.worker.alive = False
-            raise Refused("handler.raised", "The handler raised.")
+            raise Refused("handler.failed", "The handler raised.")
         if not isinstance(event, Received):
             return []
         self.worker.total += int(event.data)
@@ -67,7 +67,7 @@ class Counter:
         assert not self.alive
         await asyncio.sleep(0.1)
         if self._case.broken:
-            raise Refused("handler.raised", "The handler raised.")
+            raise Refused("handler.failed", "The handler raised.")
         self.worker = self._case.hire(self.snapshot)
 
     async def close(self) -> None:
@@ -272,7 +272,7 @@ async def test_a_handler_that_cannot_go_on_from_its_snapshot_leaves_no_worker() 
     for _ in range(2):
         with pytest.raises(Refused) as failure:
             await add(handler, 1)
-        assert failure.value.code == "handler.raised"
+        assert failure.value.code == "handler.failed"
     assert case.living == 0
     await handler.close()
     case.broken = False
@@ -297,7 +297,7 @@ async def test_what_kills_the_worker_ends_the_session() -> None:
     for _ in range(2):
         with pytest.raises(Refused) as failure:
             await handler.handle(Received(peer=PEER, data=b"fatal"))
-        assert failure.value.code == "handler.raised"
+        assert failure.value.code == "handler.failed"
 
 
 @simulated

@@ -67,7 +67,7 @@ def ended(reason: str) -> TreatyError:
         "session.idle",
         "session.no-worker",
         "secure.truncated",
-        "sandbox.memory",
+        "sandbox.limit",
         "sandbox.died",
         "connection.busy",
         "session.protocol",

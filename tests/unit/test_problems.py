@@ -62,7 +62,7 @@ def test_what_may_succeed_later_says_so() -> None:
 )
 def test_an_absent_database_is_unavailable(error: Exception) -> None:
     found = problem_of(error)
-    assert (found.status, found.code) == (503, "registry.database") and b"10.0.0.7" not in found.body
+    assert (found.status, found.code) == (503, "database.unreachable") and b"10.0.0.7" not in found.body
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,7 @@ async def test_a_person_names_the_protocol_after_a_negotiation_without_one(tmp_p
         if answer is None:
             with pytest.raises(Refused) as refusal:
                 await connection.__aenter__()
-            assert refusal.value.code == "flow.no-common-protocol"
+            assert refusal.value.code == "session.no-common-protocol"
         else:
             async with connection as session:
                 await buy(session)
@@ -453,4 +453,4 @@ async def test_an_agent_that_stops_answers_what_it_read_and_says_what_it_did_not
         with pytest.raises(TreatyError) as refused:
             async with buyer(tmp_path / "later").agent.connect_over(tap, **wanted):
                 pass
-    assert refused.value.code in ("session.draining", "flow.peer-lost")
+    assert refused.value.code in ("session.draining", "session.peer-lost")

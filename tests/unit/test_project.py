@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rejections import rejection
 from sandboxed import PROTOCOLS, write_project
 
 from treaty_client.protocols.project import load_project
@@ -71,7 +72,7 @@ def test_messages_beside_code_are_refused(folder: Path, section: str) -> None:
         (folder.parent / "handler").rename(folder / "handler")
     with pytest.raises(TreatyError, match="the handler has no code") as caught:
         load_project(folder)
-    assert caught.value.code == "project.toml"
+    assert caught.value.code == "project.file"
 
 
 def test_code_needs_an_entry_point(folder: Path) -> None:
@@ -93,7 +94,7 @@ def test_traces_of_running_it_stay_out(folder: Path) -> None:
     (source / "fast.so").write_bytes(b"\x7fELF")
     with pytest.raises(TreatyError) as caught:
         load_project(folder).build_wheel(URI)
-    assert caught.value.code == "handler.file"
+    assert caught.value.code == "handler.package"
 
 
 def test_a_handler_may_have_a_version_of_its_own(folder: Path) -> None:
@@ -117,23 +118,23 @@ def test_a_protocol_may_have_no_handler(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "code", "told"),
     [
-        ('name = "product-info"', 'name = "Product Info"', "project.toml", "name"),
-        ('name = "product-info"\n', "", "project.toml", "name"),
-        ('name = "product-info"', "name = 7", "project.toml", "name"),
-        ('name = "product-info"', 'nom = "product-info"', "project.toml", "nom"),
+        ('name = "product-info"', 'name = "Product Info"', "project.file", "name"),
+        ('name = "product-info"\n', "", "project.file", "name"),
+        ('name = "product-info"', "name = 7", "project.file", "name"),
+        ('name = "product-info"', 'nom = "product-info"', "project.file", "nom"),
         ('version = "1.0"', 'version = "1.0.0-beta"', "protocol.name", "1.0.0b0"),
-        ('topic = "commerce/product-info"', 'topic = "Commerce"', "project.toml", "topic"),
-        ('origin = "negotiated"', 'origin = "invented"', "project.toml", "origin"),
+        ('topic = "commerce/product-info"', 'topic = "Commerce"', "project.file", "topic"),
+        ('origin = "negotiated"', 'origin = "invented"', "project.file", "origin"),
         ('title = "Product information"', 'title = ""', "card.form", "title"),
         ('tags = ["commerce", "catalogue", "json"]', 'tags = ["A B"]', "card.form", "tags"),
-        ('licence = "Apache-2.0"', "", "project.toml", "licence"),
-        ('source = "../handler"', 'source = "../.."', "project.toml", "source"),
-        ('source = "../handler"', 'source = "/etc"', "project.toml", "source"),
+        ('licence = "Apache-2.0"', "", "project.file", "licence"),
+        ('source = "../handler"', 'source = "../.."', "project.file", "source"),
+        ('source = "../handler"', 'source = "/etc"', "project.file", "source"),
         ('source = "../handler"', 'source = "nowhere"', "project.file", "__init__.py"),
-        ("entry-point", "entry_point", "project.toml", "entry"),
-        ('licence = "Apache-2.0"', 'licence = "Apache-2.0"\naliases = ["two words"]', "project.toml", "aliases"),
-        ('licence = "Apache-2.0"', 'licence = "Apache-2.0"\naliases = ["urn:a", "urn:a"]', "project.toml", "aliases"),
-        ("[handler]", "[handler", "project.toml", "protocol.toml"),
+        ("entry-point", "entry_point", "project.file", "entry"),
+        ('licence = "Apache-2.0"', 'licence = "Apache-2.0"\naliases = ["two words"]', "project.file", "aliases"),
+        ('licence = "Apache-2.0"', 'licence = "Apache-2.0"\naliases = ["urn:a", "urn:a"]', "project.file", "aliases"),
+        ("[handler]", "[handler", "project.file", "protocol.toml"),
     ],
 )
 def test_a_description_that_is_wrong(folder: Path, old: str, new: str, code: str, told: str) -> None:
@@ -149,16 +150,16 @@ def test_a_description_that_is_wrong(folder: Path, old: str, new: str, code: str
 @pytest.mark.parametrize(
     ("name", "content", "code"),
     [
-        ("protocol.toml", None, "project.file"),
-        ("document.md", None, "project.file"),
-        ("manifest.json", None, "project.file"),
+        ("protocol.toml", None, "project.file: No such file"),
+        ("document.md", None, "project.file: No such file"),
+        ("manifest.json", None, "project.file: No such file"),
         ("document.md", b"", "document.text"),
         ("document.md", b"\xff", "document.text"),
-        ("document.md", b"x" * 300_000, "project.file"),
-        ("protocol.toml", b"\xff", "project.toml"),
-        ("protocol.toml", b"a = " + b"[" * 20_000, "project.toml"),
-        ("manifest.json", b"[]", "project.toml"),
-        ("manifest.json", b"{", "project.toml"),
+        ("document.md", b"x" * 300_000, "project.file: more than"),
+        ("protocol.toml", b"\xff", "project.file"),
+        ("protocol.toml", b"a = " + b"[" * 20_000, "project.file"),
+        ("manifest.json", b"[]", "project.file"),
+        ("manifest.json", b"{", "project.file"),
         ("vectors/bad.json", b"{}", "vector.form"),
         ("vectors/bad.json", b'{"title": "", "role": "provider", "steps": []}', "vector.form"),
         (
@@ -175,7 +176,7 @@ def test_a_file_that_is_wrong(folder: Path, name: str, content: bytes | None, co
         path.write_bytes(content)
     with pytest.raises(TreatyError) as caught:
         load_project(folder)
-    assert caught.value.code == code, caught.value
+    assert rejection(caught.value, code) == code, caught.value
 
 
 @pytest.mark.parametrize("name", ["document.md", "manifest.json", "vectors/stolen.json", "../handler/stolen.json"])
@@ -219,10 +220,10 @@ async def test_a_vector_that_a_handler_does_not_reproduce_is_reported(folder: Pa
     ("file", "old", "new", "told"),
     [
         ("requester.py", "TIMEOUT: Final = 15.0", "TIMEOUT: Final = 14.0", "14.0"),
-        ("provider.py", "Invoke(call=call", 'Invoke(call="a b"', "handler.effect"),
-        ("messages.py", "raise ValueError", "raise SystemExit", "handler.raised"),
+        ("provider.py", "Invoke(call=call", 'Invoke(call="a b"', "handler.failed"),
+        ("messages.py", "raise ValueError", "raise SystemExit", "handler.failed"),
         ("provider.py", '"open": self._open', '"open": {}', "after a snapshot"),
-        ("provider.py", "        return []\n", "        while True: pass\n", "sandbox.timeout"),
+        ("provider.py", "        return []\n", "        while True: pass\n", "sandbox.limit"),
     ],
 )
 async def test_vectors_find_what_is_broken(folder: Path, file: str, old: str, new: str, told: str) -> None:

@@ -45,7 +45,7 @@ async def test_a_log_keeps_its_name(tmp_path: Path, database: str, web: Web) -> 
     with pytest.raises(Conflict) as refused:
         async with Registry.open(settings_for(tmp_path / "registry", database, "other.example")):
             pass
-    assert refused.value.code == "settings.other-origin"
+    assert refused.value.code == "settings.directory"
     async with Registry.open(settings_for(tmp_path / "registry", database, None)) as registry:
         assert registry.origin == ORIGIN
 
@@ -185,7 +185,7 @@ async def test_migrations_are_applied_once_and_never_change(database: str) -> No
         await first.execute("update migrations set sha256 = repeat('0', 64) where name like '0001%'")
         with pytest.raises(Untrusted) as refused:
             await migrate(first)
-        assert refused.value.code == "database.migration"
+        assert refused.value.code == "database.settings"
 
 
 async def test_a_database_that_may_lose_commits_is_refused(tmp_path: Path, database: str, web: Web) -> None:
@@ -227,7 +227,7 @@ async def test_a_connection_that_is_lost_while_its_statement_runs(database: str)
         for task in (lost, looked_up):
             with pytest.raises(Unavailable) as refused:
                 await task
-            assert refused.value.code == "registry.database"
+            assert refused.value.code == "database.unreachable"
             # The second one when the connection ended between two messages of the statement.
             assert isinstance(refused.value.__cause__, asyncpg.PostgresError | asyncpg.InternalClientError)
         with pytest.raises(asyncpg.PostgresSyntaxError):  # our own mistakes stay what they are

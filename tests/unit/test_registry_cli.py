@@ -144,7 +144,7 @@ def test_a_log_begins_as_its_operator_says(data: Path, tmp_path: Path, capsys: p
     (tmp_path / "wrong.toml").write_text("horizon_epochs = 0")
     made = ("init", *here, "--origin", "registry.example", "--parameters")
     status, out, _ = run(capsys, *made, str(tmp_path / "wrong.toml"))
-    assert (status, json.loads(out)["error"]["code"]) == (1, "parameters.file")
+    assert (status, json.loads(out)["error"]["code"]) == (1, "parameters.value")
     assert not (data / "keys").exists()
     assert run(capsys, *made, str(write(tmp_path, 3600)))[0] == 0
     status, out, _ = run(capsys, "parameters", *here)
@@ -206,7 +206,7 @@ def refused(data: Path, *options: str) -> str:
 def test_a_port_that_is_taken(data: Path, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
         said = refused(data, "--port", str(port))
-    assert "server.port" in said
+    assert "connection.listen" in said
     assert "--port" in said
 
 
@@ -240,9 +240,9 @@ def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFix
     assert (status, json.loads(out)) == (0, {"applied": []})
     status, out, err = run(capsys, "init", "--data", str(data), "--origin", "other.example")
     assert status == 1
-    assert "settings.other-origin" in err
+    assert "settings.directory" in err
     status, out, _ = run(capsys, "init", "--data", str(data), "--origin", "other.example", "--json")
-    assert (status, json.loads(out)["error"]["code"]) == (1, "settings.other-origin")
+    assert (status, json.loads(out)["error"]["code"]) == (1, "settings.directory")
 
 
 @pytest.mark.sample(1)
@@ -265,7 +265,7 @@ def test_an_audit_with_findings_fails(data: Path, capsys: pytest.CaptureFixture[
     assert len(json.loads(out)["findings"]) == 1
     status, _, err = run(capsys, "decide", "--data", str(data))
     assert status == 1
-    assert "fence.behind" in err
+    assert "log.damaged" in err
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

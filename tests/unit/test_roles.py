@@ -311,7 +311,7 @@ def test_the_functions_of_a_session_belong_to_it_alone() -> None:
                 with pytest.raises(NotFound) as missing:
                     async with buyer.connect(SHOP, protocols=[uri], role="payer", serving=serving) as session:
                         await session.call("pay", amount=1)
-                assert missing.value.code == "agent.function-missing"
+                assert missing.value.code == "agent.function"
             assert buyer.context.served.services == {}
 
     simulated(body)

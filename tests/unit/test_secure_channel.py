@@ -119,9 +119,9 @@ def test_a_source_gets_the_hello_only_when_finished_is_verified_and_a_destinatio
     near.take(finished)
     assert near.got == [answered]
     (record,) = near.say(b"\x40early")
-    refused("secure.finished", far.take, record)
+    refused("secure.hello", far.take, record)
     assert far.got == [asked]
-    refused("secure.finished", far.take, reply)
+    refused("secure.hello", far.take, reply)
 
 
 def test_a_destination_may_speak_right_behind_its_finished() -> None:
@@ -162,10 +162,10 @@ def test_the_answer_has_to_be_fresh_too() -> None:
         (lambda value: value.update(timestamp="2027-01-15 08:00:00"), "secure.hello"),
         (lambda value: value.update(timestamp="2027-02-31T08:00:00Z"), "secure.hello"),
         (lambda value: value["proof"].update(created="2020-01-15T08:00:00Z"), "secure.stale"),
-        (lambda value: value["proof"].update(verificationMethod=f"{BUYER.did}#other"), "secure.proof"),
-        (lambda value: value["proof"].update(type="Ed25519Signature2018"), "secure.proof"),
+        (lambda value: value["proof"].update(verificationMethod=f"{BUYER.did}#other"), "secure.hello: proof|signature"),
+        (lambda value: value["proof"].update(type="Ed25519Signature2018"), "secure.hello: proof|signature"),
         (lambda value: value["verificationMethod"].update(type="Ed25519VerificationKey2018"), "secure.key"),
-        (lambda value: value.update(destinationDid=MALLORY.did), "secure.destination"),
+        (lambda value: value.update(destinationDid=MALLORY.did), "hello.destination"),
         (lambda value: value.update(sourceDid=MALLORY.did), "secure.identity"),
         (lambda value: value.update(cipherSuites=["TLS_AES_256_GCM_SHA384"]), "secure.no-common: cipher suite"),
         (lambda value: value.update(supportedGroups=["x25519"]), "secure.no-common: group"),
@@ -191,8 +191,8 @@ def test_a_source_hello_that_breaks_a_rule_is_refused_although_it_is_signed(
 @pytest.mark.parametrize(
     "change, code",
     [
-        (lambda value: value.update(sessionId="t" * 16), "secure.unexpected: another sourceHello"),
-        (lambda value: value.update(destinationDid=MALLORY.did), "secure.unexpected: another sourceHello"),
+        (lambda value: value.update(sessionId="t" * 16), "secure.record: another sourceHello"),
+        (lambda value: value.update(destinationDid=MALLORY.did), "secure.record: another sourceHello"),
         (lambda value: value.update(selectedVersion=UNBOUND), "secure.no-common: version"),
         (lambda value: value.update(cipherSuite="TLS_AES_256_GCM_SHA384"), "secure.no-common: cipher suite"),
         (lambda value: value["keyShare"].update(group="x25519"), "secure.no-common: group"),
@@ -210,7 +210,7 @@ def test_a_destination_hello_that_breaks_a_rule_is_refused(change: Callable[[dic
 def test_another_agent_than_the_one_that_was_meant_is_refused() -> None:
     near, far = source(), destination(MALLORY)
     (asked,) = near.say(plain_hello("sourceHello", BUYER, SHOP.did))
-    refused("secure.destination", far.take, asked)
+    refused("hello.destination", far.take, asked)
     anyone = source()
     far = destination(MALLORY)
     far.take(*anyone.say(plain_hello("sourceHello", BUYER, "")))
@@ -239,13 +239,13 @@ def test_keys_expire_on_both_sides_at_the_earlier_time() -> None:
     shake_hands(near, far)
     (record, last) = near.say(b"1", NOW + 59) + near.say(b"2", NOW + 59)
     far.take(record, now=NOW + 59)
-    error = refused("secure.expired", near.say, b"3", NOW + 60)
+    error = refused("session.closed", near.say, b"3", NOW + 60)
     assert isinstance(error, Unavailable)
-    refused("secure.expired", lambda: far.take(last, now=NOW + 60))
-    refused("secure.expired", far.say, b"4", NOW + 59)
+    refused("session.closed", lambda: far.take(last, now=NOW + 60))
+    refused("session.closed", far.say, b"4", NOW + 59)
     assert far.got[1:] == [b"1"]
     near, far = opened()
-    refused("secure.expired", far.say, b"", NOW + LIFETIME)
+    refused("session.closed", far.say, b"", NOW + LIFETIME)
     assert far.channel.close("", NOW + LIFETIME) == []
 
 
@@ -311,12 +311,12 @@ def source_keyed() -> Peer:
 
 def test_what_comes_out_of_turn_is_refused() -> None:
     near = source()
-    refused("secure.unready", near.say, b"\x40frame")
-    refused("secure.unexpected", near.take, "{}")
+    refused("secure.key", near.say, b"\x40frame")
+    refused("secure.record", near.take, "{}")
     far = destination()
-    refused("secure.unready", far.say, answer())
+    refused("secure.key", far.say, answer())
     far.take(*source().say(first_hello()))
-    refused("secure.unexpected", far.take, "{}")
+    refused("secure.record", far.take, "{}")
     assert source().channel.resolved(SHOP.did_document(), NOW) == []
 
 
@@ -362,7 +362,7 @@ def test_finished_says_what_its_version_asks_for(version: str, changed: dict[str
         near.take(text)
         assert len(near.got) == 1
         return
-    refused("secure.finished", near.take, text)
+    refused("secure.hello", near.take, text)
     assert near.got == []
 
 
@@ -373,7 +373,7 @@ def test_finished_says_what_its_version_asks_for(version: str, changed: dict[str
 def test_a_finished_of_another_session_is_refused_whatever_the_version(changed: dict[str, str]) -> None:
     near, key_id, key = source_keyed_in(UNBOUND)
     text = json.dumps(json.loads(_finished_by_hand(key, secretKeyId=key_id)) | changed)
-    refused("secure.finished", near.take, text)
+    refused("secure.hello", near.take, text)
     assert near.got == []
 
 

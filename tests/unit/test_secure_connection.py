@@ -160,14 +160,14 @@ async def test_a_destination_may_answer_and_leave_at_once() -> None:
 async def test_the_handshake_takes_bounded_time_on_either_side() -> None:
     inner = memory.pair()
     near, far = secured(*inner, timeout=0.05)
-    await refused("secure.timeout", far)
+    await refused("session.reply-timeout", far)
     near.send(ASKED)
     near.send(b"\x40early")
-    await refused("secure.timeout", near)
+    await refused("session.reply-timeout", near)
     assert near.backlog == inner[0].backlog
     with pytest.raises(TreatyError) as refusal:
         near.send(b"\x40late")
-    assert refusal.value.code == "secure.timeout"
+    assert refusal.value.code == "session.reply-timeout"
 
 
 async def test_the_time_begins_when_somebody_watches() -> None:
@@ -208,7 +208,7 @@ async def test_a_slow_resolver_is_not_waited_for_longer() -> None:
 
     near, far = secured(*memory.pair(), resolve=slow, timeout=0.05)
     near.send(ASKED)
-    await refused("secure.timeout", far)
+    await refused("session.reply-timeout", far)
     assert far.peer == ""
     await ended.wait()
 

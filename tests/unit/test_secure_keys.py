@@ -116,7 +116,7 @@ def test_each_kind_of_key_signs_and_verifies(private_key: PrivateKey) -> None:
     ):
         with pytest.raises(Unauthorized) as refusal:
             key.verify(proof_type, value, message)
-        assert refusal.value.code == "secure.proof"
+        assert refusal.value.code == "secure.hello"
 
 
 def test_a_key_of_another_curve_signs_no_hello() -> None:

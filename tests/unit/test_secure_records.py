@@ -65,8 +65,8 @@ def test_the_reason_of_a_close_is_encrypted_and_is_the_last_word() -> None:
     assert far.ends == ["session.idle"]
     assert near.channel.close("again", NOW) == []
     assert far.channel.close("", NOW) == []
-    refused("secure.unready", near.say, b"late")
-    refused("secure.unready", far.say, b"late")
+    refused("secure.key", near.say, b"late")
+    refused("secure.key", far.say, b"late")
 
 
 def test_keys_are_used_for_so_many_records_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,31 +74,31 @@ def test_keys_are_used_for_so_many_records_and_no_more(monkeypatch: pytest.Monke
     monkeypatch.setattr(records, "MAX_RECORDS", 3)
     for _ in range(3):
         far.take(*near.say(b"message"))
-    refused("secure.expired", near.say, b"one more")
+    refused("session.closed", near.say, b"one more")
     near, far = opened()
     sent = [near.say(b"message")[0] for _ in range(3)]
     monkeypatch.setattr(records, "MAX_RECORDS", 2)
     far.take(*sent[:2])
-    refused("secure.expired", far.take, sent[2])
+    refused("session.closed", far.take, sent[2])
 
 
 @pytest.mark.parametrize(
     "changed, code",
     [
         ({"version": "1.1"}, "secure.record"),
-        ({"type": "close"}, "secure.tampered"),
+        ({"type": "close"}, "secure.record: changed|missing"),
         ({"type": "finished"}, "secure.record"),
         ({"sourceDid": MALLORY.did}, "secure.record"),
         ({"destinationDid": MALLORY.did}, "secure.record"),
         ({"secretKeyId": "0" * 16}, "secure.record"),
-        ({"messageId": "0" * 16}, "secure.tampered"),
-        ({"messageId": None}, "secure.tampered"),
-        ({"timestamp": "2027-01-15T08:00:00.001Z"}, "secure.tampered"),
-        ({"more": True}, "secure.tampered"),
-        ({"text": True}, "secure.tampered"),
-        ({"text": False}, "secure.tampered"),
-        ({"unknown": 1}, "secure.tampered"),
-        ({"encryptedData": {"iv": "", "tag": "", "ciphertext": ""}}, "secure.tampered"),
+        ({"messageId": "0" * 16}, "secure.record: changed|missing"),
+        ({"messageId": None}, "secure.record: changed|missing"),
+        ({"timestamp": "2027-01-15T08:00:00.001Z"}, "secure.record: changed|missing"),
+        ({"more": True}, "secure.record: changed|missing"),
+        ({"text": True}, "secure.record: changed|missing"),
+        ({"text": False}, "secure.record: changed|missing"),
+        ({"unknown": 1}, "secure.record: changed|missing"),
+        ({"encryptedData": {"iv": "", "tag": "", "ciphertext": ""}}, "secure.record: changed|missing"),
         ({"encryptedData": None}, "secure.record"),
     ],
 )
@@ -115,7 +115,7 @@ def test_records_repeated_left_out_or_moved_are_refused(order: tuple[int, ...]) 
     records = [near.say(bytes([number]))[0] for number in range(3)]
     *proper, wrong = order
     far.take(*(records[number] for number in proper))
-    refused("secure.tampered", far.take, records[wrong])
+    refused("secure.record", far.take, records[wrong])
     assert far.got[1:] == [bytes([number]) for number in proper]
 
 
@@ -130,10 +130,10 @@ def test_parts_of_a_message_cannot_be_left_out_or_joined_otherwise() -> None:
     first, second = near.say(b"x" * (MAX_PART + 1))
     far.take(first)
     assert len(far.got) == 1
-    refused("secure.tampered", far.take, first)
+    refused("secure.record", far.take, first)
     near, far = opened()
     first, second = near.say(b"x" * (MAX_PART + 1))
-    refused("secure.tampered", far.take, second)
+    refused("secure.record", far.take, second)
     assert len(far.got) == 1
 
 
@@ -175,7 +175,7 @@ def test_version_1_0_is_spoken_where_both_sides_want_it() -> None:
     far.take(*near.say(b"\x40there"))
     near.take(*far.say(b"\x40back"))
     assert (far.got[1:], near.got[1:]) == ([b"\x40there"], [b"\x40back"])
-    refused("secure.unexpected", near.say, "text")
+    refused("secure.record", near.say, "text")
     refused("frame.too-large", near.say, bytes(MAX_PART + 1))
     assert near.channel.close("reason", NOW) == []
     assert not near.channel.expects_close

@@ -75,7 +75,7 @@ async def test_a_refusal_in_a_batch_concerns_one_statement(registry: Registry) -
     ]
     outcomes = await registry.submit(batch)
     assert [outcome.code if isinstance(outcome, TreatyError) else outcome.index for outcome in outcomes] == [
-        *(2, "grant.not-owner", "statement.form", 3, "grant.not-owner", 4)
+        *(2, "publish.not-entitled", "statement.form", 3, "publish.not-entitled", 4)
     ]
     for outcome, leaf in zip(outcomes, batch, strict=True):
         if isinstance(outcome, Logged):
@@ -214,7 +214,7 @@ async def test_a_full_queue_refuses_all_of_a_batch(registry: Registry, monkeypat
     before = await contents(registry)
     with pytest.raises(Unavailable) as refused:
         await registry.submit([granted(writer) for writer in WRITERS[:4]])
-    assert refused.value.code == "log.busy"
+    assert refused.value.code == "registry.busy"
     assert await contents(registry) == before
     assert len(await registry.submit([granted(writer) for writer in WRITERS[:3]])) == 3
 

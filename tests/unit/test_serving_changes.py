@@ -117,7 +117,7 @@ async def test_functions_that_do_not_fit_are_told_and_served_once_they_are_compl
         async def cancel(booking: str) -> None: ...
 
         assert (await host.until("unserved")).protocol == host.uri("appointment")
-        assert host.agent.unserved[host.uri("appointment")].code == "agent.function-missing"
+        assert host.agent.unserved[host.uri("appointment")].code == "agent.function"
         assert await described(port) == [host.uri("greeting")]
 
         @host.agent.provides(host.uri("appointment"))
@@ -377,7 +377,7 @@ async def test_a_rotated_key_is_taken_over_without_a_restart(tmp_path: Path) -> 
             assert await session.call("greet", name="Ada") == "Hello, Ada!"
         with pytest.raises(Conflict) as failure:
             host.agent.reload(Identity.create("other.example"))
-        assert failure.value.code == "agent.identity"
+        assert failure.value.code == "agent.settings"
         assert await key_in_document(port) == f"{host.agent.did}#key-2"
 
 
@@ -504,4 +504,4 @@ async def test_the_lifespan_of_a_web_server_drains(tmp_path: Path) -> None:
         transport = httpx.ASGITransport(application)
         async with httpx.AsyncClient(transport=transport, base_url="https://host.example") as client:
             late = await client.post(f"{SESSIONS}?key={'k' * 43}", content=b"", headers={"Content-Type": MEDIA_TYPE})
-        assert (late.status_code, late.json()["code"], late.headers["retry-after"]) == (503, "connection.draining", "1")
+        assert (late.status_code, late.json()["code"], late.headers["retry-after"]) == (503, "connection.busy", "1")

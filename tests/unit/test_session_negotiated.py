@@ -75,7 +75,7 @@ def test_damage_that_comes_later_is_noticed_when_the_document_is_read(tmp_path: 
     (tmp_path / "negotiated" / ours.hash / "project" / "document.md").write_text(CHANGED)
     with pytest.raises(Malformed) as damage:
         protocols.document(ours.hash)
-    assert damage.value.code == "negotiated.damaged"
+    assert damage.value.code == "system.state"
 
 
 def test_a_project_stays_in_its_folder(tmp_path: Path) -> None:

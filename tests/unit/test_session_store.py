@@ -114,4 +114,4 @@ async def test_a_disk_that_fails_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "sessions").write_text("no folder")
     with pytest.raises(Unavailable) as failure:
         await store(tmp_path).put("key", b"")
-    assert failure.value.code == "session.storage"
+    assert failure.value.code == "system.file"

@@ -27,7 +27,7 @@ WRONG = {
     "settings.value: a network": ("--trusted-proxy", "proxy"),
     "settings.value: Not a witness": ("--witness", "https://witness.example"),
     "settings.value: object store": ("--blobs", "s3:"),
-    "network.ca": ("--ca", "/nonexistent"),
+    "config.file": ("--ca", "/nonexistent"),
     "network.url": ("--resolve", "host"),
 }
 

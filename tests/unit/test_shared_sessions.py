@@ -59,7 +59,7 @@ def test_a_later_connection_that_proves_the_same_did_replaces_the_earlier_one() 
         assert meeting.members == [bob.agent.did, again.agent.did]
         with pytest.raises(TreatyError) as caught:
             await first.call("say", text="Am I here?")
-        assert caught.value.peer_code == "session.replaced"
+        assert caught.value.peer_code == "session.peer"
         await bob_says.call("say", text="Welcome back.")
         await again.has_heard("Welcome back.")
         assert ada.heard == []
@@ -75,7 +75,7 @@ def test_a_stranger_that_only_claims_a_did_cannot_take_the_place_of_its_owner(ow
         ada, says = await meeting.joined(stack, "ada.example", proved=owner_is_proved)
         with pytest.raises(TreatyError) as caught:
             await meeting.joined(stack, "ada.example", proved=False)
-        assert caught.value.peer_code == "session.member"
+        assert caught.value.peer_code == "session.peer"
         assert meeting.members == [ada.agent.did]
         await says.call("say", text="Still me.")
         await ada.has_heard("Still me.")

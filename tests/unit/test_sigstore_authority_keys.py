@@ -42,7 +42,7 @@ def test_nobody_else_can_read_them(tmp_path: Path) -> None:
     (directory / "ca.key.pem").chmod(0o640)
     with pytest.raises(Untrusted) as refused:
         load_keys(directory)
-    assert refused.value.code == "sigstore.keys"
+    assert refused.value.code == "keys.damaged"
 
 
 def test_keys_are_made_once(tmp_path: Path) -> None:
@@ -65,12 +65,12 @@ def test_the_certificates_live_for_years(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "error", "code"),
     [
-        (lambda ours, _: (ours / "ct.key.pem").unlink(), NotFound, "sigstore.keys-missing"),
-        (lambda ours, _: (ours / "ca.key.pem").write_bytes(b"junk"), Untrusted, "sigstore.keys"),
-        (lambda ours, _: (ours / "tsa.chain.pem").write_bytes((ours / "ca.cert.pem").read_bytes()), Untrusted, "sigstore.keys"),
-        (lambda ours, theirs: shutil.copy(theirs / "ca.key.pem", ours), Untrusted, "sigstore.keys"),
-        (lambda ours, theirs: shutil.copy(theirs / "tsa.key.pem", ours), Untrusted, "sigstore.keys"),
-        (lambda ours, theirs: shutil.copy(theirs / "ca.cert.pem", ours), Untrusted, "sigstore.keys"),
+        (lambda ours, _: (ours / "ct.key.pem").unlink(), NotFound, "keys.missing"),
+        (lambda ours, _: (ours / "ca.key.pem").write_bytes(b"junk"), Untrusted, "keys.damaged"),
+        (lambda ours, _: (ours / "tsa.chain.pem").write_bytes((ours / "ca.cert.pem").read_bytes()), Untrusted, "keys.damaged"),
+        (lambda ours, theirs: shutil.copy(theirs / "ca.key.pem", ours), Untrusted, "keys.damaged"),
+        (lambda ours, theirs: shutil.copy(theirs / "tsa.key.pem", ours), Untrusted, "keys.damaged"),
+        (lambda ours, theirs: shutil.copy(theirs / "ca.cert.pem", ours), Untrusted, "keys.damaged"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(

@@ -92,7 +92,7 @@ async def test_the_leaf_is_what_was_signed(authority: Authority) -> None:
 async def test_a_foreign_certificate_is_refused(authority: Authority, tmp_path: Path) -> None:
     foreign = make_authority(tmp_path / "foreign", now=TIME)
     certificate = await foreign.certify(KEY)
-    assert await refused(authority, canonical.dumps(request(certificate))) == "sigstore.certificate"
+    assert await refused(authority, canonical.dumps(request(certificate))) == "sigstore.proof"
 
 
 async def test_a_certificate_that_says_it_is_ours_is_refused(authority: Authority) -> None:
@@ -111,7 +111,7 @@ async def test_a_certificate_that_says_it_is_ours_is_refused(authority: Authorit
         builder = builder.add_extension(extension.value, extension.critical)
     forged = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
     body = canonical.dumps(request(forged.public_bytes(Encoding.DER)))
-    assert await refused(authority, body) == "sigstore.certificate"
+    assert await refused(authority, body) == "sigstore.proof"
 
 
 async def test_the_authoritys_own_certificates_sign_nothing(authority: Authority) -> None:
@@ -120,7 +120,7 @@ async def test_the_authoritys_own_certificates_sign_nothing(authority: Authority
         (authority.keys.tsa_chain[0], authority.keys.tsa_key),
     ):
         body = canonical.dumps(request(certificate.public_bytes(Encoding.DER), content=signature(key)))
-        assert await refused(authority, body) == "sigstore.certificate"
+        assert await refused(authority, body) == "sigstore.proof"
 
 
 async def test_a_certificate_for_another_purpose_signs_nothing(authority: Authority) -> None:
@@ -136,14 +136,14 @@ async def test_a_certificate_for_another_purpose_signs_nothing(authority: Author
         .sign(authority.keys.ca_key, hashes.SHA256())
     )
     body = canonical.dumps(request(certificate.public_bytes(Encoding.DER)))
-    assert await refused(authority, body) == "sigstore.certificate"
+    assert await refused(authority, body) == "sigstore.proof"
 
 
 @pytest.mark.parametrize("later", [timedelta(seconds=-31), timedelta(minutes=10)])
 async def test_a_certificate_out_of_its_time_is_refused(authority: Authority, later: timedelta) -> None:
     certificate = await authority.certify(KEY)
     authority.now = TIME + later
-    assert await refused(authority, canonical.dumps(request(certificate))) == "sigstore.certificate"
+    assert await refused(authority, canonical.dumps(request(certificate))) == "sigstore.proof"
 
 
 async def test_a_signature_by_another_key_or_over_something_else_is_refused(authority: Authority) -> None:
@@ -160,25 +160,25 @@ async def test_a_signature_by_another_key_or_over_something_else_is_refused(auth
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (lambda body: body.update(dsseRequestV002={}), "sigstore.request"),
-        (lambda body: body["hashedRekordRequestV002"].update(extra=1), "sigstore.request"),
-        (lambda body: body["hashedRekordRequestV002"].update(digest="AAAA"), "sigstore.request"),
+        (lambda body: body.update(dsseRequestV002={}), "http.request"),
+        (lambda body: body["hashedRekordRequestV002"].update(extra=1), "http.request"),
+        (lambda body: body["hashedRekordRequestV002"].update(digest="AAAA"), "http.request"),
         (lambda body: body["hashedRekordRequestV002"].update(digest=canonical.b64encode(bytes(64))), "canonical.too-large"),
-        (lambda body: body["hashedRekordRequestV002"]["signature"].update(content=""), "sigstore.request"),
+        (lambda body: body["hashedRekordRequestV002"]["signature"].update(content=""), "http.request"),
         (lambda body: body["hashedRekordRequestV002"]["signature"].update(content="A"), "canonical.text"),
         (
             lambda body: body["hashedRekordRequestV002"]["signature"]["verifier"].update(keyDetails="PKIX_ED25519"),
-            "sigstore.request",
+            "http.request",
         ),
         (
             lambda body: body["hashedRekordRequestV002"]["signature"]["verifier"].update(publicKey={"rawBytes": ""}),
-            "sigstore.request",
+            "http.request",
         ),
         (
             lambda body: body["hashedRekordRequestV002"]["signature"]["verifier"].update(x509Certificate={"rawBytes": "AAAA"}),
-            "sigstore.request",
+            "http.request",
         ),
-        (lambda body: body.pop("hashedRekordRequestV002"), "sigstore.request"),
+        (lambda body: body.pop("hashedRekordRequestV002"), "http.request"),
     ],
 )
 async def test_requests_that_are_refused(authority: Authority, change: Callable[[dict[str, Any]], object], code: str) -> None:

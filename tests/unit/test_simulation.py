@@ -177,7 +177,7 @@ def test_a_second_version_is_the_one_that_a_name_means(tmp_path: Path) -> None:
     assert protocols.uri("product-info").endswith("/product-info/1.1")
     with pytest.raises(NotFound) as unknown:
         protocols.uri("booking")
-    assert unknown.value.code == "local.unknown"
+    assert unknown.value.code == "protocol.unknown"
 
 
 def test_folders_under_their_published_uris() -> None:
@@ -190,7 +190,7 @@ def test_folders_under_their_published_uris() -> None:
 def test_one_protocol_twice_is_refused() -> None:
     with pytest.raises(Exception) as twice:  # the code says which
         LocalProtocols([GREETING, GREETING])
-    assert getattr(twice.value, "code", "") == "local.twice"
+    assert getattr(twice.value, "code", "") == "project.file"
 
 
 def test_an_agent_of_files_neither_publishes_nor_reports(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_an_agent_of_files_neither_publishes_nor_reports(tmp_path: Path) -> None
             assert not agent.context.policy.publish
             with pytest.raises(Refused) as refused:
                 await agent.context.ports.publisher.publish(load_project(GREETING))
-            assert refused.value.code == "local.no-registry"
+            assert refused.value.code == "agent.settings"
         assert not (tmp_path / "registries.json").exists()
 
     asyncio.run(main())

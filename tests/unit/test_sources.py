@@ -91,7 +91,7 @@ async def test_an_error_names_all_addresses() -> None:
                 await client.checkpoint()
     assert refused.value.code == "registry.unreachable"
     assert registry in refused.value.message and mirror in refused.value.message
-    assert "registry.unreachable" in refused.value.message and "registry.status" in refused.value.message
+    assert "registry.unreachable" in refused.value.message and "registry.broken" in refused.value.message
 
 
 async def test_only_the_registry_can_say_that_there_is_no_such_thing() -> None:
@@ -116,10 +116,10 @@ async def test_a_write_never_goes_to_a_mirror() -> None:
 @pytest.mark.parametrize(
     ("mirrors", "code"),
     [
-        ({"registry.example": "https://mirror.example"}, "policy.value"),
-        ({"registry.example": ["https://mirror.example"] * (MAX_MIRRORS + 1)}, "policy.value"),
+        ({"registry.example": "https://mirror.example"}, "policy.file"),
+        ({"registry.example": ["https://mirror.example"] * (MAX_MIRRORS + 1)}, "policy.file"),
         ({"registry.example": ["http://mirror.example"]}, "registry.url"),
-        ({"Registry.Example": ["https://mirror.example"]}, "policy.value"),
+        ({"Registry.Example": ["https://mirror.example"]}, "policy.file"),
     ],
 )
 def test_impossible_mirrors_are_refused(mirrors: dict[str, list[str]], code: str) -> None:

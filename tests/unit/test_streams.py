@@ -273,11 +273,11 @@ async def test_the_wrong_kind_of_call_changes_nothing(tmp_path: Path) -> None:
     async with meeting(tmp_path) as (session, feed):
         with pytest.raises(Malformed) as refused:
             await session.call("watch")
-        assert (refused.value.code, "session.stream" in refused.value.fix) == ("operation.kind", True)
+        assert (refused.value.code, "session.stream" in refused.value.fix) == ("session.operation", True)
         for operation in ("count", "note"):
             with pytest.raises(Malformed) as refused:
                 await anext(session.stream(operation, text="x"))
-            assert (refused.value.code, "session.call" in refused.value.fix) == ("operation.kind", True)
+            assert (refused.value.code, "session.call" in refused.value.fix) == ("session.operation", True)
         with pytest.raises(TreatyError) as unknown:
             await anext(session.stream("unknown"))
         assert unknown.value.code == "session.operation"
@@ -407,7 +407,7 @@ async def test_streams_at_once_are_bounded_and_leave_room_for_requests(tmp_path:
 
 
 @pytest.mark.parametrize("handler", ["code"], indirect=True)  # the interpreter does not do this
-@pytest.mark.parametrize(("text", "code"), [("flood", "handler.effect"), ("late", "handler.effect")])
+@pytest.mark.parametrize(("text", "code"), [("flood", "handler.failed"), ("late", "handler.failed")])
 async def test_a_handler_that_emits_what_was_not_asked_for_ends_its_session(tmp_path: Path, text: str, code: str) -> None:
     async with meeting(tmp_path) as (session, _):
         waiting = session.stream("watch")

@@ -35,7 +35,7 @@ class Queue:
             await self.turns.take(host, url)
             self.served[url] = asyncio.get_running_loop().time()
         except Unavailable as error:
-            assert error.code == "egress.host-interval" and host in error.message
+            assert error.code == "egress.unreachable" and host in error.message
             self.refused.append(url)
 
     async def over(self) -> None:

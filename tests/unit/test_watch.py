@@ -274,7 +274,7 @@ def test_two_processes_do_not_share_cursors(home: Path, registry: SimulatedRegis
     process = start("watch", "--home", str(home), "--did", ALICE.did, environment={"PYTHONUNBUFFERED": "1"})
     assert process.stdout is not None
     assert "Watching 1 names" in process.stdout.readline()
-    assert "watch.held" in watch(home, "--did", ALICE.did)[2]
+    assert "system.held" in watch(home, "--did", ALICE.did)[2]
     assert watch(home, "--did", ALICE.did, "--name", "cron")[0] == 0
     process.terminate()
     finished(process)
@@ -298,4 +298,4 @@ def test_a_file_names_watches_and_webhooks(home: Path, registry: SimulatedRegist
 
 
 def test_without_a_name_there_is_nothing_to_watch(home: Path) -> None:
-    assert watch(home)[0] == 1
+    assert watch(home)[0] == 2

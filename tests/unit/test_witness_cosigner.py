@@ -99,7 +99,7 @@ def test_what_cannot_be_recorded_is_not_cosigned(tmp_path: Path, monkeypatch: py
 
     with monkeypatch.context() as patch:
         patch.setattr(durable, "write", full)
-        assert refused(witness, HISTORY.request(9, 12).format(), Unavailable, tmp_path).code == "witness.storage"
+        assert refused(witness, HISTORY.request(9, 12).format(), Unavailable, tmp_path).code == "witness.record"
         witness.add_checkpoint(HISTORY.request(9, 9).format())  # it is recorded already
     witness.add_checkpoint(HISTORY.request(9, 12).format())
 
@@ -145,7 +145,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     with Store(tmp_path).held():
         with pytest.raises(Unavailable) as refusal, Store(tmp_path).held():
             pytest.fail("it is held")
-        assert refusal.value.code == "witness.held"
+        assert refusal.value.code == "system.held"
     with Store(tmp_path).held():
         pass
 
@@ -153,7 +153,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for name, kind, code in (
-        (None, NotFound, "witness.no-key"),
+        (None, NotFound, "settings.directory"),
         ("w" * 81, Malformed, "witness.policy"),
         ("w w", Malformed, "note.form"),
     ):
@@ -166,16 +166,16 @@ def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
     assert (tmp_path / "witness.key").stat().st_mode & 0o777 == 0o600
     with pytest.raises(Conflict) as other:
         store.key("other.example")
-    assert other.value.code == "witness.other-name"
+    assert other.value.code == "settings.directory"
 
 
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
-        (lambda path: path.chmod(0o640), "witness.key"),
-        (lambda path: path.write_text("PRIVATE+KEY+"), "witness.key"),
-        (lambda path: path.write_bytes(b"\xff"), "witness.key"),
-        (lambda path: path.write_text(f"{SignerKey(NAME, KeyType.ED25519, bytes(32)).format()}\n"), "witness.key"),
+        (lambda path: path.chmod(0o640), "keys.damaged"),
+        (lambda path: path.write_text("PRIVATE+KEY+"), "keys.damaged"),
+        (lambda path: path.write_bytes(b"\xff"), "keys.damaged"),
+        (lambda path: path.write_text(f"{SignerKey(NAME, KeyType.ED25519, bytes(32)).format()}\n"), "keys.damaged"),
     ],
 )
 def test_a_key_that_is_none_is_refused(tmp_path: Path, damage: Callable[[Path], object], code: str) -> None:
@@ -205,4 +205,4 @@ def test_each_key_of_a_log_is_named_once(tmp_path: Path) -> None:
     for logs in ((LOG.verifier, LOG.verifier), (SignerKey(ORIGIN, KeyType.COSIGNATURE, b"\x07" * 32).verifier,)):
         with pytest.raises(Malformed) as refusal:
             cosigner(tmp_path, *logs)
-        assert refusal.value.code == "witness.logs"
+        assert refusal.value.code == "witness.policy"

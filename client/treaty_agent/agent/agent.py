@@ -80,7 +80,7 @@ class Agent(ServingAgent, ConnectingAgent):
         `on_changed_peer`: asked when another DID answers at a known address; without it that is refused (`sessions.opening`).
         `ports`: replace the network and the sandbox.
 
-        Raises `Malformed` for a registry without its key, or with `config.value` for a `home` beside an `AgentConfig`; `Conflict`
+        Raises `Malformed` for a registry without its key, or with `config.file` for a `home` beside an `AgentConfig`; `Conflict`
         for a registry that is trusted by another key; `Refused` (`agent.settings`) for negotiators without a sandbox. Then
         nothing changed.
         """
@@ -168,7 +168,7 @@ class Agent(ServingAgent, ConnectingAgent):
         """Go on with a rotated key, without a restart. New sessions, requests and statements are signed with it, and the served
         DID document has it. Return whether the key changed. Call it in the event loop.
 
-        `identity`: by default that of HOME/identity.json. Raises the errors of `Identity.load`, and `Conflict` (`agent.identity`)
+        `identity`: by default that of HOME/identity.json. Raises the errors of `Identity.load`, and `Conflict` (`agent.settings`)
         for another DID. Then nothing changed.
         """
         from treaty_io.identity import Identity
@@ -176,7 +176,7 @@ class Agent(ServingAgent, ConnectingAgent):
         identity = identity or Identity.load(self._context.home / "identity.json")
         if identity.did != self.did:
             raise Conflict(
-                AgentCode.IDENTITY,
+                AgentCode.SETTINGS,
                 f"This agent is {self.did}, and the identity is of {identity.did}.",
                 fix="Start another agent for another DID.",
             )
@@ -186,7 +186,7 @@ class Agent(ServingAgent, ConnectingAgent):
         return True
 
     async def __aenter__(self) -> Agent:
-        """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `.[agent]` is not installed."""
+        """Load the libraries that sessions need. Raises `Unavailable` (`system.missing`) if `.[agent]` is not installed."""
         from .assembly import import_libraries
 
         tracing.start("treaty-agent")

@@ -18,7 +18,7 @@ from treaty_client.protocols.local import LocalProtocols
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 from treaty_consensus.errors import Refused
 from treaty_io.afterwards import Afterwards
-from treaty_io.codes import AgentCode, LocalCode
+from treaty_io.codes import AgentCode
 from treaty_io.extras import naming_extras
 from treaty_io.identity import Identity
 from treaty_io.network.did_documents import DidResolver
@@ -56,7 +56,7 @@ class Parts(NamedTuple):
 
 
 def import_libraries(protocols: ProtocolSource) -> None:
-    """Import the web server and Sigstore, before the first session does. Raises `Unavailable` (`system.extra`)."""
+    """Import the web server and Sigstore, before the first session does. Raises `Unavailable` (`system.missing`)."""
     with naming_extras():
         from ..transport import listener  # noqa: F401
 
@@ -173,5 +173,5 @@ def _resolver(config: AgentConfig, network: Network, agreements: AgreementCache)
 
 
 def _no_log(origin: str) -> NoReturn:
-    """Stand for the log of an agent without a registry. Raises `Refused` (`local.no-registry`)."""
-    raise Refused(LocalCode.NO_REGISTRY, "This agent has no registry, so its sessions are not reported.")
+    """Stand for the log of an agent without a registry. Raises `Refused` (`agent.settings`)."""
+    raise Refused(AgentCode.SETTINGS, "This agent has no registry, so its sessions are not reported.")

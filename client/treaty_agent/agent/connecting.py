@@ -58,7 +58,7 @@ class ConnectingAgent:
         the report and the publication, by the policies, and the end of the connection follow in the background, and `aclose`
         waits for them. At an error in the block the session ends without a report.
 
-        Raises `Malformed`, `Unavailable` (`connection.failed`, `connection.timeout`), `Refused` (`session.no-common-protocol`,
+        Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
         `session.role`, `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
         from ..sessions import opening

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, Unauthorized, Unavailable
 from treaty_io import durable
 from treaty_io.codes import AuthenticationCode
@@ -64,7 +65,7 @@ class NonceMemory:
         """Read the file, or begin a new one.
 
         `clock`: Unix seconds. `capacity`: the most remembered signatures. `boot`: the id of the kernel's run; default the
-        system's. Raises `Unavailable` (`authentication.memory`) if another process has the file open or the disk fails.
+        system's. Raises `Unavailable` (`system.file`) if another process has the file open or the disk fails.
         """
         self._path, self._clock, self._capacity = path, clock, capacity
         self._boot = _boot_id() if boot is None else boot
@@ -91,7 +92,7 @@ class NonceMemory:
         """Accept a verified signature, and remember it. `created`: Unix seconds.
 
         Raises `Unauthorized` (`authentication.replayed`) if it was accepted before, and `authentication.time` if it is not
-        newer than the floor. Raises `Unavailable` (`authentication.memory`) if the disk fails; then it is not accepted.
+        newer than the floor. Raises `Unavailable` (`system.file`) if the disk fails; then it is not accepted.
         """
         # Before the comparison: the floor must be as high as the clock demands.
         self._forget()
@@ -190,12 +191,12 @@ def _read(path: Path) -> _Content | None:
 
 def _locked(path: Path) -> int:
     """Take the advisory lock in a file beside `path`, and return its descriptor. Raises OSError, and `Unavailable`
-    (`authentication.memory`) if another process holds the lock."""
+    (`system.file`) if another process holds the lock."""
     try:
         return durable.open_locked(path.with_name(f"{path.name}.lock"), wait=False)
     except BlockingIOError as error:
         message = f"Another process remembers requests in {path}."
-        raise Unavailable(AuthenticationCode.MEMORY, message, fix="Give each listener a file of its own.") from error
+        raise Unavailable(SystemCode.FILE, message, fix="Give each listener a file of its own.") from error
 
 
 def _boot_id() -> str:
@@ -206,4 +207,4 @@ def _boot_id() -> str:
 
 
 def _failed(path: Path, error: OSError) -> Unavailable:
-    return Unavailable(AuthenticationCode.MEMORY, f"Accepted requests cannot be remembered in {path}: {error}.")
+    return Unavailable(SystemCode.FILE, f"Accepted requests cannot be remembered in {path}: {error}.")

@@ -59,7 +59,7 @@ class RequestVerifier:
         `headers`: names in lower case, lines of one name joined by ", ". Each signature is accepted once.
 
         Raises `Unauthorized` (`authentication.*`). Raises `Unavailable` if the host of the DID document does not answer
-        (`egress.*`) or the disk fails (`authentication.memory`); the sender may then retry with a new signature.
+        (`egress.*`) or the disk fails (`system.file`); the sender may then retry with a new signature.
         """
         authorization = headers.get("authorization", "")
         # A request with a signature is judged by it alone: a bad one must not fall back to the weaker header.
@@ -68,7 +68,7 @@ class RequestVerifier:
         elif didwba.is_used(authorization):
             if not self._legacy:
                 raise Unauthorized(
-                    AuthenticationCode.LEGACY,
+                    AuthenticationCode.MISSING,
                     "This listener does not accept the DIDWba header, which covers nothing of its request.",
                     fix="Sign the request by RFC 9421, or have the listener's owner set accept_didwba in its policy.",
                 )
@@ -99,7 +99,7 @@ class RequestVerifier:
     async def _message_signature(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Parameters:
         key_id = message_signature.claimed_key(headers)
         keys = {key_id: await self._key(key_id)}
-        refusal = Unauthorized(AuthenticationCode.AUDIENCE, "This listener does not know its own URL.")
+        refusal = Unauthorized(AuthenticationCode.URL, "This listener does not know its own URL.")
         # An agent may be reached under several URLs, and the sender signs the one that it used.
         for audience in self.audiences:
             try:

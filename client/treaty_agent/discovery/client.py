@@ -22,7 +22,7 @@ from treaty_anp.discovery.parsing import CARD_PATH, DESCRIPTIONS_PATH, AgentDesc
 from treaty_anp.hello_profile.hello import MAX_CANDIDATES
 from treaty_consensus.did import Did, is_host, parse_did
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError, Unavailable
-from treaty_io.codes import DiscoveryCode
+from treaty_io.codes import DiscoveryCode, NetworkCode
 from treaty_io.errors import PeerUnavailable
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.hosts import Network
@@ -62,8 +62,8 @@ class Discoverer:
     async def discover(self, name: str) -> Discovery:
         """Find the agents of a domain, a DID or a URL, by the form of `name`.
 
-        If no agent can be read, raises `Malformed` (`discovery.name`, `did.*`), `NotFound`
-        (`discovery.nothing`), `Refused` (`discovery.other`), `PeerUnavailable` (`egress.*`), and the other errors of the guard
+        If no agent can be read, raises `Malformed` (`network.url`, `did.*`), `NotFound`
+        (`discovery.nothing`), `Refused` (`discovery.document`), `PeerUnavailable` (`egress.*`), and the other errors of the guard
         and of `parse`.
         """
         if name.startswith("did:"):
@@ -74,7 +74,7 @@ class Discoverer:
         if "://" in name:
             return await self.url(name)
         raise Malformed(
-            DiscoveryCode.NAME,
+            NetworkCode.URL,
             f"Not a domain, a DID or a URL: {name[:120]!r}.",
             fix="Name shop.example, did:wba:shop.example or https://shop.example/ad.json.",
         )
@@ -127,9 +127,9 @@ class Discoverer:
         try:
             while page.next is not None:
                 if urlsplit(page.next).netloc != urlsplit(url).netloc:
-                    raise Refused(DiscoveryCode.OTHER, f"The page after {url} is at another host, which is not allowed.")
+                    raise Refused(DiscoveryCode.DOCUMENT, f"The page after {url} is at another host, which is not allowed.")
                 if page.next in seen:
-                    raise Refused(DiscoveryCode.OTHER, f"The page after {url} is {page.next}, which was read before.")
+                    raise Refused(DiscoveryCode.DOCUMENT, f"The page after {url} is {page.next}, which was read before.")
                 if len(seen) == MAX_PAGES or len(urls) > MAX_AGENTS:
                     break
                 url = page.next
@@ -171,7 +171,7 @@ class Discoverer:
         if not isinstance(document, AgentDescription):
             raise Malformed(DiscoveryCode.DOCUMENT, f"The document at {url} is a page and not an agent description.")
         if did is not None and document.did not in ("", did.text):
-            raise Refused(DiscoveryCode.OTHER, f"{did.text} leads to {url}, which describes {document.did}.")
+            raise Refused(DiscoveryCode.DOCUMENT, f"{did.text} leads to {url}, which describes {document.did}.")
         return document if did is None else replace(document, did=did.text)
 
 

@@ -28,7 +28,7 @@ from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, TooLarge
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
-from treaty_io.codes import DiscoveryCode
+from treaty_io.codes import AgentCode, DiscoveryCode
 from treaty_io.identity import Identity
 from treaty_io.identity.key_binding import b64url_encode
 
@@ -83,7 +83,7 @@ class AgentFacts:
     """The public facts about an agent.
 
     `addresses`: its public `wss:`, `ws:`, `https:` or `http:` URLs for Hellos, best first. `name`: default the DID. `base_url`:
-    the URL of its documents without a path; default the host of the first address. Raises `Malformed` (`discovery.facts`,
+    the URL of its documents without a path; default the host of the first address. Raises `Malformed` (`agent.settings`,
     `did.*`).
     """
 
@@ -144,7 +144,7 @@ def describe(
 
     `did_document`: served at the path of the DID, if given. `signer`: signs the agent card.
 
-    Raises `TooLarge` (`discovery.too-large`) for a document that readers would refuse, `Malformed` for values that are not JSON,
+    Raises `TooLarge` (`discovery.document`) for a document that readers would refuse, `Malformed` for values that are not JSON,
     and `Refused` if `did_document` is given for a did:key.
     """
     url = description_url(facts)
@@ -311,9 +311,9 @@ def _encoded(value: Mapping[str, object]) -> bytes:
     body = canonical.dumps(dict(value))
     # Refused here and not at the readers: the operator can shorten it, and they cannot.
     if len(body) > MAX_DOCUMENT:
-        raise TooLarge(DiscoveryCode.TOO_LARGE, f"This description has {len(body)} bytes; others read at most {MAX_DOCUMENT}.")
+        raise TooLarge(DiscoveryCode.DOCUMENT, f"This description has {len(body)} bytes; others read at most {MAX_DOCUMENT}.")
     return body
 
 
 def _bad_facts(why: str) -> Malformed:
-    return Malformed(DiscoveryCode.FACTS, f"An agent cannot be described like this: {why}.")
+    return Malformed(AgentCode.SETTINGS, f"An agent cannot be described like this: {why}.")

@@ -67,7 +67,7 @@ class NegotiatedDocument:
 async def resolve(text: str, fetch: Fetch | None) -> NegotiatedDocument:
     """Return a candidate document with its base.
 
-    Raises the errors of `parse_candidate`, and `Refused` (`negotiation.base`) when the base cannot be fetched, has another
+    Raises the errors of `parse_candidate`, and `Refused` (`negotiation.message`) when the base cannot be fetched, has another
     digest, or has a base itself.
     """
     candidate = parse_candidate(text)
@@ -76,21 +76,21 @@ async def resolve(text: str, fetch: Fetch | None) -> NegotiatedDocument:
         return NegotiatedDocument(text, title, candidate.topic, "")
     uri = candidate.base.uri
     if fetch is None:
-        raise Refused(NegotiationCode.BASE, f"The document changes {uri}, and this agent has no registry to fetch it from.")
+        raise Refused(NegotiationCode.MESSAGE, f"The document changes {uri}, and this agent has no registry to fetch it from.")
     try:
         data = await fetch(uri)
     except TreatyError as error:
         _log.warning("The base %s of a document that was proposed: %s (%s)", uri, error, error.code)
-        raise Refused(NegotiationCode.BASE, f"The document changes {uri}, which this agent cannot fetch.") from error
+        raise Refused(NegotiationCode.MESSAGE, f"The document changes {uri}, which this agent cannot fetch.") from error
     # The peer pinned the digest: both sides must read the same base.
     if len(data) > MAX_DOCUMENT or hex_digest(data) != candidate.base.sha256:
-        raise Refused(NegotiationCode.BASE, f"The document at {uri} is not the base of the changes: its digest differs.")
+        raise Refused(NegotiationCode.MESSAGE, f"The document at {uri} is not the base of the changes: its digest differs.")
     check_document(data)
     base = data.decode("utf-8")
     # One level only: a chain of bases would cost a fetch for each level.
     if _stands_on_another(base):
         raise Refused(
-            NegotiationCode.BASE, f"The base {uri} consists of changes, too.", fix="Choose a base that is written in full."
+            NegotiationCode.MESSAGE, f"The base {uri} consists of changes, too.", fix="Choose a base that is written in full."
         )
     return NegotiatedDocument(text, title, candidate.topic, base)
 

@@ -170,25 +170,25 @@ E = TypeVar("E", bound=Effect)
 
 
 def roles_of(manifest: Manifest) -> tuple[Role, Role]:
-    """Return the calling role and the serving role. Raises `Refused` (`negotiation.roles`) unless there are exactly these two,
+    """Return the calling role and the serving role. Raises `Refused` (`negotiation.code`) unless there are exactly these two,
     and all operations are requests."""
     callers = [role for role in manifest.roles.values() if role.calls and not role.invokes]
     servers = [role for role in manifest.roles.values() if role.invokes and not role.calls]
     if len(manifest.roles) != 2 or len(callers) != 1 or len(servers) != 1 or callers[0].calls.keys() != servers[0].invokes.keys():
         raise Refused(
-            NegotiationCode.ROLES,
+            NegotiationCode.CODE,
             "A negotiated protocol has two roles: one has all operations under `calls`, the other the same under `invokes`.",
         )
     # A test case is one request and one response; it cannot try the other kinds.
     if any(operation.kind is not OperationKind.REQUEST for operation in manifest.operations.values()):
-        raise Refused(NegotiationCode.ROLES, "The operations of a negotiated protocol are requests: leave `kind` out.")
+        raise Refused(NegotiationCode.CODE, "The operations of a negotiated protocol are requests: leave `kind` out.")
     return callers[0], servers[0]
 
 
 async def try_handler(pool: SandboxPool, package: HandlerPackage, cases: Sequence[TestCase]) -> dict[str, bytes]:
     """Run all checks; return the vectors, file name → content.
 
-    Raises `Refused` (`negotiation.test-case`, `negotiation.roles`), the errors of the handler's loading and events, and
+    Raises `Refused` (`negotiation.code`), the errors of the handler's loading and events, and
     `Unavailable` (`sandbox.unavailable`) when the sandbox cannot run.
     """
     # The order is that of cost and of help to the model: a single role fails with the clearest message.
@@ -208,7 +208,7 @@ async def try_handler(pool: SandboxPool, package: HandlerPackage, cases: Sequenc
     # Last, because it replays the vectors that the parts above recorded.
     mismatches = await run_vectors(pool, package, [parse_vector(name, data) for name, data in vectors.items()])
     if mismatches:
-        raise Refused(NegotiationCode.TEST_CASE, f"Replayed from a snapshot: {printable(str(mismatches[0]), MAX_SHOWN)}.")
+        raise Refused(NegotiationCode.CODE, f"Replayed from a snapshot: {printable(str(mismatches[0]), MAX_SHOWN)}.")
     return vectors
 
 
@@ -261,7 +261,7 @@ class _Conversation:
         """Raise `Refused` with the expected and the actual value."""
         actual_text = actual if isinstance(actual, str) else repr(actual)
         raise Refused(
-            NegotiationCode.TEST_CASE,
+            NegotiationCode.CODE,
             f"{self.where}: expected {printable(expected, MAX_SHOWN)}, got {printable(actual_text, MAX_SHOWN)}.",
         )
 

@@ -108,7 +108,7 @@ class LanguageModel(Protocol):
         model's own.
 
         Raises `Unavailable` (`model.unavailable`) when the model cannot be asked, and `TooLarge`
-        (`model.too-large`). Raises `Refused`: `model.budget` when a budget is used up, `model.answer` when the
+        (`model.answer`). Raises `Refused`: `model.budget` when a budget is used up, `model.answer` when the
         model refuses, `model.answer` when no attempt gave a usable answer.
         """
 

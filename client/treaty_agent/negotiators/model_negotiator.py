@@ -29,7 +29,7 @@ from .questions import Task
 from .test_cases import read_test_cases
 
 # The model cannot repair a sandbox that is missing or closing.
-_NOT_ITS_FAULT = frozenset({SandboxCode.UNAVAILABLE, SandboxCode.CLOSED, SystemCode.PLATFORM})
+_NOT_ITS_FAULT = frozenset({SandboxCode.UNAVAILABLE, SandboxCode.CLOSED, SystemCode.MISSING})
 
 
 class PromptRunner(Protocol):

@@ -11,7 +11,7 @@ Failures:
     429, 500, 502, 503, 504, no connection       asked again, `tries` times in all, after Retry-After (at most 30 s) or 0.5, 1, …
     no answer within `timeout`                   `model.unavailable`
     another status, or no completion in it       `model.unavailable`
-    an answer beyond the byte limit              `model.too-large`
+    an answer beyond the byte limit              `model.answer`
     a refusal                                    `model.answer`
     no JSON, cut off, another schema, or refused by `prompt.read`     the model is told, at most `attempts` answers
 
@@ -36,7 +36,7 @@ from treaty_consensus.canonical import parse_decimal, parse_json
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 from treaty_consensus.printable import printable
 from treaty_handler import encode_json
-from treaty_io.codes import ModelCode
+from treaty_io.codes import AgentCode, ModelCode
 from treaty_io.network.exchange import BoundedClient
 from treaty_io.network.hosts import Network
 
@@ -117,7 +117,7 @@ class OpenAIModel:
         `attempts`: the number of wrong answers before the request fails.
         `tries`: the number of times that a busy endpoint is asked for each answer.
 
-        Raises `Malformed` (`model.settings`, `network.url`).
+        Raises `Malformed` (`agent.settings`, `network.url`).
         """
         self._url = _endpoint(base_url, secret=bool(api_key))
         self._name = model
@@ -135,14 +135,14 @@ class OpenAIModel:
         cls, environment: Mapping[str, str] | None = None, *, network: Network | None = None
     ) -> OpenAIModel | None:
         """Return the model of TREATY_MODEL_URL, TREATY_MODEL and, if the endpoint needs one, TREATY_MODEL_KEY. Return None if the
-        first is not set. Raises `Malformed` (`model.settings`)."""
+        first is not set. Raises `Malformed` (`agent.settings`)."""
         environment = os.environ if environment is None else environment
         url, name = environment.get("TREATY_MODEL_URL", ""), environment.get("TREATY_MODEL", "")
         if not url:
             return None
         if not name:
             raise Malformed(
-                ModelCode.SETTINGS,
+                AgentCode.SETTINGS,
                 "TREATY_MODEL_URL is set, but TREATY_MODEL is not.",
                 fix="Set TREATY_MODEL to the name of the model.",
             )
@@ -222,7 +222,7 @@ class OpenAIModel:
             raise Unavailable(ModelCode.UNAVAILABLE, f"{self._url} sent an encoded body that was not asked for.")
         # The cap bounds the memory that an endpoint can use.
         if not reply.whole:
-            raise TooLarge(ModelCode.TOO_LARGE, f"{self._name} answered with more than {MAX_RESPONSE} bytes.")
+            raise TooLarge(ModelCode.ANSWER, f"{self._name} answered with more than {MAX_RESPONSE} bytes.")
         return _Reply(reply.status, reply.headers.get("retry-after", ""), reply.body)
 
     async def _pause(self, reply: _Reply | None, default: float, budgets: Sequence[Budget]) -> None:
@@ -246,9 +246,7 @@ class OpenAIModel:
             request["response_format"] = {"type": "json_schema", "json_schema": schema}
         body = encode_json(request)
         if len(body) > MAX_REQUEST:
-            raise TooLarge(
-                ModelCode.TOO_LARGE, f"The request {prompt.name} has {len(body)} bytes; at most {MAX_REQUEST} are sent."
-            )
+            raise TooLarge(ModelCode.ANSWER, f"The request {prompt.name} has {len(body)} bytes; at most {MAX_REQUEST} are sent.")
         return body
 
     def _completion(self, body: bytes, messages: _Messages, budgets: Sequence[Budget]) -> _Choice:
@@ -284,10 +282,10 @@ def _endpoint(base_url: str, *, secret: bool) -> str:
     Network().endpoint(base_url)
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-        raise Malformed(ModelCode.SETTINGS, f"A model's URL is http or https, without a query: {base_url[:120]!r}.")
+        raise Malformed(AgentCode.SETTINGS, f"A model's URL is http or https, without a query: {base_url[:120]!r}.")
     # Before any request: a key that was sent once in clear text is lost.
     if secret and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise Malformed(ModelCode.SETTINGS, "A key is sent over https, or to this machine.", fix="Use https, or no key.")
+        raise Malformed(AgentCode.SETTINGS, "A key is sent over https, or to this machine.", fix="Use https, or no key.")
     return f"{base_url.rstrip('/')}/chat/completions"
 
 
@@ -296,7 +294,7 @@ def _authorization(api_key: str) -> dict[str, str]:
         return {}
     # A line break in a key would add a header of its own.
     if not api_key.isascii() or not api_key.isprintable() or " " in api_key:
-        raise Malformed(ModelCode.SETTINGS, "A model's key is printable ASCII without spaces.")
+        raise Malformed(AgentCode.SETTINGS, "A model's key is printable ASCII without spaces.")
     return {"Authorization": f"Bearer {api_key}"}
 
 

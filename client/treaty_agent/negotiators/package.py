@@ -59,7 +59,7 @@ class _Answer(msgspec.Struct):
 
 
 def read_written(value: Value) -> Written:
-    """Read an answer of the schema. Raises `Malformed` or `TooLarge` (`negotiation.answer`, `test-cases.…`)."""
+    """Read an answer of the schema. Raises `Malformed` or `TooLarge` (`negotiation.answer`)."""
     answer = msgspec.convert(value, _Answer)
     sources = {file.path: file.content for file in answer.files}
     if len(sources) != len(answer.files) or not 1 <= len(sources) <= MAX_FILES or "__init__.py" not in sources:

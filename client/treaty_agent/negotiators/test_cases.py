@@ -37,7 +37,7 @@ from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.printable import printable
 from treaty_consensus.protocol import MAX_DOCUMENT
 from treaty_handler import Failure, Value, decode_json, encode_json
-from treaty_io.codes import CaseCode, NegotiationCode
+from treaty_io.codes import NegotiationCode
 
 from .negotiator import Capability
 
@@ -97,23 +97,23 @@ class TestCase:
 
 
 def parse_test_cases(text: str) -> tuple[TestCase, ...]:
-    """Return the cases of a text. Raises `TooLarge` (`test-cases.form`) or `Malformed` (`test-cases.form`), with the
+    """Return the cases of a text. Raises `TooLarge` (`negotiation.answer`) or `Malformed` (`negotiation.answer`), with the
     place."""
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
-        raise Malformed(CaseCode.FORM, "The test cases hold a lone surrogate.") from error
+        raise Malformed(NegotiationCode.ANSWER, "The test cases hold a lone surrogate.") from error
     # Checked before parsing: the text comes from the peer.
     if size > MAX_TEXT:
-        raise TooLarge(CaseCode.FORM, f"The test cases have {size} bytes; at most {MAX_TEXT} are read.")
+        raise TooLarge(NegotiationCode.ANSWER, f"The test cases have {size} bytes; at most {MAX_TEXT} are read.")
     lines = _Lines(text)
     cases: list[TestCase] = []
     while not lines.at_end():
         if len(cases) == MAX_CASES:
-            raise TooLarge(CaseCode.FORM, f"There are more than {MAX_CASES} test cases.")
+            raise TooLarge(NegotiationCode.ANSWER, f"There are more than {MAX_CASES} test cases.")
         cases.append(_case(lines, len(cases) + 1))
     if len(cases) < MIN_CASES:
-        raise Malformed(CaseCode.FORM, f"There are fewer than {MIN_CASES} test cases.")
+        raise Malformed(NegotiationCode.ANSWER, f"There are fewer than {MIN_CASES} test cases.")
     return tuple(cases)
 
 
@@ -210,7 +210,7 @@ class _Lines:
 
     def wrong(self, what: str) -> NoReturn:
         """Raise `Malformed` for the last line that was taken."""
-        raise Malformed(CaseCode.FORM, f"In the test cases, line {self._next} {what}.")
+        raise Malformed(NegotiationCode.ANSWER, f"In the test cases, line {self._next} {what}.")
 
 
 def _case(lines: _Lines, number: int | None = None) -> TestCase:
@@ -313,20 +313,20 @@ def described(capabilities: Sequence[Capability]) -> str:
 
 
 def check_operations(capabilities: Sequence[Capability], operations: Iterable[str]) -> None:
-    """Raise `Refused` (`negotiation.capability`) for an operation that no function serves. Without capabilities, at an initiator,
+    """Raise `Refused` (`negotiation.code`) for an operation that no function serves. Without capabilities, at an initiator,
     check nothing."""
     names = {capability.name for capability in capabilities}
     missing = [name for name in operations if name not in names]
     # Without capabilities there is nothing to compare with: the initiator calls, and serves none.
     if names and missing:
         raise Refused(
-            NegotiationCode.CAPABILITY,
+            NegotiationCode.CODE,
             f"No function serves the operation {printable(missing[0], 80)}. There are: {', '.join(sorted(names))}.",
         )
 
 
 def check_cases(capabilities: Sequence[Capability], cases: Sequence[TestCase]) -> None:
-    """Raise `Refused` (`negotiation.capability`) for a case that the schemas of the functions do not allow."""
+    """Raise `Refused` (`negotiation.code`) for a case that the schemas of the functions do not allow."""
     check_operations(capabilities, (case.operation for case in cases))
     functions = {capability.name: capability for capability in capabilities}
     for number, case in enumerate(cases, 1):
@@ -344,4 +344,4 @@ def _check(schema: Mapping[str, object], value: Value, what: str) -> None:
     except jsonschema_rs.ValidationError as error:
         place = printable("".join(f".{step}" for step in error.instance_path), 100)
         problem = f"{what} does not fit the schema of the function, at ${place}: {printable(error.message, 300)}."
-        raise Refused(NegotiationCode.CAPABILITY, problem) from error
+        raise Refused(NegotiationCode.CODE, problem) from error

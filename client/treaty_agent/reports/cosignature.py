@@ -28,7 +28,7 @@ class CosignatureExchange:
         self._given_up = 0
 
     async def propose(self, proposal: ReportProposed) -> ReportCosignature:
-        """Propose, and return the answer. Raises `Unavailable` (`report.no-answer`), or the error that ended the session."""
+        """Propose, and return the answer. Raises `Unavailable` (`report.not-checked`), or the error that ended the session."""
         self._proposed = answer = abandonable()
         self._send(proposal)
         try:
@@ -38,16 +38,16 @@ class CosignatureExchange:
                 return signed
         except TimeoutError as error:
             self._given_up += 1
-            raise Unavailable(ClientReportCode.NO_ANSWER, "The other side did not answer the proposed report.") from error
+            raise Unavailable(ClientReportCode.NOT_CHECKED, "The other side did not answer the proposed report.") from error
         finally:
             self._proposed = None
 
     def take(self, message: ReportCosignature) -> None:
-        """Handle a message of the peer. Raises `Refused` (`meta.unexpected`) for an answer without a proposal."""
+        """Handle a message of the peer. Raises `Refused` (`meta.message`) for an answer without a proposal."""
         if isinstance(message, ReportProposed):
             # One proposal at a time: a peer must not start any number of checks.
             if self._answering is not None and not self._answering.done():
-                self._send(ReportRefused(ClientReportCode.BUSY))
+                self._send(ReportRefused(ClientReportCode.NOT_CHECKED))
             else:
                 self._answering = asyncio.create_task(self._reply(message))
         elif self._proposed is not None and not self._proposed.done():
@@ -55,7 +55,7 @@ class CosignatureExchange:
         elif self._given_up:
             self._given_up -= 1  # the answer came too late
         else:
-            raise Refused(MetaCode.UNEXPECTED, "The other side answered a report that was not proposed.")
+            raise Refused(MetaCode.MESSAGE, "The other side answered a report that was not proposed.")
 
     def end(self, error: TreatyError) -> None:
         """Fail the open proposal with the error that ended the session."""

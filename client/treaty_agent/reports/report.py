@@ -42,7 +42,7 @@ from treaty_client.protocols.fetch import Fetcher
 from treaty_client.registries.signed import SIGNED, SignedIds
 from treaty_consensus import canonical, statement
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.codes import ElectorateCode, ReportCode
+from treaty_consensus.codes import ElectorateCode, ReportCode, SystemCode
 from treaty_consensus.did import Did, decode_multikey, did_key_id, parse_did, parse_key_id, public_key_of
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.kinds import Count, Digest, Report
@@ -251,10 +251,10 @@ class Reporter:
         if not isinstance(answer, ReportSigned):
             # Its cause may be a fact that changed: an epoch that closed, a key that was replaced.
             self._facts.forget(facts.log, peer)
-            reason = answer.reason if isinstance(answer, ReportRefused) else ClientReportCode.NO_ANSWER
+            reason = answer.reason if isinstance(answer, ReportRefused) else ClientReportCode.NOT_CHECKED
             raise Refused(reason, f"{peer.text} did not co-sign the report ({reason}).")
         if answer.key_id != facts.peer_key:
-            raise Refused(ReportCode.PARTIES, f"{answer.key_id} signed the report instead of {facts.peer_key}.")
+            raise Refused(ReportCode.OTHER, f"{answer.key_id} signed the report instead of {facts.peer_key}.")
         report = draft.seal({own.key_id: own.signature, answer.key_id: answer.signature})
         # The registry would refuse a bad signature too, but perhaps after this session, when its caller no longer learns of it.
         check_signature(report, answer.key_id, answer.signature, keys)
@@ -357,7 +357,7 @@ class RegistryLog:
 
     async def observe(self, note: bytes) -> None:
         if note != undated(note, self._registries.get(self._origin).keys):
-            raise Refused(ClientReportCode.CHECKPOINT, "The checkpoint in the report has signatures that contain a time.")
+            raise Refused(ReportCode.OTHER, "The checkpoint in the report has signatures that contain a time.")
         await self._head.observe_carried(note)
 
     async def keys(self, did: Did) -> Mapping[str, bytes]:
@@ -518,7 +518,7 @@ class _Waiting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReportLedger:
-    """Read and write HOME/reports. All methods raise `Unavailable` (`report.ledger`) when the disk fails or a file is damaged."""
+    """Read and write HOME/reports. All methods raise `Unavailable` (`system.file`) when the disk fails or a file is damaged."""
 
     def __init__(self, home: Path) -> None:
         """Read nothing yet."""
@@ -547,7 +547,7 @@ class ReportLedger:
         """Store a report durably before it is signed; again when it is settled, or signed for a later epoch.
 
         Raises `Conflict` (`report.equivocation`) when this negotiation was signed with other content, `Refused`
-        (`report.repeated`) when another negotiation with this peer on this topic was signed in this epoch.
+        (`report.exists`) when another negotiation with this peer on this topic was signed in this epoch.
         """
         path, before = self._path(nid), self._record(nid)
         # Compared with the disk and not with this process's memory: another process of the same home may have signed.
@@ -555,7 +555,7 @@ class ReportLedger:
             raise Conflict(ClientReportCode.EQUIVOCATION, "This negotiation was reported with another document.")
         # The same negotiation may be signed again, because its epoch may have closed before the submission.
         if before is None and self.has(signed.peer, signed.topic, signed.epoch):
-            raise Refused(ClientReportCode.REPEATED, "This peer and topic were reported in this epoch already.")
+            raise Refused(ReportCode.EXISTS, "This peer and topic were reported in this epoch already.")
         data = canonical.dumps(msgspec.to_builtins(signed))
         # `create` is exclusive: of two processes only one gets the negotiation.
         place = durable.create if before is None else durable.write
@@ -604,7 +604,7 @@ def _read(path: Path, kind: type[_S], limit: int) -> _S | None:
         return None
     except (TreatyError, msgspec.ValidationError) as error:
         raise Unavailable(
-            ClientReportCode.LEDGER,
+            SystemCode.FILE,
             f"{path} is damaged.",
             fix="Move the file away. It protects against reporting one negotiation twice.",
         ) from error
@@ -616,4 +616,4 @@ def _guarded(work: Callable[[], _T]) -> _T:
     except FileExistsError:
         raise
     except OSError as error:
-        raise Unavailable(ClientReportCode.LEDGER, f"The reports cannot be read or written: {error.strerror}.") from error
+        raise Unavailable(SystemCode.FILE, f"The reports cannot be read or written: {error.strerror}.") from error

@@ -65,7 +65,7 @@ class SessionFacts:
 def negotiation_id(initiator: Hello, responder: Hello) -> str:
     """Return the nid of a session. Raises `Refused` (`report.other`) when a Hello has no random."""
     if initiator.random is None or responder.random is None:
-        raise Refused(ClientReportCode.OTHER, "A report needs a random in both Hellos.")
+        raise Refused(ReportCode.OTHER, "A report needs a random in both Hellos.")
     return canonical.hex_digest(canonical.dumps([initiator.source_did, responder.source_did, initiator.random, responder.random]))
 
 
@@ -87,7 +87,7 @@ def draft_report(facts: SessionFacts, epoch: OpenEpoch, seen_checkpoint: bytes) 
     """Return the report that this side would propose. Raises `Malformed`, and `Refused` (`report.other`) if no message
     arrived."""
     if not facts.spoke:
-        raise Refused(ClientReportCode.OTHER, "No application message arrived in this session.")
+        raise Refused(ReportCode.OTHER, "No application message arrived in this session.")
     body = Report(
         topic=facts.topic,
         nid=facts.nid,
@@ -104,9 +104,9 @@ def check_proposal(facts: SessionFacts, payload: bytes, key_id: str) -> Statemen
     proposed = statement.parse_draft(payload)
     body = proposed.body
     if not isinstance(body, Report):
-        raise Malformed(ClientReportCode.TYPE, "The proposed statement is not a report.")
+        raise Malformed(ReportCode.OTHER, "The proposed statement is not a report.")
     if (proposed.by, key_id) != (tuple(sorted((facts.own_key, facts.peer_key))), facts.peer_key):
-        raise Refused(ReportCode.PARTIES, "The proposed report is not signed by the parties that this side knows.")
+        raise Refused(ReportCode.OTHER, "The proposed report is not signed by the parties that this side knows.")
     expected = {
         "log": proposed.log == facts.log,
         "nid": body.nid in (facts.nid, later_negotiation_id(facts.nid, body.epoch)),
@@ -116,7 +116,7 @@ def check_proposal(facts: SessionFacts, payload: bytes, key_id: str) -> Statemen
     }
     for field, holds in expected.items():
         if not holds:
-            raise Refused(ClientReportCode.OTHER, f"The proposed report has another {field} than this side knows.")
+            raise Refused(ReportCode.OTHER, f"The proposed report has another {field} than this side knows.")
     return proposed
 
 
@@ -126,7 +126,7 @@ def check_epoch(proposed: Statement, epoch: OpenEpoch) -> None:
     if not isinstance(body, Report) or body.epoch != epoch.number:
         raise Refused(ReportCode.EPOCH, "The report is not for the open epoch.")
     if proposed.issued != epoch.opened:
-        raise Refused(ClientReportCode.OTHER, "The report is not dated to the opening of its epoch.")
+        raise Refused(ReportCode.OTHER, "The report is not dated to the opening of its epoch.")
 
 
 def undated(note: bytes, keys: LogKeys) -> bytes:
@@ -146,7 +146,7 @@ def check_signature(proposed: Statement, key_id: str, signature: bytes, keys: Ma
     try:
         statement.verify(lone, keys)
     except Unauthorized as error:
-        raise Unauthorized(ClientReportCode.SIGNATURE, f"The report's signature by {key_id} does not verify.") from error
+        raise Unauthorized(ReportCode.OTHER, f"The report's signature by {key_id} does not verify.") from error
 
 
 def refusal_code(error: TreatyError) -> str:

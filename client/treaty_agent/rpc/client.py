@@ -49,7 +49,7 @@ class RemoteMethods:
     async def list(self) -> Mapping[str, RemoteMethod]:
         """Return the methods by name; read the interfaces the first time. `problems` has the errors of those that failed.
 
-        Raises `NotFound` (`rpc.nothing`) without an interface, `TooLarge` (`rpc.too-large`), and the error of the first interface
+        Raises `NotFound` (`rpc.nothing`) without an interface, `TooLarge` (`rpc.answer`), and the error of the first interface
         if none can be read.
         """
         if not self._interfaces:
@@ -70,7 +70,7 @@ class RemoteMethods:
         """Call a method by its name, once. The arguments are checked before they are sent, the result before it is returned.
 
         Raises the errors of `list`, `NotFound` (`rpc.nothing`), `Malformed` (`rpc.arguments`, `rpc.answer`), `Refused`
-        (`rpc.schema`, `rpc.error`), and the errors of `RpcExchange.call`. After `rpc.arguments` and `rpc.schema` nothing was
+        (`rpc.answer`, `rpc.error`), and the errors of `RpcExchange.call`. After `rpc.arguments` and `rpc.answer` nothing was
         sent.
         """
         methods = await self.list()
@@ -105,4 +105,4 @@ class RemoteMethods:
         for method in tools:
             self._methods.setdefault(method.name, (method, session))
         if len(self._methods) > MAX_METHODS:
-            raise TooLarge(RpcCode.TOO_LARGE, f"The agent has more than {MAX_METHODS} methods.")
+            raise TooLarge(RpcCode.ANSWER, f"The agent has more than {MAX_METHODS} methods.")

@@ -69,8 +69,8 @@ class RpcExchange:
     async def send(self, method: str, url: str, body: bytes, headers: Mapping[str, str], *, limit: int = MAX_ANSWER) -> HttpReply:
         """Send one request, and return an answer with a status of success.
 
-        Raises `Unauthorized` (`rpc.unauthorized`), `TooLarge` (`rpc.too-large`), `Unavailable` (`rpc.unreachable`,
-        `network.deadline`), `Malformed` (`network.pieces`), and the errors of `EgressGuard.check_url` and `strangers_network`.
+        Raises `Unauthorized` (`rpc.unauthorized`), `TooLarge` (`rpc.answer`), `Unavailable` (`rpc.unreachable`,
+        `network.deadline`), `Malformed` (`egress.answer`), and the errors of `EgressGuard.check_url` and `strangers_network`.
         """
         url = str(self._guard.check_url(url))
         # A description may name any host, so its address is looked up once, must be public, and is the one that is used.
@@ -92,7 +92,7 @@ class RpcExchange:
         if not 200 <= reply.status <= 299:
             raise Unavailable(RpcCode.UNREACHABLE, f"{url} answered with status {reply.status}.")
         if not reply.whole:
-            raise TooLarge(RpcCode.TOO_LARGE, f"{url} answered with more than {limit} bytes.")
+            raise TooLarge(RpcCode.ANSWER, f"{url} answered with more than {limit} bytes.")
         return reply
 
 

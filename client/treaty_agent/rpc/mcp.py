@@ -34,7 +34,7 @@ class McpSession:
     async def tools(self) -> tuple[RemoteMethod, ...]:
         """Return the tools of the server.
 
-        Raises `Malformed` (`rpc.answer`), `TooLarge` (`rpc.too-large`) and the errors of `RpcExchange.call`.
+        Raises `Malformed` (`rpc.answer`), `TooLarge` (`rpc.answer`) and the errors of `RpcExchange.call`.
         """
         await self._begin()
         methods: list[RemoteMethod] = []
@@ -51,7 +51,7 @@ class McpSession:
                 break
             if not isinstance(cursor, str) or not cursor:
                 return tuple(methods)
-        raise TooLarge(RpcCode.TOO_LARGE, f"{self._url} lists more than {MAX_METHODS} tools or {MAX_PAGES} pages.")
+        raise TooLarge(RpcCode.ANSWER, f"{self._url} lists more than {MAX_METHODS} tools or {MAX_PAGES} pages.")
 
     async def call(self, tool: RemoteMethod, arguments: Mapping[str, Value]) -> Value:
         """Call a tool; return its structured result, or else the parts of its content.

@@ -38,17 +38,17 @@ class RemoteMethod:
     order: tuple[str, ...] | None = None
 
     def check_arguments(self, arguments: Mapping[str, Value]) -> None:
-        """Check arguments before they are sent. Raises `Malformed` (`rpc.arguments`) and `Refused` (`rpc.schema`)."""
+        """Check arguments before they are sent. Raises `Malformed` (`rpc.arguments`) and `Refused` (`rpc.answer`)."""
         self._check(self.parameters, dict(arguments), RpcCode.ARGUMENTS, f"The arguments of {printable(self.name, 80)}")
 
     def check_result(self, value: Value) -> None:
-        """Check a result. Raises `Malformed` (`rpc.answer`) and `Refused` (`rpc.schema`)."""
+        """Check a result. Raises `Malformed` (`rpc.answer`) and `Refused` (`rpc.answer`)."""
         self._check(
             {} if self.result is None else self.result, value, RpcCode.ANSWER, f"The results of {printable(self.name, 80)}"
         )
 
     def check_schemas(self) -> None:
-        """Check that both schemas are valid and follow the rules. Raises `Refused` (`rpc.schema`)."""
+        """Check that both schemas are valid and follow the rules. Raises `Refused` (`rpc.answer`)."""
         for schema in (self.parameters, self.result or {}):
             self._compiled(schema)
 
@@ -64,7 +64,7 @@ class RemoteMethod:
 
     def _unusable(self, error: TreatyError) -> Refused:
         message = f"{printable(self.name, 80)} cannot be called, because its schema cannot be checked: {error.message}"
-        return Refused(RpcCode.SCHEMA, message, fix="Ask the agent's operator for a simpler schema.")
+        return Refused(RpcCode.ANSWER, message, fix="Ask the agent's operator for a simpler schema.")
 
 
 def local_schema(schema: Any, definitions: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -23,14 +23,14 @@ from .methods import MAX_DESCRIPTION, MAX_METHODS, RemoteMethod, local_schema
 def parse_openrpc(document: object, url: str, servers: object = None) -> tuple[RemoteMethod, ...]:
     """Return the methods of a document found at `url`. `servers`: those that count if the document names none.
 
-    Raises `Malformed` (`rpc.answer`) and `TooLarge` (`rpc.too-large`).
+    Raises `Malformed` (`rpc.answer`) and `TooLarge` (`rpc.answer`).
     """
     if not isinstance(document, dict) or not isinstance(document.get("methods"), list) or "openrpc" not in document:
         raise _malformed(url, "it is no OpenRPC document")
     measure(document, RpcCode.ANSWER, f"The interfaces at {url}")  # first: the code below recurses as deep as the document
     methods = document["methods"]
     if len(methods) > MAX_METHODS:
-        raise TooLarge(RpcCode.TOO_LARGE, f"The document at {url} has more than {MAX_METHODS} methods.")
+        raise TooLarge(RpcCode.ANSWER, f"The document at {url} has more than {MAX_METHODS} methods.")
     components = document.get("components")
     schemas = components.get("schemas") if isinstance(components, dict) else None
     definitions = schemas if isinstance(schemas, dict) else {}

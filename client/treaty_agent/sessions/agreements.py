@@ -36,13 +36,14 @@ import rfc8785
 from treaty_anp.flow_profile.actions import Agreed, Shortcut
 from treaty_client.protocols.project import Project, load_project
 from treaty_consensus import canonical
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.kinds import Digest
 from treaty_handler.values import decode_json
 from treaty_io import durable
 from treaty_io.afterwards import Afterwards
-from treaty_io.codes import NegotiatedCode, NegotiationCode
+from treaty_io.codes import NegotiationCode
 from treaty_io.line_limit import limited_logger
 
 from ..negotiators.negotiator import Implementation
@@ -306,16 +307,16 @@ class NegotiatedProtocols:
         return self.project(document_hash).document.decode()
 
     def project(self, document_hash: str) -> Project:
-        """Return the project to publish. Raises `TreatyError`, and `Malformed` (`negotiated.damaged`) when the document was
+        """Return the project to publish. Raises `TreatyError`, and `Malformed` (`system.state`) when the document was
         changed on disk."""
         project = load_project(self._place(document_hash) / "project")
         if project.protocol_hash != document_hash:
-            raise Malformed(NegotiatedCode.DAMAGED, f"The document stored as {document_hash} has another digest.")
+            raise Malformed(SystemCode.STATE, f"The document stored as {document_hash} has another digest.")
         return project
 
     def keep(self, protocol: NegotiatedProtocol, implementation: Implementation) -> None:
         """Keep a protocol with its code, and replace older code for it. A published protocol stays marked as published. Raises
-        `Malformed` (`negotiated.damaged`)."""
+        `Malformed` (`system.state`)."""
         manifest, existing = implementation.package.manifest, self.get(protocol.hash)
         protocol = replace(protocol, published=existing.published) if existing else protocol
         record = _Record(protocol.peer, protocol.published, protocol.topic, manifest.protocol_uri, protocol.package.digest)
@@ -350,7 +351,7 @@ class NegotiatedProtocols:
         package = read_wheel(*self.project(document_hash).build_wheel(record.uri))
         # Another wheel was never tested, so it must not run.
         if package.digest != record.wheel:
-            raise Malformed(NegotiatedCode.DAMAGED, "Its project builds to another wheel than the tested one.")
+            raise Malformed(SystemCode.STATE, "Its project builds to another wheel than the tested one.")
         return NegotiatedProtocol(document_hash, record.topic, package, record.peer, record.published)
 
     def _make_room(self) -> None:
@@ -377,5 +378,5 @@ def _parse_record(data: bytes) -> _Record:
 def _inside(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise Malformed(NegotiatedCode.DAMAGED, f"{name[:80]!r} is not a valid path in a project.")
+        raise Malformed(SystemCode.STATE, f"{name[:80]!r} is not a valid path in a project.")
     return path

@@ -100,7 +100,7 @@ class ConformanceRun:
             passed = await self._negotiation.test(format_test_cases(cases)) if cases else None
             if isinstance(passed, str):
                 raise Refused(
-                    NegotiationCode.TESTS_FAILED,
+                    NegotiationCode.TESTS,
                     f"This side's code does not pass the agreed test cases: {printable(passed, 500)}",
                 )
         except TreatyError as error:
@@ -143,7 +143,7 @@ class ConformanceRun:
             await self._requests.begin_report(problem)
         else:
             failing = f"The other side's code fails the agreed test cases: {printable(problem, 500)}"
-            raise Refused(NegotiationCode.TESTS_FAILED, failing)
+            raise Refused(NegotiationCode.TESTS, failing)
 
 
 class TestedHandler:

@@ -110,7 +110,7 @@ class AgentEndpoint:
         """Open a connection to an address, without encryption. `untrusted`: the address comes from a stranger and must be public.
         `repeat`: a WebSocket that is lost before an answer is opened again, and the same messages are sent again.
 
-        Raises `Malformed` (`connection.url`), `PeerUnavailable` (`connection.failed`), `Refused` (`connection.refused`), and for
+        Raises `Malformed` (`network.url`), `PeerUnavailable` (`connection.failed`), `Refused` (`connection.refused`), and for
         an untrusted address the errors of `strangers_network`.
         """
         if self._context.ports.dial is not None:
@@ -150,7 +150,7 @@ class AgentEndpoint:
                 async with asyncio.timeout(min(self._context.timeouts.hello, self.flow.settings.timeouts.first)):
                     first = await next_message(connection)
             except TimeoutError:
-                return await connection.close(SessionCode.HELLO_TIMEOUT)
+                return await connection.close(SessionCode.REPLY_TIMEOUT)
             except TreatyError:
                 return await connection.close()
             if self._intake.is_closed:  # while this waited; `drain` does not know the connection yet

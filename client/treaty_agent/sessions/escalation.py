@@ -29,7 +29,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.kinds import Digest
 from treaty_io import durable
-from treaty_io.codes import FlowCode, NegotiationCode
+from treaty_io.codes import FlowCode, NegotiationCode, SessionCode
 from treaty_io.line_limit import limited_logger
 
 from ..negotiators.negotiator import RoleName
@@ -41,7 +41,7 @@ _log = limited_logger(__name__)
 
 ESCALATED = frozenset({NegotiationCode.REJECTED, NegotiationCode.LIMIT})
 """The failures in the Hello profile that a person may resolve."""
-FLOW_ESCALATED = frozenset({FlowCode.NO_COMMON_PROTOCOL, FlowCode.VERSION_CONFLICT, FlowCode.PARAMETERS, FlowCode.ROUNDS})
+FLOW_ESCALATED = frozenset({SessionCode.NO_COMMON_PROTOCOL, FlowCode.VERSION_CONFLICT, FlowCode.PARAMETERS, FlowCode.ROUNDS})
 """The failures in the flow profile that a person may resolve."""
 
 

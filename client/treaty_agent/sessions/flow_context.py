@@ -34,10 +34,11 @@ from treaty_client.protocols.local import LocalProtocol, LocalProtocols
 from treaty_client.protocols.verification.records import VerifiedProtocol
 from treaty_client.registries.replies import Match
 from treaty_consensus.canonical import parse_digest
+from treaty_consensus.codes import DidCode
 from treaty_consensus.did import did_key_id, parse_did, public_key_of
 from treaty_consensus.errors import Malformed, NotFound, Refused, Unavailable
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
-from treaty_io.codes import FlowCode
+from treaty_io.codes import FlowCode, ResolveCode, SessionCode
 from treaty_io.identity import ProvedPeer
 
 from ..negotiators.negotiator import RoleName
@@ -131,7 +132,7 @@ class LocalNames:
         self._protocols, self._pins = protocols, pins
 
     async def locate(self, id: str, digest: str = "") -> Located:
-        """Return the protocol of an id. Raises `NotFound` (`flow.alias-unknown`)."""
+        """Return the protocol of an id. Raises `NotFound` (`resolve.unknown`)."""
         pinned = self._pins(id)
         if pinned:
             return Located(pinned, digest)
@@ -140,10 +141,10 @@ class LocalNames:
             if id in protocol.aliases and digest in ("", protocol.hash):
                 return Located(uri, protocol.hash)
         fix = "Register the id with the URI of the protocol you mean."
-        raise NotFound(FlowCode.ALIAS_UNKNOWN, f"No folder of this agent claims the id {id[:200]}.", fix=fix)
+        raise NotFound(ResolveCode.UNKNOWN, f"No folder of this agent claims the id {id[:200]}.", fix=fix)
 
     async def fetch(self, id: str, located: Located) -> LocalProtocol:
-        """Return the protocol. Raises `NotFound` (`local.unknown`)."""
+        """Return the protocol. Raises `NotFound` (`protocol.unknown`)."""
         return await self._protocols.fetch(located.uri)
 
 
@@ -155,7 +156,7 @@ class PolicyNames:
         self._fetcher, self._pins = fetcher, pins
 
     async def locate(self, id: str, digest: str = "") -> Located:
-        """Return the protocol of an id. Raises `NotFound` (`flow.alias-unknown`), `Refused` (`flow.alias`), `Malformed`,
+        """Return the protocol of an id. Raises `NotFound` (`resolve.unknown`), `Refused` (`resolve.ambiguous`), `Malformed`,
         `Unavailable`."""
         # The digest comes from the peer, so its form is checked first.
         if digest:
@@ -169,7 +170,7 @@ class PolicyNames:
         meant = [claim for claim in claims if digest in ("", claim.hash)]
         if not meant:
             raise NotFound(
-                FlowCode.ALIAS_UNKNOWN,
+                ResolveCode.UNKNOWN,
                 f"No registry of the policy has a protocol that claims the id {id[:200]}"
                 + (" and has the document that the other side named." if claims else "."),
                 fix="Register the id with the URI of the protocol you mean.",
@@ -179,13 +180,13 @@ class PolicyNames:
         if chosen is None:
             publishers = ", ".join(sorted({claim.publisher for claim in meant}))
             raise Refused(
-                FlowCode.ALIAS,
+                ResolveCode.AMBIGUOUS,
                 f"{id} is claimed by {publishers}, and the policy does not name them.",
                 fix="Allow a publisher that you trust (treaty policy allow DID), or register the id with a URI.",
             )
         if len(chosen) > 1:
             raise Refused(
-                FlowCode.ALIAS,
+                ResolveCode.AMBIGUOUS,
                 f"One publisher claims {id} for several protocols: {', '.join(sorted(chosen))}.",
                 fix="Register the id with the URI of the protocol you mean.",
             )
@@ -193,16 +194,16 @@ class PolicyNames:
         return Located(claim.uri, claim.hash)
 
     async def fetch(self, id: str, located: Located) -> VerifiedProtocol:
-        """Return the verified protocol of an id. Raises the errors of `Fetcher.fetch`, and `Refused` (`flow.alias`,
-        `flow.document`)."""
+        """Return the verified protocol of an id. Raises the errors of `Fetcher.fetch`, and `Refused` (`resolve.ambiguous`,
+        `session.hash-mismatch`)."""
         verified = await self._fetcher.fetch(located.uri)
         # The registry might have another document than the one that the two sides agreed on.
         if located.digest not in ("", verified.hash):
-            raise Refused(FlowCode.DOCUMENT, f"{located.uri} has another document than the one expected for {id}.")
+            raise Refused(SessionCode.HASH_MISMATCH, f"{located.uri} has another document than the one expected for {id}.")
         # A pinned URI needs no claim: the owner chose it.
         if self._pins(id) != located.uri and not self._holds(id, verified):
             raise Refused(
-                FlowCode.ALIAS, f"{verified.author}, the publisher of {verified.uri}, does not claim the id {id} for it."
+                ResolveCode.AMBIGUOUS, f"{verified.author}, the publisher of {verified.uri}, does not claim the id {id} for it."
             )
         return verified
 
@@ -261,7 +262,7 @@ class DidKeys:
         self._resolve, self._methods = resolve, dict(methods or {})
 
     async def __call__(self, did: str) -> Sequence[bytes]:
-        """Return the keys of a DID. Raises `Refused` (`flow.did-method`) for a method without a resolver, and the errors of the
+        """Return the keys of a DID. Raises `Refused` (`did.method`) for a method without a resolver, and the errors of the
         resolvers."""
         return _listed(await self._find(did))
 
@@ -281,7 +282,7 @@ class DidKeys:
             return {did_key_id(key): key}
         if parsed is None or self._resolve is None:
             raise Refused(
-                FlowCode.DID_METHOD,
+                DidCode.METHOD,
                 f"did:{method[:20]} cannot be resolved here.",
                 fix="Give it a resolver: AgentConfig(flow=FlowSettings(resolvers={…})).",
             )
@@ -292,5 +293,5 @@ def _listed(keys: Mapping[str, bytes] | Sequence[bytes]) -> list[bytes]:
     methods = list(keys.values()) if isinstance(keys, Mapping) else list(keys)
     # A resolver belongs to the application, so its result is checked.
     if not all(len(key) == 32 for key in methods):
-        raise Malformed(FlowCode.KEYS, "An Ed25519 key has 32 bytes.")
+        raise Malformed(FlowCode.VERIFICATION, "An Ed25519 key has 32 bytes.")
     return methods

@@ -11,8 +11,8 @@ from treaty_anp.flow_profile.initiator import Initiator
 from treaty_anp.flow_profile.processor import MessageProcessor, Now
 from treaty_anp.flow_profile.responder import Responder
 from treaty_anp.transcript import TranscriptRecorder
+from treaty_consensus.codes import ReportCode
 from treaty_consensus.errors import Refused
-from treaty_io.codes import ClientReportCode
 from treaty_io.identity import ProvedPeer
 
 from ..reports.report_rules import flow_negotiation_id
@@ -84,11 +84,11 @@ class FlowCore:
         `Refused` (`report.other`)."""
         session, key, peer = self.machine.sessions.get(session_id), self.processor.peer_key, self.machine.peer
         if key is None or self.dependencies.key_ids is None:
-            raise Refused(ClientReportCode.OTHER, "A report needs a key of each side.")
+            raise Refused(ReportCode.OTHER, "A report needs a key of each side.")
         peer_keys = await self.dependencies.key_ids(peer)
         peer_key = next((id for id, value in peer_keys.items() if value == key), None)
         if peer_key is None:
-            raise Refused(ClientReportCode.OTHER, f"The key by which {peer} signs has no id.")
+            raise Refused(ReportCode.OTHER, f"The key by which {peer} signs has no id.")
         local = self.machine.local
         initiator, responder = (local, peer) if self.is_initiator else (peer, local)
         nid = flow_negotiation_id(initiator, responder, session_id, session.acknowledgment)

@@ -114,7 +114,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             async with asyncio.timeout(self._dependencies.settings.timeouts.work):
                 opened = await self._processor.open(message, self.now(), limit=limit)
         except TimeoutError:
-            late = Unauthorized(FlowCode.KEYS, "The keys of the other side could not be fetched in time.")
+            late = Unauthorized(FlowCode.VERIFICATION, "The keys of the other side could not be fetched in time.")
             await self._core.command(commands.Unverified(late, *claimed(message)))
         except (Malformed, TooLarge, Refused, Unauthorized, Unavailable) as error:
             if is_told(error):
@@ -268,7 +268,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         except TreatyError as caught:
             error = caught
         except TimeoutError:
-            error = Unavailable(FlowCode.WORK, "This side's code was not ready in time.")
+            error = Unavailable(SessionCode.CODE_TIMEOUT, "This side's code was not ready in time.")
         except Exception:
             _log.exception("Getting a protocol ready failed")
             error = Unavailable(SessionCode.INTERNAL, INTERNAL)

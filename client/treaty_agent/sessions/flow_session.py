@@ -318,7 +318,7 @@ class FlowSession(CallingSession):
             await self._active.host.received(data, stream=action, metadata=metadata)
 
     def report_received(self, message: ReportCosignature) -> None:
-        """Handle a message about a report. Raises `Refused` (`meta.unexpected`) for an answer without a proposal."""
+        """Handle a message about a report. Raises `Refused` (`meta.message`) for an answer without a proposal."""
         self._reports.take(message)
 
     async def finish(self, error: TreatyError | None) -> None:

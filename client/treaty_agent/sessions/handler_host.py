@@ -52,7 +52,7 @@ from treaty_handler import (
     SetTimer,
     Timer,
 )
-from treaty_io.codes import SessionCode
+from treaty_io.codes import SandboxCode, SessionCode
 from treaty_io.identity import PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
 from treaty_sandbox.in_process import LocalSession
@@ -222,7 +222,7 @@ class HandlerHost:
             async with asyncio.timeout(self._context.handler_time):
                 return await self._handler.handle(event)
         except TimeoutError as error:
-            raise Unavailable(SessionCode.HANDLER_TIMEOUT, "The protocol's handler did not answer in time.") from error
+            raise Unavailable(SandboxCode.LIMIT, "The protocol's handler did not answer in time.") from error
 
     async def _do(self, effect: Effect, cause: _Cause) -> None:
         match effect:
@@ -263,7 +263,7 @@ class HandlerHost:
         elif self._context.send_named is not None:
             await self._context.send_named(effect.data, effect.stream or cause.operation, cause.sent)
         elif effect.stream:
-            raise Refused(SessionCode.STREAM, "This handler uses several streams, but a connection has only one.")
+            raise Refused(SessionCode.PROFILE, "This handler uses several streams, but a connection has only one.")
         else:
             await self._port.send(effect.data, early=cause.early, metadata=cause.sent)
 

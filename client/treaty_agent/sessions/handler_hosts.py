@@ -33,7 +33,7 @@ class ServedRole(Protocol):
     """Find this side's role in a protocol and its functions. `request`: the use of the handler."""
 
     def __call__(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, OperationHandlers]:
-        """Return the role and the functions. Raises `Refused` (`session.role`) or `NotFound` (`agent.function-missing`)."""
+        """Return the role and the functions. Raises `Refused` (`session.role`) or `NotFound` (`agent.function`)."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Refused, Unavailable
 from treaty_io import durable
 from treaty_io.codes import SessionCode
@@ -37,7 +38,7 @@ _T = TypeVar("_T")
 
 class HandlerState(Protocol):
     """The storage of a handler; `SessionStore` implements it. Both methods raise `Unavailable` or `Refused`
-    (`session.storage…`)."""
+    (`system.file…`)."""
 
     async def load(self) -> dict[str, bytes]:
         """Return all stored values by key."""
@@ -82,11 +83,11 @@ class SessionStore:
         return cls(_folder(home, "shared", wheel, role, local))
 
     async def load(self) -> dict[str, bytes]:
-        """Return all stored values by key. Raises `Unavailable` (`session.storage`)."""
+        """Return all stored values by key. Raises `Unavailable` (`system.file`)."""
         return await _in_thread(self._load) if self._folder.is_dir() else {}
 
     async def put(self, key: str, value: bytes | None) -> None:
-        """Store a value; None deletes it. Raises `Unavailable` (`session.storage`) or `Refused` (`session.storage-full`)."""
+        """Store a value; None deletes it. Raises `Unavailable` (`system.file`) or `Refused` (`session.storage-full`)."""
         await _in_thread(lambda: self._put(key, value))
 
     def _load(self) -> dict[str, bytes]:
@@ -143,4 +144,4 @@ async def _in_thread(work: Callable[[], _T]) -> _T:
     try:
         return await asyncio.to_thread(work)
     except (OSError, ValueError) as error:
-        raise Unavailable(SessionCode.STORAGE, f"The stored state of handlers cannot be read or written: {error}.") from error
+        raise Unavailable(SystemCode.FILE, f"The stored state of handlers cannot be read or written: {error}.") from error

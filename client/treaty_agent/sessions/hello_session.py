@@ -45,11 +45,12 @@ from treaty_anp.hello_profile.hello import CALL_CONTEXT, FIX_ERROR_NEGOTIATION, 
 from treaty_anp.hello_profile.machine import HelloState, Machine
 from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from treaty_anp.transcript import TranscriptRecorder
+from treaty_consensus.codes import ReportCode
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_handler import Return, Value
 from treaty_io import tracing
 from treaty_io.abandonable import abandonable
-from treaty_io.codes import ClientReportCode, SessionCode
+from treaty_io.codes import HelloCode, SessionCode
 from treaty_io.identity import UNNAMED, ClaimedPeer, PeerIdentity
 
 from ..reports.cosignature import CosignatureExchange
@@ -186,7 +187,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
     async def report_parties(self) -> ReportParties:
         own, peer = self.machine.own, self.machine.peer
         if peer is None or own.key_id is None or peer.key_id is None:
-            raise Refused(ClientReportCode.OTHER, "A report needs a key of each side, named in the Hellos.")
+            raise Refused(ReportCode.OTHER, "A report needs a key of each side, named in the Hellos.")
         initiator, responder = (own, peer) if self.machine.is_initiator else (peer, own)
         return ReportParties(own.key_id, peer.key_id, negotiation_id(initiator, responder))
 
@@ -353,7 +354,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
             self._role.end_opening()  # a negotiation lasts for minutes, and needs no worker before its end
         if not met and self.machine.peer is not None:
             if self.wire.proof not in (None, self.peer):
-                raise Refused(SessionCode.PEER_DID, f"The Hello is from {self.peer}, and the connection from {self.wire.proof}.")
+                raise Refused(HelloCode.DESTINATION, f"The Hello is from {self.peer}, and the connection from {self.wire.proof}.")
             self.record_event("hello")
             if self._role.answerer is not None:
                 self.spawn(self._channel().answer(self._role.answerer))

@@ -69,7 +69,7 @@ class Proceed(Protocol):
 
     async def __call__(self, *, trace: TraceContext | None = None) -> Any:
         """Return the value of the call. `trace`: its span from here on, for a bridge to a tracer. Raises the errors of the call,
-        and `Refused` (`agent.middleware`) the second time."""
+        and `Refused` (`agent.function`) the second time."""
 
 
 class Middleware(Protocol):
@@ -159,7 +159,7 @@ async def _run(chain: Sequence[Middleware], call: Call, perform: Perform) -> Any
         nonlocal is_used
         # A second time could do an order twice, and the peer would get one answer.
         if is_used:
-            raise Refused(AgentCode.MIDDLEWARE, f"A middleware called proceed twice for {call.operation}.")
+            raise Refused(AgentCode.FUNCTION, f"A middleware called proceed twice for {call.operation}.")
         is_used = True
         inner = call if trace is None else replace(call, context=replace(call.context, trace=trace))
         return await _run(chain[1:], inner, perform)

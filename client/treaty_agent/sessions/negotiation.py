@@ -168,7 +168,7 @@ class Negotiation:
                 raise
             except Exception as error:
                 _log.exception("A negotiator raised")
-                raise Unavailable(NegotiationCode.FAILED, "This side's negotiator failed; its log says why.") from error
+                raise Unavailable(SessionCode.INTERNAL, "This side's negotiator failed; its log says why.") from error
 
     def _get(self) -> Negotiator:
         if self._core.role.negotiator is None:
@@ -232,11 +232,11 @@ class PeerRequests:
             await asyncio.shield(self._report)
 
     async def begin_report(self, description: str) -> None:
-        """Report an error; `accept_fault` or `deny_fault` follows. Raises `Refused` (`meta.not-agreed`; `session.no-code` where
-        there is no code yet), `Malformed`, `TooLarge`."""
+        """Report an error; `accept_fault` or `deny_fault` follows. Raises `Refused` (`session.profile`, also
+        where there is no code yet), `Malformed`, `TooLarge`."""
         actions = self._core.apply(commands.ReportError(description[:MAX_DESCRIPTION]))
         if not actions:
-            raise Refused(SessionCode.NO_CODE, "The other side has no code to repair yet.")
+            raise Refused(SessionCode.PROFILE, "The other side has no code to repair yet.")
         self.reported += 1
         self._report = abandonable()
         await self._core.tell(actions)
@@ -249,7 +249,7 @@ class PeerRequests:
 
     def deny_fault(self, reason: str) -> Refused:
         """Note that the peer denies the fault, and return the error."""
-        error = Refused(NegotiationCode.FAULT_DENIED, f"The other side denies the fault: {printable(reason, 500)}")
+        error = Refused(NegotiationCode.FAULT, f"The other side denies the fault: {printable(reason, 500)}")
         self._end_report(error)
         return error
 

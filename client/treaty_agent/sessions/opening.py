@@ -31,6 +31,7 @@ from pathlib import Path
 import msgspec
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_io import durable, tracing
 from treaty_io.afterwards import Afterwards
@@ -52,11 +53,9 @@ MAX_MOVES = 3
 """Addresses that are tried for one session: a description that changes with each look must not be followed for ever."""
 _BUSY = Backoff(attempts=100, most=2.0, within=math.inf)
 """The pauses before a busy agent is asked again."""
-_OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER, FlowCode.SENDER, FlowCode.RECIPIENT))
+_OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER))
 """The codes of an answer by another DID than the expected one."""
-_OUTDATED = frozenset(
-    (SessionCode.NO_COMMON_PROTOCOL, FlowCode.NO_COMMON_PROTOCOL, ClientStatusCode.YANKED, ClientStatusCode.REVOKED)
-)
+_OUTDATED = frozenset((SessionCode.NO_COMMON_PROTOCOL, ClientStatusCode.YANKED, ClientStatusCode.REVOKED))
 """The codes of failures that the newest protocols of a topic may avoid."""
 _log = logging.getLogger(__name__)
 
@@ -126,7 +125,7 @@ class SessionOpener:
     async def open(self, name: PeerName, request: SessionRequest, *, within: float | None) -> OpenSession:
         """Open a session in `within` seconds; None for the default. An attempt that is given up closes in the background.
 
-        Raises `PeerUnavailable` (`connection.timeout`), `Refused` (`peer.changed`), the errors of discovery and those of
+        Raises `PeerUnavailable` (`connection.failed`), `Refused` (`peer.changed`), the errors of discovery and those of
         `lifecycle.open_session`.
         """
         limit = within if within is not None else self.time_limit(request)
@@ -147,7 +146,7 @@ class SessionOpener:
         waiting = self.waiting
         self._give_up(opening)
         raise PeerUnavailable(
-            ConnectionCode.TIMEOUT,
+            ConnectionCode.FAILED,
             f"No session with {name.text[:120]} was open within {limit:.3g} seconds.",
             fix=f"{waiting} sessions of this agent wait for their turn. Open fewer at once, or allow more time."
             if waiting
@@ -334,7 +333,7 @@ async def _until_ready(opened: OpenSession) -> None:
 
 
 def _may_have_moved(error: TreatyError) -> bool:
-    refusals = (ConnectionCode.REFUSED, SessionCode.PEER_REFUSED, FlowCode.PEER_REFUSED)
+    refusals = (ConnectionCode.REFUSED, SessionCode.PEER_REFUSED)
     return isinstance(error, Unavailable) or error.code in refusals or _is_other_agent(error)
 
 
@@ -390,7 +389,7 @@ class PeerPins:
         return self._read_last[1].get(name, UNNAMED) if _version(status) == self._read_last[0] else None
 
     def get(self, name: str) -> PeerIdentity:
-        """Return the agent that is pinned to a name, or `UNNAMED`. Raises `Malformed` (`peer.file`) for a damaged file."""
+        """Return the agent that is pinned to a name, or `UNNAMED`. Raises `Malformed` (`system.state`) for a damaged file."""
         pins = self._read()  # first, so that a damaged file is never passed over
         return self._owed.get(name) or pins.get(name, UNNAMED)
 
@@ -400,7 +399,7 @@ class PeerPins:
         afterwards.add(lambda: self._pay(name, peer))
 
     def pin(self, name: str, peer: PeerIdentity) -> None:
-        """Pin an agent to a name, in place of another one. Raises `Malformed` (`peer.file`)."""
+        """Pin an agent to a name, in place of another one. Raises `Malformed` (`system.state`)."""
         # Read under the lock: a pin that another process makes meanwhile must not be lost.
         with durable.exclusive(self._lock):
             pins = self._read()
@@ -429,7 +428,7 @@ class PeerPins:
         # Not taken for an empty file: a damaged one would accept every changed peer.
         except (TreatyError, msgspec.ValidationError) as error:
             raise Malformed(
-                PeerCode.FILE, f"{self._path} is damaged.", fix="Move the file away; the peers are then known anew."
+                SystemCode.STATE, f"{self._path} is damaged.", fix="Move the file away; the peers are then known anew."
             ) from error
 
 

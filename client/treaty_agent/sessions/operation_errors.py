@@ -6,7 +6,7 @@
                                        else 500
     Unavailable                        503                                  operation.unavailable
     TimeoutError, or it is late        504                                  nothing
-    a status that is not listed        500                                  operation.unlisted-code
+    a status that is not listed        500                                  operation.wrong-result
     anything else                      500                                  operation.uncaught
     (its value breaks the schema)      500                                  operation.wrong-result
     (its value is too large)           500                                  operation.too-large
@@ -108,12 +108,12 @@ def wrong_kind(operation: Operation) -> Malformed:
     """Return the error for a stream that is called, or for another operation that is iterated over."""
     if operation.kind is OperationKind.STREAM:
         return Malformed(
-            OperationCode.KIND,
+            SessionCode.OPERATION,
             f"{operation.name} is a stream.",
             fix=f'Take its items: async for item in session.stream("{operation.name}", …).',
         )
     return Malformed(
-        OperationCode.KIND, f"{operation.name} is no stream.", fix=f'Call it: await session.call("{operation.name}", …).'
+        SessionCode.OPERATION, f"{operation.name} is no stream.", fix=f'Call it: await session.call("{operation.name}", …).'
     )
 
 
@@ -146,7 +146,7 @@ class FunctionFailures:
                 status = 502 if 502 in operation.errors else 500
                 return self._failed(OperationCode.UPSTREAM, operation, error, trace_id, peer, status=status)
             case OperationError() if not operation.may_fail_with(error.status):
-                return self._failed(OperationCode.UNLISTED_CODE, operation, error, trace_id, peer)
+                return self._failed(OperationCode.WRONG_RESULT, operation, error, trace_id, peer)
             case OperationError():
                 return Failure(code=error.status, message=error.message[:MAX_MESSAGE])
             case Unavailable():

@@ -73,7 +73,7 @@ _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 def check_functions(functions: Functions, role: Role, uri: str) -> None:
     """Check that there is a function of the right kind for each operation that the role invokes. Raises `NotFound`
-    (`agent.function-missing`) and `Malformed` (`agent.function`)."""
+    (`agent.function`) and `Malformed` (`agent.function`)."""
     for name, operation in role.invokes.items():
         parameter = functions.context_parameter(name)
         if parameter and parameter in operation.arguments.get("properties", {}):
@@ -85,7 +85,7 @@ def check_functions(functions: Functions, role: Role, uri: str) -> None:
     missing = functions.missing(role.invokes)
     if missing:
         raise NotFound(
-            AgentCode.FUNCTION_MISSING,
+            AgentCode.FUNCTION,
             f"No function serves {', '.join(missing)}, which the role {role.name} of {uri} needs.",
             fix="Register a function of that name: @agent.provides(URI), or @agent.offers for negotiated protocols. For one "
             "session that this side opens: connect(…, serving=[…]), and likewise peer. For the other side of it: role=.",

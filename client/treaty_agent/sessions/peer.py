@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
-from treaty_io.codes import FlowCode, PeerCode, SessionCode
+from treaty_io.codes import PeerCode, SessionCode
 from treaty_io.errors import PeerUnavailable
 
 from ..transport.connection import Backoff, ConnectionFailed
@@ -41,7 +41,7 @@ from .session import ItemStream
 
 _IDLE = 0.9
 """The part of the idle time after which a session is not used any more: the peer may be ending it at this moment."""
-_FINAL = frozenset((SessionCode.LATE, SessionCode.PEER_REFUSED, FlowCode.PEER_REFUSED))
+_FINAL = frozenset((SessionCode.LATE, SessionCode.PEER_REFUSED))
 """The codes of calls that were not sent and are not repeated: the time is over, or the peer would refuse them again."""
 _PAUSE = 2.0
 """The longest pause in seconds between two attempts to open a session for calls that wait."""

@@ -298,7 +298,7 @@ async def _get_ready(context: AgentContext, uri: str, service: Service) -> bool:
         return False
     except Exception:
         _log.exception("Getting %s ready failed", uri)
-        _note(context, uri, Unavailable(AgentCode.INTERNAL, "This side failed; its log says why."))
+        _note(context, uri, Unavailable(SessionCode.INTERNAL, "This side failed; its log says why."))
         return False
     service.protocol = protocol
     _offer_aliases(context, service, protocol)

@@ -44,8 +44,6 @@ AGAIN = 10.0
 # Each attempt is a signed statement to a registry, which limits its senders.
 MAX_VERSIONS = 16
 """Versions of a name that are tried before the owner must choose another name."""
-_REPORTED = (ReportCode.EXISTS, ClientReportCode.REPEATED)
-_PASSING = (ClientReportCode.NOT_CHECKED, ClientReportCode.BUSY, ClientReportCode.NO_ANSWER)
 
 _log = logging.getLogger(__name__)
 
@@ -146,8 +144,8 @@ class SessionReport:
                 facts = self._context.reports.facts(self._session.spoken, await self._session.report_parties(), spoke=True)
                 await self._context.reports.reporter.report(facts, self._session.propose, kept=self._kept)
         except TreatyError as error:
-            if error.code not in _REPORTED:
-                is_final = not (isinstance(error, Unavailable) or error.code in _PASSING)
+            if error.code != ReportCode.EXISTS:
+                is_final = not (isinstance(error, Unavailable) or error.code == ClientReportCode.NOT_CHECKED)
                 level = logging.WARNING if is_final else logging.INFO
                 _log.log(level, "No report was made with %s: %s", self._session.peer, error)
                 if not self._is_kept:

@@ -392,7 +392,7 @@ class SessionRequest:
 
 
 async def candidate_uris(context: AgentContext, request: SessionRequest) -> tuple[str, ...]:
-    """Return the protocols that a request names, best first. Raises `NotFound` (`agent.no-candidates`, `agent.taken-back`),
+    """Return the protocols that a request names, best first. Raises `NotFound` (`agent.no-candidates`),
     `TreatyError`."""
     if not request.topic:
         return request.protocols
@@ -403,7 +403,7 @@ async def candidate_uris(context: AgentContext, request: SessionRequest) -> tupl
         published = Candidates()
     if not published.uris and published.taken_back and not negotiable:
         raise NotFound(
-            AgentCode.TAKEN_BACK,
+            AgentCode.NO_CANDIDATES,
             f"Every protocol about {request.topic} was taken back: {' '.join(published.taken_back[:MAX_CANDIDATES])}",
             fix="Name a successor by its URI, or ask the publisher.",
         )

@@ -106,7 +106,7 @@ class ServedProtocols:
 
     def choose(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
         """Return this side's role and functions for a session. Raises `Refused` (`session.role`), `NotFound`
-        (`agent.function-missing`), `Malformed` (`agent.function-kind`, `agent.function-signature`)."""
+        (`agent.function`), `Malformed` (`agent.function-kind`, `agent.function-signature`)."""
         service, manifest = self.service(protocol, request.serving), protocol.package.manifest
         wanted = request.role or service.role
         role = choose_role(manifest, is_initiator=request.is_initiator, wanted=wanted, peer_role=request.peer_role)

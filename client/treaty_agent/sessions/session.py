@@ -259,9 +259,9 @@ class Session:
         up at the other side too, if the protocol has a message for that.
 
         Raises `OutcomeUnknown` (`session.outcome-unknown`) when the session ends before the answer, and the session's error when
-        it ended before the call was sent. Raises `Malformed` (`operation.arguments`, `operation.kind` for a stream) or `Refused`
-        (`session.operation`) when the call does not fit the protocol, and `Unavailable` (`session.busy`) when there is no room
-        for it now. It was not sent then, and the session goes on.
+        it ended before the call was sent. Raises `Malformed` (`operation.arguments`, `session.operation` for a stream) or
+        `Refused` (`session.operation`) when the call does not fit the protocol, and `Unavailable` (`session.busy`) when there is
+        no room for it now. It was not sent then, and the session goes on.
         """
         return await self.call_within(None, operation, arguments)
 
@@ -286,7 +286,7 @@ class Session:
         The other side makes only as many items as are taken here, and the operation's `window` ahead.
 
         The iteration raises the errors of `call`. 504: the other side was silent for the operation's time although it owed an
-        item. Raises `Malformed` (`operation.kind`) for an operation that is no stream, and `TooLarge` (`session.outbox-full`)
+        item. Raises `Malformed` (`session.operation`) for an operation that is no stream, and `TooLarge` (`session.outbox-full`)
         when the items that wait hold too many bytes.
         """
         self._backend.check_open()
@@ -301,7 +301,7 @@ class Session:
     async def say(self, text: str) -> None:
         """Send a text in natural language; it may be Markdown. Wait while the peer reads slowly.
 
-        Raises `Refused` (`meta.not-agreed` unless both sides converse, `session.profile` under the flow profile), and the
+        Raises `Refused` (`session.profile` unless both sides converse, and under the flow profile), and the
         session's error when it has ended.
         """
         await self._backend.say(text)
@@ -314,7 +314,7 @@ class Session:
     async def ask(self, question: str) -> str:
         """Ask the other side's negotiator about the protocol, and return its answer.
 
-        Raises `Refused` (`meta.not-agreed` unless both sides negotiate, `session.profile` under the flow profile), and the
+        Raises `Refused` (`session.profile` unless both sides negotiate, and under the flow profile), and the
         session's error when it ends first. A late answer ends the session.
         """
         return await self._backend.ask(question)
@@ -323,8 +323,8 @@ class Session:
         """Report a fault of the other side's messages, and wait until its code is repaired. Open calls are then issued again.
         A call that the peer answers outside of the protocol is reported automatically, once.
 
-        Raises `Refused`: `meta.not-agreed` unless both sides negotiate, `negotiation.fault-denied` with the peer's reason,
-        `session.profile` under the flow profile. Raises the session's error when it ends first.
+        Raises `Refused`: `session.profile` unless both sides negotiate, and under the flow profile; `negotiation.fault` with
+        the peer's reason. Raises the session's error when it ends first.
         """
         await self._backend.report_error(description)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
+from treaty_consensus.codes import ReportCode
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.protocol import parse_protocol_uri
-from treaty_io.codes import ClientReportCode
 
 from ..reports.report import Reporter
 from ..reports.report_rules import SessionFacts, refusal_code
@@ -30,7 +30,7 @@ class SessionReports:
         """Return the facts of a session for a report. A negotiated protocol is reported to the agent's own registry. Raises
         `Refused` (`report.other`) without a protocol."""
         if protocol is None:
-            raise Refused(ClientReportCode.OTHER, "A session without a protocol cannot be reported.")
+            raise Refused(ReportCode.OTHER, "A session without a protocol cannot be reported.")
         log = self.log(protocol.uri)
         return SessionFacts(parties.own_key, parties.peer_key, log, parties.nid, protocol.topic, protocol.hash, spoke)
 

@@ -105,7 +105,7 @@ class SharedHandler(CallingSession):
             self._make_way(peer)
         elif not peer.did or peer.did in self._members:
             raise Refused(
-                SessionCode.MEMBER,
+                SessionCode.PEER,
                 "This DID is in the shared session already." if peer.did else "A shared session has no members without a DID.",
                 fix="Prove the DID, by end-to-end encryption or a signed request.",
             )
@@ -328,7 +328,7 @@ class SharedHandler(CallingSession):
         cut its owner off."""
         former = self._members.get(peer.did)
         if former is not None:
-            self.expel(former, Refused(SessionCode.REPLACED, "A later connection of the same DID took this one's place."))
+            self.expel(former, Refused(SessionCode.PEER, "A later connection of the same DID took this one's place."))
 
     def _after_step(self) -> None:
         waiting = 0
@@ -487,7 +487,7 @@ class MemberHandler:
         if self._send_named is not None:
             await self._send_named(effect.data, effect.stream or operation, metadata)
         elif effect.stream:
-            raise Refused(SessionCode.STREAM, "This handler uses several streams, but a connection has only one.")
+            raise Refused(SessionCode.PROFILE, "This handler uses several streams, but a connection has only one.")
         else:
             await self.port.send(effect.data, early=False, metadata=metadata)
 

@@ -90,7 +90,7 @@ class RegistryView:
     _known: dict[str, LocalProtocol] = field(default_factory=dict)
 
     async def fetch(self, uri: str) -> LocalProtocol:
-        """Return the protocol of a URI. Raises `NotFound` (`local.unknown`) and `Unavailable`."""
+        """Return the protocol of a URI. Raises `NotFound` (`protocol.unknown`) and `Unavailable`."""
         if uri not in self._known:
             await self.registry.answer(f"fetch {uri}")
             self._known[uri] = await self.registry.protocols.fetch(uri)

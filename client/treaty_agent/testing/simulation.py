@@ -100,7 +100,7 @@ class Simulation:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def uri(self, name: str) -> str:
-        """Return the URI of a protocol by its name. Raises `NotFound` (`local.unknown`)."""
+        """Return the URI of a protocol by its name. Raises `NotFound` (`protocol.unknown`)."""
         return self.registry.protocols.uri(name)
 
     def agent(self, domain: str, config: AgentConfig | Policy | None = None, **options: Any) -> Agent:

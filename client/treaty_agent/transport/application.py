@@ -169,7 +169,7 @@ class Application:
     def _refusal(self, address: str | None) -> Unavailable | None:
         """Return the answer to a new session from an IP address, or None if it may open. None for the address: from any."""
         if self._closed or self._intake.is_closed:
-            return Unavailable(ConnectionCode.DRAINING, "This agent stops; try again in a moment.")
+            return Unavailable(ConnectionCode.BUSY, "This agent stops; try again in a moment.")
         free = self._max - len(self._connections)
         network = asker_at(address)
         # Without an address, as behind a Unix socket, nothing tells the peers apart.
@@ -303,7 +303,7 @@ class Application:
     async def _read(self, receive: Receive, network: str) -> bytes:
         """Read the body of a request from a network. The caller gives its room back later.
 
-        Raises `TooLarge` (`connection.too-large`), `Unavailable` (`connection.slow`, `connection.busy`); then no room is left to
+        Raises `TooLarge` (`connection.too-large`), `Unavailable` (`connection.busy`); then no room is left to
         give back.
         """
         body = bytearray()
@@ -312,7 +312,7 @@ class Application:
                 while True:
                     event = await receive()
                     if event["type"] != "http.request":
-                        raise Unavailable(ConnectionCode.SLOW, "The request was given up.")
+                        raise Unavailable(ConnectionCode.BUSY, "The request was given up.")
                     self._hold(network, len(event.get("body", b"")))
                     body += event.get("body", b"")
                     if len(body) > MAX_BODY:
@@ -321,7 +321,7 @@ class Application:
                         return bytes(body)
         except TimeoutError as error:
             self._room.give_back(network, len(body))
-            raise Unavailable(ConnectionCode.SLOW, f"The request took longer than {BODY_TIMEOUT} s to arrive.") from error
+            raise Unavailable(ConnectionCode.BUSY, f"The request took longer than {BODY_TIMEOUT} s to arrive.") from error
         except BaseException:
             self._room.give_back(network, len(body))
             raise

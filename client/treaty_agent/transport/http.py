@@ -27,7 +27,7 @@ from treaty_anp.ending import is_about_clock
 from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.canonical import parse_decimal, parse_json
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
-from treaty_io.codes import ConnectionCode, FrameCode
+from treaty_io.codes import ConnectionCode, FrameCode, NetworkCode
 from treaty_io.errors import clock_difference, clock_error
 from treaty_io.network.exchange import BoundedClient, HttpReply
 from treaty_io.network.hosts import Network
@@ -141,11 +141,11 @@ def connect(
 
     `sign`: signs each request. `unproved`: the fix in the error if the agent does not accept the signatures (401). `backoff`: the
     retries of the opening; `resume`: those of later requests. This call sends nothing.
-    Raises `Malformed` (`connection.url`, `network.url`).
+    Raises `Malformed` (`network.url`).
     """
     if not url.startswith(("http://", "https://")) or "?" in url or "#" in url:
         raise Malformed(
-            ConnectionCode.URL, f"An agent's address begins with http:// or https:// and ends in a path, not {url[:80]!r}."
+            NetworkCode.URL, f"An agent's address begins with http:// or https:// and ends in a path, not {url[:80]!r}."
         )
     network.endpoint(url)
     client = network.client(timeout=ANSWER_TIMEOUT)

@@ -65,7 +65,7 @@ class SessionGone(Gone):
     """The session is over, and all its messages are delivered. `reason`: the destination's, or ""."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(ConnectionCode.CLOSED, "The session is over.", fix="Open another one.")
+        super().__init__(ConnectionCode.SESSION, "The session is over.", fix="Open another one.")
         self.reason = reason
 
 
@@ -167,7 +167,7 @@ class ServedSession:
         """Process a request and return its answer.
 
         `sequence`: the number of the first message. `acknowledge`: the number of messages that the source has. Raises `Conflict`
-        (`connection.sequence`) or `SessionGone`.
+        (`connection.session`) or `SessionGone`.
         """
         # One deadline for both waits below: the source's own timeout begins with its request.
         deadline = asyncio.get_running_loop().time() + HOLD
@@ -186,7 +186,7 @@ class ServedSession:
 
     def _forget(self, acknowledged: int) -> None:
         if acknowledged > self._acknowledged + len(self._unacknowledged):
-            raise Conflict(ConnectionCode.SEQUENCE, "The source acknowledges more than was sent.")
+            raise Conflict(ConnectionCode.SESSION, "The source acknowledges more than was sent.")
         before = self._backlog
         while self._acknowledged < acknowledged:  # a delayed request acknowledges less and has no effect
             self._backlog -= size_of(self._unacknowledged.popleft())
@@ -202,7 +202,7 @@ class ServedSession:
         turn = self._taking = object()
         self._tell_requests()
         if sequence > self._taken:
-            raise Conflict(ConnectionCode.SEQUENCE, f"Message {self._taken} is missing.")
+            raise Conflict(ConnectionCode.SESSION, f"Message {self._taken} is missing.")
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 for number, message in enumerate(messages, sequence):
@@ -320,7 +320,7 @@ class Sessions:
             return await self._open(parameters.get("key", ""), decode_messages(body), address, peer)
         session = self._find(path)
         if session.peer != peer:
-            raise Refused(ConnectionCode.PEER, "Another DID opened this session.")
+            raise Refused(ConnectionCode.SESSION, "Another DID opened this session.")
         if method == "DELETE":
             reason = parameters.get("reason", "")
             if not _REASON.fullmatch(reason):
@@ -349,7 +349,7 @@ class Sessions:
             self._expire(session)
         # The key of an opening travels in a URL, which logs keep. A reader of logs must not take the session over.
         elif session.peer != peer:
-            raise Refused(ConnectionCode.PEER, "Another DID opened this session.")
+            raise Refused(ConnectionCode.SESSION, "Another DID opened this session.")
         reply = await session.exchange(messages, sequence=0, acknowledge=0)
         return HttpResponse(201, {**reply.headers, "Location": f"{SESSIONS}/{session.id}"}, reply.body)
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 
 from treaty_consensus.errors import Malformed, TreatyError
-from treaty_io.codes import ConnectionCode
+from treaty_io.codes import NetworkCode
 from treaty_io.network.hosts import Network
 
 from . import http, websocket
@@ -39,14 +39,14 @@ async def connect(
     """Connect to the agent at `ws://`, `wss://`, `http://` or `https://`. `sign`, `unproved`: for requests over HTTP, as in
     `http.connect`. `repeat`: whether messages are sent again on a new WebSocket; not for messages that count once.
 
-    Raises `Malformed` (`connection.url`) and `ConnectionFailed`. Over HTTP the first message opens the connection, so
+    Raises `Malformed` (`network.url`) and `ConnectionFailed`. Over HTTP the first message opens the connection, so
     there `receive` raises `ConnectionFailed`, or `Refused` (`connection.refused`).
     """
     backoff = backoff or Backoff()
     if url.startswith(("http://", "https://")):
         return http.connect(url, network, sign=sign, unproved=unproved, backoff=backoff)
     if not url.startswith(("ws://", "wss://")):
-        raise Malformed(ConnectionCode.URL, f"An agent's address begins with ws, wss, http or https, not {url[:80]!r}.")
+        raise Malformed(NetworkCode.URL, f"An agent's address begins with ws, wss, http or https, not {url[:80]!r}.")
     reconnecting = ReconnectingConnection(lambda: websocket.connect(url, network), backoff, repeat=repeat)
     await reconnecting.open()
     return reconnecting

@@ -262,7 +262,7 @@ class SecureConnection:
 
     def _expire(self) -> None:
         text = f"The handshake of the E2EE profile was not over after {self._timeout:g} seconds."
-        self._channel.fail(PeerUnavailable(SecureCode.TIMEOUT, text))
+        self._channel.fail(PeerUnavailable(SessionCode.REPLY_TIMEOUT, text))
         self._wake()
 
     def _go_on(self) -> None:

@@ -27,7 +27,7 @@ from treaty_consensus.errors import Malformed
 from treaty_io import tracing
 from treaty_io.admission.message_turns import MessageTurns
 from treaty_io.alarm import Alarm
-from treaty_io.codes import ConnectionCode
+from treaty_io.codes import NetworkCode
 from treaty_io.network.hosts import Network
 
 from .connection import Connection, ConnectionFailed, ConnectionLost, unwatched
@@ -292,10 +292,10 @@ class _OpeningConnection(WebSocketConnection):
 async def connect(url: str, network: Network) -> Connection:
     """Open a connection to `ws://HOST:PORT/…` or `wss://…`.
 
-    Raises `Malformed` (`connection.url`) or `ConnectionFailed` (`connection.failed`).
+    Raises `Malformed` (`network.url`) or `ConnectionFailed` (`connection.failed`).
     """
     if not url.startswith(("ws://", "wss://")):
-        raise Malformed(ConnectionCode.URL, f"An agent's address begins with ws:// or wss://, not {url[:80]!r}.")
+        raise Malformed(NetworkCode.URL, f"An agent's address begins with ws:// or wss://, not {url[:80]!r}.")
     # The address was checked and pinned; a proxy of the environment would look the name up again.
     endpoint = network.endpoint(url)
     secure: dict[str, Any] = {"ssl": endpoint.tls, "server_hostname": endpoint.server_name} if endpoint.tls else {}
@@ -304,7 +304,7 @@ async def connect(url: str, network: Network) -> Connection:
         connection = _OpeningConnection(ClientProtocol(parse_uri(url), max_size=MAX_FRAME, logger=_log))
         await _open(connection, endpoint.host, endpoint.port, **secure)
     except InvalidURI as error:
-        raise Malformed(ConnectionCode.URL, f"Not an agent's address: {url[:80]!r}.") from error
+        raise Malformed(NetworkCode.URL, f"Not an agent's address: {url[:80]!r}.") from error
     # A redirect is an answer like this one: the agent chose the address, and the server there must not change it.
     except InvalidStatus as error:
         raise ConnectionFailed(url, again=error.response.status_code in _AGAIN) from error

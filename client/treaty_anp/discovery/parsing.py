@@ -134,7 +134,7 @@ def is_address(text: str) -> bool:
 
 def _object(data: bytes, url: str) -> _Object:
     if len(data) > MAX_DOCUMENT:
-        raise TooLarge(DiscoveryCode.TOO_LARGE, f"The document at {url} has more than {MAX_DOCUMENT} bytes.")
+        raise TooLarge(DiscoveryCode.DOCUMENT, f"The document at {url} has more than {MAX_DOCUMENT} bytes.")
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -186,7 +186,7 @@ def _agent(value: _Object, url: str, listed: list[_Listed], more: list[_Listed],
         if isinstance(uri, str) and len(uri) <= 512 and _URI.fullmatch(uri) and uri not in protocols:
             protocols[uri] = SupportedProtocol(uri, _digest(digest), _line(version, 64), _role(role))
     if len(protocols) > MAX_PROTOCOLS:
-        raise TooLarge(DiscoveryCode.TOO_LARGE, f"The agent at {url} lists more than {MAX_PROTOCOLS} protocols.")
+        raise TooLarge(DiscoveryCode.DOCUMENT, f"The agent at {url} lists more than {MAX_PROTOCOLS} protocols.")
     reachable = dict.fromkeys(address for address in addresses if isinstance(address, str) and _is_public(address))
     ordered = sorted(reachable, key=lambda address: urlsplit(address).scheme not in _SECURE)[:MAX_ADDRESSES]
     did = _did(value.get("did") or value.get("identifier"))
@@ -221,7 +221,7 @@ def _meta_addresses(interfaces: list[_Object]) -> list[object]:
 def _objects(value: object, url: str) -> list[_Object]:
     items = value if isinstance(value, list) else []
     if len(items) > MAX_ENTRIES:
-        raise TooLarge(DiscoveryCode.TOO_LARGE, f"A list at {url} has more than {MAX_ENTRIES} entries.")
+        raise TooLarge(DiscoveryCode.DOCUMENT, f"A list at {url} has more than {MAX_ENTRIES} entries.")
     return [item for item in items if isinstance(item, dict)]
 
 

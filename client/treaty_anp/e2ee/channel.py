@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeAlias
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorized
-from treaty_io.codes import SecureCode
+from treaty_io.codes import HelloCode, SecureCode
 
 from . import hello, key_schedule, keys
 from .accepted_hellos import AcceptedHellos
@@ -152,7 +152,7 @@ class SecureChannel:
         if self.may_say_hello and isinstance(message, str):
             return list(self._ask(message, now) if self._is_initiator else self._answer(message, now))
         if not self.may_send or self._sealer is None:
-            raise Refused(SecureCode.UNREADY, "Nothing can be sent before the keys of this session exist.")
+            raise Refused(SecureCode.KEY, "Nothing can be sent before the keys of this session exist.")
         self._check_expiry(now)
         # After the expiry check: a message under an expired key could not be opened by the peer.
         return list(self._sealer.seal(message, now))
@@ -181,7 +181,7 @@ class SecureChannel:
                 return self._finished(message)
             if self.state is ChannelState.OPEN:
                 return self._open(message, now)
-            raise Refused(SecureCode.UNEXPECTED, "The other side may not send a message now.")
+            raise Refused(SecureCode.RECORD, "The other side may not send a message now.")
         except TreatyError as error:
             self.fail(error)
             raise
@@ -239,7 +239,7 @@ class SecureChannel:
         assert isinstance(source, SourceHello)
         if source.destination_did not in ("", self._signer.did):
             raise Refused(
-                SecureCode.DESTINATION, f"The Hello is for {source.destination_did}, but this agent is {self._signer.did}."
+                HelloCode.DESTINATION, f"The Hello is for {source.destination_did}, but this agent is {self._signer.did}."
             )
         if key_schedule.CIPHER_SUITE not in source.cipher_suites:
             raise Refused(SecureCode.NO_COMMON, f"The only cipher suite here is {key_schedule.CIPHER_SUITE}.")
@@ -258,9 +258,9 @@ class SecureChannel:
         ours, theirs = self._source.fields, self._destination.fields
         assert isinstance(theirs, DestinationHello)
         if (theirs.session_id, theirs.destination_did) != (ours.session_id, ours.source_did):
-            raise Refused(SecureCode.UNEXPECTED, "This destinationHello answers another sourceHello.")
+            raise Refused(SecureCode.RECORD, "This destinationHello answers another sourceHello.")
         if ours.destination_did not in ("", theirs.source_did):
-            raise Refused(SecureCode.DESTINATION, f"{theirs.source_did} answered, not {ours.destination_did}.")
+            raise Refused(HelloCode.DESTINATION, f"{theirs.source_did} answered, not {ours.destination_did}.")
         if theirs.selected_version not in self._versions:
             raise Refused(
                 SecureCode.NO_COMMON, f"The other side chose version {theirs.selected_version[:8]!r}, which was not offered."

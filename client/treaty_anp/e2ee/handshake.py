@@ -77,29 +77,29 @@ class Handshake:
     def check(self, text: str, key: bytes, sender: str, receiver: str) -> str:
         """Check the peer's `finished`. Return its iv, which no record may use again.
 
-        Raises `Malformed`, `TooLarge`, `Unauthorized` (`secure.finished`, `secure.tampered`).
+        Raises `Malformed`, `TooLarge`, `Unauthorized` (`secure.hello`, `secure.record`).
         """
         value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_FINISHED, name="finished message")
         try:
             message = msgspec.convert(value, _Finished)
         except msgspec.ValidationError as error:
-            raise Malformed(SecureCode.FINISHED, f"The message is not a finished message: {error}.") from error
+            raise Malformed(SecureCode.HELLO, f"The message is not a finished message: {error}.") from error
         stated = (message.version, message.type, message.session_id, message.source_did, message.destination_did)
         # Compared before decryption: a `finished` reflected by an attacker names sender and receiver the wrong way round.
         if stated != (HELLO_VERSION, "finished", self.session_id, sender, receiver):
-            raise Malformed(SecureCode.FINISHED, "The finished message does not belong to this session.")
+            raise Malformed(SecureCode.HELLO, "The finished message does not belong to this session.")
         plaintext = unseal(key, message.verify_data, None, limit=MAX_FINISHED)
         try:
             secret = msgspec.convert(canonical.parse_json(plaintext, limit=MAX_FINISHED), _Secret)
         except msgspec.ValidationError as error:
             raise Malformed(
-                SecureCode.FINISHED, f"The encrypted content of the finished message has another form: {error}."
+                SecureCode.HELLO, f"The encrypted content of the finished message has another form: {error}."
             ) from error
         envelope = {name: item for name, item in value.items() if name != "verifyData"}
         # A peer of version 1.0 may send a transcript, too; then it must be right.
         expected = self._transcript(envelope) if self.bound or secret.transcript is not None else None
         if (secret.secret_key_id, secret.transcript) != (self.key_id, expected):
-            raise Unauthorized(SecureCode.FINISHED, "The other side did not see the same Hellos as this one.")
+            raise Unauthorized(SecureCode.HELLO, "The other side did not see the same Hellos as this one.")
         return message.verify_data.iv
 
     def _transcript(self, envelope: dict[str, Any]) -> str:

@@ -143,7 +143,7 @@ def read(text: str, expected: HelloType, now: float) -> tuple[Opening, PublicKey
     The caller must still check that the key belongs to the sender's DID. `now`: Unix seconds.
 
     Raises `TooLarge`, `Malformed` (`secure.hello`, `secure.key`, `canonical.*`), `Refused` (`secure.stale`), `Unauthorized`
-    (`secure.proof`).
+    (`secure.hello`).
     """
     value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_HELLO, name="Hello")
     fields = _fields(value)
@@ -160,7 +160,7 @@ def read(text: str, expected: HelloType, now: float) -> tuple[Opening, PublicKey
     method = fields.verification_method
     # Otherwise a valid proof by another key would pass for one of the named key.
     if fields.proof.verification_method != method.id:
-        raise Unauthorized(SecureCode.PROOF, "The proof of this Hello is by another key than its verificationMethod.")
+        raise Unauthorized(SecureCode.HELLO, "The proof of this Hello is by another key than its verificationMethod.")
     key = keys.parse_key(method.type, method.public_key_hex)
     key.verify(fields.proof.type, fields.proof.proof_value, _signing_input(value))
     return Opening(text, fields), key

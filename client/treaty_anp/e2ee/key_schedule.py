@@ -126,7 +126,7 @@ def seal(key: bytes, number: int, plaintext: bytes, covered: bytes | None) -> di
 def unseal(key: bytes, sealed: Sealed, covered: bytes | None, *, limit: int) -> bytes:
     """Decrypt at most `limit` bytes. `covered`: additional authenticated data, or None.
 
-    Raises `Unauthorized` (`secure.tampered`), `Malformed` and `TooLarge` (`canonical.*`).
+    Raises `Unauthorized` (`secure.record`), `Malformed` and `TooLarge` (`canonical.*`).
     """
     # The caps go before decryption, so that a stranger's ciphertext costs no more than its limit.
     iv, tag = canonical.b64decode(sealed.iv, limit=IV_SIZE), canonical.b64decode(sealed.tag, limit=TAG_SIZE)
@@ -141,4 +141,4 @@ def unseal(key: bytes, sealed: Sealed, covered: bytes | None, *, limit: int) -> 
 
 
 def _tampered() -> Unauthorized:
-    return Unauthorized(SecureCode.TAMPERED, "An encrypted message was changed, or was encrypted with another key.")
+    return Unauthorized(SecureCode.RECORD, "An encrypted message was changed, or was encrypted with another key.")

@@ -86,7 +86,7 @@ class PublicKey:
     data: bytes
 
     def verify(self, proof_type: str, proof_value: str, message: bytes) -> None:
-        """Check a proof. Raises `Unauthorized` (`secure.proof`)."""
+        """Check a proof. Raises `Unauthorized` (`secure.hello`)."""
         try:
             # The type is checked although the key decides: two names for one signature would be two messages.
             if proof_type not in self.kind.proofs:
@@ -100,7 +100,7 @@ class PublicKey:
                 point.verify(encode_dss_signature(r, s), message, _ECDSA)
         except (InvalidSignature, ValueError) as error:
             raise Unauthorized(
-                SecureCode.PROOF, "The signature of this Hello does not verify under the key that it names."
+                SecureCode.HELLO, "The signature of this Hello does not verify under the key that it names."
             ) from error
 
 

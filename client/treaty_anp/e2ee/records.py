@@ -19,7 +19,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Refused, TooLarge, Unauthorized, Unavailable
-from treaty_io.codes import FrameCode, SecureCode
+from treaty_io.codes import FrameCode, SecureCode, SessionCode
 
 from ..frame import MAX_FRAME
 from ..hello_profile.hello import HELLO_VERSION
@@ -80,8 +80,8 @@ class Sealer:
     def seal(self, content: str | bytes, now: float) -> list[str]:
         """Encrypt a message as records. `now`: Unix seconds.
 
-        Raises `TooLarge` (`frame.too-large`), `Unavailable` (`secure.expired`), and in version 1.0 `Refused`
-        (`secure.unexpected`) for a text message.
+        Raises `TooLarge` (`frame.too-large`), `Unavailable` (`session.closed`), and in version 1.0 `Refused`
+        (`secure.record`) for a text message.
         """
         data = content.encode() if isinstance(content, str) else content
         limit = MAX_FRAME if self.direction.bound else MAX_PART
@@ -90,7 +90,7 @@ class Sealer:
         flags = {"text": True} if isinstance(content, str) else {}
         # Version 1.0 has no flag that tells text from a frame.
         if flags and not self.direction.bound:
-            raise Refused(SecureCode.UNEXPECTED, "Version 1.0 of the E2EE profile carries no text messages.")
+            raise Refused(SecureCode.RECORD, "Version 1.0 of the E2EE profile carries no text messages.")
         # At least one record, so that an empty message arrives, too.
         starts = range(0, max(len(data), 1), MAX_PART)
         return [
@@ -138,8 +138,8 @@ class Opener:
 
         Do not call it again after an error.
 
-        Raises `TooLarge`, `Malformed` (`secure.record`, `canonical.*`), `Unauthorized` (`secure.tampered`, `secure.replayed`,
-        `secure.tampered`), `Unavailable` (`secure.expired`).
+        Raises `TooLarge`, `Malformed` (`secure.record`, `canonical.*`), `Unauthorized` (`secure.record`,
+        `secure.replayed`), `Unavailable` (`session.closed`).
         """
         value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_RECORD, name="record", values=MAX_VALUES)
         try:
@@ -159,7 +159,7 @@ class Opener:
             return self._open_unbound(record)
         # The number is counted here and not read: an attacker can neither move nor leave out a record.
         if record.encrypted_data.iv != canonical.b64encode(iv_of(self._number)):
-            raise Unauthorized(SecureCode.TAMPERED, "A record is missing, repeated or moved.")
+            raise Unauthorized(SecureCode.RECORD, "A record is missing, repeated or moved.")
         envelope = {name: item for name, item in value.items() if name != "encryptedData"}
         plaintext = unseal(way.key, record.encrypted_data, canonical.dumps(envelope), limit=MAX_PART)
         if record.type == "close":
@@ -202,4 +202,4 @@ class Opener:
 
 def expired() -> Unavailable:
     """Return the error for a session whose keys have expired."""
-    return Unavailable(SecureCode.EXPIRED, "The keys of this session are used up.", fix="Connect again.")
+    return Unavailable(SessionCode.CLOSED, "The keys of this session are used up.", fix="Connect again.")

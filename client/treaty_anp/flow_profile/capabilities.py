@@ -112,7 +112,7 @@ class CapabilityManager:
 
 def check_common(own: Collection[str], theirs: Collection[str]) -> None:
     """Check that two sides have an id in common. Raises `Refused`: `flow.version-conflict` if they have a name in common, else
-    `flow.no-common-protocol`."""
+    `session.no-common-protocol`."""
     if any(id in theirs for id in own):
         return
     names = {_name(id) for id in own} & {_name(id) for id in theirs} - {""}
@@ -178,7 +178,7 @@ class ProtocolRegistry:
             raise Conflict(FlowCode.OFFER, f"{offer.id} is registered already.", fix="Remove it first.")
         # All are described in one message.
         if len(self._offers) >= MAX_PROTOCOLS:
-            raise TooLarge(FlowCode.OFFERS, f"An agent speaks at most {MAX_PROTOCOLS} protocols in this profile.")
+            raise TooLarge(FlowCode.OFFER, f"An agent speaks at most {MAX_PROTOCOLS} protocols in this profile.")
         self._offers[offer.id] = offer
 
     def remove(self, id: str) -> None:

@@ -79,8 +79,8 @@ class EndSession:
 class Renegotiate:
     """Change a running session: its parameters, its lifetime or its protocol. Only the initiator may do this.
 
-    None stands for this side's preferred parameters, "" for the current protocol. Raises `NotFound`, `Refused` (`flow.role`,
-    `flow.changing`) or `TooLarge` (`flow.renegotiations`).
+    None stands for this side's preferred parameters, "" for the current protocol. Raises `NotFound`, `Refused`
+    (`session.profile`, `flow.changing`) or `TooLarge` (`flow.renegotiations`).
     """
 
     session_id: str
@@ -98,8 +98,8 @@ class TellContext:
 
 @dataclass(frozen=True)
 class SendReport:
-    """Send a message about the co-signed report on a session. Raises `NotFound`, or `Refused` (`flow.reports`) unless both sides
-    agreed on the extension `reportCosignature`."""
+    """Send a message about the co-signed report on a session. Raises `NotFound`, or `Refused` (`session.profile`) unless both
+    sides agreed on the extension `reportCosignature`."""
 
     session_id: str
     message: ReportCosignature

@@ -1,16 +1,16 @@
 """Convert the five errors of the negotiation flow between the wire and exceptions.
 
-    errorCode                  code here                  family        when
-    NO_COMMON_PROTOCOL         flow.no-common-protocol    Refused       nothing is spoken by both, or all of it was rejected
-    NEGOTIATION_TIMEOUT        flow.timeout               Unavailable   an answer did not come in time
-    VERSION_CONFLICT           flow.version-conflict      Refused       the same protocol, or the flow itself, in other versions
-    PARAM_NEGOTIATION_FAILED   flow.parameters            Refused       no agreement on a parameter
-    VERIFICATION_FAILED        flow.verification          Unauthorized  a signature, a key, a time or a recipient is wrong
-    BUSY                       flow.busy                  Unavailable   the sender negotiates too much; beyond the source
+    errorCode                 code here                   family        when
+    NO_COMMON_PROTOCOL        session.no-common-protocol  Refused       nothing is spoken by both, or all of it was rejected
+    NEGOTIATION_TIMEOUT       session.reply-timeout       Unavailable   an answer did not come in time
+    VERSION_CONFLICT          flow.version-conflict       Refused       the same protocol, or the flow itself, in other versions
+    PARAM_NEGOTIATION_FAILED  flow.parameters             Refused       no agreement on a parameter
+    VERIFICATION_FAILED       flow.verification           Unauthorized  a signature, a key, a time or a recipient is wrong
+    BUSY                      flow.busy                   Unavailable   the sender negotiates too much; beyond the source
 
 An error message has one of these codes, a sentence, `details`, the suggested action (`renegotiate`, `retry`, `abort`) and the
-seconds to wait. Other codes of a peer become `flow.peer-error`. A peer that breaks the rules of the flow gets none of them: the
-connection is closed with the local code as its reason.
+seconds to wait. Other codes of a peer become `session.peer-refused`. A peer that breaks the rules of the flow gets none of them:
+the connection is closed with the local code as its reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from treaty_consensus.errors import Refused, TreatyError, Unauthorized
 from treaty_consensus.printable import printable
-from treaty_io.codes import FlowCode
+from treaty_io.codes import FlowCode, SessionCode
 from treaty_io.errors import MAX_PEER_CODE, PeerUnavailable, code_in
 
 from .parameters import Unsupported
@@ -43,8 +43,8 @@ class ErrorCode(StrEnum):
 RENEGOTIATE, RETRY, ABORT = "renegotiate", "retry", "abort"
 
 _KINDS: Mapping[str, tuple[type[TreatyError], str, str]] = {
-    ErrorCode.NO_COMMON_PROTOCOL: (Refused, FlowCode.NO_COMMON_PROTOCOL, "Offer a protocol that the other side speaks."),
-    ErrorCode.NEGOTIATION_TIMEOUT: (PeerUnavailable, FlowCode.TIMEOUT, "Try again later."),
+    ErrorCode.NO_COMMON_PROTOCOL: (Refused, SessionCode.NO_COMMON_PROTOCOL, "Offer a protocol that the other side speaks."),
+    ErrorCode.NEGOTIATION_TIMEOUT: (PeerUnavailable, SessionCode.REPLY_TIMEOUT, "Try again later."),
     ErrorCode.VERSION_CONFLICT: (Refused, FlowCode.VERSION_CONFLICT, "Offer a version that the other side speaks."),
     ErrorCode.PARAM_NEGOTIATION_FAILED: (Refused, FlowCode.PARAMETERS, "Ask for other parameters."),
     ErrorCode.VERIFICATION_FAILED: (
@@ -67,7 +67,7 @@ _SUGGESTED = {
 def error_of(code: str, message: str) -> TreatyError:
     """Return the exception for a wire code. `message`: this side's own text."""
     # A code of another make must not end in a KeyError: it is still an error of the peer.
-    family, own, fix = _KINDS.get(code, (Refused, FlowCode.PEER_ERROR, ""))
+    family, own, fix = _KINDS.get(code, (Refused, SessionCode.PEER_REFUSED, ""))
     return family(own, message, fix=fix)
 
 

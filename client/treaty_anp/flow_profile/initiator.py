@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
-from treaty_io.codes import FlowCode
+from treaty_io.codes import FlowCode, SessionCode
 
 from ..hello_profile.hello import REPORT_COSIGNATURE
 from . import parameters as rules
@@ -79,7 +79,9 @@ class Initiator(NegotiationEngine):
         if track is None:
             return []
         if track.digest not in ("", digest):
-            return self._load_failed(protocol, Refused(FlowCode.DOCUMENT, f"{protocol} turned out to be another document."), now)
+            return self._load_failed(
+                protocol, Refused(SessionCode.HASH_MISMATCH, f"{protocol} turned out to be another document."), now
+            )
         track.load(uri, digest)
         return self._offer_first(track, now) if track.state is TrackState.LOADING else self._go_on(track, now)
 
@@ -105,7 +107,7 @@ class Initiator(NegotiationEngine):
         protocol = command.protocol or session.agreed.protocol
         offer = self.capabilities.registry.get(protocol)
         if offer is None:
-            raise NotFound(FlowCode.UNREGISTERED, f"{protocol} is not in this agent's registry.", fix="Add it to the registry.")
+            raise NotFound(FlowCode.OFFER, f"{protocol} is not in this agent's registry.", fix="Add it to the registry.")
         if any(track.renegotiates == session_id for track in self.tracks.values()) or protocol in self.tracks:
             raise Refused(FlowCode.CHANGING, "This session is being changed already.", fix="Wait for the outcome.")
         if session.renegotiations >= self.limits.renegotiations:
@@ -211,7 +213,7 @@ class Initiator(NegotiationEngine):
             error = error_of(ErrorCode.NO_COMMON_PROTOCOL, why)
             return self._give_up(track, ErrorCode.NO_COMMON_PROTOCOL, error, now, reply_to=message.message_id)
         if accepted.id not in (track.protocol, track.fallback) or not set(track.required) <= set(accepted.provided_capabilities):
-            raise Refused(FlowCode.ACCEPTED, f"The other side accepted {accepted.id}, which was not proposed in this form.")
+            raise Refused(FlowCode.MESSAGE, f"The other side accepted {accepted.id}, which was not proposed in this form.")
         if accepted.id != track.protocol:
             track = self._fall_back(track, now)
         if track.state is not TrackState.PROPOSED:
@@ -249,9 +251,9 @@ class Initiator(NegotiationEngine):
             return []
         ready_at = parse_time(answer.ready_at)
         if (answer.protocol, answer.session_id) != (track.protocol, track.session_id):
-            raise Refused(FlowCode.ACCEPTED, "The other side acknowledged a session that was not confirmed.")
+            raise Refused(FlowCode.MESSAGE, "The other side acknowledged a session that was not confirmed.")
         if ready_at > now.unix + self.limits.ready * 1000:
-            raise Refused(FlowCode.READY, f"The other side would be ready in more than {self.limits.ready} seconds.")
+            raise Refused(FlowCode.LIFETIME, f"The other side would be ready in more than {self.limits.ready} seconds.")
         track.acknowledge(message.message_id, ready_at)
         return self._go_on(track, now)
 
@@ -408,7 +410,7 @@ class Initiator(NegotiationEngine):
         return question
 
     def _expect(self, message: FlowMessage, action: str) -> Track | None:
-        """Return the track that is answered; None for a superseded or second answer. Raises `Malformed` (`flow.unexpected`)."""
+        """Return the track that is answered; None for a superseded or second answer. Raises `Malformed` (`flow.message`)."""
         assert message.reply_to is not None
         for track in self.tracks.values():
             if track.take_reply(action, message.reply_to):
@@ -416,7 +418,7 @@ class Initiator(NegotiationEngine):
                 return track
         if message.reply_to in self._superseded:
             return None
-        raise Malformed(FlowCode.UNEXPECTED, f"{message.action} answers no message of this side.")
+        raise Malformed(FlowCode.MESSAGE, f"{message.action} answers no message of this side.")
 
     def _own_extensions(self, track: Track) -> dict[str, Any]:
         """Return the extensions that this profile always offers."""

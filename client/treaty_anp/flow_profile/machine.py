@@ -80,7 +80,7 @@ _ENDS: Mapping[str, FlowEvent] = {
     ErrorCode.NO_COMMON_PROTOCOL: FlowEvent.NOT_AGREED,
     ErrorCode.VERSION_CONFLICT: FlowEvent.NOT_AGREED,
 }
-_TOLD = frozenset((FlowCode.ROUNDS, FlowCode.LIFETIME, FlowCode.READY, FlowCode.RENEGOTIATIONS, FlowCode.BATCH))
+_TOLD = frozenset((FlowCode.ROUNDS, FlowCode.LIFETIME, FlowCode.RENEGOTIATIONS, FlowCode.BATCH))
 """Refusals of a proposal or of parameters. They are told by an error message before the connection ends."""
 
 
@@ -201,7 +201,7 @@ class NegotiationEngine(ABC):
         if reason == SessionCode.ROLE:
             refused = Refused(SessionCode.ROLE, "The other side refused this side's role in the protocol.", fix=ROLE_FIX)
             return self._end(FlowEvent.LOST, refused)
-        error = ended_by_peer(reason, "The other side ended the connection", FlowCode.PEER_LOST, FlowCode.PEER_REFUSED)
+        error = ended_by_peer(reason, "The other side ended the connection", SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
         return self._end(FlowEvent.LOST, error if reason or not running else None)
 
     @recorded
@@ -228,7 +228,7 @@ class NegotiationEngine(ABC):
         if not self.tracks and self.state is not FlowState.RUNNING and now.seconds >= self._phase_deadline:
             return [*actions, *self._time_out(f"no answer came in phase {self.state}.")]
         if self.state is FlowState.RUNNING and now.seconds >= self._phase_deadline:
-            idle = PeerUnavailable(FlowCode.IDLE, f"Nothing was said for {self.timeouts.idle:g} seconds.")
+            idle = PeerUnavailable(SessionCode.IDLE, f"Nothing was said for {self.timeouts.idle:g} seconds.")
             return [*actions, *self._end(FlowEvent.DEADLINE_PASSED, idle)]
         return actions
 
@@ -261,7 +261,7 @@ class NegotiationEngine(ABC):
                 return self._tell_context(context)
             case SendReport(session_id, report):
                 if not self.sessions.get(session_id).reports:
-                    raise Refused(FlowCode.REPORTS, "The two sides did not agree to co-sign reports on this session.")
+                    raise Refused(SessionCode.PROFILE, "The two sides did not agree to co-sign reports on this session.")
                 return [self._say(ReportMessage.of(report), session_id=session_id)]
             case Unverified():
                 return self._unverified(command)
@@ -317,7 +317,7 @@ class NegotiationEngine(ABC):
 
     def _renegotiate(self, command: Renegotiate, now: Now) -> list[Action]:
         """Apply `Renegotiate`. A responder may not change sessions."""
-        raise Refused(FlowCode.ROLE, "Only the side that began a negotiation changes its sessions.")
+        raise Refused(SessionCode.PROFILE, "Only the side that began a negotiation changes its sessions.")
 
     def _tell_context(self, context: ContextInfo | None) -> list[Action]:
         """Apply `TellContext`. An initiator changes its sessions instead."""
@@ -334,7 +334,7 @@ class NegotiationEngine(ABC):
 
     def _take(self, payload: Payload, message: FlowMessage, now: Now) -> list[Action]:
         """Take a payload other than an error."""
-        raise Malformed(FlowCode.UNEXPECTED, f"{payload.ACTION} is not expected in phase {self.state}.")
+        raise Malformed(FlowCode.MESSAGE, f"{payload.ACTION} is not expected in phase {self.state}.")
 
     def _take_error(self, payload: ErrorReport, message: FlowMessage, now: Now) -> list[Action]:
         """Take the peer's error message. One about a running session leaves it as it was."""
@@ -350,7 +350,7 @@ class NegotiationEngine(ABC):
         """Take a message about a report, in a session that was agreed to have one."""
         session = self.sessions.get(message.session_id or "")
         if not session.reports:
-            raise Malformed(FlowCode.UNEXPECTED, "A report came in a session without reports.")
+            raise Malformed(FlowCode.MESSAGE, "A report came in a session without reports.")
         return [ReportReceived(session.id, payload.message())]
 
     def _late(self, track: Track, now: Now) -> list[Action]:
@@ -381,7 +381,7 @@ class NegotiationEngine(ABC):
 
     def _deliver(self, message: FlowMessage, now: Now) -> list[Action]:
         if self.state is not FlowState.RUNNING:
-            raise Malformed(FlowCode.UNEXPECTED, "A message of a protocol came before a session was ready.")
+            raise Malformed(FlowCode.MESSAGE, "A message of a protocol came before a session was ready.")
         session, received = self.sessions.receive(message, now.unix)
         self._fire(FlowEvent.ACTIVITY, now)
         return [DeliverData(session.id, *received, message.call_context)] if received is not None else []

@@ -236,7 +236,7 @@ def parse(text: str, *, limit: int = MAX_APPLICATION) -> SignedMessage:
 
 
 def encode(message: FlowMessage, identity: Identity) -> str:
-    """Return the signed text. Raises `TooLarge` (`flow.too-large`), or `Malformed` (`flow.value`) for a value outside JSON."""
+    """Return the signed text. Raises `TooLarge` (`flow.too-large`), or `Malformed` (`flow.offer`) for a value outside JSON."""
     value: dict[str, Any] = {
         "type": message.type,
         "action": message.action,
@@ -256,7 +256,7 @@ def encode(message: FlowMessage, identity: Identity) -> str:
         value["signature"] = sign(signing_input(value), identity)
         data = rfc8785.dumps(value)
     except rfc8785.CanonicalizationError as error:
-        raise Malformed(FlowCode.VALUE, f"A parameter cannot be written as JSON: {error}.") from error
+        raise Malformed(FlowCode.OFFER, f"A parameter cannot be written as JSON: {error}.") from error
     if len(data) > (MAX_MESSAGE if message.type == TYPE else MAX_APPLICATION):
         raise TooLarge(FlowCode.TOO_LARGE, "This message is over its cap.", fix="Offer fewer protocols, or smaller parameters.")
     return data.decode()

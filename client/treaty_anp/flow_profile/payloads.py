@@ -69,10 +69,10 @@ class ProtocolId(NamedTuple):
 
 
 def parse_protocol_id(text: str) -> ProtocolId:
-    """Parse an id in its one spelling. Raises `Malformed` (`flow.id`, `protocol.name`)."""
+    """Parse an id in its one spelling. Raises `Malformed` (`flow.offer`, `protocol.name`)."""
     name, separator, version = text.removeprefix(PREFIX).partition(":")
     if not text.startswith(PREFIX) or not separator or not is_name(name) or len(text) > MAX_ID:
-        raise Malformed(FlowCode.ID, f"Not a protocol id ({PREFIX}NAME:VERSION): {text[:80]!r}.")
+        raise Malformed(FlowCode.OFFER, f"Not a protocol id ({PREFIX}NAME:VERSION): {text[:80]!r}.")
     return ProtocolId(name, parse_version(version))
 
 

@@ -79,9 +79,9 @@ class ReplayMemory:
             )
 
     def check_new(self, message: FlowMessage) -> None:
-        """Check that a message is new. Raises `Unauthorized` (`flow.replayed`)."""
+        """Check that a message is new. Raises `Unauthorized` (`flow.verification`)."""
         if message.message_id in self.known.get(message.sender, ()):
-            raise Unauthorized(FlowCode.REPLAYED, "A message came twice.")
+            raise Unauthorized(FlowCode.VERIFICATION, "A message came twice.")
 
     def remember(self, message: FlowMessage, now: Now) -> None:
         """Remember an accepted message. Raises `Unavailable` (`flow.busy`) beyond the cap of its sender."""
@@ -140,9 +140,9 @@ class MessageProcessor:
         signed = parse(text, limit=limit)
         message = signed.message
         if self.peer not in ("", message.sender):
-            raise Unauthorized(FlowCode.SENDER, f"A message of {message.sender}, where {self.peer} speaks.")
+            raise Unauthorized(FlowCode.PEER, f"A message of {message.sender}, where {self.peer} speaks.")
         if message.recipient != self.identity.did:
-            raise Unauthorized(FlowCode.RECIPIENT, f"A message for {message.recipient}, and not for this agent.")
+            raise Unauthorized(FlowCode.PEER, f"A message for {message.recipient}, and not for this agent.")
         # Cheap checks go first: keys may be fetched from a host that the sender chooses.
         self.memory.check_time(message, now)
         self._check_order(message)
@@ -159,9 +159,9 @@ class MessageProcessor:
 
     def _check_order(self, message: FlowMessage) -> None:
         if message.timestamp < self._earliest:
-            raise Unauthorized(FlowCode.REPLAYED, "A message is much older than one before it.")
+            raise Unauthorized(FlowCode.VERIFICATION, "A message is much older than one before it.")
         if message.message_id in self._recent:
-            raise Unauthorized(FlowCode.REPLAYED, "A message came twice.")
+            raise Unauthorized(FlowCode.VERIFICATION, "A message came twice.")
 
     def _note(self, message: FlowMessage) -> None:
         """Remember a message, and forget those that are too old to be accepted again."""
@@ -183,5 +183,5 @@ class MessageProcessor:
             try:
                 keys = self._peer_keys = (did, now.seconds, await self.keys(did))
             except TreatyError as error:
-                raise Unauthorized(FlowCode.KEYS, f"The keys of {did} cannot be had: {error.message}") from error
+                raise Unauthorized(FlowCode.VERIFICATION, f"The keys of {did} cannot be had: {error.message}") from error
         return keys[2]

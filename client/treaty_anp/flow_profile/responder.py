@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treaty_consensus.errors import Conflict, Malformed, Refused, TooLarge, TreatyError
-from treaty_io.codes import FlowCode
+from treaty_io.codes import FlowCode, SessionCode
 
 from .actions import Action, Host, LoadProtocol, PeerChanged
 from .capabilities import check_common
@@ -58,7 +58,9 @@ class Responder(NegotiationEngine):
         if track is None or track.state is not TrackState.LOADING:
             return []
         if track.digest not in ("", digest):
-            return self._load_failed(protocol, Refused(FlowCode.DOCUMENT, f"{protocol} turned out to be another document."), now)
+            return self._load_failed(
+                protocol, Refused(SessionCode.HASH_MISMATCH, f"{protocol} turned out to be another document."), now
+            )
         track.load(uri, digest)
         actions, early = self._respond(track, now), track.take_early()
         if early is not None:
@@ -182,7 +184,7 @@ class Responder(NegotiationEngine):
             return self._stray(message)
         # A second offer during the loading would race with the answer to the first.
         if track.state not in (TrackState.TERMS, TrackState.OFFERED):
-            raise Malformed(FlowCode.UNEXPECTED, "Parameters were offered before the answer to the last ones.")
+            raise Malformed(FlowCode.MESSAGE, "Parameters were offered before the answer to the last ones.")
         track.take_offer(payload.parameters, payload.extensions, self.limits)
         track.wait_until(self._reply_deadline(now))
         track.ask(ParameterNegotiation.ACTION, message.message_id)
@@ -226,7 +228,7 @@ class Responder(NegotiationEngine):
         """Accept a confirmation if its parameters are the accepted ones."""
         if track.state is not TrackState.OFFERED or not track.equals(payload.final_parameters, payload.extensions):
             if track.state is TrackState.CONFIRMED:
-                raise Malformed(FlowCode.UNEXPECTED, "A protocol was confirmed twice.")
+                raise Malformed(FlowCode.MESSAGE, "A protocol was confirmed twice.")
             accepted = {"parameters": track.parameters, "extensions": track.extensions}
             why = "The confirmed parameters are not the accepted ones."
             failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, why, details={"accepted": accepted})

@@ -116,11 +116,11 @@ class SessionManager:
         return next((session for session in self._sessions.values() if session.agreed.protocol == protocol), None)
 
     def check_free(self, id: str) -> None:
-        """Check that a session may open. Raises `Conflict` (`flow.session`) for a used id, `TooLarge` (`flow.sessions`)."""
+        """Check that a session may open. Raises `Conflict` (`flow.session`) for a used id, `TooLarge` (`flow.too-large`)."""
         if id in self._sessions:
             raise Conflict(FlowCode.SESSION, "A session of this id runs already.")
         if len(self._sessions) >= MAX_SESSIONS:
-            raise TooLarge(FlowCode.SESSIONS, f"A connection has at most {MAX_SESSIONS} sessions.")
+            raise TooLarge(FlowCode.TOO_LARGE, f"A connection has at most {MAX_SESSIONS} sessions.")
 
     def open(self, id: str, agreed: Agreed, expires_at: int, acknowledgment: str = "") -> bool:
         """Open a session, or continue one with new terms. Return whether its protocol changed."""
@@ -168,10 +168,10 @@ class SessionManager:
         return session, session.codec.decode(message.payload.value, message.action)
 
     def check_send(self, id: str) -> NegotiationSession:
-        """Return the session for a message to send. Raises `NotFound`, `TooLarge` (`flow.waiting`)."""
+        """Return the session for a message to send. Raises `NotFound`, `TooLarge` (`flow.too-large`)."""
         session = self.get(id)
         if len(session.waiting) >= MAX_WAITING:
-            raise TooLarge(FlowCode.WAITING, "Too much was said while the session changed.")
+            raise TooLarge(FlowCode.TOO_LARGE, "Too much was said while the session changed.")
         return session
 
 

@@ -98,7 +98,7 @@ class TestsPassed:
 class ReportError:
     """Tell the peer that its messages do not follow the agreement; `ErrorRejected` or its new code follows. Does nothing except
     while tests are run or the session runs, after a message of the peer, and one at a time. Raises `Refused`
-    (`meta.not-agreed`), `Malformed` or `TooLarge`."""
+    (`session.profile`), `Malformed` or `TooLarge`."""
 
     description: str
 
@@ -143,14 +143,14 @@ class SendMeta:
 @dataclass(frozen=True)
 class SendVerification:
     """Send a message of the handler under test (PT=11). It is dropped unless test cases were agreed on and are run, or the
-    session runs. Raises `Refused` (`meta.not-agreed`) or `TooLarge`."""
+    session runs. Raises `Refused` (`session.profile`) or `TooLarge`."""
 
     payload: bytes
 
 
 @dataclass(frozen=True)
 class Say:
-    """Send natural language (PT=10), at any time after the Hellos. Raises `Refused` (`meta.not-agreed`), `Malformed` or
+    """Send natural language (PT=10), at any time after the Hellos. Raises `Refused` (`session.profile`), `Malformed` or
     `TooLarge`."""
 
     text: str
@@ -159,7 +159,7 @@ class Say:
 @dataclass(frozen=True)
 class Ask:
     """Ask about the negotiation, at any time after the Hellos; `Answered` follows. `message_id`: 16 random characters, different
-    for each question. Raises `Refused` (`meta.not-agreed`, `question.*`), `Malformed` or `TooLarge`."""
+    for each question. Raises `Refused` (`session.profile`, `negotiation.…`), `Malformed` or `TooLarge`."""
 
     message_id: str
     text: str

@@ -153,9 +153,9 @@ class Core:
         return self.peer is not None and capability in self.own.capabilities and capability in self.peer.capabilities
 
     def require(self, capability: str) -> None:
-        """Raises `Refused` (`meta.not-agreed`) unless both Hellos list it."""
+        """Raises `Refused` (`session.profile`) unless both Hellos list it."""
         if not self.both_list(capability):
-            raise Refused(MetaCode.NOT_AGREED, f"{capability} is not a capability that both sides listed.")
+            raise Refused(SessionCode.PROFILE, f"{capability} is not a capability that both sides listed.")
 
     def agree(self, agreement: Agreement | None) -> None:
         """Set the agreement; None while a new one is negotiated."""
@@ -202,7 +202,7 @@ def say(message: MetaMessage) -> SendBinary:
 
 def unexpected(what: str) -> Refused:
     """The error for a meta message that is not due."""
-    return Refused(MetaCode.UNEXPECTED, f"There is no place here for {what}.")
+    return Refused(MetaCode.MESSAGE, f"There is no place here for {what}.")
 
 
 def lost_session(reason: str, *, is_begun: bool) -> TreatyError:
@@ -231,4 +231,4 @@ def nothing_in_common(why: str) -> Refused:
 
 def unsupported(type: ProtocolType) -> Refused:
     """The error for a frame of a type that is not a capability of both sides."""
-    return Refused(FrameCode.UNSUPPORTED_TYPE, f"PT={type:02b} is not among the capabilities of both Hellos.")
+    return Refused(FrameCode.FORM, f"PT={type:02b} is not among the capabilities of both Hellos.")

@@ -64,17 +64,17 @@ class DocumentDescription:
 
 
 def parse_candidate(text: str) -> DocumentDescription:
-    """The header of a candidate document. Raises `Malformed` (`document.header`, `document.topic`, `document.base`, or as
-    `check_document` does), `TooLarge`, or `Refused` (`document.base-unpinned`)."""
+    """The header of a candidate document. Raises `Malformed` or `Refused` (`document.header`), or as
+    `check_document` does."""
     check_document(text.encode("utf-8", "surrogatepass"))
     lines = list(_prose(text))
     title, header = _header(lines)
     topic = header.get("Topic", "")
     if topic and not is_topic(topic):
-        raise Malformed(ClientDocumentCode.TOPIC, f"{topic[:80]!a} is not a topic, such as commerce/product-info.")
+        raise Malformed(ClientDocumentCode.HEADER, f"{topic[:80]!a} is not a topic, such as commerce/product-info.")
     uri, digest = header.get("Base"), header.get("Base-SHA-256")
     if uri is None and digest is not None:
-        raise Malformed(ClientDocumentCode.BASE, "A document with Base-SHA-256 has a Base.")
+        raise Malformed(ClientDocumentCode.HEADER, "A document with Base-SHA-256 has a Base.")
     if uri is None:
         # The header counts alone where it names a base: a sentence may mention other protocols.
         uri, digest = _named_in_a_sentence(lines)
@@ -130,14 +130,14 @@ def _named_in_a_sentence(lines: list[str]) -> tuple[str | None, str | None]:
 
 def _base(uri: str, digest: str | None) -> Base:
     if not _URI.fullmatch(uri):
-        raise Malformed(ClientDocumentCode.BASE, f"{uri[:80]!a} is not the https: URI of a protocol.")
+        raise Malformed(ClientDocumentCode.HEADER, f"{uri[:80]!a} is not the https: URI of a protocol.")
     if not digest:
         raise Refused(
-            ClientDocumentCode.BASE_UNPINNED,
+            ClientDocumentCode.HEADER,
             f"The document changes {uri[:200]} and does not say which bytes are meant.",
             fix="Add the line: - Base-SHA-256: and the SHA-256 of that protocol's document.",
         )
     try:
         return Base(uri, parse_digest(digest))
     except Malformed as error:
-        raise Malformed(ClientDocumentCode.BASE, "Base-SHA-256 is 64 lower-case hexadecimal digits.") from error
+        raise Malformed(ClientDocumentCode.HEADER, "Base-SHA-256 is 64 lower-case hexadecimal digits.") from error

@@ -86,7 +86,7 @@ class Generation:
         return [*messages, *self._core.end(Event.FAILED, error)]
 
     def receive(self, message: CodeGeneration, now: float) -> list[Action]:
-        """Take a message of the peer. Raises `Refused` (`meta.unexpected`) without an agreement."""
+        """Take a message of the peer. Raises `Refused` (`meta.message`) without an agreement."""
         if message.status == "error":
             why = f": {message.reason}." if message.reason else "."
             sentence = f"The other side could not get the protocol's code ready{why}"
@@ -188,7 +188,7 @@ class Repairs:
         # Also the last notice of a peer to which this side broke a rule: it is shown to the owner, and no model is asked.
         if not repairable:
             description_text = printable(description, 500)
-            error = Refused(NegotiationCode.NONCONFORMING, f"The other side refused a message of this side: {description_text}")
+            error = Refused(NegotiationCode.FAULT, f"The other side refused a message of this side: {description_text}")
             error.peer_code = code_in(description)
             return self._core.end(Event.FAILED, error)
         if self._peer_open:
@@ -212,4 +212,4 @@ class Repairs:
 
     def _reach_limit(self) -> list[Action]:
         rounds = self._core.limits.fix_rounds
-        return self._core.end(Event.FAILED, Refused(NegotiationCode.FIX_LIMIT, f"More than {rounds} errors were reported."))
+        return self._core.end(Event.FAILED, Refused(NegotiationCode.TOO_MANY, f"More than {rounds} errors were reported."))

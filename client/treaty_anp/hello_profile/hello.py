@@ -295,7 +295,7 @@ def validate_answer(own: Hello, hello: Hello, known_uri: str) -> Agreement | Non
     """The agreement that a destinationHello makes of the offers in `own`; None where nothing is in common. `known_uri`: the
     protocol of the offered hash. Raises `Refused` (`hello.*`, `session.role`)."""
     if hello.session_id not in ("", own.session_id) or hello.destination_did not in ("", own.source_did):
-        raise Refused(HelloCode.CHOICE, "This destinationHello answers another sourceHello.")
+        raise Refused(HelloCode.FORM, "This destinationHello answers another sourceHello.")
     if own.destination_did not in ("", hello.source_did):
         who = hello.source_did or "An agent that does not name itself"
         raise Refused(HelloCode.DESTINATION, f"{who} answered, not {own.destination_did}.")
@@ -304,14 +304,14 @@ def validate_answer(own: Hello, hello: Hello, known_uri: str) -> Agreement | Non
     offered, selected, used_hash = own.used_protocol_hash, hello.selected_protocol, hello.used_protocol_hash
     # Otherwise a peer could choose which protocol this side fetches and runs.
     if selected is not None and selected not in own.candidate_protocols:
-        raise Refused(HelloCode.CHOICE, "The other side selected a protocol that was not among the candidates.")
+        raise Refused(HelloCode.FORM, "The other side selected a protocol that was not among the candidates.")
     if used_hash is not None and used_hash == offered:
         return _with_roles(own, hello, Agreement(known_uri, offered, True))
     if selected is not None:
         # A hash that was not offered confirms nothing; here it is passed over, as the selection says enough.
         return _with_roles(own, hello, Agreement(selected, hello.selected_protocol_hash, False))
     if used_hash is not None:
-        raise Refused(HelloCode.CHOICE, "The other side confirmed a protocol hash that was not offered.")
+        raise Refused(HelloCode.FORM, "The other side confirmed a protocol hash that was not offered.")
     return None
 
 

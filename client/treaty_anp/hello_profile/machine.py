@@ -289,7 +289,7 @@ class Machine(Core):
             return []
         if self._natural:
             if not self.both_list(hello.NATURAL_LANGUAGE_PROTOCOL):
-                error = Refused(SessionCode.NOT_NATURAL, "The other side does not speak natural language.")
+                error = Refused(SessionCode.PROFILE, "The other side does not speak natural language.")
                 return self.end(Event.NOT_AGREED, error)
             return self._speak_naturally(now)
         if not self._negotiates:
@@ -382,7 +382,7 @@ class Machine(Core):
         if self._may_verify:
             return [a.DeliverVerification(payload)]
         if self._tests.agreed is None:
-            raise Refused(FrameCode.UNEXPECTED, "A verification message came, and no test cases were agreed on.")
+            raise Refused(FrameCode.FORM, "A verification message came, and no test cases were agreed on.")
         return []  # it crossed an error report, and is about code that is being repaired
 
     @property
@@ -482,7 +482,7 @@ class ApplicationMessages:
         return []
 
     def announce(self, message: CallMetadata | TracedMessage, now: float) -> list[Action]:
-        """Take the metadata of the peer's next message, with it or before it. Raises `Refused` (`meta.not-agreed`), and as
+        """Take the metadata of the peer's next message, with it or before it. Raises `Refused` (`session.profile`), and as
         `receive`."""
         self._core.require(CALL_CONTEXT)
         if isinstance(message, TracedMessage):
@@ -492,7 +492,7 @@ class ApplicationMessages:
         return []
 
     def receive(self, payload: bytes, now: float) -> list[Action]:
-        """Take a message of the peer. Raises `Refused` (`frame.unexpected`) or `TooLarge` (`session.inbox-full`)."""
+        """Take a message of the peer. Raises `Refused` (`frame.form`) or `TooLarge` (`session.inbox-full`)."""
         core = self._core
         metadata, self._announced = self._announced, None
         if self._generation.drops_early_data:
@@ -502,7 +502,7 @@ class ApplicationMessages:
         if core.state is HelloState.RUNNING and self._generation.own:
             return [Deliver(payload, metadata)]
         if core.agreement is None or core.is_natural:
-            raise Refused(FrameCode.UNEXPECTED, "An application message came, and no protocol is agreed on.")
+            raise Refused(FrameCode.FORM, "An application message came, and no protocol is agreed on.")
         if self.inbox.is_full:
             raise TooLarge(SessionCode.INBOX_FULL, "Too many application messages came before the session was running.")
         self.inbox.enqueue(payload, metadata, now)

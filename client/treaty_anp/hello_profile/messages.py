@@ -48,7 +48,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Refused, TooLarge
 from treaty_consensus.protocol import MAX_DOCUMENT, check_document
 from treaty_consensus.statement import MAX_PAYLOAD
-from treaty_io.codes import MetaCode
+from treaty_io.codes import FrameCode, MetaCode
 from treaty_io.errors import code_in
 
 from .. import frame
@@ -234,8 +234,8 @@ def encode(message: MetaMessage) -> bytes:
 
 
 def parse(payload: bytes) -> MetaMessage:
-    """Parse the payload of a PT=00 frame. Raises `TooLarge` (`meta.too-large`, `document.too-large`, `canonical.too-large`),
-    `Malformed` (`meta.message`, `document.*`, `canonical.*`) or `Refused` (`meta.unknown-action`)."""
+    """Parse the payload of a PT=00 frame. Raises `TooLarge` (`frame.too-large`, `document.text`, `canonical.too-large`),
+    `Malformed` (`meta.message`, `document.*`, `canonical.*`) or `Refused` (`meta.message`)."""
     payload, carries, carried = payload.partition(CARRIES)
     value = canonical.parse_json(payload, limit=MAX_MESSAGE, name="meta message", values=MAX_VALUES, floats=True)
     try:
@@ -250,7 +250,7 @@ def parse(payload: bytes) -> MetaMessage:
     except msgspec.ValidationError as error:
         raise Malformed(MetaCode.MESSAGE, f"Not a meta message: {fault_of(error)}.") from error
     raise Refused(
-        MetaCode.UNKNOWN_ACTION,
+        MetaCode.MESSAGE,
         f"The meta message {ascii(action)[:40]} is not among the capabilities of this agent's Hello.",
         fix="Send only what both sides list under supportedCapabilities.",
     )
@@ -368,7 +368,7 @@ def _status(status: _Status) -> NegotiationStatus:
 def _text(text: str | None, limit: int) -> str | None:
     """A text, or None for one that is absent or empty."""
     if text and len(text.encode()) > limit:
-        raise TooLarge(MetaCode.TOO_LARGE, f"A text of a meta message has over {limit} bytes.")
+        raise TooLarge(FrameCode.TOO_LARGE, f"A text of a meta message has over {limit} bytes.")
     return text or None
 
 

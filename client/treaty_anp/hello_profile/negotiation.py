@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from treaty_consensus.errors import Malformed, Refused
 from treaty_consensus.printable import printable
-from treaty_io.codes import NegotiationCode, QuestionCode, SessionCode
+from treaty_io.codes import NegotiationCode, SessionCode
 from treaty_io.errors import code_in
 
 from .actions import Action, Answered, Consider, ConsiderTests, DraftTests, Question, SendBinary, Test
@@ -88,7 +88,7 @@ class ProposalExchange(ABC):
         if self._is_last:
             return self._reach_limit()
         if self.said and not summary:
-            raise Malformed(NegotiationCode.SUMMARY, "A proposal after the first one says in its summary what it changes.")
+            raise Malformed(NegotiationCode.ANSWER, "A proposal after the first one says in its summary what it changes.")
         sent = self._say("negotiating", text, summary or None)
         # Noted only once the message could be encoded: a refused text was never proposed.
         self._own_text = text
@@ -115,7 +115,7 @@ class ProposalExchange(ABC):
         if status == "rejected":
             return self._core.end(Event.NOT_AGREED, self._rejection(summary))
         if self._own_turn:
-            raise Refused(NegotiationCode.TURN, "It was not the other side's turn to say something.")
+            raise Refused(NegotiationCode.MESSAGE, "It was not the other side's turn to say something.")
         if status == "accepted":
             return self._accepted(text, now)
         assert text is not None, "the message's parser saw to it"
@@ -130,7 +130,7 @@ class ProposalExchange(ABC):
 
     def _accepted(self, text: str | None, now: float) -> list[Action]:
         if self._own_text is None:
-            raise Refused(NegotiationCode.TURN, "The other side accepted a text that was not proposed.")
+            raise Refused(NegotiationCode.MESSAGE, "The other side accepted a text that was not proposed.")
         # To the byte: the hash of the agreed text must be the same on both sides.
         if text not in (None, self._own_text):
             raise _other_text()
@@ -197,10 +197,10 @@ class Numbers:
         self._sent = self.due
 
     def check(self, number: int) -> None:
-        """Note the number of the peer's next message. Raises `Refused` (`negotiation.sequence`)."""
+        """Note the number of the peer's next message. Raises `Refused` (`negotiation.message`)."""
         due = self.due
         if number not in (range(due + 2) if self._seen < 0 else (due, self._seen + 1)):
-            raise Refused(NegotiationCode.SEQUENCE, f"The sequence number {number} came where {due} was due.")
+            raise Refused(NegotiationCode.MESSAGE, f"The sequence number {number} came where {due} was due.")
         self._seen = number
 
 
@@ -277,7 +277,7 @@ class TestExchange(ProposalExchange):
 
     __test__ = False  # pytest would collect the class by its name
     state, own_turn, peer_turn = HelloState.TESTING, Event.OWN_TESTS_TURN, Event.PEER_TESTS_TURN
-    rejected = NegotiationCode.TESTS_REJECTED
+    rejected = NegotiationCode.TESTS
 
     def __init__(self, core: Core, *, wanted: bool, run: Callable[[Event, float], list[Action]]) -> None:
         super().__init__(core, core.limits.test_rounds)
@@ -356,8 +356,8 @@ class Questions:
         self._received: dict[str, bool] = {}
 
     def ask(self, message_id: str, text: str, now: float) -> list[Action]:
-        """Ask the peer. Raises `Refused` (`meta.not-agreed`, `question.limit`, `question.repeated`), `Malformed` or `TooLarge`;
-        then nothing happened."""
+        """Ask the peer. Raises `Refused` (`session.profile`, `negotiation.too-many`, `negotiation.message`), `Malformed` or
+        `TooLarge`; then nothing happened."""
         self._core.require(NATURAL_LANGUAGE_NEGOTIATION)
         sent = say(NaturalLanguageNegotiation("REQUEST", message_id, text))
         self._open(self._asked, message_id)
@@ -389,12 +389,12 @@ class Questions:
 
     def _open(self, questions: dict[str, bool], message_id: str) -> None:
         if message_id in questions:
-            raise Refused(QuestionCode.REPEATED, "A question has a messageId of its own.")
+            raise Refused(NegotiationCode.MESSAGE, "A question has a messageId of its own.")
         if len(questions) >= self._core.limits.questions:
-            raise Refused(QuestionCode.LIMIT, f"A side may ask {self._core.limits.questions} questions in a session.")
+            raise Refused(NegotiationCode.TOO_MANY, f"A side may ask {self._core.limits.questions} questions in a session.")
         # Kept for the whole session: an id that came again could be answered by an old answer.
         questions[message_id] = True
 
 
 def _other_text() -> Refused:
-    return Refused(NegotiationCode.TEXT, "The other side accepted another text than the one proposed to it.")
+    return Refused(NegotiationCode.MESSAGE, "The other side accepted another text than the one proposed to it.")

@@ -180,7 +180,7 @@ class WaitRule(NamedTuple):
 
 
 WAITS = {
-    Wait.HELLO: WaitRule("hello", SessionCode.HELLO_TIMEOUT, "No Hello came within {:g} seconds."),
+    Wait.HELLO: WaitRule("hello", SessionCode.REPLY_TIMEOUT, "No Hello came within {:g} seconds."),
     Wait.CODE: WaitRule(
         "code", SessionCode.CODE_TIMEOUT, "The code was not ready on both sides {:g} seconds after the agreement."
     ),

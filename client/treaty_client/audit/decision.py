@@ -11,9 +11,9 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import DecisionCode
 from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import MAX_TRANSCRIPT
-from treaty_io.codes import ClientDecisionCode
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,255}\Z")]
 """A digest, a DID, a domain, a topic or a word of the rule: nothing that works on a terminal."""
@@ -150,16 +150,16 @@ class Transcript(msgspec.Struct, frozen=True):
 
 
 def read_transcript(data: bytes) -> Transcript:
-    """Parse a transcript. Raises `Malformed` (`decision.transcript`, …) or `TooLarge`."""
+    """Parse a transcript. Raises `Malformed` (`decision.rule`, …) or `TooLarge`."""
     try:
         # The cap comes first: the operator chooses the size of a transcript.
         transcript = msgspec.convert(canonical.loads(data, limit=MAX_TRANSCRIPT, name="decision transcript"), Transcript)
     except msgspec.ValidationError as error:
-        raise Malformed(ClientDecisionCode.TRANSCRIPT, f"This is not the transcript of a decision: {error}.") from error
+        raise Malformed(DecisionCode.RULE, f"This is not the transcript of a decision: {error}.") from error
     choices = len(transcript.candidates) + 1
     # The tables that are printed from it index the matrix by place.
     if {len(transcript.order), len(transcript.pairwise), *map(len, transcript.pairwise)} != {choices}:
-        raise Malformed(ClientDecisionCode.TRANSCRIPT, "The transcript's matrix and order are not of its candidates.")
+        raise Malformed(DecisionCode.RULE, "The transcript's matrix and order are not of its candidates.")
     if transcript.quorum is None and any(candidate.quorum is None for candidate in transcript.candidates):
-        raise Malformed(ClientDecisionCode.TRANSCRIPT, "The transcript has no quorum for one of its candidates.")
+        raise Malformed(DecisionCode.RULE, "The transcript has no quorum for one of its candidates.")
     return transcript

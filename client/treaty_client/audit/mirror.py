@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, LogKeys, SignedCheckpoint
 from treaty_consensus.log.equivocation import Equivocation
@@ -48,7 +49,7 @@ _KEPT_TILES = 1024
 
 
 class Mirror:
-    """The mirror in `folder` of the log with that key. Every method raises `Untrusted` (`mirror.damaged`) on broken files."""
+    """The mirror in `folder` of the log with that key. Every method raises `Untrusted` (`log.damaged`) on broken files."""
 
     def __init__(self, folder: Path, key: VerifierKey | LogKeys, evidence: Path) -> None:
         """Open the mirror. `key`: of the log, or all its keys. `evidence`: the folder for proofs of two histories."""
@@ -258,7 +259,7 @@ class Mirror:
 
     def _damaged(self, why: str) -> Untrusted:
         return Untrusted(
-            MirrorCode.DAMAGED, f"The mirror in {self._folder} is damaged: {why}.", fix="Move it away and mirror the log anew."
+            LogCode.DAMAGED, f"The mirror in {self._folder} is damaged: {why}.", fix="Move it away and mirror the log anew."
         )
 
 

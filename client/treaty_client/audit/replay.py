@@ -164,7 +164,7 @@ class AuditedReplay:
                 self._hear(index, made.body.seen_checkpoint)
 
     def check_keys(self) -> LogKeys:
-        """Return the keys of the replayed log. Raises `Untrusted` (`audit.genesis`) unless they lead to the trusted one."""
+        """Return the keys of the replayed log. Raises `Untrusted` (`audit.fork`) unless they lead to the trusted one."""
         proven = self._proven
         try:
             return follow(self.trusted, proven, self.replay.size) if proven else self.trusted
@@ -172,7 +172,7 @@ class AuditedReplay:
             # A tree with another genesis is no log of this key.
             named = ", then ".join(str(term.log) for term in proven.terms) if proven else "no key"
             raise Untrusted(
-                ClientAuditCode.GENESIS, f"The log's genesis and rotations name {named}; you trust {self.trusted.newest.log}."
+                ClientAuditCode.FORK, f"The log's genesis and rotations name {named}; you trust {self.trusted.newest.log}."
             ) from error
 
     def check_clock(self, signed: SignedCheckpoint, now: float) -> None:
@@ -180,7 +180,7 @@ class AuditedReplay:
 
         The clock's key is the operator's. So the cosignatures of the witnesses of the parameters count too, where they are there.
 
-        Raises `Untrusted` (`audit.checkpoint`, `checkpoint.future`).
+        Raises `Untrusted` (`audit.leaf`, `checkpoint.future`).
         """
         if signed.time is not None:
             self.replay.check_clock(signed.time, "the log's own clock")
@@ -207,7 +207,7 @@ class AuditedReplay:
         try:
             self._proven = keys_in(self.replay.facts)
         except TreatyError as error:
-            raise Untrusted(ClientAuditCode.GENESIS, f"The log's genesis names no keys: {error.message}") from error
+            raise Untrusted(ClientAuditCode.FORK, f"The log's genesis names no keys: {error.message}") from error
         # From a rotation on its keys sign. Keys that do not lead to the trusted one are refused at the end.
         if any(term.log == self.trusted.newest.log for term in self._proven.terms):
             self.mirror.keys = self._proven

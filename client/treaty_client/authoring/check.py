@@ -140,9 +140,9 @@ def _syntax_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
             ast.parse(content)
         except SyntaxError as error:
             fault = f"{file}, line {error.lineno}: {error.msg}."
-            yield ProjectProblem(file, f"line {error.lineno}", Refused(ClientHandlerCode.SYNTAX, fault, fix="Correct the line."))
+            yield ProjectProblem(file, f"line {error.lineno}", Refused(ClientHandlerCode.FAILED, fault, fix="Correct the line."))
         except (ValueError, RecursionError, MemoryError) as error:
-            yield ProjectProblem(file, "", Refused(ClientHandlerCode.SYNTAX, f"{file} does not parse: {error}."))
+            yield ProjectProblem(file, "", Refused(ClientHandlerCode.FAILED, f"{file} does not parse: {error}."))
 
 
 def _role_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
@@ -152,5 +152,5 @@ def _role_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
     for name, role in ((vector.name, role) for vector in found.vectors for role in vector.roles):
         if role not in roles:
             fault = f"role = {role!a:.80} is not a role of {MANIFEST}."
-            error = Refused(VectorCode.ROLE, fault, fix=f"The roles are {', '.join(map(str, roles))}.")
+            error = Refused(VectorCode.FORM, fault, fix=f"The roles are {', '.join(map(str, roles))}.")
             yield ProjectProblem(f"{VECTORS}/{name}", "role", error)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from treaty_consensus.errors import Refused
 from treaty_consensus.handler import Manifest, Operation, OperationKind
 from treaty_handler import Call, Item, Result
-from treaty_io.codes import ClientPublishCode
+from treaty_io.codes import VectorCode
 
 if TYPE_CHECKING:
     from treaty_sandbox.vectors import Vector
@@ -79,13 +79,13 @@ def measure_coverage(manifest: Manifest, vectors: Iterable[Vector]) -> Coverage:
 
 
 def check_coverage(coverage: Coverage, vectors: int) -> None:
-    """Check that every operation is reached in every role. Raises `Refused` (`publish.vectors`). `vectors`: their number."""
+    """Check that every operation is reached in every role. Raises `Refused` (`vector.differs`). `vectors`: their number."""
     if not coverage.unreached:
         return
     pairs = ", ".join(f"{operation} as {role}" for role, operation in coverage.unreached)
     fault = f"No vector reaches {pairs}." if vectors else f"There is no vector, so none reaches {pairs}."
     raise Refused(
-        ClientPublishCode.VECTORS,
+        VectorCode.DIFFERS,
         fault,
         fix="Write vectors/*.json, or record them from a session: treaty record. To publish without: --allow-uncovered.",
     )

@@ -16,10 +16,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal, get_args
 
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Conflict, Malformed
 from treaty_consensus.protocol import is_name, is_topic
 from treaty_io import durable
-from treaty_io.codes import ProjectCode
 
 from ..protocols.project_file import package_of
 
@@ -51,7 +51,7 @@ class NewProtocol:
     form: Form = "declarative"
 
     def __post_init__(self) -> None:
-        """Raises `Malformed` (`project.choice`)."""
+        """Raises `Malformed` (`system.usage`)."""
         choices = [
             ("name", is_name(self.name), "lower-case letters and digits, joined by -", "weather-report"),
             ("topic", is_topic(self.topic), "one to four names, joined by /", "science/weather-report"),
@@ -61,16 +61,16 @@ class NewProtocol:
         for choice, is_legal, allowed, example in choices:
             if not is_legal:
                 fault = f"{choice} = {getattr(self, choice)!a:.80} is not {allowed}."
-                raise Malformed(ProjectCode.CHOICE, fault, fix=f"Write, for example: --{choice} {example}")
+                raise Malformed(SystemCode.USAGE, fault, fix=f"Write, for example: --{choice} {example}")
 
 
 def write_project(folder: Path, new: NewProtocol) -> list[Path]:
-    """Write the project and return its files. The folder is made, or must be empty. Raises `Conflict` (`project.exists`).
+    """Write the project and return its files. The folder is made, or must be empty. Raises `Conflict` (`system.exists`).
 
     A crash leaves a part of the files; delete the folder then.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Conflict(ProjectCode.EXISTS, f"{folder} exists and is not empty.", fix="Name a new folder.")
+        raise Conflict(SystemCode.EXISTS, f"{folder} exists and is not empty.", fix="Name a new folder.")
     contents = project_files(new)
     for path, text in contents.items():
         durable.write(folder / path, text.encode())

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Conflict, NotFound, Refused
 from treaty_consensus.handler import VECTORS
 from treaty_io import durable
@@ -36,9 +37,8 @@ class AddedVectors:
 async def add_recordings(folder: Path, recordings: Sequence[Path]) -> AddedVectors:
     """Write recordings into the project's `vectors/`, under their own names. All of them are checked before one is written.
 
-    Raises `NotFound` (`project.file`, `project.handler`), `Malformed` (`vector.form`), `Refused` (`vector.role`,
-    `vector.differs` when the handler does not repeat a recording), `Conflict` (`vector.exists`), and the errors of
-    `load_project`, `build` and the sandbox.
+    Raises `NotFound` (`project.file`), `Malformed` (`vector.form`), `Refused` (`vector.form`, `vector.differs` when the handler
+    does not repeat a recording), `Conflict` (`system.exists`), and the errors of `load_project`, `build` and the sandbox.
     """
     project = load_project(folder)
     package = build(project)
@@ -47,7 +47,7 @@ async def add_recordings(folder: Path, recordings: Sequence[Path]) -> AddedVecto
         for role in vector.roles:
             if role not in package.manifest.roles:
                 fix = f"The roles are {', '.join(package.manifest.roles)}."
-                raise Refused(VectorCode.ROLE, f"{vector.name} is of the role {role!a:.80}, which the protocol lacks.", fix=fix)
+                raise Refused(VectorCode.FORM, f"{vector.name} is of the role {role!a:.80}, which the protocol lacks.", fix=fix)
     async with SandboxPool(size=1) as pool:
         mismatches = await run_vectors(pool, package, vectors)
     if mismatches:
@@ -56,7 +56,7 @@ async def add_recordings(folder: Path, recordings: Sequence[Path]) -> AddedVecto
     files = [folder / VECTORS / vector.name for vector in vectors]
     for path in files:
         if path.exists():
-            raise Conflict(VectorCode.EXISTS, f"{path} exists.", fix="Rename the recording.")
+            raise Conflict(SystemCode.EXISTS, f"{path} exists.", fix="Rename the recording.")
     for path, vector in zip(files, vectors, strict=True):
         durable.create(path, vector.data)
     before = measure_coverage(package.manifest, project.vectors)

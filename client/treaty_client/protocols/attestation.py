@@ -43,6 +43,7 @@ from sigstore.verify.policy import AllOf, Identity, OIDCIssuerV2
 from sigstore_models.trustroot.v1 import TrustedRoot as TrustedRootMessage
 
 from treaty_consensus import canonical, sigstore_token
+from treaty_consensus.codes import TrustedRootCode
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import MAX_BUNDLE
 from treaty_consensus.log.merkle import leaf_hash
@@ -197,9 +198,9 @@ def verify_attestation(bundle: bytes, binding: Binding, *, publisher: str, trust
 
     `publisher`: the DID that publishes the handler. A signer that is a DID must be this DID, even if `trust` accepts another.
 
-    Raises `Untrusted`: `attestation.form` (not such a bundle), `.signature` (Sigstore's own checks: certificate, its timestamp
-    of issue, time of signing, log inclusion, signature), `.identity` (another signer), `.statement` (not such a statement),
-    `.binding` (it binds other values), `.root` (a root of `trust` cannot be read).
+    Raises `Untrusted`: `attestation.signature` (no such bundle or statement, it binds other values, or Sigstore's own checks
+    fail: certificate, its timestamp of issue, time of signing, log inclusion, signature), `attestation.identity` (another
+    signer), `trusted-root.digest` (a root of `trust` cannot be read).
     """
     signer, payload = _authenticate(_open(bundle), trust)
     # A policy may accept several DIDs, but a handler is attested by its own publisher only.
@@ -237,7 +238,7 @@ def _open(bundle: bytes) -> Bundle:
         # Strict JSON first: Sigstore's parser accepts duplicate members.
         value = canonical.parse_json(bundle, limit=MAX_BUNDLE, name="Sigstore bundle")
     except TreatyError as error:
-        raise Untrusted(AttestationCode.FORM, str(error)) from error
+        raise Untrusted(AttestationCode.SIGNATURE, str(error)) from error
     match value:
         case {"mediaType": str(media_type), "dsseEnvelope": {"payloadType": str(payload_type), "signatures": [_]}} if (
             media_type in _MEDIA_TYPES and payload_type == PAYLOAD_TYPE
@@ -245,12 +246,12 @@ def _open(bundle: bytes) -> Bundle:
             pass
         case _:
             raise Untrusted(
-                AttestationCode.FORM, "An attestation is a Sigstore bundle v0.3 of an in-toto statement with one signature."
+                AttestationCode.SIGNATURE, "An attestation is a Sigstore bundle v0.3 of an in-toto statement with one signature."
             )
     try:
         return Bundle.from_json(bundle)
     except Exception as error:  # foreign bytes, in a parser without a common base of errors
-        raise Untrusted(AttestationCode.FORM, f"The Sigstore bundle cannot be read: {_reason(error)}.") from error
+        raise Untrusted(AttestationCode.SIGNATURE, f"The Sigstore bundle cannot be read: {_reason(error)}.") from error
 
 
 def _authenticate(bundle: Bundle, trust: Sequence[Trust]) -> tuple[SigningIdentity, bytes]:
@@ -282,7 +283,7 @@ def _parse_statement(payload: bytes) -> _Statement:
         # Parsed after the signature holds: until then these bytes are anybody's.
         return msgspec.convert(canonical.parse_json(payload, limit=MAX_STATEMENT, name="in-toto statement"), _Statement)
     except (TreatyError, msgspec.ValidationError) as error:
-        raise Untrusted(AttestationCode.FORM, f"The attestation is not a statement about a handler: {error}.") from error
+        raise Untrusted(AttestationCode.SIGNATURE, f"The attestation is not a statement about a handler: {error}.") from error
 
 
 def encode_statement(binding: Binding, filename: str) -> bytes:
@@ -391,7 +392,7 @@ def make_verifier(root: bytes) -> Verifier:
         return Verifier(trusted_root=TrustedRoot(TrustedRootMessage.from_json(root)))
     except Exception as error:  # three libraries without a common base of errors
         reason = " ".join(f"{type(error).__name__}, {error}".split())[:240].rstrip(".")
-        raise Untrusted(AttestationCode.ROOT, f"The Sigstore trusted root cannot be read: {reason}.") from error
+        raise Untrusted(TrustedRootCode.DIGEST, f"The Sigstore trusted root cannot be read: {reason}.") from error
 
 
 @lru_cache(maxsize=1)

@@ -13,6 +13,7 @@ import dataclasses
 from contextlib import suppress
 from pathlib import Path
 
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.kinds import MAX_WHEEL
 from treaty_consensus.protocol import parse_protocol_uri
@@ -37,7 +38,7 @@ TRUSTED_ROOT = "trusted-root.json"
 def export(verified: VerifiedProtocol, folder: Path) -> list[Path]:
     """Write the files into `folder` and return their paths. The folder is created; an export of the same protocol is replaced.
 
-    Raises `Refused` (`directory.taken`) if the folder holds another document, of an author or of another protocol. Then nothing
+    Raises `Refused` (`system.exists`) if the folder holds another document, of an author or of another protocol. Then nothing
     is written.
     """
     _check_free(folder, verified)
@@ -92,7 +93,7 @@ def _check_free(folder: Path, verified: VerifiedProtocol) -> None:
         if parse_bundle(_read(folder / BUNDLE, MAX_BUNDLE)).uri == verified.uri:
             return  # an export whose document was changed
     raise Refused(
-        DirectoryCode.TAKEN, f"{folder} holds another {DOCUMENT}.", fix="Name a folder of its own: treaty fetch URI --output DIR"
+        SystemCode.EXISTS, f"{folder} holds another {DOCUMENT}.", fix="Name a folder of its own: treaty fetch URI --output DIR"
     )
 
 
@@ -118,7 +119,7 @@ def _read(path: Path, limit: int) -> bytes:
             return file.read(limit + 1)
     except FileNotFoundError as error:
         raise NotFound(
-            DirectoryCode.MISSING,
+            DirectoryCode.CHANGED,
             f"There is no {path.name} in {path.parent}.",
             fix="Fetch it again: treaty fetch URI --output DIR",
         ) from error

@@ -488,7 +488,7 @@ async def resolve(
 
 
 def check_claim(name: str, proven: ProvenProtocol) -> None:
-    """Check that a foreign URI may name this protocol. Raises `VerificationFailed` (`resolve.claim`).
+    """Check that a foreign URI may name this protocol. Raises `VerificationFailed` (`resolve.ambiguous`).
 
     Its publisher must claim it, and the URI's host must be the publisher's domain.
     """
@@ -496,7 +496,7 @@ def check_claim(name: str, proven: ProvenProtocol) -> None:
     if name not in proven.publish.aliases or not is_verified_alias(name, parse_did(proven.author)):
         raise VerificationFailed(
             Step.RESOLVE,
-            ResolveCode.CLAIM,
+            ResolveCode.AMBIGUOUS,
             f"{proven.author}, who publishes {proven.uri}, cannot say that it is {name[:200]}.",
             "Use the protocol's own URI if you trust its publisher.",
         )

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from treaty_consensus.codes import ProtocolCode
 from treaty_consensus.errors import Malformed, NotFound, Refused
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.protocol import parse_protocol_uri
-from treaty_io.codes import LocalCode, ProjectCode
+from treaty_io.codes import AgentCode, ProjectCode
 
 from .project import Project, load_project
 from .topics import Candidates
@@ -55,8 +56,7 @@ class LocalProtocols:
         `folders`: projects, as `treaty publish` reads them. Or a map of URI to project, for peers that have the protocol from a
         registry.
 
-        Raises `NotFound`, `Malformed`, `TooLarge` (`project.…`, `handler.…`), `Malformed` (`local.twice`), and `NotFound`
-        (`project.handler`) for a protocol without a handler.
+        Raises `NotFound`, also for a protocol without a handler, `Malformed` and `TooLarge` (`project.…`, `handler.…`).
         """
         if isinstance(folders, Mapping):
             protocols = [build_protocol(load_project(Path(folder)), uri) for uri, folder in folders.items()]
@@ -64,7 +64,7 @@ class LocalProtocols:
             protocols = [build_protocol(load_project(Path(folder))) for folder in folders]
         self._protocols = {protocol.uri: protocol for protocol in protocols}
         if len(self._protocols) < len(protocols):
-            raise Malformed(LocalCode.TWICE, "Two folders have the same protocol.", fix="Name each version of a protocol once.")
+            raise Malformed(ProjectCode.FILE, "Two folders have the same protocol.", fix="Name each version of a protocol once.")
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -73,14 +73,14 @@ class LocalProtocols:
 
     def uri(self, name: str) -> str:
         """Return the URI of the protocol with this name, the last of the folders if there are several versions. Raises
-        `NotFound` (`local.unknown`)."""
+        `NotFound` (`protocol.unknown`)."""
         for uri in reversed(self.uris):
             if parse_protocol_uri(uri).name == name:
                 return uri
         return self._unknown(name)
 
     async def fetch(self, uri: str) -> LocalProtocol:
-        """Return the protocol of a URI. Raises `NotFound` (`local.unknown`)."""
+        """Return the protocol of a URI. Raises `NotFound` (`protocol.unknown`)."""
         return self._protocols.get(uri) or self._unknown(uri)
 
     async def renew(self, uri: str) -> LocalProtocol:
@@ -96,7 +96,7 @@ class LocalProtocols:
         return uri in self._protocols
 
     async def document(self, uri: str) -> bytes:
-        """Return the document of a URI. Raises `NotFound` (`local.unknown`)."""
+        """Return the document of a URI. Raises `NotFound` (`protocol.unknown`)."""
         return (await self.fetch(uri)).document
 
     async def candidates(self, topic: str, *, fresh: bool = False) -> Candidates:
@@ -110,15 +110,15 @@ class LocalProtocols:
         return more
 
     async def publish(self, project: Project) -> NoReturn:
-        """Raise `Refused` (`local.no-registry`)."""
-        raise Refused(LocalCode.NO_REGISTRY, f"{project.name} is not published: this agent has no registry.")
+        """Raise `Refused` (`agent.settings`)."""
+        raise Refused(AgentCode.SETTINGS, f"{project.name} is not published: this agent has no registry.")
 
     async def aclose(self) -> None:
         """Do nothing: no file stays open."""
 
     def _unknown(self, name: str) -> NoReturn:
         raise NotFound(
-            LocalCode.UNKNOWN,
+            ProtocolCode.UNKNOWN,
             f"No folder has {name[:200]!r}.",
             fix=f"Known: {', '.join(self.uris) or 'none'}. Add its folder to LocalProtocols.",
         )
@@ -129,7 +129,7 @@ def build_protocol(project: Project, uri: str = "") -> LocalProtocol:
     `LocalProtocols`."""
     if project.handler is None:
         raise NotFound(
-            ProjectCode.HANDLER,
+            ProjectCode.FILE,
             f"{project.folder} has no handler, so no agent can speak {project.name}.",
             fix="Add message forms to its manifest, or a handler: see docs/guides/handlers.md.",
         )

@@ -77,14 +77,14 @@ class Project:
     def build_wheel(self, uri: str) -> tuple[str, bytes]:
         """Return file name and bytes of the handler's wheel for the protocol at this URI. They are the same on every machine.
 
-        Raises `NotFound` (`project.handler`) if the project has no handler, `Malformed` (`project.toml`) if the URI is of another
+        Raises `NotFound` (`project.file`) if the project has no handler, `Malformed` (`project.file`) if the URI is of another
         protocol, and the errors of `treaty_consensus.handler.build_wheel`.
         """
         if self.handler is None:
-            raise NotFound(ProjectCode.HANDLER, f"{self.folder} has no handler.", fix="Add [handler] to protocol.toml.")
+            raise NotFound(ProjectCode.FILE, f"{self.folder} has no handler.", fix="Add [handler] to protocol.toml.")
         parts = parse_protocol_uri(uri)
         if (parts.name, parts.version) != (self.name, self.version):
-            raise Malformed(ProjectCode.TOML, f"{uri} is not a URI of {self.name} {self.version}.")
+            raise Malformed(ProjectCode.FILE, f"{uri} is not a URI of {self.name} {self.version}.")
         metadata = HandlerMetadata(
             name=self.name,
             version=self.handler.version,
@@ -220,7 +220,7 @@ def _source_folder(folder: Path, name: str) -> Path:
     # After links are resolved, so that a project cannot publish a folder from elsewhere.
     if not source.is_relative_to(folder.resolve().parent):
         fault = f"{TOML}: [handler] source = {name!r} is neither in this folder nor beside it."
-        raise Malformed(ProjectCode.TOML, fault, fix='Move it there, for example to handler/, the default of "source".')
+        raise Malformed(ProjectCode.FILE, fault, fix='Move it there, for example to handler/, the default of "source".')
     if not (source / "__init__.py").is_file():
         raise NotFound(
             ProjectCode.FILE,
@@ -238,7 +238,7 @@ def _parse_manifest(data: bytes) -> dict[str, Any]:
         return msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
         fix = "Write a JSON object with `operations` and `roles`."
-        raise Malformed(ProjectCode.TOML, f"{MANIFEST} does not parse: {error}.", fix=fix) from error
+        raise Malformed(ProjectCode.FILE, f"{MANIFEST} does not parse: {error}.", fix=fix) from error
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, bytes]]:

@@ -168,7 +168,7 @@ FIELDS = (
 
 
 def read_protocol_file(data: bytes) -> tuple[ProtocolFile | None, list[ProjectProblem]]:
-    """Return the parsed file, or None and all of its faults (`project.toml`, `protocol.name`, `card.…`)."""
+    """Return the parsed file, or None and all of its faults (`project.file`, `protocol.name`, `card.…`)."""
     try:
         values = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -242,4 +242,4 @@ def _write(field: FileField, values: Mapping[str, Any]) -> str:
 
 
 def _problem(field: str, fault: str, fix: str) -> ProjectProblem:
-    return ProjectProblem(TOML, field, Malformed(ProjectCode.TOML, f"{fault}.", fix=fix))
+    return ProjectProblem(TOML, field, Malformed(ProjectCode.FILE, f"{fault}.", fix=fix))

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import StampCode, WitnessCode
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.note import KeyType, VerifierKey
 from treaty_consensus.log.proof import Receipt
@@ -23,7 +24,6 @@ from treaty_consensus.stamped import MARGIN, MAX_PAGE, SUFFIX, Stamped, read_pag
 from treaty_consensus.statement import Statement
 from treaty_io import durable
 from treaty_io.base_url import parse_base_url
-from treaty_io.codes import StampingCode
 from treaty_io.network.exchange import BoundedClient
 from treaty_io.network.hosts import Network
 
@@ -47,34 +47,34 @@ class StampingWitness:
 
     @classmethod
     def parse(cls, text: str) -> StampingWitness:
-        """Parse URL#VKEY. Raises `Malformed` (`registry.url`, `note.form`) and `Untrusted` (`stamping.stamp`)."""
+        """Parse URL#VKEY. Raises `Malformed` (`registry.url`, `note.form`) and `Untrusted` (`stamp.signature`)."""
         url, _, vkey = text.partition("#")
         witness = cls(parse_base_url(url), VerifierKey.parse(vkey))
         if witness.key.type != KeyType.COSIGNATURE:
-            raise Untrusted(StampingCode.STAMP, f"{witness.key.name} stamps by its Ed25519 key (type 4).", fix="Name that key.")
+            raise Untrusted(StampCode.SIGNATURE, f"{witness.key.name} stamps by its Ed25519 key (type 4).", fix="Name that key.")
         return witness
 
     async def stamp(self, http: BoundedClient, leaf: bytes, now: float) -> Stamped:
         """Have an envelope stamped, and check the stamp. `now`: Unix seconds.
 
-        Raises the error that its problem describes, `Unavailable` (`stamping.unreachable`, `network.deadline`) when it cannot be
+        Raises the error that its problem describes, `Unavailable` (`witness.unreachable`, `network.deadline`) when it cannot be
         reached, `Malformed` (`stamp.form`) for the stamp of another envelope, and `Untrusted` (`note.signature`,
-        `stamping.stamp`).
+        `stamp.signature`).
         """
         request = http.build_request("POST", f"{self.url}/add-statement", content=leaf)
         try:
             reply = await http.exchange(request, limit=_MAX_ANSWER)
         except (httpx.HTTPError, OSError) as error:
-            raise Unavailable(StampingCode.UNREACHABLE, f"{self.key.name} cannot be reached: {error}") from error
+            raise Unavailable(WitnessCode.UNREACHABLE, f"{self.key.name} cannot be reached: {error}") from error
         if reply.status != httpx.codes.OK:
             raise refusal_of(reply.status, parse_problem(reply.body))
         stamped = Stamped.of(leaf, reply.body)
         at = stamped.times([self.key]).get(self.key)
         if at is None:
-            raise Untrusted(StampingCode.STAMP, f"The stamp is not by the key {self.key}.", fix="Ask its operator for URL#KEY.")
+            raise Untrusted(StampCode.SIGNATURE, f"The stamp is not by the key {self.key}.", fix="Ask its operator for URL#KEY.")
         # It would oblige the log to nothing before that time.
         if at > now + _AHEAD:
-            raise Untrusted(StampingCode.STAMP, f"The clock of {self.key.name} is {int(at - now)} seconds ahead of this one.")
+            raise Untrusted(StampCode.SIGNATURE, f"The clock of {self.key.name} is {int(at - now)} seconds ahead of this one.")
         return stamped
 
 
@@ -119,14 +119,14 @@ class StampedFolder:
 def read_stamped(path: Path) -> list[Stamped]:
     """Return the stamped statements in a file: one, or a witness's answer.
 
-    Raises `NotFound` (`stamping.file`), and as `Stamped.parse`.
+    Raises `NotFound` (`stamp.form`), and as `Stamped.parse`.
     """
     try:
         with path.open("rb") as file:
             # One byte more than the cap shows that the file is too large.
             data = file.read(MAX_PAGE + 1)
     except OSError as error:
-        raise NotFound(StampingCode.FILE, f"{path} cannot be read: {error.strerror}.") from error
+        raise NotFound(StampCode.FORM, f"{path} cannot be read: {error.strerror}.") from error
     return read_page(data)[1] if data.startswith(_PAGE_START) else [Stamped.parse(data)]
 
 

@@ -22,11 +22,11 @@ from pathlib import Path
 import msgspec
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import Count, Digest
 from treaty_consensus.protocol import ProtocolUri
 from treaty_io import durable
-from treaty_io.codes import LockCode
 from treaty_io.state_file import StateFile
 
 MAX_LOCK = 16 * 1024 * 1024
@@ -130,7 +130,7 @@ class Lockfile:
     def __init__(self, home: Path, settle: Callable[[], None] = lambda: None) -> None:
         """`settle`: makes the changes of this process that are still owed to the file."""
         self._settle = settle
-        self._file = StateFile(home / "treaty.lock", _File, limit=MAX_LOCK, code=LockCode.FILE, fix=_FIX)
+        self._file = StateFile(home / "treaty.lock", _File, limit=MAX_LOCK, code=SystemCode.STATE, fix=_FIX)
         self._lock = home / "treaty.lock.lock"
 
     def read(self) -> dict[str, LockedProtocol]:
@@ -144,7 +144,7 @@ class Lockfile:
         if content is None:
             return {}
         if content.lock != 1:
-            raise Malformed(LockCode.FILE, f"{self._file.path} was written by another version of Treaty.")
+            raise Malformed(SystemCode.STATE, f"{self._file.path} was written by another version of Treaty.")
         return content.protocols
 
     @contextmanager

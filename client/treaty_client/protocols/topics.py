@@ -122,7 +122,7 @@ class Topics:
                 continue
         if not views:
             raise failure or NotFound(
-                ClientRegistryCode.NONE, "There is no registry to ask.", fix="Trust one: treaty trust add URL#KEY"
+                ClientRegistryCode.NOT_TRUSTED, "There is no registry to ask.", fix="Trust one: treaty trust add URL#KEY"
             )
         return views
 

@@ -19,6 +19,7 @@ import httpx
 import msgspec
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import StatementCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.kinds import Blob
 from treaty_consensus.log.note import MAX_NOTE_BYTES
@@ -177,7 +178,7 @@ class RegistryClient:
         content = b"".join(statement.leaf + b"\n" for statement in statements)
         # Refused here, because the registry would refuse it after the upload.
         if len(statements) > MAX_BATCH or len(content) > MAX_BATCH_BYTES:
-            raise TooLarge(ClientRegistryCode.BATCH, f"A batch has at most {MAX_BATCH} statements and {MAX_BATCH_BYTES} bytes.")
+            raise TooLarge(StatementCode.BATCH, f"A batch has at most {MAX_BATCH} statements and {MAX_BATCH_BYTES} bytes.")
         reply = await self._log(statements, "application/x-ndjson", content, MAX_BATCH * 4096 + MAX_BATCH_BYTES)
         outcomes = [parse_reply(line, _Outcome) for line in reply.splitlines()]
         # Outcomes are matched by position, so a missing one would give another statement's receipt.
@@ -422,7 +423,7 @@ def refusal_of(status: int, problem: _Problem | None) -> TreatyError:
     # By status, not by code: callers try again after `Unavailable`, and a code that is new to them must not change it.
     family = _FAMILIES.get(status, RegistryUnavailable if status >= 500 else Refused)
     if problem is None or not problem.code:
-        return family(ClientRegistryCode.STATUS, f"The registry answered with status {status} and no reason.")
+        return family(ClientRegistryCode.BROKEN, f"The registry answered with status {status} and no reason.")
     return family(_line(problem.code, 80), _line(problem.detail, 500), fix=_line(problem.fix, 500))
 
 

@@ -107,7 +107,7 @@ def parse_bundle(data: bytes) -> Bundle:
     if (file.uri is msgspec.UNSET) == (file.topic is msgspec.UNSET):
         raise Malformed(BundleCode.FORM, "A bundle is of one protocol or of one topic.")
     if len(file.checkpoint) > MAX_NOTE_BYTES:
-        raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
+        raise TooLarge(NoteCode.FORM, f"A note has at most {MAX_NOTE_BYTES} bytes.")
     leaves = tuple(
         BundledLeaf(leaf.index, canonical.b64decode(leaf.leaf, limit=MAX_LEAF), _decode_hashes(leaf.proof))
         for leaf in file.leaves

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from treaty_consensus import statement
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, Refused, Unavailable
 from treaty_consensus.log.merkle import HASH_SIZE
 from treaty_io import durable
@@ -148,7 +149,7 @@ class SeenLeaves:
             return self._closed, database.execute("pragma data_version").fetchone()[0] if database is not None else 0
 
     def about(self, origin: str, subjects: Collection[str]) -> list[SeenLeaf]:
-        """Return the leaves seen of a log under these names, in the log's order. Raises `Malformed` (`memory.file`) or
+        """Return the leaves seen of a log under these names, in the log's order. Raises `Malformed` (`system.state`) or
         `Unavailable`.
         """
         with self._reader.using(create=False) as database:
@@ -266,7 +267,7 @@ class _Connection:
             # A busy file or a full disk may pass, so this is `Unavailable`. It is a DatabaseError too, so it is caught first.
             except sqlite3.OperationalError as error:
                 raise Unavailable(
-                    MemoryCode.UNAVAILABLE,
+                    SystemCode.FILE,
                     f"The memory of registries cannot be read or written: {error}.",
                     fix=f"Check that no other process holds {self._path}, and that the disk is not full.",
                 ) from error
@@ -394,7 +395,7 @@ def _marks(values: Sequence[object]) -> str:
 
 def _damaged(path: Path) -> Malformed:
     return Malformed(
-        MemoryCode.FILE,
+        SystemCode.STATE,
         f"{path} is not a database of proven leaves, or was written by another version of Treaty.",
         fix="Restore it, or remove it and the two files beside it. Without it a contradiction of earlier answers is not noticed.",
     )

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, Untrusted
 from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
@@ -140,7 +141,7 @@ class TrustedRegistries:
 
     def __init__(self, home: Path) -> None:
         # Every session asks, so that only a changed file is parsed.
-        self._file = StateFile(home / "registries.json", _File, limit=MAX_FILE, code=ClientRegistryCode.FILE, fix=_FIX)
+        self._file = StateFile(home / "registries.json", _File, limit=MAX_FILE, code=SystemCode.STATE, fix=_FIX)
         self._lock = home / "registries.lock"
         self.evidence = home / "evidence"
         """The folder for proofs against them."""
@@ -183,21 +184,21 @@ class TrustedRegistries:
         return reading.trusted[origin]
 
     def choose(self, origin: str = "") -> TrustedRegistry:
-        """Return the registry of that origin; without one, the only registry. Raises `NotFound` (`registry.none`), `Refused`
-        (`registry.several`), `Untrusted` (`registry.not-trusted`)."""
+        """Return the registry of that origin; without one, the only registry. `registry.not-trusted`: raises `NotFound` if none
+        is trusted, `Refused` if several are, and `Untrusted` if not that one."""
         if origin:
             return self.get(origin)
         registries = list(self.all().values())
         if not registries:
             raise NotFound(
-                ClientRegistryCode.NONE,
+                ClientRegistryCode.NOT_TRUSTED,
                 "You trust no registry yet.",
                 fix="Add one: treaty trust add URL#KEY. Or name the home that has one: --home",
             )
         if len(registries) > 1:
             origins = ", ".join(sorted(registry.name.origin for registry in registries))
             raise Refused(
-                ClientRegistryCode.SEVERAL,
+                ClientRegistryCode.NOT_TRUSTED,
                 f"You trust several registries: {origins}.",
                 fix="Choose one: --registry ORIGIN, or registry=ORIGIN in Python.",
             )
@@ -303,8 +304,8 @@ def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
     name = parse_registry_name(f"{entry.base_url}#{entry.key}")
     # A line that was moved by hand would give one registry the key of another.
     if name.origin != origin:
-        raise Malformed(ClientRegistryCode.FILE, f"registries.json lists the key of {name.origin} under {origin}.")
+        raise Malformed(SystemCode.STATE, f"registries.json lists the key of {name.origin} under {origin}.")
     seen = None if entry.checkpoint is None else canonical.b64decode(entry.checkpoint, limit=MAX_NOTE_BYTES)
     if entry.terms and entry.terms[-1].log_key != entry.key:
-        raise Malformed(ClientRegistryCode.FILE, f"registries.json lists another key of {origin} than its newest one.")
+        raise Malformed(SystemCode.STATE, f"registries.json lists another key of {origin} than its newest one.")
     return TrustedRegistry(name, seen, entry.terms, entry.learned, entry.time)

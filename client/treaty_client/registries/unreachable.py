@@ -15,7 +15,7 @@ from treaty_io.errors import RegistryUnavailable
 
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.ReadTimeout, httpx.WriteTimeout, httpx.RemoteProtocolError)
 # A status without a reason may be of a proxy that did not wait.
-_UNANSWERED = (NetworkCode.DEADLINE, ClientRegistryCode.BROKEN, ClientRegistryCode.STATUS)
+_UNANSWERED = (NetworkCode.DEADLINE, ClientRegistryCode.BROKEN)
 # HTTP libraries wrap an error of the system in a few of their own.
 _MAX_CAUSES = 32
 

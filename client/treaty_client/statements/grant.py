@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from treaty_consensus.codes import StatementCode
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import NotFound
 from treaty_consensus.kinds import Grant
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement
-from treaty_io.codes import ClientGrantCode
 from treaty_io.identity import Identity
 
 from ..protocols.log_head import LogHead
@@ -32,7 +32,7 @@ async def grant(
 
     The same grant twice in one second is one statement, and keeps its first place in the log.
 
-    Raises `Refused` (`did.no-namespace`) for a DID with a port, `NotFound` (`grant.none`) when there is no grant to take back,
+    Raises `Refused` (`did.method`) for a DID with a port, `NotFound` (`statement.no-target`) when there is no grant to take back,
     the errors of the registry, and those of `LogHead.accept_receipt`.
     """
     parse_did(to)
@@ -42,7 +42,7 @@ async def grant(
         grants = await client.grants(identity.did)
         if (namespace, to) not in {(entry.namespace, entry.to) for entry in grants.grants}:
             raise NotFound(
-                ClientGrantCode.NONE, f"No grant of {namespace} to {to} is in force.", fix="List the grants: treaty grants"
+                StatementCode.NO_TARGET, f"No grant of {namespace} to {to} is in force.", fix="List the grants: treaty grants"
             )
     body = Grant(namespace, to, withdrawn)
     statement = identity.statement(body, log=origin, issued=now)

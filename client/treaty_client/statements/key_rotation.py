@@ -8,6 +8,7 @@ is logged like any other. This must happen before the new key signs any other st
 from __future__ import annotations
 
 from treaty_consensus import canonical, statement
+from treaty_consensus.codes import StatementCode
 from treaty_consensus.did import encode_multikey, parse_key_id
 from treaty_consensus.errors import Conflict, Malformed, Refused, TreatyError
 from treaty_consensus.kinds import Identity as IdentityBody
@@ -26,7 +27,7 @@ async def confirm(client: RegistryClient, head: LogHead, identity: Identity, *, 
     """Confirm the newest key of a rotated identity in the log `origin`, and return the checked receipt. The DID document must be
     served already.
 
-    Raises `Conflict` (`identity.confirmed`) when the log knows the key already, `Refused` (`identity.successor`) when it knows
+    Raises `Conflict` (`statement.exists`) when the log knows the key already, `Refused` (`identity.rotate`) when it knows
     none of the kept keys, `Malformed` (`registry.answer`) when the registry asks to sign something else, and the errors of the
     registry.
     """
@@ -35,11 +36,11 @@ async def confirm(client: RegistryClient, head: LogHead, identity: Identity, *, 
     listed = keys if isinstance(keys, dict) else {}
     # Nothing to do. Signing again would log a second identity statement for the same key.
     if identity.key_id in listed:
-        raise Conflict(ClientIdentityCode.CONFIRMED, f"{origin} knows {identity.key_id} already.")
+        raise Conflict(StatementCode.EXISTS, f"{origin} knows {identity.key_id} already.")
     # The newest kept key that the log knows: the log may have missed some rotations.
     former = next((pair for pair in reversed(identity.kept) if listed.get(pair.id) == encode_multikey(pair.public)), None)
     if former is None:
-        raise Refused(ClientIdentityCode.SUCCESSOR, f"{origin} knows none of the kept keys of {identity.did}.")
+        raise Refused(ClientIdentityCode.ROTATE, f"{origin} knows none of the kept keys of {identity.did}.")
     testimony = await client.testimony(identity.did, former.id)
     # The registry wrote the draft, so it is checked before the old key signs it.
     draft = _checked(testimony, identity, former, origin)

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from treaty_consensus import canonical
-from treaty_consensus.codes import PublishCode
+from treaty_consensus.codes import PublishCode, TrustedRootCode
 from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
 from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
-from treaty_io.codes import ClientPublishCode
+from treaty_io.codes import VectorCode
 from treaty_io.identity import Identity
 from treaty_io.network.hosts import Network
 from treaty_io.network.requests_adapter import session_setup
@@ -173,7 +173,7 @@ class Publisher:
         # to readers.
         if not isinstance(value, dict) or canonical.dumps(value.get("trustedRoot")) != trusted_root:
             raise Untrusted(
-                ClientPublishCode.TRUST_CONFIG, f"{self._origin} offers a signing authority that its log's genesis does not name."
+                TrustedRootCode.DIGEST, f"{self._origin} offers a signing authority that its log's genesis does not name."
             )
 
         def token(csr_key_digest: str) -> str:
@@ -213,14 +213,12 @@ class Publisher:
 
 
 async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes, *, allow_uncovered: bool) -> Published:
-    """Replay the vectors. Raises `Refused` (`publish.vectors` at the first mismatch, `publish.vectors`), and the errors of
-    loading."""
+    """Replay the vectors. Raises `Refused` (`vector.differs`) at the first mismatch, or for an operation that none reaches, and
+    the errors of loading."""
     package = read_wheel(filename, wheel)
     checked = await check_package(package, allow_uncovered=allow_uncovered)
     if checked.mismatches:
-        raise Refused(
-            ClientPublishCode.VECTORS, str(checked.mismatches[0]), fix="Correct the handler or the vector. Nothing was sent."
-        )
+        raise Refused(VectorCode.DIFFERS, str(checked.mismatches[0]), fix="Correct the handler or the vector. Nothing was sent.")
     if checked.problems:
         raise checked.problems[0].error
     assert checked.coverage is not None

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from treaty_consensus.canonical import parse_digest
+from treaty_consensus.codes import StatementCode
 from treaty_consensus.errors import Refused
 from treaty_consensus.kinds import Status
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.protocol import parse_protocol_uri
 from treaty_consensus.statement import Statement
-from treaty_io.codes import ClientStatusCode
 from treaty_io.identity import Identity
 
 from ..protocols.log_head import LogHead
@@ -54,14 +54,14 @@ async def set_status(
     `successor`: the protocol to use instead; it must be published if it is of this registry. `now`: Unix seconds. The same status
     twice in one second is one statement, and keeps its first place in the log.
 
-    Raises `Malformed` for a name that is none, `Refused` (`status.successor`) for a protocol that succeeds itself, `NotFound` for
+    Raises `Malformed` for a name that is none, `Refused` (`statement.form`) for a protocol that succeeds itself, `NotFound` for
     an unknown successor, the errors of the registry (`status.*`), and those of `LogHead.accept_receipt`.
     """
     parse_protocol_uri(uri)
     if successor is not None:
         named = parse_protocol_uri(successor)
         if successor == uri:
-            raise Refused(ClientStatusCode.SUCCESSOR, f"{uri} cannot be its own successor.")
+            raise Refused(StatementCode.FORM, f"{uri} cannot be its own successor.")
         # The log does not check it, because a successor may be of another registry. A mistyped one would stay for ever.
         if named.origin == origin:
             await client.record(named)

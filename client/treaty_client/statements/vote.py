@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from treaty_consensus.canonical import parse_digest
+from treaty_consensus.codes import BallotCode, StatementCode
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, NotFound
 from treaty_consensus.kinds import NONE, Ballot, Vouch
 from treaty_consensus.statement import Statement
-from treaty_io.codes import ClientVouchCode, VoteCode
 from treaty_io.identity import Identity
 
 from ..protocols.log_head import LogHead
@@ -42,7 +42,7 @@ def parse_tiers(arguments: Sequence[str], topic: TopicView) -> tuple[tuple[str, 
 
     `topic`: the proved hashes of URIs.
 
-    Raises `NotFound` (`vote.choice`) for a protocol that is not in the topic.
+    Raises `NotFound` (`ballot.tiers`) for a protocol that is not in the topic.
     """
     hashes = {protocol.uri: protocol.hash for protocol in topic.protocols}
     return tuple(tuple(_choice(word, hashes) for word in tier.split(",")) for tier in arguments)
@@ -62,8 +62,8 @@ async def vote(
     """Send a ballot. `tiers`: document hashes and `none`, as `parse_tiers` returns them; no tiers withdraw the ballot. `now`:
     Unix seconds. `stamping`: the witnesses that stamp the ballot first.
 
-    Raises `Malformed` for impossible tiers, the errors of the registry (`ballot.seq` when the same DID votes elsewhere at the
-    same time), and the errors of `LogHead.observe` and `deliver`.
+    Raises `Malformed` for impossible tiers, the errors of the registry (`statement.previous` when the same DID votes elsewhere
+    at the same time), and the errors of `LogHead.observe` and `deliver`.
     """
     # Refreshed first: the ballot carries the newest checkpoint.
     seen = await head.refresh()
@@ -81,7 +81,7 @@ def _choice(word: str, hashes: dict[str, str]) -> str:
         return parse_digest(word.removeprefix("sha256:"))
     except Malformed as error:
         raise NotFound(
-            VoteCode.CHOICE,
+            BallotCode.TIERS,
             f"{word[:200]!r} is not a protocol of this topic.",
             fix="Vote for a protocol's URI, a document's hash, or none.",
         ) from error
@@ -110,14 +110,16 @@ async def vouch(
 ) -> Vouched:
     """Vouch for the principal of `to`, or withdraw the vouch. `now`: Unix seconds. `stamping`: as of `vote`.
 
-    Raises `NotFound` (`vouch.none`) when there is no vouch to withdraw, the errors of the registry (`vouch.seq` when the same DID
-    vouches elsewhere at the same time), and the errors of `deliver`.
+    Raises `NotFound` (`statement.no-target`) when there is no vouch to withdraw, the errors of the registry
+    (`statement.previous` when the same DID vouches elsewhere at the same time), and the errors of `deliver`.
     """
     parse_did(to)
     # As for ballots, a wrong number only makes the log refuse the vouch.
     standing = await client.vouches(identity.did)
     if withdrawn and to not in {entry.to for entry in standing.vouches}:
-        raise NotFound(ClientVouchCode.NONE, f"{identity.did} does not vouch for {to}.", fix="List its vouches: treaty vouches")
+        raise NotFound(
+            StatementCode.NO_TARGET, f"{identity.did} does not vouch for {to}.", fix="List its vouches: treaty vouches"
+        )
     body = Vouch(to, standing.seq, withdrawn)
     statement = identity.statement(body, log=origin, issued=now)
     return Vouched(statement, body, standing.epoch, await deliver(statement, head, stamping))

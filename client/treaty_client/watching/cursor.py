@@ -17,11 +17,11 @@ from pathlib import Path
 
 import msgspec
 
+from treaty_consensus.codes import LogCode, SystemCode
 from treaty_consensus.errors import Conflict, Untrusted
 from treaty_consensus.kinds import Count
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_io import durable
-from treaty_io.codes import WatchCode
 from treaty_io.state_file import StateFile
 
 from .watches import Watch
@@ -49,16 +49,16 @@ class Cursors:
     def open(cls, path: Path, keys: LogKeys) -> Iterator[Cursors]:
         """Hold the state file of a log during the block.
 
-        Raises `Conflict` (`watch.held`) if another process holds it, `Malformed` (`watch.state`) if it is damaged, `Untrusted`
-        (`watch.other-log`) if it is of a log with another key.
+        Raises `Conflict` (`system.held`) if another process holds it, `Malformed` (`system.state`) if it is damaged, `Untrusted`
+        (`log.other`) if it is of a log with another key.
         """
         try:
             with durable.exclusive(path.with_suffix(".lock"), wait=False):
-                file = StateFile(path, _File, limit=_MAX_FILE, code=WatchCode.STATE, fix=_FIX)
+                file = StateFile(path, _File, limit=_MAX_FILE, code=SystemCode.STATE, fix=_FIX)
                 yield cls(file, _read(file, keys))
         except BlockingIOError as error:
             raise Conflict(
-                WatchCode.HELD, f"Another process watches with {path}.", fix="Stop it, or give this watch another --name."
+                SystemCode.HELD, f"Another process watches with {path}.", fix="Stop it, or give this watch another --name."
             ) from error
 
     @property
@@ -105,7 +105,7 @@ def _read(file: StateFile[_File], keys: LogKeys) -> _File:
     # Indexes of another log would skip leaves of this one.
     if state.key not in {str(term.log) for term in keys.terms}:
         raise Untrusted(
-            WatchCode.OTHER_LOG,
+            LogCode.OTHER,
             f"{file.path} is of a log with another key.",
             fix="Move it away, or give this watch another --name.",
         )

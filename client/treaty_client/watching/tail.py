@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
+from treaty_consensus.codes import CheckpointCode
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import (
@@ -30,7 +31,7 @@ from treaty_consensus.log.merkle import (
 from treaty_consensus.log.note import signers_of
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle, width_at
 from treaty_consensus.log_keys import MAX_ROTATIONS
-from treaty_io.codes import ClientCheckpointCode, MirrorCode, WatchCode
+from treaty_io.codes import MirrorCode, WatchCode
 
 from ..policy import Policy
 from ..protocols.equivocation import fetch_hashes
@@ -80,7 +81,7 @@ class LogTail:
         signed = keys.open(note)
         if signed.time is None:
             raise Untrusted(
-                ClientCheckpointCode.NO_CLOCK, "The log's clock has not cosigned the checkpoint, so its age is unknown."
+                CheckpointCode.NOT_WITNESSED, "The log's clock has not cosigned the checkpoint, so its age is unknown."
             )
         self._check_growth(signed, before, keys)
         now = int(self._clock())

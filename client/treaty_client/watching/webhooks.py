@@ -46,7 +46,7 @@ class Webhook:
     """One endpoint. Safe for concurrent use."""
 
     def __init__(self, address: WebhookAddress, network: Network, clock: Callable[[], float]) -> None:
-        """Raises `Refused` (`watch.webhook-url`) for another URL, and `NotFound`, `Refused` or `Malformed` (`watch.secret`)."""
+        """Raises `Refused` (`watch.file`) for another URL, and `NotFound`, `Refused` or `Malformed` (`watch.file`)."""
         self.url, self._network, self._clock = _check_url(address.url), network, clock
         self._signer = Signer(_read_secret(address.secret_file))
 
@@ -75,7 +75,7 @@ class Webhook:
 
 def _check_url(url: str) -> str:
     refused = Refused(
-        WatchCode.WEBHOOK_URL, f"Not the URL of a webhook: {url[:120]!r}.", fix="Use https://HOST/…, or http:// on this machine."
+        WatchCode.FILE, f"Not the URL of a webhook: {url[:120]!r}.", fix="Use https://HOST/…, or http:// on this machine."
     )
     try:
         parts = urlsplit(url)
@@ -94,17 +94,17 @@ def _read_secret(path: Path) -> bytes:
             mode, text = path.stat().st_mode, file.read(_MAX_SECRET_FILE).decode("ascii", "replace").strip()
     except FileNotFoundError as error:
         raise NotFound(
-            WatchCode.SECRET,
+            WatchCode.FILE,
             f"There is no {path}.",
             fix=f"Write one: echo whsec_$(openssl rand -base64 32) >{path}; chmod 600 {path}",
         ) from error
     # With the secret others could forge findings.
     if mode & 0o077:
-        raise Refused(WatchCode.SECRET, f"Other users of this machine can read {path}.", fix=f"chmod 600 {path}")
+        raise Refused(WatchCode.FILE, f"Other users of this machine can read {path}.", fix=f"chmod 600 {path}")
     try:
         secret = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
     except binascii.Error as error:
-        raise Malformed(WatchCode.SECRET, f"{path} is no secret of Standard Webhooks: whsec_ and base64.") from error
+        raise Malformed(WatchCode.FILE, f"{path} is no secret of Standard Webhooks: whsec_ and base64.") from error
     if not text.startswith(_PREFIX) or not _LEAST <= len(secret) <= _MOST:
-        raise Malformed(WatchCode.SECRET, f"{path} is no secret of Standard Webhooks: whsec_ and {_LEAST} to {_MOST} bytes.")
+        raise Malformed(WatchCode.FILE, f"{path} is no secret of Standard Webhooks: whsec_ and {_LEAST} to {_MOST} bytes.")
     return secret

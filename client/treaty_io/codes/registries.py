@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treaty_consensus.codes import Code, Retry
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Origin, Refused, TooLarge, Unavailable, Untrusted
+from treaty_consensus.errors import Conflict, Malformed, NotFound, Origin, Refused, TooLarge, Unavailable, Untrusted
 
 
 class AnchorsCode(Code, origin=Origin.CALLER):
@@ -11,93 +11,78 @@ class AnchorsCode(Code, origin=Origin.CALLER):
 
 
 class AttestationCode(Code, origin=Origin.REGISTRY):
-    FORM = "attestation.form", "The bytes are not a Sigstore bundle of this form, or sign no handler attestation.", Untrusted
     IDENTITY = "attestation.identity", "The signer is not one that the policy allows.", Untrusted, Origin.CALLER
     NOT_SIGNED = "attestation.not-signed", "A signing service refused or failed.", Unavailable, Origin.NETWORK
-    ROOT = "attestation.root", "The Sigstore trusted root cannot be read.", Untrusted
     SIGNATURE = (
         "attestation.signature",
-        "The attestation does not verify, or is for another wheel, URI, hash or entry point.",
+        "The attestation is no Sigstore bundle of this form, does not verify, or is for another wheel, URI, hash or entry point.",
         Untrusted,
     )
 
 
 class BundleCode(Code, origin=Origin.REGISTRY):
-    FORM = "bundle.form", "The bytes are not a bundle: leaf 0 first, in order.", Malformed
-    NO_BLOB = "bundle.no-blob", "The bundle lacks a blob; it may have been withdrawn.", Gone
-    NO_PUBLISH = "bundle.no-publish", "The bundle has no statement that publishes the protocol.", NotFound
+    FORM = (
+        "bundle.form",
+        "The bytes are not a bundle, leaf 0 first and in order, of exactly the statements that prove the protocol.",
+        Malformed,
+        NotFound,
+        Refused,
+    )
     OTHER = "bundle.other", "The registry answered with another protocol.", Untrusted
-    STATEMENT = "bundle.statement", "The bundle has a statement of a kind that proves nothing here.", Refused
 
 
 class ClientAuditCode(Code, origin=Origin.REGISTRY):
     FAILED = "audit.failed", "A disk, a process or the cluster of the audit failed.", Unavailable, Origin.CALLER
-    FORK = "audit.fork", "A statement or an earlier audit has a checkpoint of another history of this log.", Untrusted
-    GENESIS = "audit.genesis", "The genesis of the log names another key than the trusted one.", Untrusted
+    FORK = (
+        "audit.fork",
+        "A checkpoint of a statement or of an earlier audit, or the key in the genesis, is of another history of the log.",
+        Untrusted,
+    )
     LEFT_OUT = "audit.left-out", "The log left out a statement that witnesses had stamped in time.", Untrusted
-
-
-class ClientCardCode(Code, origin=Origin.REGISTRY):
-    DIGEST = "card.digest", "The bytes of the card are not the published ones.", Untrusted
 
 
 class ClientCheckpointCode(Code, origin=Origin.REGISTRY):
     FUTURE = "checkpoint.future", "The checkpoint is dated in the future.", Untrusted
-    NO_CLOCK = "checkpoint.no-clock", "The checkpoint has no cosignature of the log's clock.", Untrusted
     STALE = "checkpoint.stale", "The checkpoint is older than the policy allows.", Untrusted, Retry.YES
 
 
 class ClientDecisionCode(Code, origin=Origin.REGISTRY):
     CONSTITUTION = "decision.constitution", "The decision is made under another constitution than the pinned one.", Refused
-    FUTURE = "decision.future", "The decision is dated after the checkpoint that proves it.", Untrusted
-    TRANSCRIPT = "decision.transcript", "The transcript is malformed, or not the one of the decision.", Malformed, Untrusted
-
-
-class ClientEquivocationCode(Code, origin=Origin.CALLER):
-    FILE = "equivocation.file", "The file of the proof does not exist.", NotFound
-
-
-class ClientGrantCode(Code, origin=Origin.CALLER):
-    NONE = "grant.none", "There is no grant to take back.", NotFound
 
 
 class ClientIdentityCode(Code, origin=Origin.CALLER):
-    CHANGED = "identity.changed", "The identity file changed during the rotation.", Conflict
-    CONFIRMED = "identity.confirmed", "The registry knows the key already.", Conflict
-    EXISTS = "identity.exists", "There is an identity file already.", Conflict
-    FILE = "identity.file", "The identity file is malformed, or its key is not one of the DID.", Malformed
+    FILE = (
+        "identity.file",
+        "The identity file is malformed, is open to other users, changed during the rotation, or has no key of the DID.",
+        Malformed,
+        Conflict,
+        Refused,
+    )
     MISSING = "identity.missing", "There is no identity file.", NotFound
-    MODE = "identity.mode", "Other users of the machine can read the identity file.", Refused
-    ROTATE = "identity.rotate", "A did:key cannot change its key.", Refused
-    SUCCESSOR = "identity.successor", "No kept key is one that the registry knows for the DID.", Refused
+    ROTATE = "identity.rotate", "The DID cannot change its key, or no kept key is one that the registry knows.", Refused
 
 
 class ClientLogCode(Code, origin=Origin.REGISTRY):
-    GENESIS = "log.genesis", "Leaf 0 is not the genesis of the trusted key.", Untrusted
     ROLLBACK = "log.rollback", "A newer log was signed before, and the registry does not show it.", Untrusted
     TOO_FEW_COPIES = "log.too-few-copies", "The log promises that a leaf is in fewer places than the policy asks for.", Refused
 
 
-class ClientPublishCode(Code, origin=Origin.CALLER):
-    TRUST_CONFIG = (
-        "publish.trust-config",
-        "The signing service is not the one that the genesis names.",
-        Untrusted,
-        Origin.REGISTRY,
-    )
-    VECTORS = "publish.vectors", "The handler does not pass its vectors, or they do not reach an operation.", Refused
-
-
 class ClientRegistryCode(Code, origin=Origin.REGISTRY):
     ANSWER = "registry.answer", "The answer is not one of this route.", Malformed, TooLarge
-    BATCH = "registry.batch", "The batch is over its caps.", TooLarge, Origin.CALLER
-    BROKEN = "registry.broken", "The connection to the registry broke before its answer was complete.", Unavailable
-    FILE = "registry.file", "The list of trusted registries is malformed.", Malformed, Origin.CALLER
-    NONE = "registry.none", "No registry is trusted yet.", NotFound, Origin.CALLER
-    NOT_TRUSTED = "registry.not-trusted", "The registry is not among the trusted ones.", Untrusted, Origin.CALLER
+    BROKEN = (
+        "registry.broken",
+        "The connection to the registry broke, or it answered with an error status and no problem.",
+        Unavailable,
+    )
+    NOT_TRUSTED = (
+        "registry.not-trusted",
+        "The registry is not among the trusted ones, none is trusted, or one of several must be named.",
+        NotFound,
+        Refused,
+        Untrusted,
+        Origin.CALLER,
+    )
     OTHER_KEY = "registry.other-key", "The registry is trusted by another key.", Conflict, Origin.CALLER
-    SEVERAL = "registry.several", "Several registries are trusted; one must be named.", Refused, Origin.CALLER
-    STATUS = "registry.status", "The registry answered with an error status and no problem."
     UNCERTAIN = "registry.uncertain", "Statements were sent, and no answer came: they may be logged or not.", Unavailable
     UNREACHABLE = "registry.unreachable", "The registry cannot be reached, and no mirror of the policy answers.", Unavailable
     URL = "registry.url", "The text is not the URL of a registry with the Ed25519 key of its log.", Malformed, Origin.CALLER
@@ -105,7 +90,6 @@ class ClientRegistryCode(Code, origin=Origin.REGISTRY):
 
 class ClientStatusCode(Code, origin=Origin.REGISTRY):
     REVOKED = "status.revoked", "The publisher revoked it.", Refused
-    SUCCESSOR = "status.successor", "The protocol is named as its own successor.", Refused, Origin.CALLER
     YANKED = "status.yanked", "The publisher yanked it.", Refused
 
 
@@ -113,67 +97,64 @@ class ClientTopicCode(Code, origin=Origin.REGISTRY):
     UNDECIDED = "topic.undecided", "No decision was made in the topic.", NotFound
 
 
-class ClientVouchCode(Code, origin=Origin.CALLER):
-    NONE = "vouch.none", "There is no vouch to withdraw.", NotFound
-
-
 class ContradictionCode(Code, origin=Origin.CALLER):
-    FORM = "contradiction.form", "The bytes are not the proof of a contradiction.", Malformed
-    KEY = "contradiction.key", "The contradiction is of another log than the one asked about.", Untrusted
-
-
-class LocalCode(Code, origin=Origin.CALLER):
-    NO_REGISTRY = "local.no-registry", "An agent without a registry does not publish or report.", Refused
-    TWICE = "local.twice", "Two folders have the same protocol.", Malformed
-    UNKNOWN = "local.unknown", "No folder has this protocol.", NotFound
+    FORM = "contradiction.form", "The bytes are not the proof of a contradiction of this log.", Malformed, Untrusted
 
 
 class LockCode(Code, origin=Origin.REGISTRY):
-    BEHIND = "lock.behind", "The answer is of an older log than the lock.", Unavailable
-    CONTRADICTED = "lock.contradicted", "The log has another document, identity or status than the lock has proved.", Untrusted
-    FILE = "lock.file", "The lock file is malformed or of another version.", Malformed, Origin.CALLER
-    OLDER_HANDLER = "lock.older-handler", "The answer leaves out a newer handler that was seen before.", Refused
+    CONTRADICTED = (
+        "lock.contradicted",
+        "The log has another document, identity or status than the lock has proved, or leaves out a newer handler.",
+        Refused,
+        Untrusted,
+    )
     PUBLISHER = "lock.publisher", "The handlers come from another publisher, tenure or signer than before.", Untrusted
 
 
 class MemoryCode(Code, origin=Origin.REGISTRY):
-    BEHIND = "memory.behind", "The answer is of an older log than a proved leaf."
+    BEHIND = "memory.behind", "The answer is of an older log than a proved leaf or the lock.", Unavailable
     CONTRADICTED = "memory.contradicted", "A fact that the registry proved before is missing, differs or is denied."
-    FILE = "memory.file", "The file of proved leaves is damaged or of another version.", Malformed, Origin.CALLER
     FULL = "memory.full", "The registry proved more revocations than are kept.", Refused, Origin.CALLER
     LOST = "memory.lost", "Proved leaves were lost: the file is missing, or older than registries.json.", Untrusted, Origin.CALLER
-    NOTHING = "memory.nothing", "No trusted registry has proved anything of the subject.", NotFound, Origin.CALLER
-    SUBJECT = "memory.subject", "The text is no protocol URI, no topic and no DID.", Malformed, Origin.CALLER
-    UNAVAILABLE = "memory.unavailable", "The file of proved leaves cannot be read or written.", Unavailable, Origin.CALLER
-    UNCONFIRMED = "memory.unconfirmed", "Proved facts are only forgotten after a confirmation.", Refused, Origin.CALLER
+    NOTHING = (
+        "memory.nothing",
+        "The text is no protocol URI, topic or DID, or no trusted registry has proved anything of it.",
+        Malformed,
+        NotFound,
+        Origin.CALLER,
+    )
 
 
 class MirrorCode(Code, origin=Origin.REGISTRY):
-    DAMAGED = "mirror.damaged", "The files of the mirror are damaged.", Untrusted, Origin.CALLER
+    BEHIND = "mirror.behind", "The mirror could not follow its registry for two minutes, or misses a blob of it.", Unavailable
     ROOT = "mirror.root", "The entries do not have the root of the checkpoint.", Untrusted
 
 
 class PolicyCode(Code, origin=Origin.CALLER):
-    EDIT = "policy.edit", "The list of publishers in the policy file has a form that is not edited.", Refused
-    FILE = "policy.file", "The policy file cannot be read or is malformed.", Malformed, Unavailable, Retry.NO
-    PUBLISHER = "policy.publisher", "No publisher that the policy names has a handler for this runtime.", Refused
-    REGISTRY = "policy.registry", "The policy does not allow protocols of the registry.", Refused
-    UNCONFINED = "policy.unconfined", "The policy lets handlers run without a sandbox.", Refused
-    VALUE = "policy.value", "A field of the policy has a value that is not allowed.", Malformed
+    FILE = (
+        "policy.file",
+        "The policy file cannot be read or edited, or a field of it has a value that is not allowed.",
+        Malformed,
+        Refused,
+        Unavailable,
+        Retry.NO,
+    )
+    PUBLISHER = (
+        "policy.publisher",
+        "The policy does not allow the registry, or no publisher that it names has a handler for this runtime.",
+        Refused,
+    )
 
 
 class ProjectCode(Code, origin=Origin.CALLER):
-    CHOICE = "project.choice", "A choice for a new project is not one of the legal ones.", Malformed
-    EXISTS = "project.exists", "The folder of a new project is not empty.", Conflict
     FILE = (
         "project.file",
-        "A file of the project is missing, too large, one too many, or a link that leads out.",
+        "A file of the project is missing, malformed, too large, one too many, or a link that leads out.",
+        Malformed,
         TooLarge,
         NotFound,
         Refused,
     )
-    HANDLER = "project.handler", "The project has no handler.", NotFound
-    TOML = "project.toml", "The file protocol.toml or the manifest of the project is malformed.", Malformed
 
 
 class PublisherCode(Code, origin=Origin.REGISTRY):
@@ -181,52 +162,44 @@ class PublisherCode(Code, origin=Origin.REGISTRY):
 
 
 class ResolveCode(Code, origin=Origin.CALLER):
-    AMBIGUOUS = "resolve.ambiguous", "Several protocols have the name."
-    CLAIM = "resolve.claim", "The publisher of the protocol cannot claim the name."
-    UNKNOWN = "resolve.unknown", "No registry of the policy has a protocol with the name."
+    AMBIGUOUS = (
+        "resolve.ambiguous",
+        "Several protocols have the name, or their publishers cannot claim it. Name the protocol by its URI.",
+        Refused,
+    )
+    UNKNOWN = "resolve.unknown", "No registry of the policy has a protocol with the name.", NotFound
 
 
 class SigstoreBundleCode(Code, origin=Origin.REGISTRY):
     DIGEST = "sigstore-bundle.digest", "The bytes of the Sigstore bundle are not the published ones.", Untrusted
 
 
-class StampingCode(Code, origin=Origin.REGISTRY):
-    FILE = "stamping.file", "The file of stamped statements cannot be read.", NotFound, Origin.CALLER
-    STAMP = "stamping.stamp", "The stamp is not by the key of the witness, or is dated in the future.", Untrusted
-    UNREACHABLE = "stamping.unreachable", "The witness cannot be reached.", Unavailable
-
-
-class TrustCode(Code, origin=Origin.CALLER):
-    UNCONFIRMED = "trust.unconfirmed", "The key of a registry must be confirmed before it is trusted.", Refused
-
-
-class TrustedRootCode(Code, origin=Origin.REGISTRY):
-    DIGEST = "trusted-root.digest", "The bytes of the trusted root are not those that the genesis pins.", Untrusted
-
-
 class VectorCode(Code, origin=Origin.CALLER):
-    DIFFERS = "vector.differs", "The handler does not repeat a recorded session.", Refused
-    EXISTS = "vector.exists", "The project has a vector of this name.", Conflict
-    FORM = "vector.form", "The file is not a test vector, or is over its cap.", Malformed, TooLarge
-    ROLE = "vector.role", "The role of the test vector is not one of the protocol.", Refused
-    SLOW = "vector.slow", "The vectors of a published handler take too long.", Unavailable
-
-
-class VoteCode(Code, origin=Origin.CALLER):
-    CHOICE = "vote.choice", "The text is no protocol of the topic.", NotFound
-    TIERS = "vote.tiers", "A vote names preferences, or withdraws.", Refused
+    FORM = (
+        "vector.form",
+        "The file is not a test vector, is over its cap, or is of a role that the protocol lacks.",
+        Malformed,
+        TooLarge,
+        Refused,
+    )
+    DIFFERS = (
+        "vector.differs",
+        "The handler does not pass its vectors or repeat a recorded session, or the vectors do not reach an operation.",
+        Refused,
+    )
 
 
 class WatchCode(Code, origin=Origin.CALLER):
-    FILE = "watch.file", "The file of watches is missing, malformed or over its caps.", Malformed, NotFound, TooLarge
-    HELD = "watch.held", "Another process holds the cursors of this watch.", Conflict
-    OPTION = "watch.option", "The options name nothing to watch, or do not fit.", Malformed
-    OTHER_LOG = "watch.other-log", "The cursors are of a log with another key.", Untrusted
-    SECRET = "watch.secret", "The secret of a webhook is missing, malformed, or readable by others.", Malformed, NotFound, Refused
+    FILE = (
+        "watch.file",
+        "The file of watches, or the secret or URL of a webhook in it, is missing, malformed or not safe.",
+        Malformed,
+        TooLarge,
+        NotFound,
+        Refused,
+    )
     SHRUNK = "watch.shrunk", "The log is smaller than at an earlier time of its own clock.", Untrusted, Origin.REGISTRY
-    STATE = "watch.state", "The file of the cursors is damaged.", Malformed
     WEBHOOK = "watch.webhook", "A webhook did not take a finding.", Unavailable
-    WEBHOOK_URL = "watch.webhook-url", "The URL of a webhook is neither https nor on this machine.", Refused
 
 
 class WheelCode(Code, origin=Origin.REGISTRY):

@@ -28,6 +28,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.did import Did, did_key, did_key_id, encode_multikey, parse_did, parse_key_id
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused
 
@@ -120,7 +121,7 @@ class Identity:
         # Refused, not repaired: others may have read the key already, and its owner has to decide.
         # Windows has no such modes: its folders of users say who may read.
         if mode & 0o077 and sys.platform != "win32":
-            raise Refused(ClientIdentityCode.MODE, f"Other users of this machine may read {path}.", fix=f"Run: chmod 600 {path}")
+            raise Refused(ClientIdentityCode.FILE, f"Other users of this machine may read {path}.", fix=f"Run: chmod 600 {path}")
         value = canonical.loads(data.removesuffix(b"\n"), limit=MAX_FILE, name="identity file")
         try:
             parts = msgspec.convert(value, _File)
@@ -135,7 +136,7 @@ class Identity:
             durable.create(path, self._encoded(), mode=0o600)
         except FileExistsError as error:
             raise Conflict(
-                ClientIdentityCode.EXISTS,
+                SystemCode.EXISTS,
                 f"There is an identity at {path} already.",
                 fix="Use another home (--home FOLDER), or move the file away first.",
             ) from error
@@ -160,7 +161,7 @@ class Identity:
         # The lock covers check and write: of two rotations one must fail.
         with durable.exclusive(path.with_name(f"{path.name}.lock")):
             if Identity.load(path)._encoded() != former._encoded():  # compare contents: another key may have the same name
-                raise Conflict(ClientIdentityCode.CHANGED, f"{path} changed since this rotation began.")
+                raise Conflict(ClientIdentityCode.FILE, f"{path} changed since this rotation began.")
             durable.write(path, self._encoded(), mode=0o600)
 
     @property

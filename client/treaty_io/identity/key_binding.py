@@ -83,13 +83,13 @@ def b64url_encode(data: bytes) -> str:
 
 
 def b64url_decode(text: object, size: int) -> bytes:
-    """Return exactly `size` bytes of unpadded base64url, in their only valid spelling. Raises `Malformed` (`did.signature`)."""
+    """Return exactly `size` bytes of unpadded base64url, in their only valid spelling. Raises `Malformed` (`did.binding`)."""
     if isinstance(text, str) and len(text) == (size * 4 + 2) // 3 and _BASE64URL.fullmatch(text):
         data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         # The last character has unused bits. Without this check one value would have several spellings.
         if b64url_encode(data) == text:
             return data
-    raise Malformed(ClientDidCode.SIGNATURE, f"This is not {size} bytes of unpadded base64url.")
+    raise Malformed(ClientDidCode.BINDING, f"This is not {size} bytes of unpadded base64url.")
 
 
 def parse_signature(text: str) -> bytes:

@@ -36,7 +36,7 @@ import httpx
 from treaty_consensus.did import is_host
 from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Unavailable
 
-from ..codes import EgressCode
+from ..codes import EgressCode, NetworkCode
 from ..line_limit import limited_logger
 from .addresses import host_network, is_public
 from .exchange import BoundedClient, HttpReply
@@ -192,19 +192,19 @@ class EgressGuard:
             return reply
         _check_head(reply, url)
         if not reply.whole:
-            raise TooLarge(EgressCode.TOO_LARGE, f"{host} sent more than {MAX_BODY} bytes.")
+            raise TooLarge(EgressCode.ANSWER, f"{host} sent more than {MAX_BODY} bytes.")
         return reply
 
     def check_url(self, url: str) -> httpx.URL:
-        """Parse a URL that this guard would fetch. Raises `Refused` (`egress.url`)."""
+        """Parse a URL that this guard would fetch. Raises `Refused` (`network.url`)."""
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL as error:
-            raise Refused(EgressCode.URL, f"Not a URL: {url[:120]!r}.") from error
+            raise Refused(NetworkCode.URL, f"Not a URL: {url[:120]!r}.") from error
         if parsed.scheme != "https" or parsed.userinfo or not is_host(parsed.host):
-            raise Refused(EgressCode.URL, f"Only https is fetched, from a named host, not {url[:120]!r}.")
+            raise Refused(NetworkCode.URL, f"Only https is fetched, from a named host, not {url[:120]!r}.")
         if parsed.port is not None and not self._other_ports:
-            raise Refused(EgressCode.URL, f"Only https on port 443 is fetched, not {url[:120]!r}.")
+            raise Refused(NetworkCode.URL, f"Only https on port 443 is fetched, not {url[:120]!r}.")
         return parsed
 
 
@@ -260,7 +260,7 @@ def _check_head(reply: HttpReply, url: httpx.URL) -> None:
             EgressCode.ANSWER, f"{host} redirects, and redirects are not followed.", fix="Serve the document at its own URL."
         )
     if reply.status != 200:
-        raise Unavailable(EgressCode.STATUS, f"{host} answered with status {reply.status}.")
+        raise Unavailable(EgressCode.UNREACHABLE, f"{host} answered with status {reply.status}.")
     if reply.headers.get("content-encoding", "identity") != "identity":
         raise Refused(EgressCode.ANSWER, f"{host} sent an encoded body without being asked to.")
 

@@ -28,7 +28,7 @@ import httpx
 
 from treaty_consensus.errors import Malformed, TreatyError, Unavailable
 
-from ..codes import NetworkCode
+from ..codes import EgressCode, NetworkCode
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class BoundedClient(httpx.AsyncClient):
         """Send a request and read the answer, at most `limit` bytes of its body. `work`: more seconds, for a request that
         the host needs long to fulfil.
 
-        Raises `Unavailable` (`network.deadline`), `Malformed` (`network.pieces`) and `httpx.HTTPError`.
+        Raises `Unavailable` (`network.deadline`), `Malformed` (`egress.answer`) and `httpx.HTTPError`.
         """
         body, pieces, begun = bytearray(), 0, asyncio.get_running_loop().time()
         # Without query and user name: both may hold secrets.
@@ -90,7 +90,7 @@ class BoundedClient(httpx.AsyncClient):
                     if len(body) > limit:
                         break
                     if pieces > _PIECES + len(body) // _PIECE:
-                        raise Malformed(NetworkCode.PIECES, f"{request.url.host} sends its answer in too many small pieces.")
+                        raise Malformed(EgressCode.ANSWER, f"{request.url.host} sends its answer in too many small pieces.")
         finally:
             await response.aclose()
         milliseconds = round((asyncio.get_running_loop().time() - begun) * 1000)

@@ -24,7 +24,7 @@ from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.did import is_host
 from treaty_consensus.errors import Malformed, NotFound, TreatyError
 
-from ..codes import NetworkCode
+from ..codes import ConfigCode, NetworkCode
 from ..home import CA_VARIABLE, RESOLVE_VARIABLE
 from .exchange import LEAST_RATE, TIMEOUT, BoundedClient
 
@@ -83,7 +83,7 @@ class Network:
     def tls(self) -> ssl.SSLContext:
         """Return a context that verifies servers against the public authorities and `ca`.
 
-        Raises `NotFound` or `Malformed` (`network.ca`) if `ca` is not a PEM file.
+        Raises `NotFound` or `Malformed` (`config.file`) if `ca` is not a PEM file.
         """
         if self.ca is None:
             return public_context()
@@ -92,10 +92,10 @@ class Network:
             context.load_verify_locations(cafile=self.ca)
         except FileNotFoundError as error:
             raise NotFound(
-                NetworkCode.CA, f"There is no {self.ca}.", fix="Name a PEM file of certificate authorities: --ca"
+                ConfigCode.FILE, f"There is no {self.ca}.", fix="Name a PEM file of certificate authorities: --ca"
             ) from error
         except ssl.SSLError as error:
-            raise Malformed(NetworkCode.CA, f"{self.ca} holds no certificate in PEM.") from error
+            raise Malformed(ConfigCode.FILE, f"{self.ca} holds no certificate in PEM.") from error
         return context
 
     def client(self, *, timeout: float | None = None) -> BoundedClient:

@@ -20,7 +20,7 @@ from urllib3 import HTTPHeaderDict, HTTPResponse
 
 from treaty_consensus.errors import TooLarge
 
-from ..codes import NetworkCode
+from ..codes import EgressCode
 from .exchange import HttpReply
 from .hosts import Network
 
@@ -46,7 +46,7 @@ class _NetworkAdapter(HTTPAdapter):
     def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
         """Send a request. The options of `requests` are ignored, also its timeout.
 
-        Raises `Unavailable`, `Malformed` (`network.*`), `TooLarge` (`network.too-large`), and the errors of `requests` for a host
+        Raises `Unavailable`, `Malformed` (`network.*`), `TooLarge` (`egress.answer`), and the errors of `requests` for a host
         that cannot be reached.
         """
         try:
@@ -55,7 +55,7 @@ class _NetworkAdapter(HTTPAdapter):
             kind = SSLError if _is_of_tls(error) else ConnectionError
             raise kind(f"{type(error).__name__}: {error}", request=request) from error
         if not reply.whole:
-            raise TooLarge(NetworkCode.TOO_LARGE, f"{request.url} answered with more than {MAX_ANSWER} bytes.")
+            raise TooLarge(EgressCode.ANSWER, f"{request.url} answered with more than {MAX_ANSWER} bytes.")
         headers = HTTPHeaderDict(reply.headers.multi_items())
         raw = HTTPResponse(io.BytesIO(reply.body), headers, reply.status, preload_content=False, decode_content=False)
         return self.build_response(request, raw)

@@ -104,7 +104,7 @@ class Turns:
     async def take(self, name: str, url: str) -> None:
         """Wait until `name` may be asked for `url`. If a request for `url` waits already, call `join` instead.
 
-        Raises `Unavailable` (`egress.host-interval`).
+        Raises `Unavailable` (`egress.unreachable`).
         """
         if self._interval <= 0:
             return
@@ -201,7 +201,7 @@ def _next(key: _Key) -> tuple[str, str]:
 
 def _refusal(name: str, interval: float) -> Unavailable:
     return Unavailable(
-        EgressCode.HOST_INTERVAL,
+        EgressCode.UNREACHABLE,
         f"{name} is asked once in {interval:g} seconds, and too many others wait for it.",
         fix=f"Try again in {max(interval, 1):.0f} seconds.",
     )

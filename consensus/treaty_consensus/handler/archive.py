@@ -77,7 +77,7 @@ def read_archive(data: bytes) -> dict[str, bytes]:
     """Return file name → content, in the archive's order. Raises `TooLarge`, `Malformed` or `Refused` (`handler.*`)."""
     # Before parsing, as every cap.
     if len(data) > MAX_ARCHIVE:
-        raise TooLarge(HandlerCode.TOO_LARGE, f"A handler package has at most {MAX_ARCHIVE} bytes, this one has {len(data)}.")
+        raise TooLarge(HandlerCode.PACKAGE, f"A handler package has at most {MAX_ARCHIVE} bytes, this one has {len(data)}.")
     entries, directory_at = _read_directory(data)
     names = [parse_path(entry.name) for entry in entries]
     check_tree(names)
@@ -87,15 +87,15 @@ def read_archive(data: bytes) -> dict[str, bytes]:
     for name, entry in zip(names, entries, strict=True):
         # Checked before inflating, so that a bomb costs nothing.
         if entry.size > budget:
-            raise TooLarge(HandlerCode.TOO_LARGE, f"The files of a handler package have at most {MAX_CONTENT} bytes together.")
+            raise TooLarge(HandlerCode.PACKAGE, f"The files of a handler package have at most {MAX_CONTENT} bytes together.")
         budget -= entry.size
         # Entries follow each other without gaps: hidden bytes between them could be another archive.
         if entry.offset != at:
-            raise Malformed(HandlerCode.ARCHIVE, f"{name} does not begin where the entry before it ends.")
+            raise Malformed(HandlerCode.PACKAGE, f"{name} does not begin where the entry before it ends.")
         at = _check_local(data, entry, directory_at)
         files[name] = _content(data[at - entry.stored_size : at], entry, name)
     if at != directory_at:
-        raise Malformed(HandlerCode.ARCHIVE, "There are bytes between the last entry and the central directory.")
+        raise Malformed(HandlerCode.PACKAGE, "There are bytes between the last entry and the central directory.")
     return files
 
 
@@ -121,22 +121,22 @@ def _read_directory(data: bytes) -> tuple[list[_Entry], int]:
     end_at = len(data) - _END.size
     # Without a comment the end record has one place. Readers that search for it from the end find the same one.
     if end_at < 0 or not data.startswith(b"PK\5\6", end_at):
-        raise Malformed(HandlerCode.ARCHIVE, "This is not a zip archive with a plain end record.", fix=_REBUILD)
+        raise Malformed(HandlerCode.PACKAGE, "This is not a zip archive with a plain end record.", fix=_REBUILD)
     _, disk, first_disk, here, count, size, start, comment = _END.unpack_from(data, end_at)
     if disk or first_disk or here != count or comment or start + size != end_at:
-        raise Malformed(HandlerCode.ARCHIVE, "The archive's end record does not describe the bytes before it.")
+        raise Malformed(HandlerCode.PACKAGE, "The archive's end record does not describe the bytes before it.")
     # Before the loop, because the number comes from the archive.
     if count > MAX_FILES:
-        raise TooLarge(HandlerCode.TOO_LARGE, f"A handler package has at most {MAX_FILES} files, this one has {count}.")
+        raise TooLarge(HandlerCode.PACKAGE, f"A handler package has at most {MAX_FILES} files, this one has {count}.")
     entries = []
     at = start
     for _ in range(count):
         if at + _CENTRAL.size > end_at:
-            raise Malformed(HandlerCode.ARCHIVE, "The central directory ends in the middle of an entry.")
+            raise Malformed(HandlerCode.PACKAGE, "The central directory ends in the middle of an entry.")
         entry, at = _read_central(data, at, end_at)
         entries.append(entry)
     if at != end_at:
-        raise Malformed(HandlerCode.ARCHIVE, "There are bytes between the central directory and the end record.")
+        raise Malformed(HandlerCode.PACKAGE, "There are bytes between the central directory and the end record.")
     return entries, start
 
 
@@ -144,19 +144,19 @@ def _read_central(data: bytes, at: int, end_at: int) -> tuple[_Entry, int]:
     signature, made_by, *shared, name_length, extra, comment, disk, internal, attributes, offset = _CENTRAL.unpack_from(data, at)
     at += _CENTRAL.size
     if signature != b"PK\1\2" or disk or comment or at + name_length > end_at:
-        raise Malformed(HandlerCode.ARCHIVE, "The central directory has an entry that is not plain.")
+        raise Malformed(HandlerCode.PACKAGE, "The central directory has an entry that is not plain.")
     if extra:
-        raise Refused(HandlerCode.ARCHIVE, "A handler package has no extra fields in its zip headers.", fix=_REBUILD)
+        raise Refused(HandlerCode.PACKAGE, "A handler package has no extra fields in its zip headers.", fix=_REBUILD)
     if name_length > MAX_NAME:
-        raise TooLarge(HandlerCode.ARCHIVE, f"A file name has at most {MAX_NAME} characters.")
+        raise TooLarge(HandlerCode.PACKAGE, f"A file name has at most {MAX_NAME} characters.")
     needed, flags, method = shared[:3]
     if flags & _ENCRYPTED:
-        raise Refused(HandlerCode.ARCHIVE, "A handler package is not encrypted.")
+        raise Refused(HandlerCode.PACKAGE, "A handler package is not encrypted.")
     # Version 1.0 or 2.0 of the format (APPNOTE 4.4.3). 4.5 would be ZIP64, with sizes in extra fields.
     if flags & ~_HARMLESS_FLAGS or needed not in (10, 20):
-        raise Refused(HandlerCode.ARCHIVE, "The archive uses a zip feature beyond stored and deflated files.", fix=_REBUILD)
+        raise Refused(HandlerCode.PACKAGE, "The archive uses a zip feature beyond stored and deflated files.", fix=_REBUILD)
     if method not in (_STORED, _DEFLATE):
-        raise Refused(HandlerCode.ARCHIVE, "Files in a handler package are stored or deflated.", fix=_REBUILD)
+        raise Refused(HandlerCode.PACKAGE, "Files in a handler package are stored or deflated.", fix=_REBUILD)
     _check_attributes(made_by >> 8, internal, attributes)
     return _Entry(tuple(shared), data[at : at + name_length], offset), at + name_length
 
@@ -165,31 +165,31 @@ def _check_attributes(maker: int, internal: int, attributes: int) -> None:
     mode = attributes >> 16
     # A link could lead an installer out of its folder. 0x10 is the folder attribute of MS-DOS.
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or attributes & 0x10:
-        raise Refused(HandlerCode.ARCHIVE, "A handler package holds regular files only: no links, folders or devices.")
+        raise Refused(HandlerCode.PACKAGE, "A handler package holds regular files only: no links, folders or devices.")
     # No set-user-ID bits, and no file that its owner cannot read.
     if mode & ~(stat.S_IFREG | _PERMISSIONS) or (mode and not mode & _OWNER_READS) or attributes & 0xFFFF & ~_DOS_ATTRIBUTES:
         raise Refused(
-            HandlerCode.ARCHIVE,
+            HandlerCode.PACKAGE,
             f"A file in the archive has the attributes {attributes:#x}, which no plain file has.",
             fix=_REBUILD,
         )
     if maker not in _MAKERS or internal & ~1:  # bit 0 says that the file is text
-        raise Refused(HandlerCode.ARCHIVE, "The archive was not made for MS-DOS or Unix.", fix=_REBUILD)
+        raise Refused(HandlerCode.PACKAGE, "The archive was not made for MS-DOS or Unix.", fix=_REBUILD)
 
 
 def _check_local(data: bytes, entry: _Entry, limit: int) -> int:
     """Compare the local header with its central header; return the offset after the entry's data."""
     header_end = entry.offset + _LOCAL.size
     if header_end > limit:
-        raise Malformed(HandlerCode.ARCHIVE, "An entry runs into the central directory.")
+        raise Malformed(HandlerCode.PACKAGE, "An entry runs into the central directory.")
     signature, *shared, name_length, extra = _LOCAL.unpack_from(data, entry.offset)
     data_at: int = header_end + name_length
     same_name = data[header_end : header_end + name_length] == entry.name
     # Some readers use the local header, others the central one. Both must say the same.
     if signature != b"PK\3\4" or tuple(shared) != entry.shared or not same_name or extra:
-        raise Malformed(HandlerCode.ARCHIVE, "A local header differs from the central directory's.")
+        raise Malformed(HandlerCode.PACKAGE, "A local header differs from the central directory's.")
     if data_at + entry.stored_size > limit:
-        raise Malformed(HandlerCode.ARCHIVE, "An entry runs into the central directory.")
+        raise Malformed(HandlerCode.PACKAGE, "An entry runs into the central directory.")
     return data_at + entry.stored_size
 
 
@@ -202,11 +202,11 @@ def _content(raw: bytes, entry: _Entry, name: str) -> bytes:
             # One byte more than declared: a longer stream then fails the size check below, without being inflated.
             content = inflater.decompress(raw, entry.size + 1)
         except zlib.error as error:
-            raise Malformed(HandlerCode.ARCHIVE, f"{name} is not valid deflate data.") from error
+            raise Malformed(HandlerCode.PACKAGE, f"{name} is not valid deflate data.") from error
         # Bytes after the end of the stream would be hidden content.
         complete = inflater.eof and not inflater.unused_data
     if not complete or len(content) != entry.size or zlib.crc32(content) != entry.crc:
-        raise Malformed(HandlerCode.ARCHIVE, f"{name} differs from its header in size or checksum.")
+        raise Malformed(HandlerCode.PACKAGE, f"{name} differs from its header in size or checksum.")
     return content
 
 

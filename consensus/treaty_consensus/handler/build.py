@@ -46,13 +46,13 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
     try:
         version = str(Version(metadata.version))
     except InvalidVersion as error:
-        raise Malformed(HandlerCode.METADATA, f"{metadata.version!a} is not a version (PEP 440).") from error
+        raise Malformed(HandlerCode.PACKAGE, f"{metadata.version!a} is not a version (PEP 440).") from error
     if MANIFEST_NAME in sources or "protocol" in metadata.manifest:
         raise Refused(HandlerCode.MANIFEST, "The build adds the manifest and its protocol. Leave them out.")
     for line in (metadata.name, metadata.summary, metadata.licence, metadata.entry_point):
         # A line break would add a header of its own to METADATA.
         if not line.isprintable():
-            raise Malformed(HandlerCode.METADATA, f"{ascii(line)[:80]} is not one line of text.")
+            raise Malformed(HandlerCode.PACKAGE, f"{ascii(line)[:80]} is not one line of text.")
     package = (PREFIX + metadata.name).replace("-", "_")
     dist_info = f"{package}-{version}.dist-info"
     files = {f"{package}/{path}": content for path, content in sources.items()}

@@ -58,12 +58,12 @@ _COMMANDS = ("[console_scripts]", "[gui_scripts]")
 def check_place(path: str, rest: str, size: int) -> None:
     """Check that a file may lie at `rest` below the folder, and its size, before it is parsed.
 
-    Raises `Refused` (`handler.metadata`) or `TooLarge` (`handler.too-large`).
+    Raises `Refused` (`handler.package`) or `TooLarge` (`handler.package`).
     """
     if rest not in _CAPS and not rest.startswith("licenses/"):
-        raise Refused(HandlerCode.METADATA, f"{path} is not allowed in a handler package. Remove it.")
+        raise Refused(HandlerCode.PACKAGE, f"{path} is not allowed in a handler package. Remove it.")
     if size > _CAPS.get(rest, size):
-        raise TooLarge(HandlerCode.TOO_LARGE, f"{path} has at most {_CAPS[rest]} bytes, this one has {size}.")
+        raise TooLarge(HandlerCode.PACKAGE, f"{path} has at most {_CAPS[rest]} bytes, this one has {size}.")
 
 
 def is_plain(rest: str) -> bool:
@@ -74,22 +74,22 @@ def is_plain(rest: str) -> bool:
 def check_record(text: str, record: str, files: Mapping[str, bytes]) -> None:
     """Check that RECORD, at the path `record`, lists exactly these files.
 
-    Raises `Malformed` (`handler.metadata`) or `Refused` (`handler.metadata`).
+    Raises `Malformed` (`handler.package`) or `Refused` (`handler.package`).
     """
     listed: dict[str, tuple[str, str]] = {}
     for line in text.removesuffix("\n").split("\n"):
         # No quoting as in CSV: the grammar of paths has no comma, and a quoted path would be a second spelling.
         path, *rest = line.split(",")
         if len(rest) != 2 or path in listed:
-            raise Malformed(HandlerCode.METADATA, "A line of RECORD is not PATH,HASH,SIZE, or a path occurs twice.")
+            raise Malformed(HandlerCode.PACKAGE, "A line of RECORD is not PATH,HASH,SIZE, or a path occurs twice.")
         listed[path] = (rest[0], rest[1])
     if listed.keys() != files.keys():
         odd = min(listed.keys() ^ files.keys())
-        raise Refused(HandlerCode.METADATA, f"RECORD and the archive do not list the same files: {ascii(odd)[:240]}.")
+        raise Refused(HandlerCode.PACKAGE, f"RECORD and the archive do not list the same files: {ascii(odd)[:240]}.")
     for path, entry in listed.items():
         # RECORD cannot hold its own hash, so the format leaves its fields empty.
         if entry != (("", "") if path == record else record_of(files[path])):
-            raise Refused(HandlerCode.METADATA, f"{path} differs from its entry in RECORD. Rebuild the wheel.")
+            raise Refused(HandlerCode.PACKAGE, f"{path} differs from its entry in RECORD. Rebuild the wheel.")
 
 
 def record_of(content: bytes) -> tuple[str, str]:
@@ -99,15 +99,15 @@ def record_of(content: bytes) -> tuple[str, str]:
 
 
 def check_wheel_file(text: str) -> None:
-    """Check the headers of WHEEL. Raises `Refused` (`handler.metadata`)."""
+    """Check the headers of WHEEL. Raises `Refused` (`handler.package`)."""
     headers = _headers(text.rstrip("\n"))
     # Generator is free text, and nothing acts on it.
     fields = {name: values for name, values in headers.items() if name != "generator"}
     version = fields.pop("wheel-version", [])
     if len(version) != 1 or not re.fullmatch(r"1\.[0-9]{1,3}", version[0]):
-        raise Refused(HandlerCode.METADATA, "WHEEL must have one Wheel-Version 1.x.")
+        raise Refused(HandlerCode.PACKAGE, "WHEEL must have one Wheel-Version 1.x.")
     if fields != {"root-is-purelib": ["true"], "tag": ["py3-none-any"]}:
-        raise Refused(HandlerCode.METADATA, "WHEEL must say Root-Is-Purelib: true and Tag: py3-none-any, and nothing else.")
+        raise Refused(HandlerCode.PACKAGE, "WHEEL must say Root-Is-Purelib: true and Tag: py3-none-any, and nothing else.")
 
 
 def check_metadata(text: str, name: str, version: str) -> None:
@@ -115,46 +115,46 @@ def check_metadata(text: str, name: str, version: str) -> None:
 
     `name`: in normal form, with dashes.
 
-    Raises `Malformed` (`handler.metadata`) or `Refused` (`handler.metadata`).
+    Raises `Malformed` (`handler.package`) or `Refused` (`handler.package`).
     """
     # The first empty line ends the headers; the description follows.
     headers = _headers(text.partition("\n\n")[0].rstrip("\n"))
     for field, values in headers.items():
         if not _REPEATED.fullmatch(field) and not (_ONCE.fullmatch(field) and len(values) == 1):
-            raise Malformed(HandlerCode.METADATA, f"METADATA has {ascii(field)[:80]} twice, or it is not core metadata.")
+            raise Malformed(HandlerCode.PACKAGE, f"METADATA has {ascii(field)[:80]} twice, or it is not core metadata.")
     if not re.fullmatch(r"[12]\.[0-9]", "".join(headers.get("metadata-version", []))):
-        raise Malformed(HandlerCode.METADATA, "METADATA must have one Metadata-Version 1.x or 2.x.")
+        raise Malformed(HandlerCode.PACKAGE, "METADATA must have one Metadata-Version 1.x or 2.x.")
     stated_name = re.sub(r"[-_.]+", "-", "".join(headers.get("name", []))).lower()
     if stated_name != name or headers.get("version") != [version]:
-        raise Refused(HandlerCode.METADATA, "METADATA and the file name differ in name or version.")
+        raise Refused(HandlerCode.PACKAGE, "METADATA and the file name differ in name or version.")
     package = name.replace("-", "_")
     if any(value != package for value in headers.get("import-name", [])) or "import-namespace" in headers:
-        raise Refused(HandlerCode.METADATA, f"METADATA names another module than {package}.")
+        raise Refused(HandlerCode.PACKAGE, f"METADATA names another module than {package}.")
     # A dependency would bring code that this wheel's digest does not cover.
     if headers.keys() & {"requires-dist", "requires-external", "requires"}:
         raise Refused(
-            HandlerCode.METADATA,
+            HandlerCode.PACKAGE,
             "A handler package requires no other distribution.",
             fix="Use the standard library and treaty_handler; the sandbox holds nothing else.",
         )
 
 
 def check_top_level(text: str, package: str) -> None:
-    """Check that top_level.txt names the one package. Raises `Refused` (`handler.file`)."""
+    """Check that top_level.txt names the one package. Raises `Refused` (`handler.package`)."""
     if text.strip("\n") != package:
-        raise Refused(HandlerCode.FILE, f"top_level.txt names something else than {package}.")
+        raise Refused(HandlerCode.PACKAGE, f"top_level.txt names something else than {package}.")
 
 
 def parse_entry_point(text: str) -> tuple[str, str, str]:
     """Return name, module and attribute of the one entry point.
 
-    Raises `Refused` (`handler.metadata`, `handler.entry-point`) or `Malformed` (`handler.entry-point`).
+    Raises `Refused` (`handler.package`, `handler.entry-point`) or `Malformed` (`handler.entry-point`).
     """
     lines = [line for line in (line.rstrip(" \t") for line in text.split("\n")) if line]
     # An installer would put a command on the user's path.
     for command in _COMMANDS:
         if command in lines:
-            raise Refused(HandlerCode.METADATA, f"entry_points.txt installs a command ({command}).")
+            raise Refused(HandlerCode.PACKAGE, f"entry_points.txt installs a command ({command}).")
     if len(lines) != 2 or lines[0] != f"[{GROUP}]":
         raise Refused(HandlerCode.ENTRY_POINT, f"entry_points.txt is not one group {GROUP} with one entry.")
     match = _ENTRY.fullmatch(lines[1])
@@ -165,7 +165,7 @@ def parse_entry_point(text: str) -> tuple[str, str, str]:
 
 
 def _headers(text: str) -> dict[str, list[str]]:
-    """Return lower-case name → values in order. Raises `Malformed` (`handler.metadata`)."""
+    """Return lower-case name → values in order. Raises `Malformed` (`handler.package`)."""
     headers: dict[str, list[str]] = {}
     values: list[str] = []
     for line in text.split("\n"):
@@ -176,7 +176,7 @@ def _headers(text: str) -> dict[str, list[str]]:
             continue
         match = _HEADER.fullmatch(line)
         if match is None:
-            raise Malformed(HandlerCode.METADATA, f"{ascii(line)[:80]} is not of the form Name: value.")
+            raise Malformed(HandlerCode.PACKAGE, f"{ascii(line)[:80]} is not of the form Name: value.")
         values = headers.setdefault(match[1].lower(), [])
         values.append(match[2])
     return headers

@@ -134,7 +134,7 @@ class Manifest:
 def parse_manifest(data: bytes) -> Manifest:
     """Parse a manifest.
 
-    Raises `TooLarge`, `Malformed` (`handler.manifest`), `Refused` (`handler.interface`, `handler.schema`, `handler.messages`).
+    Raises `TooLarge`, `Malformed` (`handler.manifest`), `Refused` (`handler.mismatch`, `handler.manifest`).
     """
     value = _parse_json(data)
     # Before the fields: a later interface may have other ones, and then only this error helps.
@@ -177,7 +177,7 @@ def _check_interface(interface: object) -> None:
     # `True == 1`: the type is part of the test.
     if type(interface) is not int or interface not in INTERFACES:
         raise Refused(
-            HandlerCode.INTERFACE,
+            HandlerCode.MISMATCH,
             f"This handler needs interface {interface!r:.20}; this version has the interfaces 1 to {INTERFACE}.",
             fix="Upgrade treaty, or ask the publisher for a package of one of these interfaces.",
         )

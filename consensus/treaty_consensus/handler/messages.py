@@ -86,7 +86,7 @@ class _Form:
 
 
 def parse_messages(value: object, operations: Mapping[str, DeclaredOperation]) -> Mapping[str, Forms]:
-    """Return the forms of each operation by its name. Raises `Refused` (`handler.messages`)."""
+    """Return the forms of each operation by its name. Raises `Refused` (`handler.manifest`)."""
     if not isinstance(value, dict) or not value:
         raise _refused("messages is not an object of forms")
     budget = _Budget()
@@ -260,5 +260,5 @@ def _differ_by_code(left: _Form, one: DeclaredOperation, right: _Form, other: De
 
 def _refused(fault: str) -> Refused:
     return Refused(
-        HandlerCode.MESSAGES, f"The manifest's messages are not valid: {fault}.", fix="See docs/specification/declarative.md."
+        HandlerCode.MANIFEST, f"The manifest's messages are not valid: {fault}.", fix="See docs/specification/declarative.md."
     )

@@ -25,12 +25,12 @@ _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("c
 
 
 def parse_path(raw: bytes) -> str:
-    """Return the path if it follows the grammar. Raises `Refused` (`handler.archive`)."""
+    """Return the path if it follows the grammar. Raises `Refused` (`handler.package`)."""
     text = raw.decode("ascii", "replace")
     for segment in text.split("/"):
         if not _SEGMENT.fullmatch(segment) or segment.partition(".")[0].lower() in _DEVICES:
             raise Refused(
-                HandlerCode.ARCHIVE,
+                HandlerCode.PACKAGE,
                 f"{text!a} is not a plain relative file name.",
                 fix="Use ASCII letters, digits and . _ + - in names, no dot at either end, no Windows devices and no folders.",
             )
@@ -38,7 +38,7 @@ def parse_path(raw: bytes) -> str:
 
 
 def check_tree(paths: Iterable[str]) -> None:
-    """Check that all systems can unpack the paths side by side. Raises `Refused` (`handler.archive`)."""
+    """Check that all systems can unpack the paths side by side. Raises `Refused` (`handler.package`)."""
     # Path without case → its spelling. A folder's spelling ends in a slash, so it never equals that of a file.
     spelt: dict[str, str] = {}
     for path in paths:
@@ -53,7 +53,7 @@ def check_tree(paths: Iterable[str]) -> None:
 
 def _twice(path: str) -> Refused:
     return Refused(
-        HandlerCode.ARCHIVE,
+        HandlerCode.PACKAGE,
         f"{path} occurs twice without regard to case, has two spellings, or is both a file and a folder.",
         fix="Rename one of the two.",
     )

@@ -82,7 +82,7 @@ def check_schema(value: object, where: str) -> Mapping[str, Any]:
 
     `where`: its place, for errors.
 
-    Raises `Refused` (`handler.schema`).
+    Raises `Refused` (`handler.manifest`).
     """
     if not isinstance(value, dict):
         raise _refused(f"{where} is not a JSON Schema object.")
@@ -104,7 +104,7 @@ def check_schema(value: object, where: str) -> Mapping[str, Any]:
 
 
 def check_together(schemas: Iterable[Mapping[str, Any]]) -> None:
-    """Check the sum over all accepted schemas of one manifest. Raises `Refused` (`handler.schema`)."""
+    """Check the sum over all accepted schemas of one manifest. Raises `Refused` (`handler.manifest`)."""
     nodes, keywords = 0, set[str]()
     for schema in schemas:
         nodes += _Count(schema.get("$defs", {}), "").nodes(dict(schema), ())
@@ -144,7 +144,7 @@ def pattern_weight(pattern: str, limit: int = MAX_PATTERN_WEIGHT) -> int:
 
     `[a-f]{64}` weighs 64, and `([a-f]{8}-){4}` weighs 40.
 
-    Raises `Refused` (`handler.schema`) for a weight beyond the limit, and for groups other than `(…)`, `(?:…)`, `(?<name>…)`.
+    Raises `Refused` (`handler.manifest`) for a weight beyond the limit, and for groups other than `(…)`, `(?:…)`, `(?<name>…)`.
     """
     if len(pattern) > MAX_PATTERN:
         raise _refused(f"A pattern has at most {MAX_PATTERN} characters.")
@@ -395,4 +395,4 @@ def _walk(value: object) -> Iterator[object]:
 
 
 def _refused(fault: str, fix: str = "") -> Refused:
-    return Refused(HandlerCode.SCHEMA, fault, fix=fix) if fix else Refused(HandlerCode.SCHEMA, fault)
+    return Refused(HandlerCode.MANIFEST, fault, fix=fix) if fix else Refused(HandlerCode.MANIFEST, fault)

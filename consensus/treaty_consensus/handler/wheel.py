@@ -123,13 +123,13 @@ def read_wheel(filename: str, data: bytes) -> HandlerPackage:
 
 
 def parse_filename(filename: str) -> tuple[str, str]:
-    """Return distribution name (with dashes) and version. Raises `Malformed` or `Refused` (`handler.metadata`)."""
+    """Return distribution name (with dashes) and version. Raises `Malformed` or `Refused` (`handler.package`)."""
     if len(filename) > MAX_FILENAME:
-        raise Malformed(HandlerCode.METADATA, f"A wheel's file name has at most {MAX_FILENAME} characters.")
+        raise Malformed(HandlerCode.PACKAGE, f"A wheel's file name has at most {MAX_FILENAME} characters.")
     match = _FILENAME.fullmatch(filename)
     if match is None:
         raise Refused(
-            HandlerCode.METADATA,
+            HandlerCode.PACKAGE,
             f"{filename!a} is not of the form treaty_handler_NAME-VERSION-{TAG}.whl.",
             fix="NAME is lower-case words and digits joined by single underscores.",
         )
@@ -137,11 +137,11 @@ def parse_filename(filename: str) -> tuple[str, str]:
     try:
         version = str(Version(written))
     except InvalidVersion as error:
-        raise Malformed(HandlerCode.METADATA, f"{written!a} is not a version (PEP 440).") from error
+        raise Malformed(HandlerCode.PACKAGE, f"{written!a} is not a version (PEP 440).") from error
     # One version has one file name: `1.0` and `1.00` would be two packages of one version.
     if written != version:
         normal = f"{package}-{version}-{TAG}.whl"
-        raise Refused(HandlerCode.METADATA, f"The normal form of {filename!a} is {normal}.", fix=f"Rename it to {normal}.")
+        raise Refused(HandlerCode.PACKAGE, f"The normal form of {filename!a} is {normal}.", fix=f"Rename it to {normal}.")
     return package.replace("_", "-"), version
 
 
@@ -149,12 +149,12 @@ def _check_file(path: str, content: bytes, package: str, dist_info: str) -> None
     top, _, rest = path.partition("/")
     # Checked first and by name alone: an installer would act on these before any import.
     if path.lower().endswith(".pth"):
-        raise Refused(HandlerCode.FILE, f"{path} would run code when Python starts.")
+        raise Refused(HandlerCode.PACKAGE, f"{path} would run code when Python starts.")
     if top.lower().endswith(".data"):
-        raise Refused(HandlerCode.FILE, f"{path} would be installed outside the package.")
+        raise Refused(HandlerCode.PACKAGE, f"{path} would be installed outside the package.")
     check_ending(path)
     if not rest or top not in (package, dist_info):
-        raise Refused(HandlerCode.FILE, f"{path} is outside {package}/, the package's one importable name.")
+        raise Refused(HandlerCode.PACKAGE, f"{path} is outside {package}/, the package's one importable name.")
     if top == dist_info:
         check_place(path, rest, len(content))
     text = decode(path, content)
@@ -180,7 +180,7 @@ def _check_declarative(manifest: Manifest, entry_point: EntryPoint, package: str
     """Check that a package has either message forms or code: the interpreter of forms runs outside of the sandbox."""
     if bool(manifest.messages) != (str(entry_point) == DECLARATIVE):
         raise Refused(
-            HandlerCode.MESSAGES,
+            HandlerCode.MANIFEST,
             f"The entry point {DECLARATIVE} and the member messages of the manifest need each other.",
             fix="Remove the handler's code and the entry point, or the member messages.",
         )
@@ -190,12 +190,12 @@ def _check_declarative(manifest: Manifest, entry_point: EntryPoint, package: str
             is_vector = path.startswith(vectors) and path.endswith(".json")
             if path.startswith(f"{package}/") and path != manifest_path and not is_vector:
                 fault = f"The manifest has messages, so the package has only it and vectors; it has {path}."
-                raise Refused(HandlerCode.MESSAGES, fault)
+                raise Refused(HandlerCode.MANIFEST, fault)
 
 
 def _file(files: Mapping[str, bytes], path: str) -> bytes:
     if path not in files:
-        raise Malformed(HandlerCode.MISSING, f"The package has no {path}.")
+        raise Malformed(HandlerCode.PACKAGE, f"The package has no {path}.")
     return files[path]
 
 
@@ -219,18 +219,18 @@ def is_source(path: str) -> bool:
 def check_ending(path: str) -> None:
     """Check that a file is either a source by its exact ending, or not code.
 
-    Raises `Refused` (`handler.file`).
+    Raises `Refused` (`handler.package`).
     """
     # On systems without case, `X.PYC` is bytecode too.
     lower = path.lower()
     if lower.endswith(_BYTECODE) or "__pycache__" in lower.split("/"):
-        raise Refused(HandlerCode.FILE, f"{path} is bytecode; packages carry source only.")
+        raise Refused(HandlerCode.PACKAGE, f"{path} is bytecode; packages carry source only.")
     # Versioned libraries end in `.so.1`.
     if lower.endswith(_NATIVE) or ".so." in lower:
-        raise Refused(HandlerCode.FILE, f"{path} is native code.")
+        raise Refused(HandlerCode.PACKAGE, f"{path} is native code.")
     # Python on Windows also imports `.pyw`.
     if _SOURCE_LIKE.search(lower) and not path.endswith((".py", ".pyi")):
-        raise Refused(HandlerCode.FILE, f"{path} is a source to some interpreters only.", fix="Let sources end in .py.")
+        raise Refused(HandlerCode.PACKAGE, f"{path} is a source to some interpreters only.", fix="Let sources end in .py.")
 
 
 def check_modules(paths: Collection[str]) -> None:
@@ -238,7 +238,7 @@ def check_modules(paths: Collection[str]) -> None:
 
     `paths`: all files of the archive; no two are equal without case.
 
-    Raises `Refused` (`handler.file`).
+    Raises `Refused` (`handler.package`).
     """
     # Lower case: some systems find a folder by any case.
     folders = {path[:index].lower() for path in paths for index, character in enumerate(path) if character == "/"}
@@ -246,18 +246,20 @@ def check_modules(paths: Collection[str]) -> None:
         module = path.removesuffix(".py")
         if not _MODULE.fullmatch(module):
             raise Refused(
-                HandlerCode.FILE,
+                HandlerCode.PACKAGE,
                 f"{path} has a name that Python cannot import.",
                 fix="Name modules and packages by identifiers.",
             )
         # Which of the two Python imports depends on the order of its finders.
         if module.lower() in folders:
-            raise Refused(HandlerCode.FILE, f"{path} and the folder {module}/ have one module name.", fix="Rename one of them.")
+            raise Refused(
+                HandlerCode.PACKAGE, f"{path} and the folder {module}/ have one module name.", fix="Rename one of them."
+            )
         folder = path.rpartition("/")[0]
         while folder:
             # Without it the folder would be a namespace package, which other distributions can extend.
             if f"{folder}/{_INIT}" not in paths:
-                raise Refused(HandlerCode.FILE, f"{folder}/ holds sources and no {_INIT}.", fix=f"Add an empty {_INIT}.")
+                raise Refused(HandlerCode.PACKAGE, f"{folder}/ holds sources and no {_INIT}.", fix=f"Add an empty {_INIT}.")
             folder = folder.rpartition("/")[0]
 
 
@@ -272,18 +274,18 @@ _UTF8 = frozenset({"utf-8", "utf8"})
 
 
 def decode(path: str, content: bytes) -> str:
-    """Return the text of a file. Raises `Refused` (`handler.file`)."""
+    """Return the text of a file. Raises `Refused` (`handler.package`)."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Refused(HandlerCode.FILE, f"{path} is not UTF-8 text.") from error
+        raise Refused(HandlerCode.PACKAGE, f"{path} is not UTF-8 text.") from error
     if "\0" in text:
-        raise Refused(HandlerCode.FILE, f"{path} is not text: it holds NUL.")
+        raise Refused(HandlerCode.PACKAGE, f"{path} is not text: it holds NUL.")
     return text
 
 
 def check_plain(path: str, content: bytes, text: str) -> None:
-    """Check that the text of a file is plain. Raises `Refused` (`handler.file`).
+    """Check that the text of a file is plain. Raises `Refused` (`handler.package`).
 
     `text`: `content`, decoded.
     """
@@ -296,17 +298,19 @@ def check_plain(path: str, content: bytes, text: str) -> None:
     if at is not None:
         line = text.count("\n", 0, at) + 1
         raise Refused(
-            HandlerCode.FILE,
+            HandlerCode.PACKAGE,
             f"{path} holds the character U+{ord(text[at]):04X} in line {line}, which some readers interpret differently.",
             fix="Write it as an escape, such as \\u2028; end lines with line feeds.",
         )
 
 
 def check_coding(path: str, text: str) -> None:
-    """Check that a plain source names no encoding except UTF-8. Raises `Refused` (`handler.file`)."""
+    """Check that a plain source names no encoding except UTF-8. Raises `Refused` (`handler.package`)."""
     # Only comments: PEP 263 looks for the encoding there.
     head = "\n".join(line.partition("#")[2] for line in text.split("\n", 2)[:2])
     named = [match[1] for match in islice(_CODING.finditer(head), 2)]
     if named and (len(named) > 1 or named[0].lower().replace("_", "-") not in _UTF8):
         codings = " and ".join(name[:40] for name in named)
-        raise Refused(HandlerCode.FILE, f"{path} declares the encoding {codings}; sources are UTF-8.", fix="Remove the comment.")
+        raise Refused(
+            HandlerCode.PACKAGE, f"{path} declares the encoding {codings}; sources are UTF-8.", fix="Remove the comment."
+        )

@@ -153,7 +153,7 @@ class LogKeys:
     def open(self, note: bytes, clock_key: VerifierKey | None = None) -> SignedCheckpoint:
         """Verify a checkpoint by the keys that are in force at its size. `clock_key`: where the term has none.
 
-        Raises as `open_checkpoint`, and `Untrusted` (`rotation.retired`) when the keys were retired at the checkpoint's time.
+        Raises as `open_checkpoint`, and `Untrusted` (`note.signature`) when the keys were retired at the checkpoint's time.
         """
         term = self.at(Checkpoint.parse(text_of(note)).size)
         signed = open_checkpoint(note, term.log, term.clock or clock_key)
@@ -161,7 +161,7 @@ class LogKeys:
         # Without this a thief of retired keys could date an old head anew, and so hide everything after it.
         if after and signed.time is not None and signed.time >= after[0].until:
             raise Untrusted(
-                RotationCode.RETIRED,
+                NoteCode.SIGNATURE,
                 f"The checkpoint of {signed.checkpoint.size} leaves is signed by keys of {self.name} that were retired by then.",
                 fix="Do not use this source: the holder of an old key may show you an old state of the log.",
             )
@@ -175,7 +175,7 @@ def open_checkpoint(note: bytes, log_key: VerifierKey | LogKeys, clock_key: Veri
     checkpoint's age must refuse None.
 
     Raises `Malformed` or `TooLarge` when this is not a checkpoint; `Untrusted` (`note.signature`) when the log's signature is
-    missing or the signature of a known key does not verify; `Untrusted` (`log.origin`) when it is a checkpoint of another
+    missing or the signature of a known key does not verify; `Untrusted` (`log.other`) when it is a checkpoint of another
     log; and, with the keys of a log that rotated them, the errors of `LogKeys.open`.
     """
     if isinstance(log_key, LogKeys):
@@ -196,7 +196,7 @@ def open_checkpoint(note: bytes, log_key: VerifierKey | LogKeys, clock_key: Veri
     checkpoint = Checkpoint.parse(opened.text)
     # A key can sign any text: the origin ties the checkpoint to this log.
     if checkpoint.origin != log_key.name:
-        raise Untrusted(LogCode.ORIGIN, f"This is a checkpoint of {checkpoint.origin}, not of {log_key.name}.")
+        raise Untrusted(LogCode.OTHER, f"This is a checkpoint of {checkpoint.origin}, not of {log_key.name}.")
     cosignature = opened.signature_of(clock_key) if clock_key else None
     return SignedCheckpoint(checkpoint, cosignature.time if cosignature else None, note)
 

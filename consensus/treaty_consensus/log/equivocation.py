@@ -108,7 +108,7 @@ class Equivocation:
     def verify(self) -> tuple[Checkpoint, Checkpoint]:
         """Check the proof and return the two checkpoints, the smaller one first.
 
-        Raises `Untrusted` (`equivocation.none`) when the checkpoints do not contradict each other or the proof does not show
+        Raises `Untrusted` (`equivocation.form`) when the checkpoints do not contradict each other or the proof does not show
         it, and the errors of `open_checkpoint` when the key did not sign one of them.
         """
         first, second = (open_checkpoint(note, self.key).checkpoint for note in (self.first, self.second))
@@ -159,4 +159,4 @@ def _bad_file(why: str) -> Malformed:
 
 
 def _no_proof(why: str) -> Untrusted:
-    return Untrusted(EquivocationCode.NONE, f"This does not prove that the log signed two histories: {why}.")
+    return Untrusted(EquivocationCode.FORM, f"This does not prove that the log signed two histories: {why}.")

@@ -291,7 +291,7 @@ class _Line(NamedTuple):
 def _parse(note: bytes) -> tuple[str, list[_Line]]:
     """Return the text and the signature lines of a note, not verified."""
     if len(note) > MAX_NOTE_BYTES:
-        raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
+        raise TooLarge(NoteCode.FORM, f"A note has at most {MAX_NOTE_BYTES} bytes.")
     try:
         content = note.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -302,7 +302,7 @@ def _parse(note: bytes) -> tuple[str, list[_Line]]:
         raise _bad_note("text, empty line and signature lines are not all there, or it has control characters")
     lines = content[text_end + 1 : -1].split("\n")
     if len(lines) > MAX_SIGNATURES:
-        raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_SIGNATURES} signatures.")
+        raise TooLarge(NoteCode.FORM, f"A note has at most {MAX_SIGNATURES} signatures.")
     return content[:text_end], [_parse_line(line) for line in lines]
 
 
@@ -326,10 +326,10 @@ def _assemble(text: str, lines: list[_Line], signers: Sequence[SignerKey], time:
     if not added or len({line[:2] for line in added}) != len(added):
         raise Malformed(NoteCode.FORM, "A note needs one or more signing keys, each once.")
     if len(lines) + len(added) > MAX_SIGNATURES:
-        raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_SIGNATURES} signatures.")
+        raise TooLarge(NoteCode.FORM, f"A note has at most {MAX_SIGNATURES} signatures.")
     note = signed + b"\n" + b"".join(line.encode() for line in [*lines, *added])
     if len(note) > MAX_NOTE_BYTES:
-        raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
+        raise TooLarge(NoteCode.FORM, f"A note has at most {MAX_NOTE_BYTES} bytes.")
     return note
 
 

@@ -56,13 +56,13 @@ class Receipt:
         if not self.checkpoint:
             raise _bad_receipt("it has no checkpoint")
         if len(self.checkpoint) > MAX_NOTE_BYTES:
-            raise TooLarge(NoteCode.TOO_LARGE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
+            raise TooLarge(NoteCode.FORM, f"A note has at most {MAX_NOTE_BYTES} bytes.")
 
     @classmethod
     def parse(cls, data: bytes) -> Receipt:
-        """Read a tlog-proof, without verifying it. Raises `TooLarge` or `Malformed` (`log.form`, `log.too-large`)."""
+        """Read a tlog-proof, without verifying it. Raises `TooLarge` or `Malformed` (`log.form`)."""
         if len(data) > MAX_RECEIPT_BYTES:
-            raise TooLarge(LogCode.TOO_LARGE, f"A receipt has at most {MAX_RECEIPT_BYTES} bytes.")
+            raise TooLarge(LogCode.FORM, f"A receipt has at most {MAX_RECEIPT_BYTES} bytes.")
         # At the first empty line: the checkpoint has one of its own.
         head, _, checkpoint = data.partition(b"\n\n")
         try:

@@ -103,22 +103,22 @@ def truncated(tile: Tile | Bundle, data: bytes) -> bytes:
 def encode_bundle(entries: Sequence[bytes]) -> bytes:
     """Return an entry bundle of 1 to 256 entries.
 
-    Raises `TooLarge` (`log.too-large`) for an entry over 65,535 bytes, `Malformed` (`log.form`) for another number of
+    Raises `TooLarge` (`log.form`) for an entry over 65,535 bytes, `Malformed` (`log.form`) for another number of
     entries.
     """
     if not 1 <= len(entries) <= TILE_WIDTH:
         raise Malformed(LogCode.FORM, f"An entry bundle has 1 to {TILE_WIDTH} entries.")
     for entry in entries:
         if len(entry) > MAX_ENTRY_BYTES:
-            raise TooLarge(LogCode.TOO_LARGE, f"A log entry has at most {MAX_ENTRY_BYTES} bytes.")
+            raise TooLarge(LogCode.FORM, f"A log entry has at most {MAX_ENTRY_BYTES} bytes.")
     return b"".join(len(entry).to_bytes(_LENGTH_BYTES, "big") + entry for entry in entries)
 
 
 def decode_bundle(data: bytes, width: int) -> list[bytes]:
-    """Return exactly `width` entries of a bundle. Raises `TooLarge` (`log.too-large`) or `Malformed` (`log.form`)."""
+    """Return exactly `width` entries of a bundle. Raises `TooLarge` (`log.form`) or `Malformed` (`log.form`)."""
     # Before parsing: so many entries cannot have more bytes.
     if len(data) > width * (_LENGTH_BYTES + MAX_ENTRY_BYTES):
-        raise TooLarge(LogCode.TOO_LARGE, f"{len(data)} bytes are more than {width} log entries can have.")
+        raise TooLarge(LogCode.FORM, f"{len(data)} bytes are more than {width} log entries can have.")
     ends = _entry_ends(data)
     if len(ends) != width:
         raise Malformed(LogCode.FORM, f"This entry bundle has {len(ends)} entries, not {width}.")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..canonical import b64decode, b64encode, parse_decimal
-from ..codes import UploadCode
+from ..codes import WitnessCode
 from ..errors import Malformed, TooLarge
 from .merkle import MAX_SIZE
 from .tiles import TILE_WIDTH
@@ -44,7 +44,7 @@ class Upload(NamedTuple):
         return len(origin).to_bytes(2, "big") + origin + numbers + len(self.ticket).to_bytes(2, "big") + self.ticket
 
     def check(self) -> None:
-        """Raise `Malformed` (`upload.form`) unless the interval is one."""
+        """Raise `Malformed` (`witness.request`) unless the interval is one."""
         if not 0 <= self.start <= self.end <= MAX_SIZE:
             raise bad_upload("its entries are no interval")
 
@@ -68,18 +68,18 @@ def encode_info(pending: int, next_entry: int, ticket: bytes = b"") -> bytes:
 
 
 def decode_info(data: bytes) -> tuple[int, int, bytes]:
-    """Return the pending size, the index of the next entry and the ticket. Raises `Malformed` (`upload.form`)."""
+    """Return the pending size, the index of the next entry and the ticket. Raises `Malformed` (`witness.request`)."""
     try:
         pending, following, ticket, end = data.decode("ascii").split("\n")
         numbers = parse_decimal(pending, limit=MAX_SIZE), parse_decimal(following, limit=MAX_SIZE)
         values = *numbers, b64decode(ticket, limit=MAX_TICKET)
     except (ValueError, Malformed, TooLarge) as error:
-        raise Malformed(UploadCode.FORM, "This is not the state of a mirror (C2SP tlog-mirror).") from error
+        raise Malformed(WitnessCode.REQUEST, "This is not the state of a mirror (C2SP tlog-mirror).") from error
     if end:
-        raise Malformed(UploadCode.FORM, "This is not the state of a mirror (C2SP tlog-mirror): it has more lines.")
+        raise Malformed(WitnessCode.REQUEST, "This is not the state of a mirror (C2SP tlog-mirror): it has more lines.")
     return values
 
 
 def bad_upload(why: str) -> Malformed:
     """Return the error for a request of another form."""
-    return Malformed(UploadCode.FORM, f"This is not an upload of entries (C2SP tlog-mirror): {why}.")
+    return Malformed(WitnessCode.REQUEST, f"This is not an upload of entries (C2SP tlog-mirror): {why}.")

@@ -157,7 +157,7 @@ def cosignature(answer: bytes, note: bytes, key: VerifierKey) -> bytes:
     text = text_of(note)
     signed = f"{text}\n".encode() + answer
     if text_of(signed) != text:  # an empty line in the answer would move its lines into the text
-        raise Malformed(WitnessCode.ANSWER, "This is not the answer of a witness: it is more than signature lines.")
+        raise Malformed(WitnessCode.UNREACHABLE, "This is not the answer of a witness: it is more than signature lines.")
     return signature_lines(signed, [key])
 
 

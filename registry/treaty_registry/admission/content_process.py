@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.kinds import Handler, Publish
 
@@ -66,7 +67,7 @@ class ContentProcess:
 
     @classmethod
     def start(cls, limits: ContentLimits) -> ContentProcess:
-        """Start a process, without waiting until it is ready. Raises `Unavailable` (`content.unchecked`)."""
+        """Start a process, without waiting until it is ready. Raises `Unavailable` (`registry.busy`)."""
         arguments = [str(limits.processor), str(limits.patience), str(limits.memory)]
         ours, theirs = socket.socketpair()
         with theirs:
@@ -101,7 +102,7 @@ class ContentProcess:
         Returns the facts of a handler.
 
         Raises the errors of `check_contents`. Raises `Refused` (`content.too-costly`) when the check used up its processor time
-        or memory, and `Unavailable` (`content.unchecked`) when the process ended or timed out for another reason.
+        or memory, and `Unavailable` (`registry.busy`) when the process ended or timed out for another reason.
         """
         return (await self._run(check_job(body, dict(contents)), Accepted, MAX_VERDICT)).facts
 
@@ -174,4 +175,4 @@ class ContentProcess:
 
 def unchecked() -> Unavailable:
     """Return the error for contents that could not be checked. It does not mean that the contents are wrong."""
-    return Unavailable(ContentCode.UNCHECKED, "The blobs of this statement could not be checked now.", fix="Send it again.")
+    return Unavailable(RegistryCode.BUSY, "The blobs of this statement could not be checked now.", fix="Send it again.")

@@ -140,7 +140,7 @@ def _judge(payload: bytes) -> Accepted | Reading | Rejected:
             return Reading(msgspec.Raw(msgspec.msgpack.encode(READERS[job.kind](job.name, *job.contents))))
         return Accepted(check_contents(msgspec.msgpack.decode(job.body, type=_KINDS[job.kind]), job.contents))
     # Only errors about the contents are verdicts. Any other exception ends the process; the parent then answers
-    # `content.unchecked`.
+    # `registry.busy`.
     except (Malformed, TooLarge, Refused) as error:
         family = next(name for name, kind in FAMILIES.items() if isinstance(error, kind))
         return Rejected(family, error.code, error.message, error.fix)  # type: ignore[arg-type]  # the names of FAMILIES

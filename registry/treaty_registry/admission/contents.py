@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import HandlerCode
 from treaty_consensus.errors import Malformed, Refused
 from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import MAX_BUNDLE, Handler, Publish
 from treaty_consensus.protocol import check_document, parse_card
 
 from ..catalogue.handler_facts import HandlerFacts, facts_of
-from ..codes import RegistryBlobCode, RegistryHandlerCode
+from ..codes import RegistryBlobCode
 
 
 def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> HandlerFacts | None:
@@ -31,7 +32,7 @@ def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> Ha
             # A statement must not attach a wheel to a protocol that the wheel itself does not name.
             stated = package.manifest.protocol_uri, package.manifest.protocol_hash, str(package.entry_point)
             if stated != (body.uri, body.document, body.entry_point):
-                raise Refused(RegistryHandlerCode.MISMATCH, "The wheel is for another protocol, or has another entry point.")
+                raise Refused(HandlerCode.MISMATCH, "The wheel is for another protocol, or has another entry point.")
             # Only size and form. Readers verify the bundle's signature, in step 8.
             canonical.parse_json(contents[body.bundle.sha256], limit=MAX_BUNDLE, name="Sigstore bundle")
             return facts_of(body, package, contents[body.bundle.sha256])

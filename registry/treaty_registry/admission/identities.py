@@ -17,7 +17,7 @@ from datetime import datetime
 
 from treaty_consensus.admit import tenure_after
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.codes import IdentityCode, StatementCode
+from treaty_consensus.codes import StatementCode
 from treaty_consensus.did import Did, encode_multikey
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.facts import Fact, IdentityFact, identity_key, keys_of
@@ -121,7 +121,7 @@ class Identities:
             raise Unauthorized(StatementCode.UNKNOWN_KEY, f"{key_id} is not a key of its DID as this log knows it.")
         document = await self._fetch(did)
         if before.document == hex_digest(document.data):
-            raise Conflict(IdentityCode.UNCHANGED, f"The document of {did.text} has not changed.", fix="Serve the new one first.")
+            raise Conflict(StatementCode.EXISTS, f"The document of {did.text} has not changed.", fix="Serve the new one first.")
         body = await self._body(document, before, cosigned=True)
         return self._operator.testify(body, key_id, issued=self._clock())
 

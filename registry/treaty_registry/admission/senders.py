@@ -114,16 +114,16 @@ class Senders:
         """Refuse every write of a sender. Durable on return. Raises `Malformed`, `Refused` or `TooLarge` (`sender.*`)."""
         sender = parse_sender(text)
         if _covers(sender, parse_did(self._operator)):
-            raise Refused(SenderCode.OWN, f"{sender} is the operator of this registry.")
+            raise Refused(SenderCode.FORM, f"{sender} is the operator of this registry.")
         if not reason or len(reason) > MAX_REASON:
             raise Malformed(SenderCode.FORM, f"A block has a reason of 1 to {MAX_REASON} characters.")
         return await self._write(_BLOCK, sender, reason, user)
 
     async def unblock(self, text: str) -> None:
-        """Take writes of a sender again. Raises `Malformed`, or `NotFound` (`sender.not-blocked`)."""
+        """Take writes of a sender again. Raises `Malformed`, or `NotFound` (`sender.form`)."""
         sender = parse_sender(text)
         if not await self._pool.fetchval(_UNBLOCK, sender):
-            raise NotFound(SenderCode.NOT_BLOCKED, f"{sender} is not blocked.", fix="List the blocks: treaty-registry block")
+            raise NotFound(SenderCode.FORM, f"{sender} is not blocked.", fix="List the blocks: treaty-registry block")
         await self._pool.execute(_FORGET)
         await self.refresh()
 
@@ -169,7 +169,7 @@ class Senders:
     async def _write(self, query: str, sender: str, value: object, user: str) -> Sender:
         if not await self._pool.fetchval(query, sender, value, user[:64], MAX_SENDERS):
             raise TooLarge(
-                SenderCode.TOO_MANY,
+                SenderCode.FORM,
                 f"There are {MAX_SENDERS} blocks and quotas already.",
                 fix="Block a domain or a network in place of single DIDs.",
             )

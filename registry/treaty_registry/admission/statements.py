@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from treaty_consensus import canonical, statement
 from treaty_consensus.admit import check_operator
-from treaty_consensus.codes import ParametersCode, ProtocolCode, StatementCode
+from treaty_consensus.codes import ParametersCode, ProtocolCode, PublishCode, StatementCode
 from treaty_consensus.did import Did
 from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unauthorized
@@ -34,7 +34,7 @@ from treaty_io.network.addresses import site_network
 from treaty_io.network.turns import asking_for
 
 from ..catalogue.handler_facts import HandlerFacts
-from ..codes import RegistryBlobCode, RegistryPublishCode
+from ..codes import RegistryBlobCode
 from ..keys import Testimony
 from ..log.seen_checkpoints import SeenCheckpoints
 from ..storage.postgres import Pool
@@ -144,7 +144,7 @@ class Admission:
         # Only bytes that a signed statement names are stored, so the registry is no free storage.
         blob = next((blob for blob in blobs_of(signed.body) if blob.sha256 == sha256), None)
         if blob is None or not isinstance(signed.body, Publish | Handler):
-            raise Refused(RegistryBlobCode.NOT_NAMED, f"The statement does not name the blob {sha256}.")
+            raise Refused(RegistryBlobCode.DIGEST, f"The statement does not name the blob {sha256}.")
         if blob.size != len(data):
             raise Refused(RegistryBlobCode.DIGEST, f"The statement says {blob.size} bytes, {len(data)} came.")
         # Before the signature, because verifying may have to fetch a DID document.
@@ -329,14 +329,14 @@ async def check_base(pool: Pool, base: Base) -> None:
     """Check the chain of base documents that starts at `base`.
 
     The base must be logged already. A base in the same batch is refused because its chain is not known yet. Raises `NotFound`
-    (`protocol.unknown`) when the base is not published here, and `Refused` (`publish.base-chain`) when the chain is too long.
+    (`protocol.unknown`) when the base is not published here, and `Refused` (`publish.base`) when the chain is too long.
     """
     depth = await pool.fetchval(_DEPTH, base.uri, MAX_BASES)
     if depth is None:
         raise NotFound(ProtocolCode.UNKNOWN, f"{base.uri} is not published here.", fix="Publish the base first, then send this.")
     if depth > MAX_BASES:
         raise Refused(
-            RegistryPublishCode.BASE_CHAIN,
+            PublishCode.BASE,
             f"The document would be based on more than {MAX_BASES} others.",
             fix="Publish the document as a whole, without a base.",
         )

@@ -166,7 +166,7 @@ class Uploads:
 
     def _withdrawn(self, sha256: str) -> Gone:
         fix = f"Questions about it go to {self._contact}." if self._contact else ""
-        return Gone(RegistryBlobCode.WITHDRAWN, f"The operator of this registry withdrew the bytes of {sha256}.", fix=fix)
+        return Gone(BlobCode.WITHDRAWN, f"The operator of this registry withdrew the bytes of {sha256}.", fix=fix)
 
 
 def _missing(blob: Blob) -> NotFound:

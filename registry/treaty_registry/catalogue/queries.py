@@ -20,7 +20,7 @@ from treaty_consensus.did import Did, did_key_id, encode_multikey, parse_did, pu
 from treaty_consensus.errors import Malformed, NotFound, TooLarge
 from treaty_consensus.protocol import MAX_URI, is_name, is_verified_alias, parse_namespace, parse_protocol_uri
 
-from ..codes import RegistryIdentityCode, RegistryProtocolCode, RegistryResolveCode
+from ..codes import RegistryIdentityCode
 from .lookup import Lookup
 from .resources import (
     CardView,
@@ -110,7 +110,7 @@ class Catalogue:
             f"{SUMMARY} where p.document = $1 order by p.index limit $2", bytes.fromhex(digest), MAX_MATCHES
         )
         if not rows:
-            raise NotFound(RegistryProtocolCode.UNKNOWN_HASH, f"No protocol here has the hash {digest}.")
+            raise NotFound(ProtocolCode.UNKNOWN, f"No protocol here has the hash {digest}.")
         return HashMatches(digest, [summary(row) for row in rows])
 
     async def resolve(self, name: str) -> Resolution:
@@ -121,7 +121,7 @@ class Catalogue:
         verified only when its host is the publisher's domain.
         """
         if not 0 < len(name) <= MAX_URI:
-            raise Malformed(RegistryResolveCode.URI, f"A name to resolve has 1 to {MAX_URI} characters.")
+            raise Malformed(ProtocolCode.NAME, f"A name to resolve has 1 to {MAX_URI} characters.")
         sha256 = _SHA256.fullmatch(name)
         rows = await self._pool.fetch(
             """

@@ -52,7 +52,7 @@ def read_signature(bundle: bytes) -> SignatureView:
         )
     # Libraries without a common base of errors read a foreign certificate here.
     except Exception as error:
-        raise Malformed(HandlerCode.MISSING, "The Sigstore bundle has no certificate that can be read.") from error
+        raise Malformed(HandlerCode.PACKAGE, "The Sigstore bundle has no certificate that can be read.") from error
 
 
 def _issuer(certificate: x509.Certificate) -> str:

@@ -20,7 +20,7 @@ from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import Parameters
 from treaty_consensus.protocol import is_topic
 
-from ..codes import SpeakersCode, StandingCode
+from ..codes import HttpCode
 from ..storage.stored_leaf import restored
 from .resources import CreditView, StandingView
 
@@ -108,7 +108,7 @@ class StandingQueries:
         the previous page. Raises `Malformed`.
         """
         if (document is None) == (topic is None) or (topic is not None and not is_topic(topic)):
-            raise Malformed(SpeakersCode.QUERY, "Ask for the speakers of one `hash`, or of one `topic`.")
+            raise Malformed(HttpCode.REQUEST, "Ask for the speakers of one `hash`, or of one `topic`.")
         at = (None, None, None) if cursor is None else _parse_place(cursor)
         query, subject = (speakers_by("topic"), topic) if document is None else (speakers_by("document"), bytes.fromhex(document))
         rows = await self._pool.fetch(query, subject, *at, MAX_SPEAKERS + 1, MAX_RANKED)
@@ -213,4 +213,4 @@ def _parse_place(cursor: str) -> tuple[int, int, str]:
 
 
 def _no_cursor() -> Malformed:
-    return Malformed(StandingCode.CURSOR, "A cursor is the `next` of the page before.")
+    return Malformed(HttpCode.REQUEST, "A cursor is the `next` of the page before.")

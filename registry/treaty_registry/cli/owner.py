@@ -38,7 +38,8 @@ def as_owner(command: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
 def become_owner(data: Path) -> None:
     """Make this process one of the owner of `data`; nothing changes where there is no folder yet.
 
-    Raises `Refused` (`settings.owner`) when it cannot and cannot read the folder either, or when the owner cannot read Treaty.
+    Raises `Refused` (`settings.directory`) when it cannot and cannot read the folder either, or when the owner cannot read
+    Treaty.
     """
     account = _made(data)
     if account is None:
@@ -52,7 +53,7 @@ def become_owner(data: Path) -> None:
     except OSError as error:
         name = named_user(owner)
         raise Refused(
-            SettingsCode.OWNER,
+            SettingsCode.DIRECTORY,
             f"{data} belongs to {name}, and this command runs as {named_user(user)}.",
             fix=f"Run it as {name}, or as root, who becomes {name}.",
         ) from error
@@ -60,7 +61,7 @@ def become_owner(data: Path) -> None:
     for needed in (Path(os.__file__), Path(__file__)):
         if not os.access(needed, os.R_OK):
             raise Refused(
-                SettingsCode.OWNER,
+                SettingsCode.DIRECTORY,
                 f"{data} belongs to {named_user(owner)}, who cannot read {needed}.",
                 fix="Install Treaty and its Python where every user can read them, such as /opt/treaty.",
             )

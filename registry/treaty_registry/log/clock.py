@@ -5,11 +5,11 @@ future, it can be replayed as fresh until then. So a time is signed, or used in 
 if it is plausible:
 
 - It is not before the newest signed time. If the clock is at most `SLEW` behind, the newest signed time is used. If it is
-  further behind, all signing stops until it has caught up (`log.clock-behind`).
+  further behind, all signing stops until it has caught up (`log.clock`).
 - No other process signs this log (`operator.other_signer`). Otherwise all signing stops until the operator decides.
 - It has advanced as much as the machine's uptime since then, with a tolerance of `LEAP` and a thousandth. The uptime cannot be
   set, and continues while the machine sleeps. On a larger difference the clock was set. All signing then stops until the clock
-  is set back, or until the operator confirms it (`log.clock-ahead`, `log.clock-behind`).
+  is set back, or until the operator confirms it (`log.clock`).
 
 The newest signed time is in the fence's record (`fence`), with the uptime and the id of that boot, as the line
 
@@ -122,7 +122,7 @@ class LogClock:
     def now(self) -> datetime:
         """Return the time, not before the newest signed time.
 
-        Raises `Unavailable` (`log.clock-behind`, `log.clock-ahead`), and the error of `bar`.
+        Raises `Unavailable` (`log.clock`), and the error of `bar`.
         """
         return self._look()[0]
 
@@ -200,20 +200,25 @@ class LogClock:
 
     def _implausible(self, now: datetime, expected: float) -> Unavailable:
         ahead = now.timestamp() > expected
-        seconds, code = (
-            abs(int(now.timestamp() - expected)),
-            RegistryLogCode.CLOCK_AHEAD if ahead else RegistryLogCode.CLOCK_BEHIND,
-        )
+        seconds = abs(int(now.timestamp() - expected))
+        where = "ahead of" if ahead else "behind"
         # Once, because every refused write comes here.
-        if self._reported != code:
+        if self._reported != where:
             todo = (
                 "set it right, or run: treaty-registry accept-clock" if ahead else "set it right, or wait until it has caught up"
             )
-            _log.critical("the clock is wrong, and nothing is signed", code=code, seconds=seconds, now=now.isoformat(), todo=todo)
-        self._reported = code
+            _log.critical(
+                "the clock is wrong, and nothing is signed",
+                code=RegistryLogCode.CLOCK,
+                clock=where,
+                seconds=seconds,
+                now=now.isoformat(),
+                todo=todo,
+            )
+        self._reported = where
         return Unavailable(
-            code,
-            f"The registry's clock is {seconds} seconds {'ahead of' if ahead else 'behind'} the time that the log has signed. "
+            RegistryLogCode.CLOCK,
+            f"The registry's clock is {seconds} seconds {where} the time that the log has signed. "
             "Nothing is signed until it is right.",
             fix="Send again later; the registry's operator has to look at the clock.",
         )

@@ -31,12 +31,13 @@ from pathlib import Path
 from typing import Protocol
 
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import LogCode, SystemCode
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT
 from treaty_io import durable
 
-from ..codes import FenceCode
+from ..codes import FenceCode, KeysCode, RegistryLogCode
 from .clock import SignedTime
 
 # Enough for an origin of 259 characters, a size, a root and a time.
@@ -52,7 +53,7 @@ def create_fence(path: Path, origin: str) -> None:
     """
     if path.exists() and _newest(path.read_bytes(), path)[1].size:
         raise Conflict(
-            FenceCode.EXISTS,
+            KeysCode.MISSING,
             f"{path} exists, so a log was signed here, but its keys are missing.",
             fix="Bring the keys back, or start a new log in an empty data directory.",
         )
@@ -66,7 +67,7 @@ def restore_fence(path: Path, record: Checkpoint) -> None:
     Durable on return. Raises `Conflict` when another record of a larger tree exists.
     """
     if path.exists() and _newest(path.read_bytes(), path)[1].size > record.size:
-        raise Conflict(FenceCode.EXISTS, f"{path} is the record of a larger tree.", fix="Restore into an empty data directory.")
+        raise Conflict(LogCode.EXISTS, f"{path} is the record of a larger tree.", fix="Restore into an empty data directory.")
     durable.write(path, _slot(record).ljust(2 * _SLOT, b"\0"), mode=0o600)
 
 
@@ -78,7 +79,7 @@ def read_fence(path: Path, origin: str) -> Checkpoint:
             data = file.read(2 * _SLOT + 1)
     except FileNotFoundError as error:
         raise NotFound(
-            FenceCode.MISSING,
+            FenceCode.DAMAGED,
             f"{path}, the record of what this log has signed, is missing.",
             fix="Bring back the newest copy of this file. Never start with an older one, or without it.",
         ) from error
@@ -102,9 +103,9 @@ class HeadRecord(Protocol):
     def advance(self, size: int, root: bytes, signed: SignedTime | None = None) -> None:
         """Record a head, and the time of its signature. Durable on return.
 
-        The caller has checked that the head extends the recorded one. Raises `Untrusted` (`fence.behind`) when the head is
-        smaller than the recorded one, or has the same size and another root; `Unavailable` (`fence.moved`) when another node has
-        advanced the record since it was read; and OSError. After an error the record may be the old one or the new one.
+        The caller has checked that the head extends the recorded one. Raises `Untrusted` (`log.damaged`) when the head is
+        smaller than the recorded one, or has the same size and another root; `Unavailable` (`log.not-leading`) when another node
+        has advanced the record since it was read; and OSError. After an error the record may be the old one or the new one.
         """
 
     def close(self) -> None:
@@ -137,7 +138,7 @@ class Fence:
         except BlockingIOError as error:
             os.close(self._descriptor)
             raise Unavailable(
-                FenceCode.HELD, f"Another process signs with {path}.", fix="Stop the other treaty-registry on this directory."
+                SystemCode.HELD, f"Another process signs with {path}.", fix="Stop the other treaty-registry on this directory."
             ) from error
 
     @property
@@ -185,7 +186,7 @@ class Fence:
 
 
 def advanced(record: Checkpoint, size: int, root: bytes, signed: SignedTime | None) -> Checkpoint:
-    """Return the record that follows `record`. Raises `Untrusted` (`fence.behind`) when the head does not extend it."""
+    """Return the record that follows `record`. Raises `Untrusted` (`log.damaged`) when the head does not extend it."""
     if size < record.size or (size == record.size and root != record.root):
         raise behind(record, size)
     return Checkpoint(record.origin, size, root, (signed.format(),) if signed else record.extensions)
@@ -194,7 +195,7 @@ def advanced(record: Checkpoint, size: int, root: bytes, signed: SignedTime | No
 def moved(place: object) -> Unavailable:
     """Return the error for a record that another node has advanced."""
     return Unavailable(
-        FenceCode.MOVED, f"Another node has advanced {place}; it writes this log now.", fix="Send again in a while."
+        RegistryLogCode.NOT_LEADING, f"Another node has advanced {place}; it writes this log now.", fix="Send again in a while."
     )
 
 
@@ -211,7 +212,7 @@ def failed(record: HeadRecord, error: OSError | TimeoutError) -> Unavailable:
 def behind(record: Checkpoint, size: int) -> Untrusted:
     """Return the error for a head that does not extend the recorded one."""
     return Untrusted(
-        FenceCode.BEHIND,
+        LogCode.DAMAGED,
         f"The database holds {size} leaves of the log {record.origin}, but a head of {record.size} leaves may have been signed, "
         "and that head is not part of this history. Signing this one would fork the log.",
         fix="An old backup was restored, or this is not the database of this log (TREATY_DATABASE_URL). Recover the newest state "

@@ -165,11 +165,11 @@ class Forwarding:
     def read(self, body: bytes, code: str) -> list[Proposal]:
         """Return the proposals of another node's request.
 
-        Raises `Unauthorized` (`node.code`) when it comes from no node of this log, `Conflict` (`node.repeated`), `Malformed`, or
-        `Unavailable` (`log.not-leading`).
+        Raises `Unauthorized` (`node.request`) when it comes from no node of this log, `Conflict` when it came before,
+        `Malformed`, or `Unavailable` (`log.not-leading`).
         """
         if not _equal(code, self._code(b"request", body)):
-            raise Unauthorized(NodeCode.CODE, "Only the nodes of this registry may send proposals here.")
+            raise Unauthorized(NodeCode.REQUEST, "Only the nodes of this registry may send proposals here.")
         try:
             request = msgspec.msgpack.decode(body, type=Request)
         except msgspec.DecodeError as error:
@@ -179,7 +179,7 @@ class Forwarding:
         if self._term != request.term:
             self._term, self._seen = request.term, {}
         if request.number <= self._seen.get(request.node, 0):
-            raise Conflict(NodeCode.REPEATED, "This request was taken before.")
+            raise Conflict(NodeCode.REQUEST, "This request was taken before.")
         self._seen[request.node] = request.number
         return [_proposal(item) for item in request.proposals]
 

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.facts import KEYS, Fact, KeysFact
 from treaty_consensus.log.checkpoint import LogKeys
@@ -333,7 +334,7 @@ class Leader:
         edge = await tables.load_edge(connection, size)
         if edge.root() != root:
             raise Untrusted(
-                RegistryLogCode.DAMAGED,
+                LogCode.DAMAGED,
                 f"The {size} leaves in the database do not hash to the root recorded with them.",
                 fix="Restore the database from its newest backup; `treaty-registry audit` tells what is wrong.",
             )

@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Sequence
 import httpx
 import structlog
 
+from treaty_consensus.codes import WitnessCode
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.tiles import TILE_WIDTH
 from treaty_consensus.log.upload import Upload, decode_info, encode_package
 from treaty_io.network.hosts import Network
 
-from ..codes import RegistryWitnessCode
 from .checkpoints import Head
 from .leader import Leader
 from .reader import LogReader
@@ -98,7 +98,7 @@ class _Mirror:
     async def upload(self, size: int, head: Head) -> None:
         """Upload the entries that the mirror lacks up to `size`, or to another head that it names. `head`: not before them.
 
-        Raises `Unavailable` (`witness.refused`, `witness.answer`), `Malformed` (`upload.form`) and `httpx.HTTPError`.
+        Raises `Unavailable` (`witness.unreachable`), `Malformed` (`witness.request`) and `httpx.HTTPError`.
         """
         # At first nothing is sent: only the mirror knows how much of the copy it has.
         start, ticket, conflicts, reached = self.size or size, b"", 0, 0
@@ -111,7 +111,7 @@ class _Mirror:
                 self.size = size
                 return
             if status not in (httpx.codes.ACCEPTED, httpx.codes.CONFLICT):
-                raise Unavailable(RegistryWitnessCode.REFUSED, f"The mirror answered with status {status}.")
+                raise Unavailable(WitnessCode.UNREACHABLE, f"The mirror answered with status {status}.")
             pending, following, ticket = decode_info(body)
             conflicts = conflicts + 1 if status == httpx.codes.CONFLICT else 0
             # Only the newest heads may be uploaded. While entries were sent, the log has grown and the witness has cosigned more.
@@ -122,7 +122,7 @@ class _Mirror:
             stuck = following < reached or (not conflicts and following <= start)
             if stuck or conflicts > _CONFLICTS or following > size:
                 raise Unavailable(
-                    RegistryWitnessCode.REFUSED, f"The mirror wants entry {following} of {pending}, and gets no further."
+                    WitnessCode.UNREACHABLE, f"The mirror wants entry {following} of {pending}, and gets no further."
                 )
             start = reached = following
 

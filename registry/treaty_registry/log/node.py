@@ -20,13 +20,14 @@ from dataclasses import replace
 import structlog
 
 from treaty_consensus import statement
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import TreeEdge
 from treaty_io.repeats import Repeats
 
-from ..codes import NodeCode, RegistryLogCode
+from ..codes import RegistryLogCode, SettingsCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, Pool, connect_node, deadline
 from ..telemetry.redaction import show_address
 from . import leadership, tables
@@ -83,7 +84,7 @@ class Node:
 
     async def begin(self, patience: float) -> None:
         """Wait until this node leads or follows, so that it has a head to serve. Raises what keeps it from both, and `Conflict`
-        (`node.address`) when another node with its address leads."""
+        (`settings.value`) when another node with its address leads."""
         end = asyncio.get_running_loop().time() + patience
         async with connect_node(self._database) as connection:
             while True:
@@ -161,7 +162,7 @@ class Node:
         elif state.url == self._url and state.term != self._leader.term:
             # The others would send their statements here.
             raise Conflict(
-                NodeCode.ADDRESS,
+                SettingsCode.VALUE,
                 f"Another node of this registry leads it at {state.url}, the address of this one.",
                 fix="Give each node an address of its own, at which the others reach it: --node",
             )
@@ -237,7 +238,7 @@ def _check(edge: TreeEdge, signed: SignedCheckpoint) -> None:
     """Raise `Untrusted` (`log.damaged`) when the leaves of the database are not those of a signed head."""
     if edge.root() != signed.checkpoint.root:
         raise Untrusted(
-            RegistryLogCode.DAMAGED,
+            LogCode.DAMAGED,
             f"The {signed.checkpoint.size} leaves in the database do not hash to the root of the published head.",
             fix="See whether all nodes use the same database and keys; `treaty-registry audit` tells what is wrong.",
         )

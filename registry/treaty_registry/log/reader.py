@@ -27,7 +27,6 @@ from treaty_consensus.log.tiles import (
     width_at,
 )
 
-from ..codes import RegistryLogCode
 from ..storage.postgres import Pool
 from . import tables
 from .checkpoints import Head
@@ -56,14 +55,14 @@ class LogReader:
     async def consistency(self, old: int, head: Head) -> list[bytes]:
         """Return the consistency proof from the tree of `old` leaves to `head`. Raises `NotFound` when the head is smaller."""
         if not 0 <= old <= head.size:
-            raise NotFound(RegistryLogCode.SIZE, f"This log has {head.size} leaves, not yet {old}.")
+            raise NotFound(LogCode.MISSING, f"This log has {head.size} leaves, not yet {old}.")
         hashes = await self._hashes(set(merkle.consistency_nodes(old, head.size)), head)
         return merkle.consistency_proof(old, head.size, hashes)
 
     async def root_at(self, size: int, head: Head) -> bytes:
         """Return the root of the log at `size`. Raises `NotFound` when the head is smaller."""
         if not 0 <= size <= head.size:
-            raise NotFound(RegistryLogCode.SIZE, f"This log has {head.size} leaves, not yet {size}.")
+            raise NotFound(LogCode.MISSING, f"This log has {head.size} leaves, not yet {size}.")
         return merkle.root(size, await self._hashes(set(merkle.root_nodes(size)), head))
 
     async def committed_root(self, size: int) -> bytes | None:
@@ -74,7 +73,7 @@ class LogReader:
     async def entries(self, begin: int, end: int, head: Head) -> list[bytes]:
         """Return the leaves from `begin` up to, not including, `end`. Raises `NotFound` when the head is smaller."""
         if not 0 <= begin <= end <= head.size:
-            raise NotFound(RegistryLogCode.SIZE, f"This log has {head.size} leaves, not yet {end}.")
+            raise NotFound(LogCode.MISSING, f"This log has {head.size} leaves, not yet {end}.")
         return await tables.read_range(self._pool, begin, end)
 
     async def subtree_proof(self, begin: int, end: int, size: int, head: Head) -> list[bytes]:

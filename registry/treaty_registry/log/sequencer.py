@@ -27,6 +27,7 @@ from typing import TypeAlias
 import structlog
 
 from treaty_consensus.admit import reads
+from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.facts import Fact
 from treaty_consensus.log.merkle import inclusion_proof
@@ -44,7 +45,7 @@ from .proposals import Batch, LogPosition, Proposal, judge
 
 MAX_BATCH = 256  # leaves of one commit; larger batches delay the first submitter
 MAX_QUEUE = 8_192  # proposals, so that memory is bounded while the database is slow
-_BEFOREHAND = (DiskCode.FULL, RegistryLogCode.CLOCK_AHEAD, RegistryLogCode.CLOCK_BEHIND, RegistryLogCode.SIGNED_ELSEWHERE)
+_BEFOREHAND = (DiskCode.FULL, RegistryLogCode.CLOCK, RegistryLogCode.SIGNED_ELSEWHERE)
 """Refusals that are passed on with their own code, because they are certain before anything is written."""
 _AGAIN = 0.5  # seconds to wait for the lock: PostgreSQL needs a moment to notice that our old connection is closed
 
@@ -151,7 +152,7 @@ class Sequencer:
         If the call is cancelled, they may be logged or not.
         """
         if self._stopping or self._queue.qsize() + len(proposals) > MAX_QUEUE:
-            raise Unavailable(RegistryLogCode.BUSY, "This registry takes no more statements now.", fix="Send again in a while.")
+            raise Unavailable(RegistryCode.BUSY, "This registry takes no more statements now.", fix="Send again in a while.")
         with tracing.span("sequence", treaty_leaves=len(proposals)):
             for proposal in proposals:
                 proposal.span = tracing.current()

@@ -20,7 +20,7 @@ from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Un
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT
 
-from ..codes import FenceCode
+from ..codes import FenceCode, KeysCode, SettingsCode
 from ..storage.objects import open_store, shown, version_of
 from .clock import SignedTime
 from .fence import advanced, moved, of_origin, signed_time
@@ -51,7 +51,7 @@ class StoredFence:
     def create(cls, url: str, origin: str) -> None:
         """Record the empty tree for a new log, as `create_fence` does.
 
-        Raises `Refused` (`fence.ignored`) when the store does not keep conditions, so that two nodes could sign two histories.
+        Raises `Refused` (`settings.value`) when the store does not keep conditions, so that two nodes could sign two histories.
         """
         folder, _, key = url.rpartition("/")
         store = open_store(folder)
@@ -62,7 +62,7 @@ class StoredFence:
             # After a crash before the keys were made. The first signature will depend on the version that is there now.
             if cls(url, origin).record.size:
                 raise Conflict(
-                    FenceCode.EXISTS,
+                    KeysCode.MISSING,
                     f"{url} exists, so a log was signed, but its keys are missing.",
                     fix="Bring the keys back, or start a new log with an empty data directory and another --head.",
                 ) from None
@@ -74,7 +74,7 @@ class StoredFence:
     def restore(cls, url: str, record: Checkpoint) -> None:
         """Record the head of a restored log, which the caller has compared with every head that may have been signed.
 
-        Raises as `create`, and `Untrusted` (`fence.behind`) when the record there is of a larger tree, or of another one.
+        Raises as `create`, and `Untrusted` (`log.damaged`) when the record there is of a larger tree, or of another one.
         """
         with suppress(Conflict):  # the object of the lost registry, which may be the same record
             cls.create(url, record.origin)
@@ -93,7 +93,7 @@ class StoredFence:
                 meta, data = result.meta, bytes(result.bytes()) if result.meta["size"] <= _MAX_RECORD else b""
             except FileNotFoundError as error:
                 raise NotFound(
-                    FenceCode.MISSING,
+                    FenceCode.DAMAGED,
                     f"{self._url}, the record of what this log has signed, is missing.",
                     fix="Bring back its newest version. Never start with an older one, or without it.",
                 ) from error
@@ -127,7 +127,7 @@ class StoredFence:
 
 
 def _check_conditions(store: obstore.store.ObjectStore, key: str, text: bytes, url: str) -> None:
-    """Write with a condition that does not hold. Raises `Refused` (`fence.ignored`) when the store writes anyway."""
+    """Write with a condition that does not hold. Raises `Refused` (`settings.value`) when the store writes anyway."""
     probe = f"{key}.probe"
     try:
         obstore.put(store, probe, text, use_multipart=False)
@@ -140,7 +140,7 @@ def _check_conditions(store: obstore.store.ObjectStore, key: str, text: bytes, u
     except BaseError as error:
         raise _silent(url, error) from error
     raise Refused(
-        FenceCode.IGNORED,
+        SettingsCode.VALUE,
         f"The store of {url} ignores the condition of a write, so two nodes could sign two histories.",
         fix="Use a store with conditional writes (If-Match): S3, Google Cloud Storage, Azure, a current MinIO, Ceph or Garage.",
     )

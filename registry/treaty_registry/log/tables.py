@@ -9,6 +9,7 @@ import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.facts import KEYS, Fact, KeysFact, decode, encode
 from treaty_consensus.kinds import Withdrawal, blobs_of
@@ -17,7 +18,6 @@ from treaty_consensus.log.merkle import Node, leaf_hash, node_hash
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, TreeEdge, edge_tiles, node_hash_in_tile
 from treaty_consensus.log_keys import keys_of_log
 
-from ..codes import RegistryLogCode
 from ..storage.postgres import AnyConnection, Connection, Pool
 from ..storage.stored_leaf import restored, stored
 from .entry import Entry
@@ -238,7 +238,7 @@ def _tile_root(tile: Tile, hashes: bytes) -> bytes:
 
 def _missing(what: str) -> Untrusted:
     return Untrusted(
-        RegistryLogCode.DAMAGED,
+        LogCode.DAMAGED,
         f"The database lacks {what}.",
         fix="Restore its newest backup; lost tiles come back with `rebuild`.",
     )

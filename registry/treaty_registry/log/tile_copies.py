@@ -36,7 +36,7 @@ class TileCopies:
         """Have the tree of `edge`, which was committed, held by as many copies as are needed. At once where none is.
 
         `begins`: this process has begun to lead. Raises `Unavailable` (`log.copies`) when fewer hold it after 5 seconds; they may
-        hold it later. With `begins`, raises `Untrusted` (`log.behind-copy`) when a copy has more of the log.
+        hold it later. With `begins`, raises `Untrusted` (`log.damaged`) when a copy has more of the log.
         """
         if self._needed:
             await self._held([copy.follow(edge, begins=begins) for copy in self.copies])

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Bundle, Tile, TreeEdge, width_at
@@ -59,7 +60,7 @@ class TileCopy:
 
         `begins`: this process has begun to lead, so a tile that another one left is replaced. Otherwise it is an error.
 
-        The task raises `Untrusted` (`log.behind-copy`) when the checkpoint in the store has more leaves, `Unavailable`
+        The task raises `Untrusted` (`log.damaged`) when the checkpoint in the store has more leaves, `Unavailable`
         (`log.not-leading`) for a tile of other leaves, and as `publish`.
         """
         self._wanted, self._begun = edge, self._begun and not begins
@@ -106,7 +107,7 @@ class TileCopy:
         size, _ = await self._checkpoint()
         if size > edge.size:
             raise Untrusted(
-                RegistryLogCode.BEHIND_COPY,
+                LogCode.DAMAGED,
                 f"The database holds {edge.size} leaves, and the copy in {self.place} a signed checkpoint of {size}.",
                 fix="An old backup was restored, or this is not the database of this log. `restore --mirror` completes it.",
             )
@@ -156,7 +157,7 @@ class TileCopy:
 
     def _foreign(self) -> Untrusted:
         return Untrusted(
-            RegistryLogCode.OTHER,
+            LogCode.OTHER,
             "The store of tiles holds something else than a copy of this log.",
             fix="Give each log an empty bucket or path of its own (--tiles).",
         )

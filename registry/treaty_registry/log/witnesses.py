@@ -192,9 +192,9 @@ class _Witness:
 
     def _report_failure(self, error: Exception, head: Head) -> None:
         if isinstance(error, TimeoutError | httpx.TimeoutException):
-            error = Unavailable(RegistryWitnessCode.UNREACHABLE, f"It did not answer within {_PATIENCE:g} seconds.")
+            error = Unavailable(WitnessCode.UNREACHABLE, f"It did not answer within {_PATIENCE:g} seconds.")
         elif isinstance(error, httpx.HTTPError):
-            error = Unavailable(RegistryWitnessCode.UNREACHABLE, f"It cannot be asked: {type(error).__name__}: {error}")
+            error = Unavailable(WitnessCode.UNREACHABLE, f"It cannot be asked: {type(error).__name__}: {error}")
         code = error.code if isinstance(error, TreatyError) else type(error).__name__
         if code in _ALARMS:
             WITNESS_ALARMS.labels(self.key.name, str(code)).inc()
@@ -218,7 +218,7 @@ class _Witness:
             if status == httpx.codes.UNPROCESSABLE_ENTITY:
                 raise _other_history(old)
             if status != httpx.codes.CONFLICT:
-                raise Unavailable(RegistryWitnessCode.REFUSED, f"It answered with status {status}.")
+                raise Unavailable(WitnessCode.UNREACHABLE, f"It answered with status {status}.")
             # C2SP tlog-witness: 409 carries the size that the witness has. Ask again from there.
             size = _size(kind, body)
             if size is None or size == old:
@@ -229,7 +229,7 @@ class _Witness:
                 self.size = size
                 return b""
             old = size
-        raise Unavailable(RegistryWitnessCode.REFUSED, "It names another size each time.")
+        raise Unavailable(WitnessCode.UNREACHABLE, "It names another size each time.")
 
     def _check_exists(self, size: int) -> None:
         """Raise `Untrusted` unless the log has `size` leaves, in a later head than the one that was sent."""
@@ -237,7 +237,7 @@ class _Witness:
         # Another process may lead now and have more leaves, so this is no alarm.
         if size > own_size and not self._leader.leads:
             raise Unavailable(
-                RegistryWitnessCode.REFUSED, f"It has cosigned {size} leaves, maybe for another process, which leads the log."
+                WitnessCode.UNREACHABLE, f"It has cosigned {size} leaves, maybe for another process, which leads the log."
             )
         if size > own_size:
             raise Untrusted(
@@ -253,7 +253,7 @@ async def post(
 ) -> tuple[int, str, bytes]:
     """Send a request to a witness. Returns the status, the media type and the body of the answer.
 
-    Raises `Unavailable` (`witness.answer`) for more than 64 KiB, and `httpx.HTTPError`.
+    Raises `Unavailable` (`witness.unreachable`) for more than 64 KiB, and `httpx.HTTPError`.
     """
     body = bytearray()
     # Not compressed: the cap below counts the bytes as they arrive.
@@ -263,7 +263,7 @@ async def post(
             body += chunk
             # While bytes arrive, so that a broken witness cannot fill the memory.
             if len(body) > _MAX_ANSWER:
-                raise Unavailable(WitnessCode.ANSWER, f"It sent more than {_MAX_ANSWER} bytes.")
+                raise Unavailable(WitnessCode.UNREACHABLE, f"It sent more than {_MAX_ANSWER} bytes.")
     return response.status_code, response.headers.get("Content-Type", "").partition(";")[0].strip(), bytes(body)
 
 
@@ -273,7 +273,7 @@ def _size(kind: str, body: bytes) -> int | None:
         return parse_decimal(body.decode("ascii").removesuffix("\n"), limit=MAX_SIZE)
     except (UnicodeDecodeError, TreatyError) as error:
         if kind == SIZE_TYPE:
-            raise Unavailable(WitnessCode.ANSWER, "It answered 409 with a size that is none.") from error
+            raise Unavailable(WitnessCode.UNREACHABLE, "It answered 409 with a size that is none.") from error
     return None
 
 

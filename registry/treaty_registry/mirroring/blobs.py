@@ -9,8 +9,8 @@ from treaty_client.registries.api import RegistryClient
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Gone, NotFound, TooLarge, Unavailable
 from treaty_consensus.kinds import MAX_ROLL, Blob
+from treaty_io.codes import MirrorCode
 
-from ..codes import RegistryMirrorCode
 from ..storage.blobs import BlobStore
 
 _AT_ONCE = 8  # blobs fetched at once; it bounds memory and the load on the registry
@@ -28,7 +28,7 @@ class BlobCopier:
         """Have all these blobs in the store, except those that the registry refuses and `withdrawn` names. Durable on return.
 
         `withdrawn`: returns the digests that the verified log withdraws; called only if the registry refuses one. Raises
-        `Unavailable` (`mirror.blob`) when a blob is refused that is not withdrawn, or has other bytes.
+        `Unavailable` (`mirror.behind`) when a blob is refused that is not withdrawn, or has other bytes.
         """
         turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -82,7 +82,7 @@ class BlobCopier:
 
 def _refused(blob: Blob, how: str) -> Unavailable:
     return Unavailable(
-        RegistryMirrorCode.BLOB,
+        MirrorCode.BEHIND,
         f"The registry {how} the blob {blob.sha256}, which a logged statement names.",
         fix="The mirror asks again. If it remains, ask the operator of the registry.",
     )

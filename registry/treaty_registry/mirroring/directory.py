@@ -30,7 +30,7 @@ from treaty_consensus.log.equivocation import SUFFIX
 from treaty_consensus.log.note import VerifierKey
 from treaty_io import durable
 
-from ..codes import RegistryMirrorCode
+from ..codes import SettingsCode
 from ..settings import MIRROR_MARK as MARK
 
 _MAX_MARK = 4096
@@ -52,14 +52,12 @@ class MirrorDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the directory: one process may use it. Raises `Conflict` (`mirror.directory`)."""
+        """Hold the directory: one process may use it. Raises `Conflict` (`settings.directory`)."""
         try:
             with durable.exclusive(self._data / "mirror.lock", wait=False):
                 yield
         except BlockingIOError as error:
-            raise Conflict(
-                RegistryMirrorCode.DIRECTORY, f"Another process mirrors into {self._data}.", fix="Stop it first."
-            ) from error
+            raise Conflict(SettingsCode.DIRECTORY, f"Another process mirrors into {self._data}.", fix="Stop it first.") from error
 
     def begin(self, upstream: RegistryName) -> str:
         """Return the URL that pages name, and mark the directory as a mirror of `upstream`.
@@ -67,9 +65,7 @@ class MirrorDirectory:
         Raises `Conflict` when a registry or the mirror of another log is in it. Another key of the same log is for `renew`.
         """
         if (self._data / "keys").exists():
-            raise Conflict(
-                RegistryMirrorCode.DIRECTORY, f"{self._data} has the keys of a registry.", fix="Choose an empty directory."
-            )
+            raise Conflict(SettingsCode.DIRECTORY, f"{self._data} has the keys of a registry.", fix="Choose an empty directory.")
         mark = self.mark
         if mark is None:
             self.name(upstream, upstream.base_url)
@@ -93,7 +89,7 @@ class MirrorDirectory:
 
     def _other(self, known: RegistryName) -> Conflict:
         return Conflict(
-            RegistryMirrorCode.DIRECTORY,
+            SettingsCode.DIRECTORY,
             f"{self._data} is a mirror of {known.origin}, with the key {known.key}.",
             fix="Choose an empty directory for the mirror of another log.",
         )
@@ -110,7 +106,7 @@ class MirrorDirectory:
             return parse_registry_name(mark.upstream), mark.base_url
         except (TreatyError, msgspec.ValidationError) as error:
             raise Conflict(
-                RegistryMirrorCode.DIRECTORY, f"{self._data / MARK} is damaged.", fix="Delete it and start the mirror again."
+                SettingsCode.DIRECTORY, f"{self._data / MARK} is damaged.", fix="Delete it and start the mirror again."
             ) from error
 
     def name(self, upstream: RegistryName, base_url: str) -> None:

@@ -31,7 +31,7 @@ from treaty_client.audit.snapshot import Snapshot, Snapshots
 from treaty_client.registries.api import RegistryClient
 from treaty_consensus import statement
 from treaty_consensus.audit import Replay
-from treaty_consensus.codes import AuditCode
+from treaty_consensus.codes import AuditCode, LogCode
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.facts import Fact
 from treaty_consensus.kinds import Handler, Withdrawal, blobs_of
@@ -42,7 +42,6 @@ from treaty_io.codes import ClientAuditCode, MirrorCode
 from ..admission.content_checker import ContentChecker
 from ..admission.uploads import Uploads
 from ..catalogue.handler_facts import HandlerFacts
-from ..codes import RegistryLogCode, RegistryMirrorCode
 from ..log.checkpoints import Head
 from ..log.entry import Entry
 from ..storage.blobs import BlobStore
@@ -58,7 +57,7 @@ _AGAIN, _LONGEST_PAUSE = 1.0, 30.0  # seconds before the first retry, and at mos
 _ROOM = 64 * 1024 * 1024
 """Bytes kept free on the disk of the data directory. An upstream may sign a log that fills it."""
 _SOURCE = "::"  # the network in whose turn foreign blobs are read; pages of readers have others
-_FINAL = (MirrorCode.DAMAGED, RegistryLogCode.DAMAGED, *AuditCode, *ClientAuditCode)
+_FINAL = (LogCode.DAMAGED, *AuditCode, *ClientAuditCode)
 """Errors that remain: of this mirror's own files, and of leaves that the log signed."""
 
 _log = structlog.get_logger(__name__)
@@ -258,7 +257,7 @@ class Follower:
         if signed.checkpoint.size < copied.checkpoint.size:
             signed = self.keys.open(copied.note)
         if signed.time is None:
-            raise Unavailable(RegistryMirrorCode.BEHIND, "The checkpoint of the registry has no time.")
+            raise Unavailable(MirrorCode.BEHIND, "The checkpoint of the registry has no time.")
         if self.head is not None and not self._is_newer(signed, self.head):
             return
         edge = await self._tables.edge_at(signed.checkpoint.size)
@@ -272,7 +271,7 @@ class Follower:
 
     def _report(self, error: BaseException) -> None:
         if not isinstance(error, TreatyError):
-            error = Unavailable(RegistryMirrorCode.BEHIND, f"The mirror could not store the log: {type(error).__name__}: {error}")
+            error = Unavailable(MirrorCode.BEHIND, f"The mirror could not store the log: {type(error).__name__}: {error}")
         proofs = [str(path) for path in self._directory.proofs()]
         # Wrong bytes of a proxy may be right the next time. What the log signed remains.
         if isinstance(error, Untrusted) and (proofs or error.code in _FINAL):

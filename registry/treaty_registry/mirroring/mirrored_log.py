@@ -21,17 +21,19 @@ from treaty_client.audit.snapshot import Snapshot, Snapshots
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName
 from treaty_consensus import canonical, statement
+from treaty_consensus.codes import TrustedRootCode
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.trusted_root import without_rotations
 from treaty_io.base_url import parse_base_url
+from treaty_io.codes import MirrorCode
 from treaty_io.network.hosts import Address, Network
 
 from ..admission.content_checker import ContentChecker
 from ..admission.uploads import Uploads
-from ..codes import RegistryMirrorCode
+from ..codes import RegistryMirrorCode, SettingsCode
 from ..data_directory import running_database
 from ..log.changes import Changes
 from ..log.checkpoints import RENEWAL, Head
@@ -103,7 +105,7 @@ class MirroredLog(ReadableLog):
         """Start the database if needed, verify what is stored or mirror the log for the first time, and follow it.
 
         `settings.resolve`, `settings.ca`: how the registry is reached. `settings.base_url`: the URL that pages name, if it is not
-        the registry's own. `clock`: replaces the machine's clock. Raises `Conflict` (`mirror.directory`), `Untrusted`, or
+        the registry's own. `clock`: replaces the machine's clock. Raises `Conflict` (`settings.directory`), `Untrusted`, or
         `Unavailable` when the first copy cannot be made now; the next start continues it.
         """
         directory = MirrorDirectory(settings.data)
@@ -201,7 +203,7 @@ class MirroredLog(ReadableLog):
         if age >= 2 * RENEWAL:
             why = f" {failure.message}" if failure else ""
             raise Unavailable(
-                RegistryMirrorCode.BEHIND,
+                MirrorCode.BEHIND,
                 f"The newest checkpoint that this mirror has verified is {int(age)} seconds old.{why}",
                 fix="Readers are served; agents refuse it once it is too old for their policies.",
             )
@@ -254,7 +256,7 @@ async def _resume(follower: Follower, directory: MirrorDirectory, tables: Mirror
     edge = await tables.edge_at(checkpoint.checkpoint.size)
     if edge.root() != checkpoint.checkpoint.root or keys.newest.clock is None:
         raise Untrusted(
-            RegistryMirrorCode.DIRECTORY,
+            SettingsCode.DIRECTORY,
             "The database of this mirror is not of the log in its data directory.",
             fix="Delete both and start the mirror again: everything is fetched anew.",
         )
@@ -278,7 +280,7 @@ async def _about(
         fetched = without_rotations(fetched)
         if canonical.hex_digest(fetched) != genesis.trusted_root:
             raise Untrusted(
-                RegistryMirrorCode.TRUSTED_ROOT, f"The trusted root of {upstream.base_url} is not the one that its genesis pins."
+                TrustedRootCode.DIGEST, f"The trusted root of {upstream.base_url} is not the one that its genesis pins."
             )
         directory.keep_trusted_root(fetched)
         directory.name(upstream, config)
@@ -299,7 +301,7 @@ def _read_config(data: bytes) -> tuple[bytes, str]:
     try:
         config = msgspec.convert(value, _Config)
     except msgspec.ValidationError as error:
-        raise Unavailable(RegistryMirrorCode.TRUSTED_ROOT, f"The trust configuration has another form: {error}.") from error
+        raise Unavailable(TrustedRootCode.DIGEST, f"The trust configuration has another form: {error}.") from error
     (service,) = config.signing.services[:1] or (_Service(""),)
     return canonical.dumps(config.root), parse_base_url(service.url.removesuffix(_SERVICES))
 

@@ -20,13 +20,14 @@ from pathlib import Path
 
 import httpx
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, LogKeys, SignedCheckpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES
 from treaty_consensus.log.tiles import TreeEdge
 from treaty_io.network.hosts import Network
 
-from ..codes import RegistryMirrorCode
+from ..codes import RegistryMirrorCode, SettingsCode
 from ..data_directory import restore_record, running_database
 from ..keys import Operator, load_operator
 from ..log.checkpoints import RENEWAL
@@ -63,7 +64,7 @@ async def promote(
         mark = directory.mark
         if mark is None:
             raise NotFound(
-                RegistryMirrorCode.DIRECTORY, f"{settings.data} is no mirror.", fix="Name the data directory of a mirror: --data"
+                SettingsCode.DIRECTORY, f"{settings.data} is no mirror.", fix="Name the data directory of a mirror: --data"
             )
         operator = await asyncio.to_thread(load_operator, keys)
         if operator.origin != mark[0].origin:
@@ -93,7 +94,7 @@ async def promote(
 
 def _other_keys(keys: Path, operator: Operator) -> Conflict:
     return Conflict(
-        RegistryMirrorCode.KEYS,
+        LogCode.OTHER,
         f"{keys} has not the newest keys of the mirrored log, but keys of {operator.origin}.",
         fix="Bring DATA/keys from the newest backup; after a rotation it has the new keys.",
     )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.facts import Fact
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import TreeEdge
 
 from .. import projection
-from ..codes import RegistryLogCode
 from ..log import tables
 from ..log.changes import Changes
 from ..log.entry import Entry
@@ -50,7 +50,7 @@ class MirrorTables:
         self.changes = Changes()
         if self.edge.root() != root:
             raise Untrusted(
-                RegistryLogCode.DAMAGED,
+                LogCode.DAMAGED,
                 f"The {size} leaves in the database do not hash to the root recorded with them.",
                 fix="Delete the database of this mirror and start it again: it is made from the log anew.",
             )

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from treaty_client.audit.mirror import Mirror
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, Refused, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import leaf_hash
@@ -36,7 +37,7 @@ from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, TreeEdge, encode_bund
 from treaty_io import durable
 
 from ..admission.senders import export_senders
-from ..codes import BackupCode, RegistryLogCode
+from ..codes import BackupCode, BlobsCode, CopyCode
 from ..data_directory import read_record
 from ..keys import Operator, key_files, load_operator
 from ..log import tables as log_tables
@@ -92,7 +93,7 @@ async def back_up(
     `record`: the fence's record, read before this call, so that the database is never behind it. The copy is complete when
     `checkpoint` is written, which is last; an interrupted backup is continued by the next one.
 
-    Raises `Untrusted` when the database is damaged or behind the record, and `Conflict` (`backup.other-log`) when the folder
+    Raises `Untrusted` when the database is damaged or behind the record, and `Conflict` (`backup.none`) when the folder
     holds another log or another history of this one.
     """
     # Repeatable read: leaves and the list of blobs must be of one moment.
@@ -100,7 +101,7 @@ async def back_up(
         edge = await log_tables.load_edge(connection, record.size)
         if edge.root() != record.root:
             raise Untrusted(
-                RegistryLogCode.DAMAGED,
+                LogCode.DAMAGED,
                 f"The first {record.size} leaves in the database are not those of the recorded head.",
                 fix="Do not back this database up. treaty-registry audit tells what is wrong.",
             )
@@ -130,7 +131,7 @@ async def _known(connection: Connection, mirror: Mirror, record: Checkpoint) -> 
     # A database that lost leaves must not replace a copy that has them.
     if backed_up.size > record.size or (await log_tables.load_edge(connection, backed_up.size)).root() != backed_up.root:
         raise Conflict(
-            BackupCode.OTHER_HISTORY,
+            CopyCode.OTHER_HISTORY,
             f"The folder has {backed_up.size} leaves of this log that are not the first ones of this database.",
             fix="Keep that folder: it may have what this database lost. Back this database up into another one.",
         )
@@ -165,7 +166,7 @@ async def _copy_blobs(connection: Connection, blobs: BlobStore, copy: BlobStore,
         # Compared here: a damaged blob must not pass for a copy.
         if data is None or await asyncio.to_thread(hex_digest, data) != sha256:
             raise Untrusted(
-                BackupCode.BLOB,
+                BlobsCode.DAMAGED,
                 f"The blob {sha256} is missing or damaged.",
                 fix="treaty-registry audit lists the damaged blobs; bring them back from an earlier backup.",
             )
@@ -200,7 +201,7 @@ def _keep_keys(keys: Path, operator: Operator, to: Path) -> None:
         to.parent.chmod(0o700)
         copy_keys(keys, to)
     if load_operator(to).did != operator.did:
-        raise Conflict(BackupCode.OTHER_LOG, f"{to} has the keys of another log.", fix="Give each log a folder of its own.")
+        raise Conflict(BackupCode.NONE, f"{to} has the keys of another log.", fix="Give each log a folder of its own.")
 
 
 def _files(folder: Path) -> dict[Path, bytes]:

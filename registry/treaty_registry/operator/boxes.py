@@ -20,7 +20,7 @@ import httpx
 import structlog
 
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.codes import StampCode
+from treaty_consensus.codes import StampCode, WitnessCode
 from treaty_consensus.errors import TooLarge, TreatyError, Unavailable
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.stamped import MAX_PAGE, Stamped, read_page
@@ -29,7 +29,6 @@ from treaty_io.network.exchange import BoundedClient
 from treaty_io.network.hosts import Network
 
 from ..admission.submissions import Submissions
-from ..codes import RegistryWitnessCode
 from ..log.leader import Leader
 from ..log.reader import LogReader
 from ..log.seen_checkpoints import SeenCheckpoints
@@ -159,7 +158,7 @@ class _Box:
             start, size = following, size + sum(len(each.leaf) + len(each.stamp) for each in stamped)
             if size > _MOST:
                 break
-        raise TooLarge(StampCode.SIZE, f"It shows more than {_MOST} bytes of statements, or {_PAGES} pages.")
+        raise TooLarge(StampCode.FORM, f"It shows more than {_MOST} bytes of statements, or {_PAGES} pages.")
 
     async def following(self, http: BoundedClient) -> list[Stamped] | None:
         """Return the next statements that were not submitted; None at the end."""
@@ -194,7 +193,7 @@ class _Box:
         if reply.status == httpx.codes.NOT_FOUND:
             return start, []
         if reply.status != httpx.codes.OK or not reply.whole:
-            raise Unavailable(RegistryWitnessCode.REFUSED, f"It answered with status {reply.status}.")
+            raise Unavailable(WitnessCode.UNREACHABLE, f"It answered with status {reply.status}.")
         # In a thread: a page may have 4 MiB.
         page = await asyncio.to_thread(read_page, reply.body)
         self._failure = ""

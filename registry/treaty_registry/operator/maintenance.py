@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from treaty_consensus.audit import Replay
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.facts import log_of
 from treaty_consensus.log.checkpoint import Checkpoint
@@ -25,7 +26,6 @@ from treaty_consensus.log.tiles import TreeEdge
 from treaty_consensus.statement import Statement
 
 from .. import projection
-from ..codes import RegistryLogCode
 from ..log import tables as log_tables
 from ..log.entry import Entry
 from ..log.fence import behind
@@ -196,7 +196,7 @@ def _epochs(replay: Replay) -> int:
 
 def _damaged(size: int) -> Untrusted:
     return Untrusted(
-        RegistryLogCode.DAMAGED,
+        LogCode.DAMAGED,
         f"The {size} leaves in the database are not the ones that the recorded head is of.",
         fix="Restore the database from its newest backup.",
     )

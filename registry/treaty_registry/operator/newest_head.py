@@ -21,6 +21,7 @@ import httpx
 
 from treaty_client.audit.mirror import Mirror
 from treaty_consensus.canonical import parse_decimal
+from treaty_consensus.codes import WitnessCode
 from treaty_consensus.errors import NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
 from treaty_consensus.log.merkle import MAX_SIZE
@@ -54,7 +55,7 @@ async def check_newest(
     `signed`: the checkpoint of the copy. `settings`: of the process that will go on.
 
     Raises `Untrusted` (`copy.behind`, `copy.other-history`) when the log must not go on from this copy, `Refused`
-    (`copy.unproven`) when no place shows its very head, and `Unavailable` (`copy.witness`).
+    (`copy.unproven`) when no place shows its very head, and `Unavailable` (`witness.unreachable`).
     """
     head, seen = signed.checkpoint, dict[str, int]()
     heads = await asyncio.to_thread(records, evidence, settings, head.origin)
@@ -110,7 +111,7 @@ async def _cosigned(witness: WitnessName, signed: SignedCheckpoint, network: Net
     """Return the size of the head that a witness cosigned last, at most that of `signed` if it is the same.
 
     It is asked to cosign the head of the copy from that head's own size (C2SP tlog-witness). It answers with its own size
-    unless that head is its newest. Raises `Unavailable` (`copy.witness`), also for a witness that does not know the log.
+    unless that head is its newest. Raises `Unavailable` (`witness.unreachable`), also for a witness that does not know the log.
     """
     size = signed.checkpoint.size
     request = AddCheckpoint(size, (), signed.note).format()
@@ -155,7 +156,7 @@ def _other_history(place: str) -> Untrusted:
 
 def _silent(witness: WitnessName, reason: str) -> Unavailable:
     return Unavailable(
-        CopyCode.WITNESS,
+        WitnessCode.UNREACHABLE,
         f"The witness {witness.key.name} did not say which head it cosigned last: {reason}.",
         fix="Try again. Leave a witness out only if another one, or the record, shows the newest head.",
     )

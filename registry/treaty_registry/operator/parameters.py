@@ -21,13 +21,13 @@ import msgspec
 from treaty_consensus import statement
 from treaty_consensus.amendment import constitution_of
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import ParametersCode
 from treaty_consensus.election.defaults import development_parameters, open_parameters
 from treaty_consensus.errors import Malformed, TooLarge
 from treaty_consensus.facts import CONSTITUTION, LOG, ConstitutionFact, LogFact
 from treaty_consensus.kinds import MAX_SUFFIX_LIST, Blob, Parameters
 
 from ..admission.statements import check_anchors
-from ..codes import RegistryParametersCode
 from ..log.tables import read_fact, read_leaves
 from ..storage.postgres import Pool
 from .schedule import Timetable, read_timetable
@@ -101,7 +101,7 @@ def read_draft(path: Path) -> Draft:
         parameters = _in_order(msgspec.convert(_filled(tables, suffix_list), Parameters))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise Malformed(
-            RegistryParametersCode.FILE,
+            ParametersCode.VALUE,
             f"{path} does not contain valid parameters: {error}.",
             fix="Compare it with the example in the guide “From development to an open electorate”.",
         ) from error
@@ -164,5 +164,5 @@ def _read(path: Path, limit: int, what: str) -> bytes:
         # One byte more than allowed shows that the file is too large, without reading all of it.
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise TooLarge(RegistryParametersCode.FILE, f"{path} has more than the {limit} bytes of a {what}.")
+        raise TooLarge(ParametersCode.VALUE, f"{path} has more than the {limit} bytes of a {what}.")
     return data

@@ -21,6 +21,7 @@ from treaty_client.audit.mirror import Mirror
 from treaty_client.registries.api import RegistryClient
 from treaty_consensus import statement
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Untrusted
 from treaty_consensus.kinds import Blob, blobs_of
 from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
@@ -31,7 +32,7 @@ from treaty_io import durable
 from treaty_io.network.hosts import Network
 
 from ..admission.senders import import_senders
-from ..codes import BackupCode
+from ..codes import BackupCode, CopyCode
 from ..data_directory import restore_record, running_database
 from ..keys import Operator, load_operator
 from ..log import tables as log_tables
@@ -64,7 +65,7 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
 
     `mirror`: the URL of a mirror of the log, which has leaves that the backup lacks.
 
-    Raises `Conflict` (`backup.not-empty`) when a log is there; `Untrusted` (`backup.other-history`) when the leaves are not those
+    Raises `Conflict` (`log.exists`) when a log is there; `Untrusted` (`copy.other-history`) when the leaves are not those
     of the backup's checkpoint; and the errors of `check_newest` and of `Mirror`. Then nothing was written, but leaves of the
     mirror may have been added to the backup.
     """
@@ -198,7 +199,7 @@ async def _write_leaves(writer: Connection, copy: Mirror, head: Checkpoint, sour
         await log_tables.append(writer, before, edge, entries, {}, tiles)
     if edge.root() != head.root:
         raise Untrusted(
-            BackupCode.OTHER_HISTORY,
+            CopyCode.OTHER_HISTORY,
             "The leaves of this backup are not those of its own checkpoint.",
             fix="Files of it were replaced. Restore another backup.",
         )
@@ -206,7 +207,7 @@ async def _write_leaves(writer: Connection, copy: Mirror, head: Checkpoint, sour
 
 def _not_empty(found: str) -> Conflict:
     return Conflict(
-        BackupCode.NOT_EMPTY,
+        LogCode.EXISTS,
         f"A log is here already: {found}.",
         fix="Restore into an empty data directory and an empty database.",
     )

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import structlog
 
+from treaty_consensus.codes import RotationCode
 from treaty_consensus.errors import Conflict, NotFound, Refused, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign
@@ -28,7 +29,7 @@ from treaty_consensus.rotation import Rotation, rotation_text, signers_of_rotati
 from treaty_consensus.statement import Verified
 from treaty_io import durable
 
-from ..codes import KeysCode, SigstoreCode
+from ..codes import KeysCode
 from ..keys import NEXT, PINNED_ROOT, Operator, load_key, load_operator
 from ..log.checkpoints import CheckpointSigner
 from ..sigstore_authority.keys import AuthorityKeys, create_keys
@@ -59,12 +60,12 @@ def prepare(directory: Path, roles: Collection[str]) -> list[str]:
     """Make the next keys of these `ROLES`, or of the `AUTHORITY`, in the directory of the keys; return them in public form.
     Durable on return.
 
-    Raises `Conflict` (`keys.prepared`), and as `load_operator`. A crash leaves nothing, or a hidden folder that is never read.
+    Raises `Conflict` (`keys.exists`), and as `load_operator`. A crash leaves nothing, or a hidden folder that is never read.
     """
     operator = load_operator(directory, rotating=True)
     if operator.next or operator.next_authority:
         raise Conflict(
-            KeysCode.PREPARED,
+            KeysCode.EXISTS,
             f"{directory / NEXT} has the keys of a rotation.",
             fix="Log it with treaty-registry rotate. If it is logged: treaty-registry retire-keys",
         )
@@ -117,7 +118,7 @@ class Rotations:
         return (held or self._operator.log_key).seed
 
     def authority(self, keys: LogKeys, root: bytes, now: int) -> AuthorityKeys:
-        """Return the authority that signs at `now`. `root`: the pinned one. Raises `Unavailable` (`sigstore.keys-rotated`)."""
+        """Return the authority that signs at `now`. `root`: the pinned one. Raises `Unavailable` (`keys.missing`)."""
         authority = self._operator.authority_of(keys, root, now)
         if authority is None:
             # It may have been copied here since the start.
@@ -125,7 +126,7 @@ class Rotations:
             authority = self._operator.authority_of(keys, root, now)
         if authority is None:
             raise Unavailable(
-                SigstoreCode.KEYS_ROTATED,
+                KeysCode.MISSING,
                 "This registry's authority was rotated, and the keys of the one in force are not here.",
                 fix="Its operator must copy keys/next from the data directory where the rotation was prepared.",
             )
@@ -164,7 +165,8 @@ class Rotations:
     def retire(self, keys: LogKeys, now: datetime) -> list[str]:
         """Move the keys before the newest rotation to `retired`, and the new ones to their place; return the retired files.
 
-        Raises `NotFound` (`keys.not-prepared`) without such a rotation, and `Refused` (`keys.overlap`) before its overlap ended.
+        Raises `NotFound` (`keys.not-prepared`) without such a rotation, and `Refused` (`rotation.overlap`) before its overlap
+        ended.
         """
         operator, term = load_operator(self._directory, rotating=True), keys.newest
         authority = operator.next_authority
@@ -173,7 +175,7 @@ class Rotations:
             raise _not_prepared("No rotation is to be ended.", "Log the prepared one first: treaty-registry rotate")
         if now.timestamp() < term.until:
             raise Refused(
-                KeysCode.OVERLAP,
+                RotationCode.OVERLAP,
                 f"The old keys sign until {datetime.fromtimestamp(term.until, UTC):%Y-%m-%d %H:%M:%S} UTC.",
                 fix="Retire them after that time. Readers who have not followed the rotation by then need the new key from you.",
             )

@@ -92,7 +92,7 @@ def read_form(body: bytes) -> dict[str, str]:
 def replay(given: Mapping[str, str]) -> Replay:
     """Return the replay of a transcript, or else of two descriptions. Raises `TreatyError` for anything else."""
     if sum(len(text.encode("utf-8", "replace")) for text in given.values()) > MAX_REPLAYED:
-        raise TooLarge(HttpCode.BODY_TOO_LARGE, f"What is replayed here has at most {MAX_REPLAYED // 1024} KiB.")
+        raise TooLarge(HttpCode.TOO_LARGE, f"What is replayed here has at most {MAX_REPLAYED // 1024} KiB.")
     if text := given.get("transcript", "").strip():
         # A form sends lines that end in CR LF, and the digest is of lines that end in LF.
         return _of_transcript(text.replace("\r\n", "\n").encode("utf-8", "replace") + b"\n")

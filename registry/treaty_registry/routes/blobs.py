@@ -53,7 +53,7 @@ async def upload(
     size = sizes.get(canonical.parse_digest(digest))
     if size is None:
         raise Malformed(
-            RegistryBlobCode.NOT_NAMED,
+            RegistryBlobCode.DIGEST,
             f"The statement in Treaty-Statement does not name the blob {digest}.",
             fix="Send the statement that names this blob.",
         )

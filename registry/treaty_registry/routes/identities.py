@@ -17,7 +17,7 @@ from treaty_consensus.errors import Malformed
 
 from ..cache_control import NO_STORE
 from ..catalogue.resources import IdentityView
-from ..codes import RegistryIdentityCode
+from ..codes import HttpCode
 from ..pages.pages import Pages
 from ..problems import http_problem
 from ..registry import Registry
@@ -81,7 +81,7 @@ async def testimony(did: FromPath[str], request: HttpRequest, registry: NamedDep
     try:
         question = msgspec.convert(value, Asked)
     except msgspec.ValidationError as error:
-        raise Malformed(RegistryIdentityCode.REQUEST, f"The body is not a request for an identity: {error}.") from error
+        raise Malformed(HttpCode.REQUEST, f"The body is not a request for an identity: {error}.") from error
     answer = await registry.testimony(did, question.keyid, source=source(request, registry.proxies))
     view = Testimony(canonical.b64encode(answer.payload), answer.key_id, canonical.b64encode(answer.signature))
     return Response(msgspec.json.encode(view), status_code=200, media_type=JSON, headers={"Cache-Control": NO_STORE})

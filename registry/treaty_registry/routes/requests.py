@@ -118,4 +118,4 @@ def _out_of_range(name: str, least: int, most: int) -> Malformed:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(HttpCode.BODY_TOO_LARGE, f"A body here has at most {limit} bytes.")
+    return TooLarge(HttpCode.TOO_LARGE, f"A body here has at most {limit} bytes.")

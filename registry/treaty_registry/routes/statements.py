@@ -11,12 +11,12 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from treaty_consensus.canonical import parse_digest
+from treaty_consensus.codes import StatementCode
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 from treaty_consensus.statement import MAX_LEAF
 
 from ..cache_control import NO_STORE
 from ..catalogue.resources import Envelope
-from ..codes import StatementsCode
 from ..log.entry import Logged
 from ..pages.pages import Pages
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
@@ -124,12 +124,10 @@ async def _submit_one(registry: Registry, leaf: bytes, source: str | None) -> Di
 async def _submit_batch(registry: Registry, body: bytes, source: str | None) -> DirectAnswer:
     lines = body.removesuffix(b"\n").split(b"\n")
     if len(lines) > MAX_BATCH:
-        raise TooLarge(
-            StatementsCode.TOO_MANY, f"A batch has at most {MAX_BATCH} statements.", fix="Send them in several batches."
-        )
+        raise TooLarge(StatementCode.BATCH, f"A batch has at most {MAX_BATCH} statements.", fix="Send them in several batches.")
     # An empty line would shift the results against the lines of the client.
     if not all(lines):
-        raise Malformed(StatementsCode.EMPTY_LINE, "Every line of a batch is a statement.")
+        raise Malformed(StatementCode.BATCH, "Every line of a batch is a statement.")
     outcomes = await registry.submit(lines, source=source)
     encoded = b"".join(msgspec.json.encode(_line(outcome)) + b"\n" for outcome in outcomes)
     return DirectAnswer(200, {"Content-Type": NDJSON, "Cache-Control": NO_STORE}, encoded)

@@ -27,11 +27,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_public_key
 
 from treaty_consensus import canonical, sigstore_token
+from treaty_consensus.codes import TokenCode
 from treaty_consensus.errors import Malformed, Unauthorized
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 from treaty_consensus.sigstore_token import IdentityToken
 
-from ..codes import SigstoreCode
+from ..codes import HttpCode, SigstoreCode
 from .certificates import CLOCK_SKEW, is_p256, issue, public_key_der
 from .keys import AuthorityKeys
 from .ports import Append, AuthenticationKeys, Clock, Spend
@@ -96,14 +97,14 @@ class CertificateAuthority:
         key = _proven_key(request, token)
         # A token that was caught on its way cannot be used with another key.
         if token.bound_key is not None and canonical.hex_digest(public_key_der(key)) != token.bound_key:
-            raise Unauthorized(SigstoreCode.TOKEN, "The identity token is bound to a key that is not the one to certify.")
+            raise Unauthorized(TokenCode.INVALID, "The identity token is bound to a key that is not the one to certify.")
         sigstore_token.verify(token, await self._authentication_keys(token.did.text))
         # Stored by author and jti, so that no agent can spend the token of another.
         name = canonical.hex_digest(f"{token.did.text} {token.jti}".encode())
         # Last, so that a refusal spends nothing. It is remembered until the token is invalid for every clock.
         if not await self._spend(name, datetime.fromtimestamp(token.expires, UTC) + CLOCK_SKEW):
             raise Unauthorized(
-                SigstoreCode.TOKEN, "This identity token was used before.", fix="Sign a new token, with a new `jti`."
+                TokenCode.INVALID, "This identity token was used before.", fix="Sign a new token, with a new `jti`."
             )
         issuer = sigstore_token.issuer_url(self._origin)
         certificate = issue(self._keys, key, did=token.did.text, issuer=issuer, now=now)
@@ -115,7 +116,7 @@ class CertificateAuthority:
     def _check_claims(self, token: IdentityToken, now: datetime) -> None:
         if token.origin != self._origin:
             raise Unauthorized(
-                SigstoreCode.TOKEN,
+                TokenCode.INVALID,
                 "The identity token is meant for another registry.",
                 fix=f'Its `aud` must be ["{sigstore_token.CLIENT_ID}", "{self._origin}"].',
             )
@@ -123,7 +124,7 @@ class CertificateAuthority:
         skew = CLOCK_SKEW.total_seconds()
         if not token.issued - skew <= now.timestamp() <= token.expires + skew:
             raise Unauthorized(
-                SigstoreCode.TOKEN,
+                TokenCode.INVALID,
                 "The identity token is not valid now.",
                 fix="Sign a new token, and compare the clocks of both machines.",
             )
@@ -134,18 +135,18 @@ def _parse(body: bytes) -> _Request:
     try:
         return msgspec.convert(value, _Request)
     except msgspec.ValidationError as error:
-        raise Malformed(SigstoreCode.REQUEST, f"Not a certificate request: {error}.") from error
+        raise Malformed(HttpCode.REQUEST, f"Not a certificate request: {error}.") from error
 
 
 def _bearer(request: _Request, authorization: str | None) -> str:
     scheme, _, token = (authorization or "").partition(" ")
     in_header = authorization is not None
     if in_header and (scheme.lower() != "bearer" or not token):
-        raise Unauthorized(SigstoreCode.TOKEN, "The Authorization header is not `Bearer TOKEN`.")
+        raise Unauthorized(TokenCode.INVALID, "The Authorization header is not `Bearer TOKEN`.")
     # Exactly one token: with two, another reader could take the other one.
     if in_header == (request.credentials is not None):
         raise Unauthorized(
-            SigstoreCode.TOKEN,
+            TokenCode.INVALID,
             "A certificate request carries one identity token, in the Authorization header or under `credentials`.",
         )
     return request.credentials.oidc_identity_token if request.credentials else token
@@ -154,13 +155,13 @@ def _bearer(request: _Request, authorization: str | None) -> str:
 def _proven_key(request: _Request, token: IdentityToken) -> ec.EllipticCurvePublicKey:
     """Return the key to certify, after its holder has proved possession."""
     if (request.certificate_signing_request is None) == (request.public_key_request is None):
-        raise Malformed(SigstoreCode.REQUEST, "A certificate request holds a CSR or a public key with a proof, not both.")
+        raise Malformed(HttpCode.REQUEST, "A certificate request holds a CSR or a public key with a proof, not both.")
     try:
         if request.public_key_request is not None:
             return _key_of_challenge(request.public_key_request, token)
         return _key_of_csr(request.certificate_signing_request or "")
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise Malformed(SigstoreCode.REQUEST, "The key of the certificate request cannot be read.") from error
+        raise Malformed(HttpCode.REQUEST, "The key of the certificate request cannot be read.") from error
 
 
 def _key_of_csr(text: str) -> ec.EllipticCurvePublicKey:
@@ -184,7 +185,7 @@ def _key_of_challenge(request: _PublicKeyRequest, token: IdentityToken) -> ec.El
 
 def _p256(key: object) -> ec.EllipticCurvePublicKey:
     if not is_p256(key):
-        raise Malformed(SigstoreCode.REQUEST, "Only ECDSA P-256 keys are certified here.")
+        raise Malformed(HttpCode.REQUEST, "Only ECDSA P-256 keys are certified here.")
     return key
 
 

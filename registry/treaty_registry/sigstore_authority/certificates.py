@@ -103,7 +103,7 @@ def check_issued(certificate: x509.Certificate, keys: AuthorityKeys, *, now: dat
         raise _foreign()
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         raise Unauthorized(
-            SigstoreCode.CERTIFICATE,
+            SigstoreCode.PROOF,
             "The signing certificate is not valid now.",
             fix="Ask for a new one; a signing certificate lives for ten minutes.",
         )
@@ -116,7 +116,7 @@ def is_p256(key: object) -> TypeGuard[ec.EllipticCurvePublicKey]:
 
 
 def _foreign() -> Unauthorized:
-    return Unauthorized(SigstoreCode.CERTIFICATE, "This is not a signing certificate of this registry's authority.")
+    return Unauthorized(SigstoreCode.PROOF, "This is not a signing certificate of this registry's authority.")
 
 
 def _sct_list(keys: AuthorityKeys, unstamped: bytes, now: datetime) -> bytes:

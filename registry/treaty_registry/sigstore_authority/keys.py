@@ -37,7 +37,7 @@ from treaty_consensus.authority import CA, TSA, TSA_ROOT, Authority, extensions_
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.errors import Conflict, NotFound, Untrusted
 
-from ..codes import SigstoreCode
+from ..codes import KeysCode
 
 # A certificate is not renewed: a rotation names another authority before it ends.
 LIFETIME = timedelta(days=3650)
@@ -101,14 +101,14 @@ def load_keys(directory: Path) -> AuthorityKeys:
             tsa_chain=(tsa_certificate, tsa_root),
         )
     except ValueError as error:
-        raise Untrusted(SigstoreCode.KEYS, f"The files in {directory} are not the PEM files of an authority.") from error
+        raise Untrusted(KeysCode.DAMAGED, f"The files in {directory} are not the PEM files of an authority.") from error
     if (
         keys.ca_key.public_key() != ca_certificate.public_key()
         or keys.tsa_key.public_key() != tsa_certificate.public_key()
         or tsa_certificate.issuer != tsa_root.subject
     ):
         raise Untrusted(
-            SigstoreCode.KEYS,
+            KeysCode.DAMAGED,
             f"The keys and certificates in {directory} do not belong together.",
             fix="Restore the directory as a whole from one backup.",
         )
@@ -167,7 +167,7 @@ def _store(keys: AuthorityKeys, directory: Path) -> None:
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
         if directory.exists():
-            raise Conflict(SigstoreCode.KEYS_EXIST, f"{directory} exists; the keys of an authority are made once.") from error
+            raise Conflict(KeysCode.EXISTS, f"{directory} exists; the keys of an authority are made once.") from error
         raise
     # The rename itself is durable only after this.
     _sync_directory(directory.parent)
@@ -199,16 +199,16 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             # The mode of the opened file, because the path could be replaced in between.
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise Untrusted(SigstoreCode.KEYS, f"Others can read {path}.", fix=f"Run: chmod 600 {path}")
+                raise Untrusted(KeysCode.DAMAGED, f"Others can read {path}.", fix=f"Run: chmod 600 {path}")
             return file.read()
     except FileNotFoundError as error:
         raise NotFound(
-            SigstoreCode.KEYS_MISSING, f"There is no {path}.", fix="Restore it from a backup; it is made when a registry is."
+            KeysCode.MISSING, f"There is no {path}.", fix="Restore it from a backup; it is made when a registry is."
         ) from error
 
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = load_pem_private_key(_read(path), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise Untrusted(SigstoreCode.KEYS, f"{path} is not an ECDSA P-256 key.")
+        raise Untrusted(KeysCode.DAMAGED, f"{path} is not an ECDSA P-256 key.")
     return key

@@ -33,7 +33,7 @@ from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.sigstore_leaf import MAX_CERTIFICATE, MAX_SIGNATURE, RekordLeaf
 from treaty_consensus.trusted_root import log_id
 
-from ..codes import SigstoreCode
+from ..codes import HttpCode, SigstoreCode
 from .certificates import check_issued
 from .keys import AuthorityKeys
 from .ports import Append, Clock, LoggedLeaf
@@ -88,7 +88,7 @@ class EntryLog:
         try:
             certificate = x509.load_der_x509_certificate(rekord.certificate)
         except ValueError as error:
-            raise Malformed(SigstoreCode.REQUEST, "The entry's certificate cannot be read.") from error
+            raise Malformed(HttpCode.REQUEST, "The entry's certificate cannot be read.") from error
         # Foreign certificates and bare keys are refused, so the log holds no signature that a DID did not make.
         key = check_issued(certificate, self._keys, now=self._clock())
         try:
@@ -126,7 +126,7 @@ def _parse(body: bytes) -> RekordLeaf:
         request = msgspec.convert(value, _Request).hashed_rekord
     except msgspec.ValidationError as error:
         raise Malformed(
-            SigstoreCode.REQUEST,
+            HttpCode.REQUEST,
             f"Not a log entry request: {error}.",
             fix="Only hashedRekordRequestV002 with an ECDSA P-256 certificate is logged, for DSSE envelopes too.",
         ) from error
@@ -134,5 +134,5 @@ def _parse(body: bytes) -> RekordLeaf:
     signature = canonical.b64decode(request.signature.content, limit=MAX_SIGNATURE)
     certificate = canonical.b64decode(request.signature.verifier.x509_certificate.raw_bytes, limit=MAX_CERTIFICATE)
     if len(digest) != 32 or not signature:
-        raise Malformed(SigstoreCode.REQUEST, "A log entry has a SHA-256 digest and a signature.")
+        raise Malformed(HttpCode.REQUEST, "A log entry has a SHA-256 digest and a signature.")
     return RekordLeaf(digest, signature, certificate)

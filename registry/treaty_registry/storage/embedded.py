@@ -27,7 +27,7 @@ import structlog
 
 from treaty_consensus.errors import Refused, TreatyError
 
-from ..codes import EmbeddedCode
+from ..codes import SettingsCode
 from .cluster import FIRST_START, EmbeddedCluster, installed_programs
 
 _MAX_DIRECTORY = 107 - len("/.s.PGSQL.5432")  # a Unix socket's path has at most 107 bytes, unix(7)
@@ -52,7 +52,7 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
     directory = await asyncio.to_thread((data / "postgres").resolve)
     if len(os.fsencode(directory)) > _MAX_DIRECTORY:
         raise Refused(
-            EmbeddedCode.PATH_TOO_LONG,
+            SettingsCode.VALUE,
             f"{directory} is too long a path for a Unix socket.",
             fix=f"Choose a data directory whose path has at most {_MAX_DIRECTORY - len('/postgres')} bytes.",
         )

@@ -27,7 +27,7 @@ from asyncpg.pool import PoolConnectionProxy
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 
-from ..codes import DatabaseCode, RegistryLogCode, ServiceCode
+from ..codes import DatabaseCode, RegistryLogCode
 from ..telemetry.measures import DATABASE_OUTAGES, POOL_WAIT_SECONDS
 from .hosts import connect_primary
 
@@ -100,7 +100,7 @@ class Pool(_Pool):
     ) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:
         """Lend a connection until the block ends. After `_LENT` seconds it is closed and its statement fails.
 
-        Raises `Unavailable` (`registry.database`) when no connection is free within `timeout` seconds, and in place of the
+        Raises `Unavailable` (`database.unreachable`) when no connection is free within `timeout` seconds, and in place of the
         error of a statement that fails because PostgreSQL is out of order.
         """
         try:
@@ -262,7 +262,7 @@ async def _missing(connection: Connection) -> list[tuple[str, str, str]]:
     for name, _, digest in expected:
         if applied.get(name, digest) != digest:
             raise Untrusted(
-                DatabaseCode.MIGRATION,
+                DatabaseCode.SETTINGS,
                 f"The migration {name} was applied to this database in another form.",
                 fix="Run the release of Treaty that made this database, or a later one.",
             )
@@ -340,7 +340,7 @@ async def synchronous_standbys(connection: Connection) -> int:
 def database_silent() -> Unavailable:
     """Return the public error for a database that does not answer, and count the outage."""
     DATABASE_OUTAGES.inc()
-    return Unavailable(ServiceCode.DATABASE, "The registry's database does not answer.", fix="Try again in a few seconds.")
+    return Unavailable(DatabaseCode.UNREACHABLE, "The registry's database does not answer.", fix="Try again in a few seconds.")
 
 
 def _unreachable(error: BaseException) -> Unavailable:

@@ -32,7 +32,7 @@ from treaty_consensus.stamped import LASTS, SUFFIX, Stamped, stamp, stampable
 from treaty_io import durable
 from treaty_io.network.turns import asker_at
 
-from ..codes import RegistryWitnessCode
+from ..codes import QuotaCode, RegistryWitnessCode
 from ..storage.space import FreeSpace
 from .cosigner import Cosigner
 
@@ -114,8 +114,8 @@ class Boxes:
         """Store a statement that came from the IP address `source`, and return the note of its stamp. Durable on return.
 
         The same envelope gets its first stamp again. Raises as `stampable`, `NotFound` (`witness.unknown-log`), `Unauthorized`
-        for a wrong signature of a did:key, `Unavailable` (`witness.box-full`, `witness.storage`, `disk.full`),
-        and `Untrusted` (`witness.record`) for damaged files.
+        for a wrong signature of a did:key, `Unavailable` (`quota.sender`, `witness.record`,
+        `disk.full`), and `Untrusted` (`witness.record`) for damaged files.
         """
         parsed = stampable(leaf)
         if parsed.log not in self._cosigner.logs:
@@ -155,7 +155,7 @@ class Boxes:
         # At most what is free: k networks that take all they can leave a part of 1 / (k + 1) to the next one.
         if box.used[network] + size > ROOM - box.used.total() - size:
             raise Unavailable(
-                RegistryWitnessCode.BOX_FULL,
+                QuotaCode.SENDER,
                 "This witness holds too many statements of your network.",
                 fix="Send it to another witness of the log, or to the log itself.",
             )
@@ -168,7 +168,7 @@ class Boxes:
             durable.write(path, stamped.format(), mode=0o600)
         except OSError as error:
             _log.error("statement not stored", error=str(error))
-            raise Unavailable(RegistryWitnessCode.STORAGE, "This witness cannot store statements now.") from error
+            raise Unavailable(RegistryWitnessCode.RECORD, "This witness cannot store statements now.") from error
         box.add(_Kept(path, digest, time, len(stamped.leaf), network))
         return stamped.stamp
 

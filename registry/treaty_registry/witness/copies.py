@@ -40,7 +40,7 @@ class UploadConflict(Conflict):
     """Report that an upload does not fit the state of the copy, which it has: 409."""
 
     def __init__(self, pending: int, next_entry: int) -> None:
-        super().__init__(RegistryWitnessCode.UPLOAD, f"The copy continues at entry {next_entry} of {pending}.")
+        super().__init__(WitnessCode.SIZE, f"The copy continues at entry {next_entry} of {pending}.")
         self.pending = pending
         self.next_entry = next_entry
 
@@ -144,7 +144,9 @@ class Copies:
             raise NotFound(WitnessCode.UNKNOWN_LOG, f"No log called {origin[:80]} is mirrored here.")
         latest = self._cosigner.latest(origin)
         if latest is None:
-            raise Untrusted(WitnessCode.NOTHING, f"No checkpoint of {origin} was sent yet.", fix="Send it first: add-checkpoint")
+            raise Untrusted(
+                WitnessCode.UNKNOWN_LOG, f"No checkpoint of {origin} was sent yet.", fix="Send it first: add-checkpoint"
+            )
         copy = self._open(origin)
         copy.expect(latest)
         return copy
@@ -169,7 +171,7 @@ class Copies:
         note = served.note if served else None
         data = note if path == "/checkpoint" else mirror.tile(parse_path(path))
         if data is None:
-            raise NotFound(WitnessCode.NOTHING, f"The copy of {origin} does not have {path}.")
+            raise NotFound(WitnessCode.UNKNOWN_LOG, f"The copy of {origin} does not have {path}.")
         return data
 
     def _open(self, origin: str) -> LogCopy:

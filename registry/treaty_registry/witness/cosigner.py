@@ -59,7 +59,7 @@ class Cosigner:
         for log in logs:
             self.logs.setdefault(log.name, []).append(log)
         if len({(log.name, log.id) for log in logs}) != len(logs) or any(log.type != KeyType.ED25519 for log in logs):
-            raise Malformed(RegistryWitnessCode.LOGS, "The keys of logs must be of type 1, each once.")
+            raise Malformed(WitnessCode.POLICY, "The keys of logs must be of type 1, each once.")
         self._signers = (key, *also)
         self.keys = tuple(signer.verifier for signer in self._signers)
         """The public keys, in the order of their signatures in an answer."""
@@ -118,7 +118,7 @@ class Cosigner:
         with self._turns[origin]:
             latest = self._latest[origin]
             if latest is None:
-                raise NotFound(WitnessCode.NOTHING, f"Nothing of {origin} was cosigned here yet.")
+                raise NotFound(WitnessCode.UNKNOWN_LOG, f"Nothing of {origin} was cosigned here yet.")
             # After a restart the cosignatures are made anew: the record may be cosigned again, as for the log.
             cosigned = self._cosigned.get(origin)
             return latest.note + self._cosign(latest) if cosigned is None else cosigned
@@ -135,7 +135,7 @@ class Cosigner:
         # Nothing is cosigned without a record: after a restart the witness would not know of it.
         except OSError as error:
             _log.error("checkpoint not recorded", origin=signed.checkpoint.origin, error=str(error))
-            raise Unavailable(RegistryWitnessCode.STORAGE, "This witness cannot record checkpoints now.") from error
+            raise Unavailable(RegistryWitnessCode.RECORD, "This witness cannot record checkpoints now.") from error
         # After the file, so that the memory is never ahead of it.
         self._latest[signed.checkpoint.origin] = signed
 

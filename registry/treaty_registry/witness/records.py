@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import SystemCode, WitnessCode
 from treaty_consensus.errors import Conflict, NotFound, TooLarge, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
@@ -31,7 +32,7 @@ from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, signers_o
 from treaty_consensus.log.witness import Quorum
 from treaty_io import durable
 
-from ..codes import RegistryWitnessCode
+from ..codes import KeysCode, RegistryWitnessCode, SettingsCode
 
 _MAX_KEY_FILE = 4096
 _MAX_KEPT = 64  # proofs of one log
@@ -52,7 +53,7 @@ class Store:
             # Two witnesses with one key could cosign two histories.
             descriptor = durable.open_locked(self._data / "lock", wait=False)
         except BlockingIOError as error:
-            raise Unavailable(RegistryWitnessCode.HELD, f"Another witness runs on {self._data}.", fix="Stop it first.") from error
+            raise Unavailable(SystemCode.HELD, f"Another witness runs on {self._data}.", fix="Stop it first.") from error
         try:
             yield
         finally:
@@ -68,13 +69,13 @@ class Store:
         if not path.exists():
             if name is None:
                 raise NotFound(
-                    RegistryWitnessCode.NO_KEY, f"There is no witness in {self._data}.", fix="Name it to make one: --name NAME"
+                    SettingsCode.DIRECTORY, f"There is no witness in {self._data}.", fix="Name it to make one: --name NAME"
                 )
             _create_key(path, name, KeyType.COSIGNATURE)
         key = _read_key(path)
         if name not in (None, key.name):
             raise Conflict(
-                RegistryWitnessCode.OTHER_NAME,
+                SettingsCode.DIRECTORY,
                 f"The witness in {self._data} is {key.name}. Its name cannot change.",
                 fix="Leave --name out, or choose an empty directory.",
             )
@@ -98,7 +99,7 @@ class Store:
         key = _read_key(path)
         if (key.name, key.type) != (name, kind):
             raise Conflict(
-                RegistryWitnessCode.OTHER_NAME, f"{path} is not the key of {name}.", fix="Bring all keys back from one backup."
+                SettingsCode.DIRECTORY, f"{path} is not the key of {name}.", fix="Bring all keys back from one backup."
             )
         return key
 
@@ -147,12 +148,12 @@ def signing_key(note: bytes, keys: Sequence[VerifierKey]) -> VerifierKey:
 
 
 def read_log_keys(path: Path) -> list[str]:
-    """Return the verifier keys in a file, one a line. Raises `TooLarge` (`witness.logs`), and OSError."""
+    """Return the verifier keys in a file, one a line. Raises `TooLarge` (`witness.policy`), and OSError."""
     with path.open("rb") as file:
         # One byte more shows that the file is too large.
         data = file.read(_MAX_LOGS_FILE + 1)
     if len(data) > _MAX_LOGS_FILE:
-        raise TooLarge(RegistryWitnessCode.LOGS, f"{path} has more than {_MAX_LOGS_FILE} bytes.")
+        raise TooLarge(WitnessCode.POLICY, f"{path} has more than {_MAX_LOGS_FILE} bytes.")
     lines = (line.strip() for line in data.decode("utf-8", "replace").split("\n"))
     return [line for line in lines if line and not line.startswith("#")]
 
@@ -169,12 +170,10 @@ def _read_key(path: Path) -> SignerKey:
         mode, data = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(_MAX_KEY_FILE)
     # A stolen key could cosign another history in this witness's name.
     if mode & 0o077:
-        raise Untrusted(RegistryWitnessCode.KEY, f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
+        raise Untrusted(KeysCode.DAMAGED, f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
     try:
         key = SignerKey.parse(data.decode("ascii").removesuffix("\n"))
         Quorum((key.verifier,), 1)
     except (UnicodeDecodeError, TreatyError) as error:
-        raise Untrusted(
-            RegistryWitnessCode.KEY, f"{path} holds no key of a witness.", fix="Bring it back from a backup."
-        ) from error
+        raise Untrusted(KeysCode.DAMAGED, f"{path} holds no key of a witness.", fix="Bring it back from a backup.") from error
     return key

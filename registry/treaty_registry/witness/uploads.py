@@ -68,7 +68,7 @@ class Body:
 
 
 async def read_head(body: Body) -> Upload:
-    """Return the head of a request. Raises `Malformed` (`upload.form`)."""
+    """Return the head of a request. Raises `Malformed` (`witness.request`)."""
     try:
         async with asyncio.timeout(_PACKAGE):
             length = await body.number(2)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.codes import BlobCode, TrustedRootCode
 from treaty_consensus.errors import Gone, Untrusted
 from treaty_consensus.kinds import Blob
 from treaty_consensus.trusted_root import with_rotations
-from treaty_io.codes import BundleCode, ClientCardCode, ClientDocumentCode, SigstoreBundleCode, TrustedRootCode, WheelCode
+from treaty_io.codes import ClientDocumentCode, SigstoreBundleCode, WheelCode
 
 from ...registries.bundle import Bundle
 from .records import Evidence
 
 _OTHER_BYTES = {
-    "card": ClientCardCode.DIGEST,
+    "card": ClientDocumentCode.DIGEST,
     "document": ClientDocumentCode.DIGEST,
     "wheel": WheelCode.DIGEST,
     "Sigstore bundle": SigstoreBundleCode.DIGEST,
@@ -23,7 +24,7 @@ def blob_of(bundle: Bundle, blob: Blob, what: str) -> bytes:
     """Return the bytes of a blob. `what`: its kind, for the error. Raises `Gone`, and as `check_bytes`."""
     data = bundle.blobs.get(blob.sha256)
     if data is None:
-        raise Gone(BundleCode.NO_BLOB, f"The bundle does not hold the {what} {blob.sha256}; it may have been withdrawn.")
+        raise Gone(BlobCode.WITHDRAWN, f"The bundle does not hold the {what} {blob.sha256}; it may have been withdrawn.")
     check_bytes(data, blob, what)
     return data
 
@@ -43,7 +44,7 @@ def check_bytes(data: bytes, blob: Blob, what: str) -> None:
 def trusted_root_of(bundle: Bundle, evidence: Evidence) -> bytes:
     """Return the Sigstore trusted root that the log's genesis pins, with the log keys and authorities of its rotations.
 
-    Raises `Untrusted` (`trusted-root.digest`), or `Malformed` (`rotation.root`).
+    Raises `Untrusted` or `Malformed` (`trusted-root.digest`).
     """
     digest = evidence.genesis.trusted_root
     root = bundle.blobs.get(digest)

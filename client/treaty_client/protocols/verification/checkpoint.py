@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treaty_consensus import statement
+from treaty_consensus.codes import CheckpointCode
 from treaty_consensus.errors import Malformed, TreatyError, Untrusted
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
@@ -71,7 +72,7 @@ def open_head(bundle: Bundle, keys: LogKeys) -> tuple[SignedCheckpoint, Genesis]
     # The log's own signature has no time (C2SP tlog-checkpoint), so without the clock an old state could pass for the present
     # one.
     if checkpoint.time is None:
-        raise Untrusted(ClientCheckpointCode.NO_CLOCK, "The log's clock has not cosigned the checkpoint, so its age is unknown.")
+        raise Untrusted(CheckpointCode.NOT_WITNESSED, "The log's clock has not cosigned the checkpoint, so its age is unknown.")
     return checkpoint, genesis
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from treaty_consensus import statement
 from treaty_consensus.admit import admit
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.facts import Fact, keys_of
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log_keys import keys_in
 from treaty_consensus.rotation import Rotation
-from treaty_io.codes import ClientLogCode
 
 
 def proven_keys(leaves: Iterable[tuple[int, bytes]]) -> LogKeys:
@@ -31,7 +31,7 @@ def proven_keys(leaves: Iterable[tuple[int, bytes]]) -> LogKeys:
 def follow(known: LogKeys, proven: LogKeys, size: int) -> LogKeys:
     """Return the keys that a reader knows from now on. `proven`: those that a tree of `size` leaves shows.
 
-    The reader has verified the tree by a key that it knows. Raises `Untrusted` (`log.genesis`) when `proven` lacks this key, or a
+    The reader has verified the tree by a key that it knows. Raises `Untrusted` (`log.other`) when `proven` lacks this key, or a
     rotation that the reader knows.
     """
     pinned = known.at(size)
@@ -46,5 +46,5 @@ def follow(known: LogKeys, proven: LogKeys, size: int) -> LogKeys:
 def no_genesis(keys: LogKeys) -> Untrusted:
     """Return the error for a log whose leaf 0 and rotations do not lead to the trusted key."""
     return Untrusted(
-        ClientLogCode.GENESIS, f"Leaf 0 of this log is not the genesis of {keys.name} with the key you trust, or an earlier one."
+        LogCode.OTHER, f"Leaf 0 of this log is not the genesis of {keys.name} with the key you trust, or an earlier one."
     )

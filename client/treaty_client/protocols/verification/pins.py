@@ -9,7 +9,7 @@ import msgspec
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
 from treaty_consensus.kinds import Handler, Identity, Publish, Status
 from treaty_consensus.protocol import ProtocolUri
-from treaty_io.codes import LockCode
+from treaty_io.codes import LockCode, MemoryCode
 
 from ...registries.leaves import SeenLeaf
 from ..store import LockedIdentity, LockedProtocol, LockedSigner, LockedStatus, LockedVersion, line_of
@@ -54,7 +54,7 @@ def check_not_older(verified: VerifiedProtocol, locked: LockedVersion | None, se
     """Check that each newer handler by the same publisher that was seen is among the handlers of the answer.
 
     `locked`: the version in treaty.lock. `seen`: the leaves about the protocol. A full list may leave a handler out honestly, but
-    using the older one is still a step back. Raises `Refused` (`lock.older-handler`).
+    using the older one is still a step back. Raises `Refused` (`lock.contradicted`).
     """
     locked_handlers = {locked.handler} if locked is not None and locked.handler is not None else set()
     for leaf in seen:
@@ -65,7 +65,7 @@ def check_not_older(verified: VerifiedProtocol, locked: LockedVersion | None, se
     missing = newer - {logged.index for logged in verified.evidence.statements}
     if missing:
         raise Refused(
-            LockCode.OLDER_HANDLER,
+            LockCode.CONTRADICTED,
             f"The handler of leaf {max(missing)} is newer than that of leaf {verified.handler_index}, and was not shown.",
             fix="If you want the older handler, fetch it again with --accept-change.",
         )
@@ -75,7 +75,7 @@ def check_pins(entries: Mapping[str, LockedProtocol], origin: str, evidence: Evi
     """Check the history that the lock pins for a registry: the publishers' identities, and the documents of the versions.
 
     `is_kept`: the evidence was stored, and may be of an older log than the lock. Raises `Untrusted`
-    (`lock.contradicted`) if the log differs now, and `Unavailable` (`lock.behind`) if the answer is of an older log than
+    (`lock.contradicted`) if the log differs now, and `Unavailable` (`memory.behind`) if the answer is of an older log than
     the lock.
     """
     for line, locked in entries.items():
@@ -139,7 +139,7 @@ def _check_identity(locked: LockedProtocol, evidence: Evidence, is_kept: bool) -
         if is_kept:
             return
         raise Unavailable(
-            LockCode.BEHIND,
+            MemoryCode.BEHIND,
             f"The lock knows an identity of {locked.publisher} at leaf {pinned.index}; the answer is of a log of {size} leaves.",
             fix="Try again. If it stays so, this server of the registry lags behind, or a party on the path hides news from you.",
         )

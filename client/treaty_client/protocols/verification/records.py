@@ -70,11 +70,11 @@ class Evidence:
         return [logged for logged, body in bodies if isinstance(body, Identity) and body.did == did]
 
     def published(self, uri: str) -> Logged:
-        """Return the statement that publishes `uri`. Raises `NotFound` (`bundle.no-publish`)."""
+        """Return the statement that publishes `uri`. Raises `NotFound` (`bundle.form`)."""
         for logged in self.statements:
             if isinstance(logged.statement.body, Publish) and logged.statement.body.uri == uri:
                 return logged
-        raise NotFound(BundleCode.NO_PUBLISH, f"The bundle holds no statement that publishes {uri}.")
+        raise NotFound(BundleCode.FORM, f"The bundle holds no statement that publishes {uri}.")
 
 
 @dataclass(frozen=True)

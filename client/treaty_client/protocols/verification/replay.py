@@ -37,7 +37,7 @@ def replay(bundle: Bundle) -> tuple[Logged, ...]:
         parsed = statement.read(leaf.leaf)
         # Other kinds, such as ballots, prove nothing about a protocol and would only cost time.
         if not isinstance(parsed.body, _PROVING):
-            raise Refused(BundleCode.STATEMENT, f"A {parsed.type} statement proves nothing about a protocol.")
+            raise Refused(BundleCode.FORM, f"A {parsed.type} statement proves nothing about a protocol.")
         # Keys of the identities before this leaf, so a key that was rotated out signs nothing after its rotation.
         keys: dict[str, bytes] = {}
         for did in parsed.authors:

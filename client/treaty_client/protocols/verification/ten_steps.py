@@ -67,7 +67,7 @@ def check_registry(registry: TrustedRegistry, policy: Policy) -> None:
     with taking(Step.RESOLVE):
         if not policy.admits_registry(registry.name.origin):
             raise Refused(
-                PolicyCode.REGISTRY,
+                PolicyCode.PUBLISHER,
                 f"The policy does not admit protocols of {registry.name.origin}.",
                 fix="Add it to `registries` in the policy.",
             )
@@ -177,7 +177,7 @@ def verify_document(
         document = blob_of(bundle, blob, "document")
         check_document(document)
         if expected_hash not in (None, blob.sha256):
-            raise Untrusted(ClientDocumentCode.OTHER, f"The document at {uri} has the hash {blob.sha256}, not {expected_hash}.")
+            raise Untrusted(ClientDocumentCode.DIGEST, f"The document at {uri} has the hash {blob.sha256}, not {expected_hash}.")
     return published, document
 
 
@@ -427,7 +427,7 @@ def verify_handler(
 def grant_warnings(evidence: Evidence, uri: str) -> tuple[str, ...]:
     """Return a sentence if `uri` was published by a grant that ended since; nothing for the owner's own protocol.
 
-    Raises `NotFound` (`bundle.no-publish`).
+    Raises `NotFound` (`bundle.form`).
     """
     published = evidence.published(uri)
     namespace, guest = parse_protocol_uri(uri).namespace, published.statement.author

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.codes import RegistryCode
+from treaty_consensus.codes import DecisionCode, RegistryCode
 from treaty_consensus.election.line import line_begun_by
 from treaty_consensus.errors import Refused, Untrusted
 from treaty_consensus.kinds import Decision, Newer, Publish, Status
@@ -59,7 +59,7 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
 
     `constitution`: the digest of the parameters under which a decision counts; None for any.
 
-    Raises `Untrusted`: `decision.transcript`, and `decision.future` for a decision that is dated after its proof; `Refused`:
+    Raises `Untrusted`: `decision.rule`, also for a decision that is dated after its proof; `Refused`:
     `registry.newer` for an election by a rule that is not known here, `decision.constitution` for one under other parameters.
 
     The view omits repealed documents, and protocols that are in the bundle only because others are based on them: the bundle
@@ -135,7 +135,7 @@ def _check_dated(decision: Decision, evidence: Evidence) -> None:
     time = evidence.checkpoint.time
     if time is not None and statement.issued - time > CLOCK_SKEW:
         raise Untrusted(
-            ClientDecisionCode.FUTURE,
+            DecisionCode.RULE,
             f"The decision on {decision.topic} is dated {statement.issued - time} seconds after the checkpoint that proves it: "
             "its epoch has not ended.",
             fix="Name protocols by their URIs, and tell the members of this log.",
@@ -146,7 +146,7 @@ def _transcript(bundle: Bundle, decision: Decision) -> bytes | None:
     data = bundle.blobs.get(decision.transcript.sha256)
     # Absent is allowed: replaying the log gives the same bytes. Wrong bytes are not.
     if data is not None and hex_digest(data) != decision.transcript.sha256:
-        raise Untrusted(ClientDecisionCode.TRANSCRIPT, "The transcript that came with the decision is not the one that it names.")
+        raise Untrusted(DecisionCode.RULE, "The transcript that came with the decision is not the one that it names.")
     return data
 
 

@@ -82,7 +82,7 @@ class CallerProofs:
     """Verify the proofs of the calls at one address. For one event loop."""
 
     def __init__(self, security: Security, address: str) -> None:
-        """Remember used proofs from now on. Raises `Unavailable` (`authentication.memory`)."""
+        """Remember used proofs from now on. Raises `Unavailable` (`system.file`)."""
         self._folder = None if security.home else tempfile.TemporaryDirectory(prefix="treaty-aip-")
         home = security.home or Path(self._folder.name if self._folder else "")
         self._nonces = NonceMemory(home / "aip-proofs")

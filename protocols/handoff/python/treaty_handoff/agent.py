@@ -234,7 +234,7 @@ class HandoffAgent:
         try:
             # The attempt after the last one may not even be opened: opening it may be what ends the process.
             if times > BEGINNINGS + 1:
-                raise Refused(HandoffCode.ATTEMPTS, f"Its work began {times - 1} times and never ended.")
+                raise Refused(HandoffCode.INCOMPLETE, f"Its work began {times - 1} times and never ended.")
             seal = self._journal.seal
             body = sealed if seal is None else seal.open(sealed, f"queue/{queue}")
             if times > BEGINNINGS:

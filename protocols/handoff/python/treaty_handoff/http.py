@@ -39,7 +39,6 @@ _CODES = {Status.EXPIRED: 410, Status.FAILED: 422, Status.REJECTED: 400, Status.
 _ERRORS = {
     HandoffCode.PROOF: 401,
     HandoffCode.PERMISSION: 403,
-    HandoffCode.RECIPIENT: 403,
     HandoffCode.CHANGED: 409,
     HandoffCode.TOO_LARGE: 413,
 }

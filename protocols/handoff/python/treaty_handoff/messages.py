@@ -103,7 +103,7 @@ def check(message: object) -> None:
     assert isinstance(message, dict)
     version = str(message["metadata"]["protocol_version"])
     if version.partition(".")[0] != VERSION.partition(".")[0]:
-        raise Refused(HandoffCode.VERSION, f"Version {version} is not spoken here.", fix=f"Send messages of version {VERSION}.")
+        raise Refused(HandoffCode.FORM, f"Version {version} is not spoken here.", fix=f"Send messages of version {VERSION}.")
 
 
 def read(data: bytes) -> Message:

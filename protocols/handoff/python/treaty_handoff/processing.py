@@ -115,7 +115,7 @@ class Processor:
         own_queue = next((mine for mine in ((queue,) if queue else self.queues) if mine in addressed), None)
         if own_queue is None:
             raise Refused(
-                HandoffCode.RECIPIENT,
+                HandoffCode.PERMISSION,
                 "The message is for another agent.",
                 fix="Give the routes by which it comes to the receiving agent, too.",
             )
@@ -188,7 +188,7 @@ class Processor:
         addressed = {*recipients_of(request), *self.routes.queues(request)}
         if not self.permissions.may_answer(sender_of(message), addressed):
             raise Refused(
-                HandoffCode.RECIPIENT,
+                HandoffCode.PERMISSION,
                 f"{sender_of(message)} is no recipient of the message that it answers.",
                 fix="Name the groups for which a sender answers in its grant.",
             )

@@ -152,6 +152,6 @@ def naming_rabbit() -> Iterator[None]:
     try:
         yield
     except _REFUSALS as error:
-        raise Refused(HandoffCode.QUEUE, f"The broker refuses the queue: {error or type(error).__name__}.") from error
+        raise Refused(HandoffCode.SETTINGS, f"The broker refuses the queue: {error or type(error).__name__}.") from error
     except (OSError, AMQPError, aio_pika.exceptions.AMQPException, TimeoutError, RuntimeError) as error:
         raise Unavailable(HandoffCode.BROKER, f"The broker does not answer: {error or type(error).__name__}.") from error
