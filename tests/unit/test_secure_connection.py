@@ -177,7 +177,7 @@ async def test_the_time_begins_when_somebody_watches() -> None:
     await woken.wait()
     with pytest.raises(TreatyError) as refusal:
         far.receive()
-    assert refusal.value.code == "secure.timeout"
+    assert refusal.value.code == "session.reply-timeout"
 
 
 def test_the_time_ends_with_the_handshake() -> None:

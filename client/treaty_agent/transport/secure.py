@@ -24,7 +24,7 @@ from treaty_anp.e2ee.keys import HelloSigner
 from treaty_anp.e2ee.records import Close, ReceivedMessage
 from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import TooLarge, TreatyError, Unauthorized
-from treaty_io.codes import FrameCode, SecureCode
+from treaty_io.codes import FrameCode, SecureCode, SessionCode
 from treaty_io.errors import PeerUnavailable
 
 from .connection import Connection, ConnectionLost, unwatched
