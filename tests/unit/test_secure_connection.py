@@ -268,7 +268,7 @@ async def test_while_a_did_is_resolved_nothing_is_taken_from_the_other_connectio
     assert inner[0].backlog == 2
     go_on.set()
     assert isinstance(await next_message(far), str)
-    await refused("secure.unexpected", far)
+    await refused("secure.record", far)
 
 
 async def test_documents_are_fetched_for_the_host_that_is_served() -> None:
@@ -552,7 +552,7 @@ async def test_an_early_message_that_cannot_be_sent_ends_it() -> None:
     near.send(b"\x40early")
     await next_message(far)
     far.send(ANSWERED)
-    await refused("secure.expired", near)
+    await refused("session.closed", near)
 
 
 async def test_after_an_early_message_of_a_destination_that_cannot_be_sent_nothing_follows() -> None:
@@ -567,11 +567,11 @@ async def test_after_an_early_message_of_a_destination_that_cannot_be_sent_nothi
     await next_message(far)
     with pytest.raises(TreatyError) as refusal:
         far.send(ANSWERED)
-    assert refusal.value.code == "secure.expired"
+    assert refusal.value.code == "session.closed"
     with pytest.raises(TreatyError) as refusal:
         far.send(b"\x40next")
-    assert refusal.value.code == "secure.expired"
-    await refused("secure.expired", far)
+    assert refusal.value.code == "session.closed"
+    await refused("session.closed", far)
 
 
 async def test_what_this_side_closed_itself_was_not_cut() -> None:
