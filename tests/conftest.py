@@ -72,6 +72,12 @@ def environment_of_the_product() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def type_cache(request: pytest.FixtureRequest) -> Path:
+    """Where mypy keeps the types of our modules and of Python's, for all tests of `type_checkers`."""
+    return request.config.cache.mkdir("mypy")
+
+
 @pytest.fixture(autouse=True)
 def same_log() -> Iterator[None]:
     """A command of the registry that runs in this process sets the log of the process. The next test gets the one from above."""

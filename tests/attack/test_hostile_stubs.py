@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from type_checkers import mypy_faults, pyright_faults
 
-from treaty_client.authoring.check import build
-from treaty_client.authoring.new_project import KINDS, NewProtocol, forms_of, write_project
 from treaty_client.authoring.stubs import write_stubs
-from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import DECLARATIVE, HandlerMetadata, HandlerPackage, build_wheel, read_wheel
 
@@ -68,23 +66,12 @@ def check(module: str) -> ast.Module:
     return tree
 
 
-@pytest.fixture(scope="module")
-def cache(request: pytest.FixtureRequest) -> Path:
-    """Where mypy keeps the types of our modules and of Python's. Not the repository's own: its check may run meanwhile."""
-    return request.config.cache.mkdir("mypy")
-
-
-def mypy(cache: Path, *files: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), *map(str, files)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def typed(module: str, folder: Path, cache: Path) -> None:
-    """Check the module with mypy, and run it: its definitions must exist when Python reads them."""
+    """Check the module with mypy and pyright, and run it: its definitions must exist when Python reads them."""
     path = folder / "stubs.py"
     path.write_text(module)
-    done = mypy(cache, path)
-    assert done.returncode == 0, done.stdout
+    assert mypy_faults(cache, path) == []
+    assert pyright_faults(folder, path) == []
     subprocess.run([sys.executable, str(path)], check=True)
 
 
@@ -114,6 +101,7 @@ HOSTILE = {
         {"properties": {"x": {"type": ["string", "null"]}, "y": {"const": True}, "z": {"enum": [1, "a", None, 1.5]}}},
         {"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}},
     ),
+    "nothing": operation({"additionalProperties": False}),
     "open": operation({}, {"type": "object", "additionalProperties": {"type": "number"}}),
     "many": operation(
         {"properties": {"x": {"enum": list(range(65))}, "y": {"enum": ["a" * 101]}}}, {"enum": [True, 1, 0, False]}
@@ -124,10 +112,10 @@ HOSTILE = {
 
 @pytest.mark.deep
 @pytest.mark.threat(170)
-def test_hostile_names_and_texts_stay_data_and_the_module_is_typed(tmp_path: Path, cache: Path) -> None:
+def test_hostile_names_and_texts_stay_data_and_the_module_is_typed(tmp_path: Path, type_cache: Path) -> None:
     module = write_stubs(package(HOSTILE))
     tree = check(module)
-    typed(module, tmp_path, cache)
+    typed(module, tmp_path, type_cache)
     # The texts are there, as literals.
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     assert INJECTION in texts
@@ -175,20 +163,6 @@ def test_no_schema_adds_code(arguments: Any, result: Any, description: str, mean
     compile(module, "stubs", "exec")
 
 
-TEXT = '"x"'
-USES = {
-    "request": 'async def use(it: Requester) -> str:\n    return (await it.getItem(item="x"))["text"]\n\n\n'
-    "from treaty_agent import CallContext\n\n\n"
-    "class Given:\n"
-    "    async def getItem(self, item: str, context: CallContext | None = None) -> GetItemResult:\n"
-    '        return {"text": item}\n\n\n'
-    "def provide(agent: Agent) -> None:\n    provide_provider(agent, Given())\n",
-    "stream": 'async def use(it: Requester) -> list[str]:\n    return [item async for item in it.findItems(text="x")]\n',
-    "event": 'async def use(it: Reporter) -> None:\n    await it.happened(name="x")\n',
-    "shared": 'async def use(it: Member) -> None:\n    await it.post(text="x")\n',
-}
-
-
 @pytest.mark.threat(170)
 def test_no_operation_takes_the_method_of_another_one() -> None:
     """Else an application that serves `import` would serve `import_` by the same function."""
@@ -198,18 +172,3 @@ def test_no_operation_takes_the_method_of_another_one() -> None:
             methods = [item.name for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
             assert len(methods) == len(set(methods)) >= 5
     assert "functions.import___(" in module
-
-
-@pytest.mark.deep
-@pytest.mark.threat(170)
-def test_the_stubs_of_each_kind_are_typed(tmp_path: Path, cache: Path) -> None:
-    for kind in KINDS:
-        write_project(tmp_path / kind, NewProtocol("weather", "a/b", kind, forms_of(kind)[0]))
-        module = write_stubs(build(load_project(tmp_path / kind)))
-        check(module)
-        (tmp_path / f"right_{kind}.py").write_text(f"{module}\n\n{USES[kind]}")
-        (tmp_path / f"wrong_{kind}.py").write_text(f"{module}\n\n{USES[kind].replace(TEXT, '7')}")
-    done = mypy(cache, *sorted(tmp_path.glob("*.py")))
-    assert {Path(line.partition(":")[0]).name for line in done.stdout.splitlines() if "error:" in line} == {
-        f"wrong_{kind}.py" for kind in KINDS
-    }

@@ -2,18 +2,21 @@
 
 For each role the module has
 
-    Requester       the operations that an application calls: async with agent.connect(…) as session: Requester(session).…
-                    of a shared role: Room(agent.shared(URI)).…
+    Requester       the operations that an application calls: async with agent.peer(…) as peer: Requester(peer).…
+                    over one session: Requester(session).…; of a shared role: Room(agent.shared(URI)).…
     Provider        a `Protocol` of the functions that it provides, and `provide_provider(agent, functions)`
 
 and a TypedDict for each object in their schemas (`types`).
 
-A function that takes its context declares it as optional, `context: CallContext | None = None`, to fit the `Protocol`.
+The `Protocol` has each argument as a parameter, because a type checker lets `**arguments` stand only for `**arguments`: then
+pyright would refuse every class with named parameters. `= ...` marks an argument that a caller may leave out. A function that
+takes its context declares it as optional, `context: CallContext | None = None`, to fit the `Protocol`.
 """
 
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,23 +33,45 @@ from collections.abc import AsyncIterator
 from functools import wraps
 from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
-from treaty_agent import Agent, ItemStream, Session, SharedSession
+from treaty_agent import Agent, ItemStream, Peer, Session, SharedSession
 
 """
-_TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Session", "SharedSession", "URI", "wraps")
+# Else the linter and the formatter of an application would rewrite the module, and its next version would differ everywhere.
+_UNTOUCHED = "# ruff: noqa\n# fmt: off\n"
+_TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Peer", "Session", "SharedSession", "URI", "wraps")
 # Names of the annotations of methods: a method of such a name would hide it from the methods after it.
-_HIDING = frozenset({"Any", "AsyncIterator", "ItemStream", "Session", "SharedSession", "Unpack"})
+_HIDING = frozenset({"Any", "AsyncIterator", "ItemStream", "Peer", "Session", "SharedSession", "Unpack"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """An operation with its method and the types of its arguments and result. `plain`: arguments can be keyword arguments."""
+    """An operation with its method and the types of its arguments and result. `parameters`: the parameters of its function;
+    None if an argument has a name that no parameter can have."""
 
     operation: Operation
     method: str
     arguments: str
     result: str
-    plain: bool
+    parameters: tuple[str, ...] | None
+
+    @property
+    def of_caller(self) -> str:
+        """The parameters of the method that calls it, after `self`. What is left out is not sent, so they are one mapping."""
+        if self.parameters is None:
+            return f", arguments: {self.arguments}, /"
+        return f", **arguments: Unpack[{self.arguments}]" if self.parameters else ""
+
+    @property
+    def of_function(self) -> str:
+        """The parameters of the function that serves it, after `self`."""
+        if self.parameters is None:
+            return ", **arguments: Any"
+        return f", *, {', '.join(self.parameters)}" if self.parameters else ""
+
+    @property
+    def passed(self) -> str:
+        """The arguments that the method passes on."""
+        return ", ".join([repr(self.operation.name), *(["**arguments"] if self.of_caller else [])])
 
     @property
     def about(self) -> str:
@@ -62,14 +87,15 @@ def write_stubs(package: HandlerPackage) -> str:
     manifest = package.manifest
     names = Names([*_TAKEN, *manifest.operations])
     types = SchemaTypes(names)
+    methods = {name: _method(name, manifest.operations) for name in manifest.operations}
     signatures = {
-        name: _signature(operation, _method(name, manifest.operations), types) for name, operation in manifest.operations.items()
+        name: _signature(operation, methods[name], types, methods.values()) for name, operation in manifest.operations.items()
     }
     parts = [part for role in manifest.roles.values() for part in _role(role, signatures, names)]
     about = (
         f"Typed operations of {manifest.protocol_uri}, sha256:{manifest.protocol_hash}. Written by `treaty stubs`; do not edit."
     )
-    head = f"{_said(about)}\n\n{_HEAD}URI = {manifest.protocol_uri!r}\n"
+    head = f"{_UNTOUCHED}{_said(about)}\n\n{_HEAD}URI = {manifest.protocol_uri!r}\n"
     return "\n\n".join([head + "\n" + "\n".join(types.definitions), *parts])
 
 
@@ -82,15 +108,25 @@ def _method(name: str, operations: Collection[str]) -> str:
     return method
 
 
-def _signature(operation: Operation, method: str, types: SchemaTypes) -> _Signature:
-    arguments, is_dictionary = types.type_of(operation.arguments, f"{operation.name} arguments")
+def _signature(operation: Operation, method: str, types: SchemaTypes, methods: Collection[str]) -> _Signature:
+    schema = operation.arguments
+    arguments, is_dictionary = types.type_of(schema, f"{operation.name} arguments")
     result = "None"
     if operation.result is not None:
         result, _ = types.type_of(operation.result, f"{operation.name} result")
-    members = operation.arguments.get("properties", {})
+    members = schema.get("properties", {})
+    takes_nothing = not members and schema.get("additionalProperties") is False
     # `self` is the name of the object in the methods.
-    plain = is_dictionary and all(is_identifier(name) and name != "self" for name in members)
-    return _Signature(operation, method, arguments, result, plain)
+    is_plain = (is_dictionary or takes_nothing) and all(is_identifier(name) and name != "self" for name in members)
+    parameters = tuple(_parameters(types, arguments, schema.get("required", ()), methods)) if is_plain else None
+    return _Signature(operation, method, arguments, result, parameters)
+
+
+def _parameters(types: SchemaTypes, arguments: str, required: Collection[str], methods: Collection[str]) -> Iterator[str]:
+    for name, kind in types.dictionaries.get(arguments, {}).items():
+        # A method of the name of a type, such as `str`, hides it in its class, and an alias it does not.
+        is_hidden = any(word in methods for word in re.findall(r"\w+", kind))
+        yield f"{name}: {types.alias(kind, f'{arguments} {name}') if is_hidden else kind}{'' if name in required else ' = ...'}"
 
 
 def _role(role: Role, signatures: Mapping[str, _Signature], names: Names) -> Iterator[str]:
@@ -103,18 +139,17 @@ def _role(role: Role, signatures: Mapping[str, _Signature], names: Names) -> Ite
 
 
 def _caller(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator[str]:
-    session = "SharedSession" if role.is_shared else "Session"
-    yield f"class {name}:\n    {_said(f'The operations that the role {role.name} calls, over an open session.')}\n\n"
+    session = "SharedSession" if role.is_shared else "Session | Peer"
+    yield f"class {name}:\n    {_said(f'The operations that the role {role.name} calls.')}\n\n"
     yield f"    def __init__(self, session: {session}) -> None:\n        self._session = session\n"
     for signature in signatures:
-        parameters = f"**arguments: Unpack[{signature.arguments}]" if signature.plain else f"arguments: {signature.arguments}, /"
+        head = f"{signature.method}(self{signature.of_caller})"
         if signature.operation.kind is OperationKind.STREAM:
-            yield f"\n    def {signature.method}(self, {parameters}) -> ItemStream[{signature.result}]:\n"
-            yield f"        {signature.about}\n"
-            yield f"        return self._session.stream({signature.operation.name!r}, **arguments)\n"
+            yield f"\n    def {head} -> ItemStream[{signature.result}]:\n        {signature.about}\n"
+            yield f"        return self._session.stream({signature.passed})\n"
             continue
-        yield f"\n    async def {signature.method}(self, {parameters}) -> {signature.result}:\n        {signature.about}\n"
-        called = f"await self._session.call({signature.operation.name!r}, **arguments)"
+        yield f"\n    async def {head} -> {signature.result}:\n        {signature.about}\n"
+        called = f"await self._session.call({signature.passed})"
         if signature.operation.kind is OperationKind.EVENT:
             yield f"        {called}\n"
         else:
@@ -124,15 +159,13 @@ def _caller(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator
 def _functions(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator[str]:
     yield f"class {name}(Protocol):\n    {_said(f'The functions that the role {role.name} provides.')}\n"
     for signature in signatures:
-        parameters = f"**arguments: Unpack[{signature.arguments}]" if signature.plain else "**arguments: Any"
+        head = f"{signature.method}(self{signature.of_function})"
         # A stream is provided by an async generator function, which is no coroutine function.
-        stream = signature.operation.kind is OperationKind.STREAM
-        head = (
-            f"def {signature.method}(self, {parameters}) -> AsyncIterator[{signature.result}]"
-            if stream
-            else (f"async def {signature.method}(self, {parameters}) -> {signature.result}")
-        )
-        yield f"\n    {head}:\n        {signature.about}\n        ...\n"
+        if signature.operation.kind is OperationKind.STREAM:
+            yield f"\n    def {head} -> AsyncIterator[{signature.result}]:\n"
+        else:
+            yield f"\n    async def {head} -> {signature.result}:\n"
+        yield f"        {signature.about}\n        ...\n"
 
 
 def _provide(role: Role, signatures: Sequence[_Signature], functions: str) -> Iterator[str]:

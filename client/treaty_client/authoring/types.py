@@ -56,7 +56,8 @@ class SchemaTypes:
 
     def __init__(self, names: Names) -> None:
         self.definitions: list[str] = []
-        self.dictionaries: set[str] = set()
+        # The members of each TypedDict, name → type.
+        self.dictionaries: dict[str, dict[str, str]] = {}
         self._names = names
 
     def type_of(self, schema: Mapping[str, Any], name: str) -> tuple[str, bool]:
@@ -66,9 +67,13 @@ class SchemaTypes:
         expression = _Schema(self, self._names, schema.get("$defs", {}), name).type(dict(schema), name)
         if expression in self.dictionaries:
             return expression, True
+        return self.alias(expression, name), False
+
+    def alias(self, expression: str, name: str) -> str:
+        """Define a new identifier for a type, and return it."""
         alias = self._names.new(name)
         self.definitions.append(f"{alias}: TypeAlias = {expression}\n")
-        return alias, False
+        return alias
 
 
 class _Schema:
@@ -114,15 +119,13 @@ class _Schema:
 
     def _object(self, schema: Mapping[str, Any], name: str) -> str:
         properties, required = schema.get("properties"), schema.get("required", [])
-        if not isinstance(properties, dict) or not properties or "patternProperties" in schema:
+        if not isinstance(properties, dict) or not properties or "" in properties or "patternProperties" in schema:
             return f"dict[str, {self._values(schema, name)}]"
-        lines = []
-        for key, value in properties.items():
-            kind = self.type(value, f"{name} {key}")
-            lines.append(f"        {key!r}: {kind if key in required else f'NotRequired[{kind}]'},\n")
+        members = {key: self.type(value, f"{name} {key}") for key, value in properties.items()}
+        lines = [f"        {key!r}: {kind if key in required else f'NotRequired[{kind}]'},\n" for key, kind in members.items()]
         identifier = self._names.new(name)
         # By a call, not by a class: a member may have any text as its name.
-        self._types.dictionaries.add(identifier)
+        self._types.dictionaries[identifier] = members
         self._types.definitions.append(f"{identifier} = TypedDict(\n    {identifier!r},\n    {{\n{''.join(lines)}    }},\n)\n")
         return identifier
 
