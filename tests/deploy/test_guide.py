@@ -105,5 +105,5 @@ def test_the_command_of_root_enters_user_settings_and_folder_of_the_unit(tmp_pat
 def test_it_names_every_code_of_a_restore() -> None:
     from treaty_registry.codes import CopyCode
 
-    named = set(re.findall(r"`((?:backup|copy)\.[a-z-]+)`", guides.DEPLOYING))
+    named = set(re.findall(r"`((?:backup|copy|log)\.[a-z-]+)`", guides.DEPLOYING))
     assert {*CopyCode, LogCode.EXISTS} <= named

@@ -230,14 +230,14 @@ def test_001_26_details_complete_a_summary_and_a_summary_takes_nothing_back() ->
 
 def test_001_15_a_name_in_common_makes_a_conflict_of_versions() -> None:
     cases = (
-        ([SHARING.replace("1.0", "1.1")], "version-conflict"),
-        ([DELEGATION], "no-common-protocol"),
-        (["x"], "no-common-protocol"),
+        ([SHARING.replace("1.0", "1.1")], "flow.version-conflict"),
+        ([DELEGATION], "session.no-common-protocol"),
+        (["x"], "session.no-common-protocol"),
     )
     for theirs, code in cases:
         with pytest.raises(Refused) as failure:
             check_common([SHARING], theirs)
-        assert failure.value.code == f"flow.{code}"
+        assert failure.value.code == code
     check_common([SHARING], [DELEGATION, SHARING])
 
 
