@@ -227,6 +227,21 @@ async def test_a_refused_websocket_writes_no_line(caplog: pytest.LogCaptureFixtu
     assert not caplog.records
 
 
+@pytest.mark.parametrize("wrong", [(b"GET", b"POST"), (b"HTTP/1.1", b"HTTP/1.0"), (b"Sec-WebSocket-Version: 13", b"A: b")])
+async def test_a_request_that_opens_no_websocket_is_refused(wrong: tuple[bytes, bytes]) -> None:
+    served = False
+
+    async def serve(connection: Connection) -> None:
+        nonlocal served
+        served = True
+
+    async with listener.listen(serve, "127.0.0.1", 0, max_connections=8) as port, dialled(port) as (reader, writer):
+        assert wrong[0] in UPGRADE
+        writer.write(UPGRADE.replace(*wrong))
+        assert b" 400 " in await gone(reader)
+    assert not served
+
+
 async def test_a_peer_that_answers_no_ping_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket, "PING_INTERVAL", 0.2)
     lost = asyncio.Event()

@@ -275,6 +275,8 @@ class _WebSockets:
         # The head is read already, so the parser begins with the messages.
         websocket = ServerProtocol(state=OPEN, max_size=MAX_FRAME, logger=_log)
         response = websocket.accept(Request(request.target.decode("ascii"), headers))
+        if (request.method, request.http_version) != (b"GET", b"1.1"):  # RFC 6455 section 4.1
+            response = websocket.reject(HTTPStatus.BAD_REQUEST, "A WebSocket is opened by GET and HTTP/1.1.\n")
         refusal = self._application.refuse({name.lower(): value for name, value in headers.raw_items()}, address)
         if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS and refusal is not None:
             fields = {**refusal.headers, "Content-Length": str(len(refusal.body)), "Connection": "close"}
