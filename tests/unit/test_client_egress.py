@@ -207,7 +207,8 @@ async def test_concurrent_requests_are_one_fetch_and_an_impatient_one_does_not_e
     assert len(world.connected) == 1
 
 
-async def test_a_failure_is_remembered_for_a_minute() -> None:
+async def test_a_failure_is_remembered_for_a_moment_only() -> None:
+    assert 1 <= egress.FAILURE_LIFETIME <= 2
     world = World(names={})
     guard = world.guard()
     first = await refusal(guard)

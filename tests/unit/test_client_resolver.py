@@ -181,6 +181,29 @@ async def test_a_host_that_fails_does_not_make_a_good_document_forgotten() -> No
     assert (await hosts.resolver.resolve(did)).did == did
 
 
+async def test_a_host_without_a_document_refuses_nothing_and_is_asked_again() -> None:
+    hosts = Hosts(Identity.create("alice.example"))
+    did, hosts.error = hosts.identity.parsed, NotFound("egress.not-found", "There is no document.")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="no document") as absent:
+            await hosts.resolver.resolve(did)
+        assert (absent.value.code, absent.value.retryable) == ("egress.unreachable", True)
+    hosts.error = None
+    assert (await hosts.resolver.resolve(did)).did == did
+    assert hosts.asked == 3
+
+
+async def test_a_wrong_document_refuses_for_some_seconds() -> None:
+    hosts = Hosts(Identity.create("alice.example"))
+    did, hosts.error = hosts.identity.parsed, Refused("did.deactivated", "It is deactivated.")
+    for _ in range(2):
+        with pytest.raises(Refused):
+            await hosts.resolver.resolve(did)
+    assert hosts.asked == 1
+    hosts.now, hosts.error = REFETCH_AGE, None
+    assert (await hosts.resolver.resolve(did)).did == did
+
+
 async def test_a_did_key_is_its_own_document() -> None:
     identity = Identity.create()
     hosts = Hosts(identity)

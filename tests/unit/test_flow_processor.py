@@ -13,7 +13,8 @@ from treaty_anp.flow_profile import processor as processing
 from treaty_anp.flow_profile.messages import MAX_MESSAGE, FlowMessage, encode
 from treaty_anp.flow_profile.payloads import Initialize
 from treaty_anp.flow_profile.processor import MessageProcessor, Now, ReplayMemory
-from treaty_consensus.errors import NotFound, TooLarge, TreatyError
+from treaty_consensus.errors import NotFound, TooLarge, TreatyError, Unavailable
+from treaty_io.errors import PeerUnavailable
 from treaty_io.identity import Identity
 
 STRANGER = Identity.create()
@@ -39,12 +40,15 @@ class World:
 
     def __init__(self, memory: ReplayMemory | None = None, peer: str = "") -> None:
         self.asked: list[str] = []
+        self.is_away = False
         self.documents = {BUYER.did: [BUYER.public_key]}
         self.memory = memory or ReplayMemory()
         self.processor = MessageProcessor(SHOP, self.keys, self.memory, peer)
 
     async def keys(self, did: str) -> Sequence[bytes]:
         self.asked.append(did)
+        if self.is_away:
+            raise Unavailable("egress.unreachable", "Its host could not be reached.")
         if did not in self.documents:
             raise NotFound("egress.not-found", "There is no document.")
         return self.documents[did]
@@ -81,6 +85,16 @@ async def test_001_17_a_message_for_somebody_else_or_by_another_key_does_not_cou
     assert await World(peer=SHOP.did).refuses(said(), because="where .* speaks") == "flow.peer"
     world.documents[BUYER.did] = []
     assert await World(peer=BUYER.did).refuses(said().replace("purpose", "porpuse")) == "flow.message"
+
+
+async def test_keys_that_cannot_be_had_now_are_no_refusal() -> None:
+    world = World()
+    world.is_away = True
+    with pytest.raises(PeerUnavailable, match="could not be reached") as away:
+        await world.open(said())
+    assert (away.value.code, away.value.retryable) == ("egress.unreachable", True)
+    world.is_away = False
+    assert (await world.open(said())).sender == BUYER.did
 
 
 @pytest.mark.parametrize(("age", "counts"), [(0, True), (120, True), (121, False), (-30, True), (-31, False), (10**6, False)])

@@ -14,13 +14,17 @@ from typing import Any
 import pytest
 from secure_peers import BUYER, MALLORY, SHOP, greet, plain_hello, resolve, secured
 
+from treaty_agent.sessions.wire import Wire
 from treaty_agent.testing.virtual_time import run
 from treaty_agent.transport import listener, memory, reconnect
 from treaty_agent.transport.connection import Connection, ConnectionLost, next_message
 from treaty_agent.transport.secure import SecureConnection
+from treaty_anp.ending import ended_by_peer
 from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.did import Did
-from treaty_consensus.errors import NotFound, TooLarge, TreatyError
+from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError, Unavailable
+from treaty_io.codes import SessionCode
+from treaty_io.errors import PeerUnavailable
 from treaty_io.network.did_documents import DidDocument, DidResolver, read_did_document
 from treaty_io.network.hosts import Network
 
@@ -539,6 +543,38 @@ async def test_a_source_says_nothing_to_whom_the_transport_proved_to_be_another(
     with pytest.raises(ConnectionLost) as lost:
         await next_message(far)
     assert lost.value.reason == "secure.identity"
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (Unavailable("egress.unreachable", "buyer.example could not be reached."), "egress.unreachable"),
+        (Refused("did.deactivated", "The owner has deactivated it."), "secure.identity"),
+        (Malformed("did.document", "It is no document."), "secure.identity"),
+    ],
+)
+async def test_only_a_document_refuses_and_its_absence_passes(failure: TreatyError, code: str) -> None:
+    async def fails(did: str, key_id: str = "") -> Mapping[str, Any]:
+        raise failure
+
+    inner = memory.pair()
+    near = SecureConnection.source(inner[0], BUYER, resolve=resolve)
+    far = SecureConnection.destination(inner[1], SHOP, resolve=fails)
+    near.send(ASKED)
+    with pytest.raises(TreatyError) as refusal:
+        await next_message(far)
+    error = refusal.value
+    assert (error.code, error.__cause__, isinstance(error, PeerUnavailable)) == (code, failure, code != "secure.identity")
+    assert failure.message in error.message
+    assert error.retryable is isinstance(failure, Unavailable)
+    # The peer is told codes alone, and judges alike.
+    wire = Wire(far, wake=lambda: None, patience=10)
+    await wire.close(error)
+    with pytest.raises(ConnectionLost) as lost:
+        await next_message(inner[0])
+    told = ended_by_peer(lost.value.reason, "The other side ended the session", SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
+    assert (told.peer_code, told.retryable) == (code, error.retryable)
+    assert "buyer.example" not in str(told)
 
 
 async def test_an_early_message_that_cannot_be_sent_ends_it() -> None:

@@ -35,8 +35,8 @@ from treaty_anp.flow_profile.strategy import Evaluation
 from treaty_anp.transcript import TranscriptRecorder
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 from treaty_io.abandonable import abandonable
-from treaty_io.codes import FlowCode, SessionCode
-from treaty_io.errors import session_over
+from treaty_io.codes import EgressCode, FlowCode, SessionCode
+from treaty_io.errors import PeerUnavailable, session_over
 from treaty_io.line_limit import limited_logger
 
 from ..transport.connection import Connection
@@ -114,8 +114,8 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             async with asyncio.timeout(self._dependencies.settings.timeouts.work):
                 opened = await self._processor.open(message, self.now(), limit=limit)
         except TimeoutError:
-            late = Unauthorized(FlowCode.VERIFICATION, "The keys of the other side could not be fetched in time.")
-            await self._core.command(commands.Unverified(late, *claimed(message)))
+            late = PeerUnavailable(EgressCode.UNREACHABLE, "The keys of the other side could not be fetched in time.")
+            await self.perform(self.machine.fail(late))
         except (Malformed, TooLarge, Refused, Unauthorized, Unavailable) as error:
             if is_told(error):
                 await self._core.command(commands.Unverified(error, *claimed(message)))

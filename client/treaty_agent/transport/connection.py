@@ -16,6 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from treaty_io.codes import ConnectionCode
+from treaty_io.codes.lookup import find_code
 from treaty_io.errors import PeerUnavailable
 
 
@@ -34,10 +35,13 @@ class ConnectionFailed(PeerUnavailable):
     wrong certificate or an answer that is not an agent's.
     """
 
-    def __init__(self, url: str, *, again: bool) -> None:
+    def __init__(self, url: str, *, again: bool, code: str = "") -> None:
+        """`code`: the reason of an agent that answers and takes no session now, or ""."""
+        known_code = find_code(code)
+        why = f"The agent at {url[:120]} takes no session now: {code}. {known_code.meaning if known_code else ''}".rstrip()
         fix = "Check that the agent runs there, and try again later."
-        super().__init__(ConnectionCode.FAILED, f"No agent answers at {url[:120]}.", fix=fix)
-        self.again = again
+        super().__init__(ConnectionCode.FAILED, why if code else f"No agent answers at {url[:120]}.", fix="" if code else fix)
+        self.again, self.peer_code = again, code
 
 
 class Connection(Protocol):

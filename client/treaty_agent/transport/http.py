@@ -345,7 +345,7 @@ class HttpConnection:
     def _read(self, reply: HttpReply) -> MessageBatch:
         status, body = reply.status, reply.body
         if status in _AGAIN:
-            raise ConnectionFailed(self._base, again=True)
+            raise ConnectionFailed(self._base, again=True, code=_problem(body, "code", _CODE))
         if status == 410:
             raise ConnectionLost(_problem(body, "reason", _REASON))
         if status == 204:

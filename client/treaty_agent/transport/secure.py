@@ -23,7 +23,7 @@ from treaty_anp.e2ee.channel import Action, ChannelState, Resolve, SecureChannel
 from treaty_anp.e2ee.keys import HelloSigner
 from treaty_anp.e2ee.records import Close, ReceivedMessage
 from treaty_anp.frame import MAX_FRAME
-from treaty_consensus.errors import TooLarge, TreatyError, Unauthorized
+from treaty_consensus.errors import TooLarge, TreatyError, Unauthorized, Unavailable
 from treaty_io.codes import FrameCode, SecureCode, SessionCode
 from treaty_io.errors import PeerUnavailable
 
@@ -31,7 +31,7 @@ from .connection import Connection, ConnectionLost, unwatched
 
 Resolver: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any]]]
 """A function that returns the parsed document of a DID. Arguments: the DID, and the id of a key that a cached document must list.
-It raises `TreatyError`. It is never called for a did:key."""
+It raises `TreatyError`, `Unavailable` if the document may be had later. It is never called for a did:key."""
 
 # Two round trips and one fetch of a DID document, which has 3 seconds and may wait for its turn.
 TIMEOUT = 10.0
@@ -223,6 +223,10 @@ class SecureConnection:
     async def _document(self, claimed: Resolve) -> Mapping[str, Any]:
         try:
             return await self._resolve(*claimed)
+        except Unavailable as error:
+            # No refusal: the document may be there the next moment.
+            text = f"The document of {claimed.did[:120]} cannot be fetched now: {error.message}"
+            raise PeerUnavailable(error.code, text, fix=error.fix) from error
         except TreatyError as error:
             text = f"The document of {claimed.did[:120]} cannot be fetched: {error.message}"
             raise Unauthorized(SecureCode.IDENTITY, text) from error

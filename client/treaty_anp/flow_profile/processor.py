@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable
 from treaty_io.codes import FlowCode
+from treaty_io.errors import PeerUnavailable
 from treaty_io.identity import Identity
 
 from .messages import TYPE, FlowMessage, encode, parse, verify
@@ -182,6 +183,9 @@ class MessageProcessor:
         if keys is None or keys[0] != did or now.seconds - keys[1] > KEYS_AGE:
             try:
                 keys = self._peer_keys = (did, now.seconds, await self.keys(did))
+            except Unavailable as error:
+                # No refusal: the keys may be had the next moment.
+                raise PeerUnavailable(error.code, f"The keys of {did} cannot be had now: {error.message}") from error
             except TreatyError as error:
                 raise Unauthorized(FlowCode.VERIFICATION, f"The keys of {did} cannot be had: {error.message}") from error
         return keys[2]

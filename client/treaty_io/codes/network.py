@@ -106,7 +106,7 @@ class EgressCode(Code, origin=Origin.NETWORK):
     NOT_FOUND = "egress.not-found", "The host answered 404 or 410.", NotFound, Origin.PEER
     UNREACHABLE = (
         "egress.unreachable",
-        "The host has no public address that answers in time and with success, or too many requests wait for it.",
+        "The host of a document has no public address that answers in time and with success, or too many requests wait for it.",
         Unavailable,
     )
 
@@ -156,7 +156,7 @@ class SecureCode(Code, origin=Origin.PEER):
         TooLarge,
         Unauthorized,
     )
-    IDENTITY = "secure.identity", "The signing key is not one of the DID, or its document cannot be had.", Unauthorized
+    IDENTITY = "secure.identity", "The signing key is not one of the DID, or its document cannot be used.", Unauthorized
     KEY = "secure.key", "The key cannot sign Hellos, or this side sends before there are keys.", Malformed, Refused, Origin.CALLER
     NO_COMMON = "secure.no-common", "There is no common version, cipher suite or group.", Refused
     RECORD = (

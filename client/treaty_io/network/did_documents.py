@@ -19,10 +19,10 @@ from typing import Any
 from treaty_consensus import canonical
 from treaty_consensus.codes import DidCode
 from treaty_consensus.did import Did, authentication_keys, did_key_id, listed_keys, parse_did, public_key_of
-from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.kinds import MAX_DID_DOCUMENT
 
-from ..codes import ClientDidCode
+from ..codes import ClientDidCode, EgressCode
 from ..identity.key_binding import check_binding
 from ..identity.secp256k1 import check_k1_binding, secp256k1_keys
 from .egress import EgressGuard, without_frames
@@ -87,7 +87,8 @@ class DidResolver:
     """Return the documents of DIDs, at most `max_age` seconds old. For one event loop.
 
     A did:key resolves to its one key and no bytes. An older document is never used, so the DIDs of a host do not resolve while
-    the host does not answer. The error for an unusable document is remembered for `REFETCH_AGE`.
+    the host does not answer. The error for an unusable document is remembered for `REFETCH_AGE`. Only a document can refuse: a
+    host that has none raises `Unavailable`, as one that fails.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class DidResolver:
         self._bytes = 0
 
     async def resolve(self, did: Did, *, listing: str = "") -> DidDocument:
-        """Return the document of `did`. Raises the errors of `fetch`.
+        """Return the document of `did`. Raises the errors of `fetch`, `Unavailable` in place of `NotFound`.
 
         `listing`: the id of a needed key. A cached document without that key is fetched again if it is older than `REFETCH_AGE`,
         so that a new key is accepted soon after a rotation.
@@ -126,9 +127,12 @@ class DidResolver:
         requested_at = self._clock()
         try:
             document = await self._fetch(did)
+        # Neither is remembered here: the host may answer the next moment. The guard limits the requests.
         except Unavailable:
-            # Not remembered here: the host may answer the next moment. The guard limits the requests.
             raise
+        except NotFound as error:
+            # A web server that restarts answers 404 until its documents are there again.
+            raise Unavailable(EgressCode.UNREACHABLE, error.message, fix=error.fix) from error
         except TreatyError as error:
             self._remember(did, requested_at, without_frames(error))
             raise

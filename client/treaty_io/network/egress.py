@@ -5,7 +5,7 @@ The sender of a statement makes us fetch the document of its DID, so the URL may
 - fetches `https` on port 443 only (unless `other_ports`), follows no redirect, and accepts at most 64 KiB without encoding;
 - looks the name up once, and connects to the address that it checked, which must be public (`addresses`);
 - takes at most 3 seconds for the look-up and the exchange together;
-- makes one fetch for concurrent requests of a URL, and remembers a failure for 60 seconds;
+- makes one fetch for concurrent requests of a URL, and remembers a failure for 2 seconds;
 - asks a host 10 times at once and then once a second, and a site (an IPv4 address, or a /64) 32 times at once and then 10 times a
   second, for all its names together. Further requests wait in a fair queue (`turns`).
 
@@ -46,8 +46,8 @@ from .turns import Turns
 MAX_BODY = 64 * 1024
 # A sender waits for this fetch. Web servers answer a static file within a second.
 DEADLINE = 3.0
-# As long as a document is used from the cache: a host that is down is asked as rarely as one that is up.
-FAILURE_LIFETIME = 60.0
+# A failure says nothing about the next moment, so it is kept for as long only as spares the host a burst: 1 request in 2 seconds.
+FAILURE_LIFETIME = 2.0
 HOST_INTERVAL, HOST_BURST = 1.0, 10
 SITE_INTERVAL, SITE_BURST = 0.1, 32
 _REMEMBERED = 10_000
