@@ -31,7 +31,8 @@ class Failure:
     as its protocol requires; the other session returns it to the caller as `Return(error=Failure(code=404, …))`.
 
     Four codes may come from any operation: 500 the business logic failed, 502 the other side broke the protocol, 503 it is
-    gone, 504 its answer is late. The manifest lists all other codes of an operation under `errors`.
+    gone, 504 its answer is late. The manifest lists all other codes of an operation under `errors`. A host takes a 504 that a
+    session returns at a `Timer`, and a 503 at a `PeerLost`, for silence: its caller learns that the outcome is unknown.
 
     `code`: 100 to 599 have the meaning of HTTP (RFC 9110 §15); other codes belong to the protocol, and its document lists
     them.

@@ -156,7 +156,7 @@ def stream_limits() -> str:
             (
                 "silence of the other side while an item is owed",
                 "`timeout`, and `timeouts.answer`",
-                "the call is cancelled; 504",
+                "the call is cancelled; `OutcomeUnknown`",
             ),
             ("`finally` blocks of functions at the end of a session", seconds(CANCELLING_TIME), "the session ends without them"),
         ],

@@ -37,7 +37,7 @@ from treaty_agent.transport.connection import next_message
 from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import read_wheel
-from treaty_handler import Call, Close, Effect, End, Event, Opened, Persist, Received, Return, Send, SetTimer, Timer
+from treaty_handler import Call, Close, Effect, End, Event, Failure, Opened, Persist, Received, Return, Send, SetTimer, Timer
 from treaty_sandbox.interface import RunningHandler
 
 HASH_1, HASH_2 = product_info(URI_1).hash, product_info(URI_2).hash
@@ -473,7 +473,6 @@ async def _cancels_itself(productId: str = "", productName: str = "") -> Any:  #
         (_not_found, 404),
         (_unlisted, 500),
         (_nonsense, 500),
-        (_hangs, 504),
         (_cancels_itself, 504),
     ],
 )
@@ -638,9 +637,48 @@ def test_a_handler_that_never_answers_a_call_does_not_hang_its_caller(tmp_path: 
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         scripted(customer)
+        assert isinstance(await fails(seller, customer), OutcomeUnknown)
+
+    run(main())
+
+
+def test_a_peer_that_never_answers_leaves_the_outcome_unknown_and_did_not_reply(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller, customer = shop(tmp_path), buyer(tmp_path)
+        provide(seller, _hangs)
+        async with meeting(seller) as tap, customer.agent.connect_over(tap, topic=TOPIC) as session:
+            with pytest.raises(OutcomeUnknown, match=r"No answer came within 15 seconds\. It is unknown"):
+                await session.call("getProductInfo", **CALL)
+            assert session._backend.calls.replies == 0
+            provide(seller, _sells)
+            assert await session.call("getProductInfo", **CALL) == LAPTOP
+            assert session._backend.calls.replies == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("event", "status", "is_answer"),
+    [(Received, 504, True), (Timer, 504, False), (Timer, 404, True), (Timer, 503, True), (Received, 503, True)],
+)
+def test_a_failure_without_a_message_of_the_peer_is_silence(
+    tmp_path: Path, event: type[Event], status: int, is_answer: bool
+) -> None:
+    async def main() -> None:
+        seller, customer = shop(tmp_path), buyer(tmp_path)
+        scripted(seller, Received=[Send(peer=customer.agent.did, data=b"{}")])
+        handler, calls = scripted(customer), list[str]()
+
+        def begin(call: Call) -> list[Effect]:
+            calls.append(call.call)
+            ask = Send(peer=seller.agent.did, data=b"{}")
+            return [SetTimer(name="late", seconds=1)] if event is Timer else [ask]
+
+        handler.script[Call] = begin
+        handler.script[event] = lambda _: [Return(call=calls[0], error=Failure(code=status, message="No."))]
         error = await fails(seller, customer)
-        assert isinstance(error, OperationError)
-        assert error.status == 504
+        assert isinstance(error, OperationError if is_answer else OutcomeUnknown)
+        assert not is_answer or error.code == f"operation.{status}"
 
     run(main())
 

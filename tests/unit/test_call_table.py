@@ -18,7 +18,7 @@ from treaty_agent.sessions.handler_host import HandlerHost
 from treaty_agent.sessions.handler_state import NullState
 from treaty_agent.sessions.interfaces import Step
 from treaty_agent.sessions.middleware import CallPipeline
-from treaty_agent.sessions.operation_errors import OperationError
+from treaty_agent.sessions.operation_errors import OperationError, OutcomeUnknown
 from treaty_agent.sessions.operations import Functions
 from treaty_anp.call_metadata import CallMetadata
 from treaty_consensus.errors import TreatyError
@@ -78,8 +78,8 @@ class Simulated(CallingSession):
     def item(self, call: str, value: Value) -> None:
         self.table.item(call, value)
 
-    def answer(self, call: str, outcome: Return | TreatyError) -> None:
-        self.table.answered(call, outcome)
+    def answer(self, call: str, outcome: Return | TreatyError, *, silent: bool = False) -> None:
+        self.table.answered(call, outcome, silent=silent)
 
     async def end(self, error: TreatyError | None) -> None:
         pass
@@ -157,6 +157,17 @@ async def test_a_stream_without_an_item_is_issued_again_with_its_whole_window() 
         await session.received(type="item", id="1", value=0)
         assert await first == 0
         await items.aclose()
+
+
+async def test_a_call_to_a_peer_that_is_lost_has_no_answer() -> None:
+    async with simulated() as session:
+        counted = asyncio.ensure_future(session.table.make("count", {}))
+        await session.quiet()
+        assert session.host is not None
+        await session.host.peer_lost()
+        with pytest.raises(OutcomeUnknown, match=r"^No answer came\. It is unknown whether count was done"):
+            await counted
+        assert (session.table.replies, session.outcomes) == (0, [False])
 
 
 async def test_an_event_is_not_issued_again_and_is_no_reply_of_the_peer() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from meetings import LAPTOP, buyer, shop
+from meetings import LAPTOP, PROTOCOLS, buyer, shop
 
 from treaty_agent.sessions.opening import ChangedPeer
+from treaty_agent.testing import PeerDouble, Simulation, run
 from treaty_io.identity import ClaimedPeer, ProvedPeer
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "calling.md").read_text(encoding="utf-8")
@@ -32,6 +33,19 @@ async def test_the_outcomes_of_a_call(tmp_path: Path, guide: Any) -> None:
         url = f"ws://127.0.0.1:{port}"
         assert await guide.look_up(customer, url, "P12345") == LAPTOP["productName"]
         assert "404" in await guide.look_up(customer, url, "P99999")
+
+
+def test_silence_is_no_answer_with_an_error(guide: Any) -> None:
+    async def main() -> None:
+        async with Simulation([PROTOCOLS / "1.1"]) as simulation:
+            seller = PeerDouble(simulation.agent("shop.example"), simulation.uri("product-info"), {"getProductInfo": LAPTOP})
+            customer = simulation.agent("buyer.example")
+            async with simulation.serving(seller.agent):
+                seller.delay = 3600
+                said = await guide.look_up(customer, "wss://shop.example", "P12345")
+                assert (said, len(seller.calls)) == ("The call was sent, and no answer came: ask before you repeat it.", 1)
+
+    run(main())
 
 
 async def test_a_change_that_is_known_is_accepted(guide: Any) -> None:

@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 
-from treaty_agent import Agent, Call, Middleware, OperationError, Proceed, Session, TraceContext, current_call
+from treaty_agent import (
+    Agent,
+    Call,
+    Middleware,
+    OperationError,
+    OutcomeUnknown,
+    PeerUnavailable,
+    Proceed,
+    Session,
+    TraceContext,
+    current_call,
+)
 from treaty_agent.testing import PeerDouble, Simulation, run
 from treaty_consensus.errors import Malformed, Refused
 from treaty_consensus.handler import OperationKind
@@ -234,9 +245,10 @@ def test_one_that_hangs_has_the_time_of_the_call(direction: str) -> None:
             await asyncio.sleep(3600)
 
         async with met.session() as session:
-            with pytest.raises(OperationError) as failed:
+            with pytest.raises(OutcomeUnknown if direction == "in" else PeerUnavailable) as failed:
                 await session.call("greet", name="Ada")
-            assert (failed.value.status, met.double.calls) == (504, [])
+            assert failed.value.code == ("session.outcome-unknown" if direction == "in" else "session.late")
+            assert met.double.calls == []
 
     meet(visit)
 

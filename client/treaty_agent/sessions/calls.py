@@ -15,6 +15,10 @@ A handler that fails a call with 502 reports that the peer broke the protocol. T
 The application asks a stream for `Operation.window` items at first. When it has taken half of them it asks for as many again. So
 at most `window` items wait here, and all that wait in a session hold at most `MAX_HELD` bytes.
 
+A call that nobody answered in its time fails with `OutcomeUnknown`, whoever kept the time: the caller, this table or a timer in
+the handler. So the caller gets neither the 504 that a handler returns at a timer, nor the 503 at the loss of a peer. It gets what
+a handler returns at a message of the peer.
+
 A call whose caller leaves (by cancellation, a timeout or the end of an `async for`) is cancelled at the handler, when the session
 can take that event; until then it stays in the table.
 """
@@ -79,19 +83,20 @@ class CallTable:
     ) -> Any:
         """Call an operation and wait for its answer; see `Session.call`. Report the time and the outcome to the session.
 
-        `within`: fewer seconds than the operation's own time. Their end raises `OutcomeUnknown`, or `Unavailable`
+        `within`: fewer seconds than the operation's own time. The end of either raises `OutcomeUnknown`, or `Unavailable`
         (`session.late`) for a call that was not issued. `trace`: its span.
         """
         call = self._enter(OpenCall(str(next(self._numbers)), operation, arguments))
         began, limit = asyncio.get_running_loop().time(), self._session.time_limit(operation)
         # The limit includes the wait for room, and the middleware: neither may hold the caller for ever.
-        call.due = began + (limit if within is None else min(limit, within))
+        seconds = limit if within is None else min(limit, within)
+        call.due = began + seconds
         described = self._described(call, trace)
         try:
             with self._session.pipeline.recorded(described):
-                value = await self._within(call, described, within if within is not None and within < limit else None)
-        except OperationError as error:
-            self._note(began, error.status < 500)
+                value = await self._within(call, described, seconds)
+        except TreatyError as error:
+            self._note_failure(began, error)
             raise
         finally:
             self._leave(call)
@@ -112,11 +117,14 @@ class CallTable:
         for call in list(self._open.values()):
             await self._issue(call)
 
-    def answered(self, number: str, outcome: Return | TreatyError) -> None:
-        """Set the result of a call: the handler's answer, or the error of a call that was wrong."""
+    def answered(self, number: str, outcome: Return | TreatyError, *, silent: bool = False) -> None:
+        """Set the result of a call: the handler's answer, or the error of a call that was wrong. `silent`: the handler fails it
+        because nobody answered."""
         call = self._open.get(number)
         if call is None:
             return
+        if silent and isinstance(outcome, Return) and outcome.error is not None:
+            outcome = call.unknown(outcome.error.message or "No answer came.")
         if isinstance(outcome, Return) and self._is_reportable(call, outcome):
             call.reported = True
             self._session.spawn(self._report(call, outcome))
@@ -186,16 +194,13 @@ class CallTable:
         context = origin.context(call.number, call.operation, trace or next_trace(), call.due, clock)
         return described_call("out", context, operation.kind if operation else call.kind, call.arguments, origin.is_initiator)
 
-    async def _within(self, call: OpenCall, described: Call, shorter: float | None) -> Any:
-        """Make a call inside of the middleware. `shorter`: the seconds that its caller gave, if they are its time."""
+    async def _within(self, call: OpenCall, described: Call, seconds: float) -> Any:
+        """Make a call inside of the middleware. `seconds`: its time."""
         try:
             async with asyncio.timeout_at(call.due):
                 return await self._session.pipeline.call(described, partial(self._exchange, call))
         except TimeoutError as error:
-            if shorter is not None:
-                self._note(call.due - shorter, False)
-                raise self._noted(call.late(shorter)) from error
-            raise call.timed_out(f"The handler gave no answer to {call.operation}.") from error
+            raise self._noted(call.late(seconds)) from error
 
     async def _exchange(self, call: OpenCall, described: Call) -> Any:
         """Send a call and wait for its answer."""
@@ -210,10 +215,11 @@ class CallTable:
     async def _items(self, call: OpenCall, described: Call) -> AsyncGenerator[Any, None]:
         """Send the call of a stream and yield its items."""
         items, operation, began = call.stream, call.operation, asyncio.get_running_loop().time()
+        limit = self._session.time_limit(operation)
         assert items is not None
         self._enter(call).trace = described.context.trace
         try:
-            async with asyncio.timeout(self._session.time_limit(operation)):
+            async with asyncio.timeout(limit):
                 await self._submit(call)
                 more = await call.is_ready(items)
             self._note(began, True)
@@ -221,14 +227,13 @@ class CallTable:
                 yield self._take(call, items)
                 # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
                 # owes one.
-                async with asyncio.timeout(self._session.time_limit(operation)):
+                async with asyncio.timeout(limit := self._session.time_limit(operation)):
                     more = await call.is_ready(items)
         except TimeoutError as error:
             self._note(began, False)
-            raise call.timed_out(f"{operation} was silent for too long.") from error
+            raise self._noted(call.late(limit)) from error
         except TreatyError as error:
-            if isinstance(error, OperationError):
-                self._note(began, error.status < 500)
+            self._note_failure(began, error)
             self._noted(error)
             raise
         finally:
@@ -285,6 +290,13 @@ class CallTable:
         if self.replies == 1:
             self.replied.set()
             self._session.replied()
+
+    def _note_failure(self, began: float, error: TreatyError) -> None:
+        """Note an error that the peer answered with, or its silence while the session goes on."""
+        if isinstance(error, OperationError):
+            self._note(began, error.status < 500)
+        elif self._error is None and (isinstance(error, OutcomeUnknown) or error.code == SessionCode.LATE):
+            self._note(began, False)
 
     def _note(self, began: float, succeeded: bool) -> None:
         self._session.served(asyncio.get_running_loop().time() - began, succeeded)
@@ -504,10 +516,6 @@ class OpenCall:
         return PeerUnavailable(
             SessionCode.LATE, f"{self.operation} was not sent within {max(seconds, 0):.3g} seconds.", fix="Call again."
         )
-
-    def timed_out(self, why: str) -> PeerOperationError:
-        """Return the error for a call that took longer than the operation's own time."""
-        return PeerOperationError(504, why, self.declared)
 
     def settle(self, outcome: Return | TreatyError) -> None:
         """Set the result. Later ones change nothing."""

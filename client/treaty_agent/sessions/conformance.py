@@ -211,7 +211,7 @@ class TestedHandler:
     def item(self, call: str, value: Value) -> None:
         pass  # as above
 
-    def answer(self, call: str, outcome: Return | TreatyError) -> None:
+    def answer(self, call: str, outcome: Return | TreatyError, *, silent: bool = False) -> None:
         waiting = self._outcomes.get(call)
         if waiting is None or waiting.done():
             return

@@ -89,9 +89,9 @@ class HandlerLine:
         if self._connected:
             self._session.calls.item(call, value)
 
-    def answer(self, call: str, outcome: Return | TreatyError) -> None:
+    def answer(self, call: str, outcome: Return | TreatyError, *, silent: bool = False) -> None:
         if self._connected:
-            self._session.calls.answered(call, outcome)
+            self._session.calls.answered(call, outcome, silent=silent)
 
     async def end(self, error: TreatyError | None) -> None:
         if self._connected:

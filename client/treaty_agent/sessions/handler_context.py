@@ -44,8 +44,8 @@ class HandlerPort(Protocol):
     def item(self, call: str, value: Value) -> None:
         """Give the local application an item of a stream."""
 
-    def answer(self, call: str, outcome: Return | TreatyError) -> None:
-        """Report the outcome of a call of the local application."""
+    def answer(self, call: str, outcome: Return | TreatyError, *, silent: bool = False) -> None:
+        """Report the outcome of a call of the local application. `silent`: the handler failed it because nobody answered."""
 
     async def end(self, error: TreatyError | None) -> None:
         """End the session."""

@@ -72,6 +72,7 @@ _log = limited_logger(__name__)
 class _Cause:
     """The call of the local application, or the message of the peer, that led to an event.
 
+    `silence`: the status that a handler returns at this event for a call that nobody answered; None where the peer may have.
     `early`, `operation`: of the call. `sent`: the metadata of the call, for the messages that follow from it. `received`: the
     metadata of the message, for the functions that follow from it.
     """
@@ -80,9 +81,12 @@ class _Cause:
     operation: str = ""
     sent: CallMetadata | None = None
     received: CallMetadata | None = None
+    silence: int | None = None
 
 
 _NO_CAUSE = _Cause()
+# At these events no message of the peer is read, so the failure is this side's own word, not an answer.
+_LATE, _LEFT = _Cause(silence=504), _Cause(silence=503)
 
 
 class HandlerHost:
@@ -164,7 +168,7 @@ class HandlerHost:
 
     async def peer_lost(self, peer: str = "") -> None:
         """Report the loss of the connection. `peer`: in a shared role, the one that left. Raises `TreatyError`."""
-        await self._give(PeerLost(peer=peer or self._context.peer.did, at=event_time()))
+        await self._give(PeerLost(peer=peer or self._context.peer.did, at=event_time()), _LEFT)
 
     async def say_goodbye(self) -> None:
         """Report that this side ends the session, or send the last messages of a retired handler. Raises `TreatyError`."""
@@ -243,8 +247,9 @@ class HandlerHost:
                 self._invocations.cancel(effect)
             case Emit():
                 self._port.item(effect.call, effect.value)
-            case Return():
-                self._port.answer(effect.call, effect)
+            case Return(error=failure):
+                silent = failure is not None and failure.code == cause.silence
+                self._port.answer(effect.call, effect, silent=silent)
             case SetTimer():
                 self._set_timer(effect)
             case Persist(key=key, value=value):
@@ -282,7 +287,7 @@ class HandlerHost:
     async def _ring(self, name: str, handle: asyncio.TimerHandle) -> None:
         if self._timers.get(name) is handle:  # else it was replaced or cancelled after it expired
             del self._timers[name]
-            await self._give(Timer(name=name, at=event_time()))
+            await self._give(Timer(name=name, at=event_time()), _LATE)
 
 
 class HostedHandler(Protocol):

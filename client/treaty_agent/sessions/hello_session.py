@@ -290,8 +290,8 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
     def item(self, call: str, value: Value) -> None:
         self.calls.item(call, value)
 
-    def answer(self, call: str, outcome: Return | TreatyError) -> None:
-        self.calls.answered(call, outcome)
+    def answer(self, call: str, outcome: Return | TreatyError, *, silent: bool = False) -> None:
+        self.calls.answered(call, outcome, silent=silent)
 
     async def end(self, error: TreatyError | None) -> None:
         await self.perform(self.machine.close() if error is None else self.machine.fail(error))

@@ -252,16 +252,16 @@ class Session:
     async def call(self, operation: str, /, **arguments: Any) -> Any:
         """Call an operation of the other side. Return its value, a JSON value by the operation's schema.
 
-        Raises `OperationError` when the operation fails. Its `status` and message come from the other side. 504: no answer came
-        within the operation's time. 503: the code changed before the answer.
+        Raises `OperationError` when the operation fails. Its `status` and message come from the other side. 503: the code changed
+        before the answer.
 
         An operation that is an event returns None when its message is sent. A call that is cancelled, or over its time, is given
         up at the other side too, if the protocol has a message for that.
 
-        Raises `OutcomeUnknown` (`session.outcome-unknown`) when the session ends before the answer, and the session's error when
-        it ended before the call was sent. Raises `Malformed` (`operation.arguments`, `session.operation` for a stream) or
-        `Refused` (`session.operation`) when the call does not fit the protocol, and `Unavailable` (`session.busy`) when there is
-        no room for it now. It was not sent then, and the session goes on.
+        Raises `OutcomeUnknown` (`session.outcome-unknown`) when no answer came within the operation's time, or before the end of
+        the session, and the session's error when it ended before the call was sent. Raises `Malformed` (`operation.arguments`,
+        `session.operation` for a stream) or `Refused` (`session.operation`) when the call does not fit the protocol, and
+        `Unavailable` (`session.busy`) when there is no room for it now. It was not sent then, and the session goes on.
         """
         return await self.call_within(None, operation, arguments)
 
@@ -285,9 +285,9 @@ class Session:
 
         The other side makes only as many items as are taken here, and the operation's `window` ahead.
 
-        The iteration raises the errors of `call`. 504: the other side was silent for the operation's time although it owed an
-        item. Raises `Malformed` (`session.operation`) for an operation that is no stream, and `TooLarge` (`session.outbox-full`)
-        when the items that wait hold too many bytes.
+        The iteration raises the errors of `call`; `OutcomeUnknown` when the other side was silent for the operation's time
+        although it owed an item. Raises `Malformed` (`session.operation`) for an operation that is no stream, and `TooLarge`
+        (`session.outbox-full`) when the items that wait hold too many bytes.
         """
         self._backend.check_open()
         return ItemStream(self._items(operation, arguments))

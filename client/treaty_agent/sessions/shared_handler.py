@@ -213,8 +213,8 @@ class SharedHandler(CallingSession):
     def item(self, call: str, value: Value) -> None:
         self.calls.item(call, value)
 
-    def answer(self, call: str, outcome: Return | TreatyError) -> None:
-        self.calls.answered(call, outcome)
+    def answer(self, call: str, outcome: Return | TreatyError, *, silent: bool = False) -> None:
+        self.calls.answered(call, outcome, silent=silent)
 
     async def end(self, error: TreatyError | None) -> None:
         self.is_over, self._error = True, error
