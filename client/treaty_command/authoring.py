@@ -22,7 +22,8 @@ from treaty_client.authoring.new_project import KINDS, Form, Kind, NewProtocol, 
 from treaty_client.authoring.recorded import add_recordings
 from treaty_client.authoring.stubs import write_stubs
 from treaty_client.protocols.project import load_project
-from treaty_consensus.errors import Unavailable
+from treaty_consensus.codes import SystemCode
+from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.printable import printable
 from treaty_io import durable
 from treaty_io.codes import SandboxCode
@@ -49,6 +50,7 @@ def new(
     topic: str | None = None,
     kind: str | None = None,
     form: str | None = None,
+    from_: Annotated[str | None, Parameter(name="--from")] = None,
     options: Options = Options(),
 ) -> None:
     """Write a folder with a new protocol that passes `treaty test`. On a terminal it asks for the choices that are missing.
@@ -67,20 +69,42 @@ def new(
     form
         declarative (message forms in the manifest, no code) or python (a handler that runs in the sandbox). Default: declarative;
         python for a shared role, which needs code.
+    from_
+        A class, such as greeter:Greeter in greeter.py of this folder: each public method becomes an operation, by its type hints
+        and its docstring. The module runs in this process. Its protocol is declarative, and has no --kind.
     """
     usual = folder.resolve().name
     asking = sys.stdin.isatty() and not options.json
     name = name or _ask("Name", asking, default=usual)
     topic = topic or _ask("Topic, such as commerce/product-info", asking, default=None)
-    kind = kind or _ask("Kind of exchange", asking, KINDS, default=KINDS[0])
-    forms = forms_of(kind)
-    form = form or _ask("Declarative, or a handler in Python", asking and len(forms) > 1, forms, default=forms[0])
-    chosen = NewProtocol(name, topic, cast(Kind, kind), cast(Form, form))
-    paths = write_project(folder, chosen)
+    if from_ is not None:
+        chosen = _of_class(name, topic, kind, form)
+        paths = run(_write_class(folder, from_, chosen))
+    else:
+        kind = kind or _ask("Kind of exchange", asking, KINDS, default=KINDS[0])
+        forms = forms_of(kind)
+        form = form or _ask("Declarative, or a handler in Python", asking and len(forms) > 1, forms, default=forms[0])
+        chosen = NewProtocol(name, topic, cast(Kind, kind), cast(Form, form))
+        paths = write_project(folder, chosen)
     lines = [f"  {escape(str(path))}" for path in paths]
     value = {"folder": str(folder), "files": [str(path) for path in paths], **dataclasses.asdict(chosen)}
     after = f"Change document.md first, then the others. Check with: treaty test {escape(str(folder))} --watch"
     options.output.result(value, f"[green]✓[/] [bold]{escape(chosen.name)}[/]", *lines, after)
+
+
+def _of_class(name: str, topic: str, kind: str | None, form: str | None) -> NewProtocol:
+    if kind is not None or form not in (None, "declarative"):
+        fix = "Leave --kind and --form out. An async generator becomes a stream, and another method a request."
+        raise Malformed(SystemCode.USAGE, "The kind and the form of a protocol from a class follow from its methods.", fix=fix)
+    return NewProtocol(name, topic)
+
+
+async def _write_class(folder: Path, place: str, chosen: NewProtocol) -> list[Path]:
+    from treaty_agent.authoring.class_project import load_class, write_class_project  # here, as most commands need no agent
+
+    # The console script begins its search for modules elsewhere.
+    sys.path.insert(0, str(Path.cwd()))
+    return await write_class_project(folder, load_class(place), chosen)
 
 
 def _ask(question: str, asking: bool, choices: Sequence[str] = (), *, default: str | None) -> str:

@@ -25,11 +25,11 @@ FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "dem
 
 LINES = {
     "protocols": 4_400,
-    "treaty_agent": 20_700,
+    "treaty_agent": 21_300,
     "treaty_aip": 2_500,
     "treaty_anp": 9_500,
-    "treaty_client": 11_900,
-    "treaty_command": 3_600,
+    "treaty_client": 12_000,
+    "treaty_command": 3_700,
     "treaty_consensus": 13_900,
     "treaty_handler": 1_500,
     "treaty_handoff": 2_800,

@@ -642,17 +642,15 @@ def test_a_handler_that_never_answers_a_call_does_not_hang_its_caller(tmp_path: 
     run(main())
 
 
-def test_a_peer_that_never_answers_leaves_the_outcome_unknown_and_did_not_reply(tmp_path: Path) -> None:
+def test_a_peer_that_never_answers_leaves_the_outcome_unknown(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         provide(seller, _hangs)
         async with meeting(seller) as tap, customer.agent.connect_over(tap, topic=TOPIC) as session:
             with pytest.raises(OutcomeUnknown, match=r"No answer came within 15 seconds\. It is unknown"):
                 await session.call("getProductInfo", **CALL)
-            assert session._backend.calls.replies == 0
             provide(seller, _sells)
             assert await session.call("getProductInfo", **CALL) == LAPTOP
-            assert session._backend.calls.replies == 1
 
     run(main())
 

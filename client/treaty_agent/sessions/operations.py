@@ -27,8 +27,8 @@ the other side leaves; then its `finally` blocks run.
         "Return all facts about one product."
 
 An offered function is described to a negotiator by its name, its docstring and its type hints. A hint is any type that msgspec
-describes: JSON's own types, dataclasses, TypedDicts, Structs, `Literal`, `Annotated`. An argument without a hint may be any JSON
-value.
+describes: JSON's own types, dataclasses, TypedDicts, Structs, dates, `Literal`, `Annotated`. An argument without a hint may be
+any JSON value. A function gets and returns dataclasses, Structs and dates as its hints say (`typed_values`).
 
 Functions are checked against the operations of a protocol before a peer can call them. A function has to take all arguments
 that the manifest declares, and must require no other ones. An argument that a caller may leave out needs a default. A function
@@ -52,7 +52,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from inspect import Parameter
-from typing import Any, Protocol, get_type_hints
+from typing import Any, Protocol, get_args, get_type_hints
 
 import msgspec
 
@@ -67,6 +67,7 @@ from ..negotiators.negotiator import Capability
 from .call_context import CallContext, context_parameter
 from .interfaces import Capacity
 from .operation_errors import busy
+from .typed_values import TypedValues
 
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
@@ -198,6 +199,7 @@ class Functions:
         self._capacity = capacity or Capacity()
         self._functions: dict[str, Function] = {}
         self._context_parameters: dict[str, str] = {}
+        self._typed: dict[str, TypedValues] = {}
         self._threads: _Threads | None = None
         # The pool's own queue keeps the arguments of calls that were given up, so calls wait here. A function may hang for ever,
         # so no peer may have all threads.
@@ -221,6 +223,7 @@ class Functions:
                 f"{name or function!r} cannot be registered: an operation is served by one function that bears its name.",
             )
         self._context_parameters[name] = context_parameter(function)
+        self._typed[name] = TypedValues.of(function)
         self._functions[name] = function
 
     def remove(self, name: str) -> None:
@@ -255,8 +258,9 @@ class Functions:
     async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
         """Run the function of an operation. Raises anything that it raises."""
         function, bound = self._bound(context, operation, arguments)
+        typed = self._typed[operation.name]
         if inspect.iscoroutinefunction(function):
-            return await function(**bound)
+            return typed.result(await function(**bound))
         if self._threads is None:
             # A pool of its own: slow functions must not block the threads of the event loop.
             self._threads = _Threads(self._capacity.threads, partial(self._release, asyncio.get_running_loop()))
@@ -267,13 +271,12 @@ class Functions:
             raise busy() from error
         # The copied variables contain the current call.
         work = partial(copy_context().run, partial(function, **bound))
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return typed.result(await asyncio.get_running_loop().run_in_executor(self._threads, work))
 
     def items(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
         """Run the function of a stream, as far as the caller takes items. Raises anything that the function raises."""
         function, bound = self._bound(context, operation, arguments)
-        items: AsyncGenerator[Value, None] = function(**bound)
-        return items
+        return self._typed[operation.name].items(function(**bound))
 
     def close(self) -> None:
         """Release the threads without waiting for running functions."""
@@ -287,7 +290,8 @@ class Functions:
         parameter = self._context_parameters[operation.name]
         if parameter and parameter in arguments:
             raise TypeError(f"{parameter} is the parameter of the context, and no argument of {operation.name}")
-        return self._functions[operation.name], {**arguments, parameter: context} if parameter else dict(arguments)
+        bound = self._typed[operation.name].arguments(dict(arguments))
+        return self._functions[operation.name], {**bound, parameter: context} if parameter else bound
 
     def _release(self, loop: asyncio.AbstractEventLoop, who: str) -> None:
         with suppress(RuntimeError):  # the loop is closed: the agent has ended, and the function only now
@@ -337,33 +341,58 @@ class OfferedFunctions:
 
 
 def capability_of(function: Callable[..., Any]) -> Capability:
-    """Describe a function by its name, docstring and signature. Raises `Malformed` (`agent.function`) if an argument has no
-    name, or a hint cannot be described in JSON Schema."""
+    """Describe a function by its name, docstring and signature. Raises the errors of `schemas_of`, and `Malformed`
+    (`agent.function`) for a generator."""
+    name = getattr(function, "__name__", repr(function))
+    if inspect.isasyncgenfunction(function):
+        raise _malformed(name, "it yields items, and an operation that is negotiated returns one value")
+    return Capability(name, inspect.getdoc(function) or "", *schemas_of(function))
+
+
+def schemas_of(function: Callable[..., Any]) -> tuple[dict[str, object], dict[str, object]]:
+    """Return the JSON Schemas of a function's arguments and of its result; of an async generator function, of an item. Raises
+    `Malformed` (`agent.function`) if an argument has no name, or a hint cannot be described in JSON Schema."""
     name = getattr(function, "__name__", repr(function))
     try:
         hints = get_type_hints(function, include_extras=True)
         signature = inspect.signature(function).parameters
-        # The context is given by this side, so it is no part of what a peer may send.
-        context = context_parameter(function)
-        parameters = [parameter for name, parameter in signature.items() if name != context]
-        types = [hints.get(parameter.name, Any) for parameter in parameters]
-        schemas, definitions = msgspec.json.schema_components([*types, hints.get("return", Any)], ref_template=_REFERENCE)
     except (TypeError, NameError, ValueError) as error:
-        raise _malformed(name, f"its signature cannot be described: {error}") from error
+        raise _malformed(name, f"its signature cannot be read: {error}") from error
+    # The context is given by this side, so it is no part of what a peer may send.
+    context = context_parameter(function)
+    parameters = [parameter for name, parameter in signature.items() if name != context]
     if any(parameter.kind not in _NAMED for parameter in parameters):
         raise _malformed(name, "each of its arguments needs a name")
+    result = hints.get("return", Any)
     if inspect.isasyncgenfunction(function):
-        raise _malformed(name, "it yields items, and an operation that is negotiated returns one value")
+        result = next(iter(get_args(result)), Any)
+    schemas, definitions = _schemas(name, {parameter.name: hints.get(parameter.name, Any) for parameter in parameters})
+    [result_schema], result_definitions = _schemas(name, {"return": result})
     arguments: dict[str, object] = {
         "type": "object",
-        "properties": {parameter.name: schema for parameter, schema in zip(parameters, schemas, strict=False)},
+        "properties": {parameter.name: schema for parameter, schema in zip(parameters, schemas, strict=True)},
         "required": [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty],
         "additionalProperties": False,
     }
-    described = {"$defs": definitions} if definitions else {}
-    description = inspect.getdoc(function) or ""
-    return Capability(name, description, arguments | described, {**schemas[-1], **described})
+    return (
+        arguments | ({"$defs": definitions} if definitions else {}),
+        result_schema | ({"$defs": result_definitions} if result_definitions else {}),
+    )
+
+
+def _schemas(function: str, types: Mapping[str, Any]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """Return a schema for each type, and the definitions that they refer to. `types`: by the name that has the hint."""
+    try:
+        return msgspec.json.schema_components(types.values(), ref_template=_REFERENCE)
+    except (TypeError, NameError, ValueError):
+        for name, hint in types.items():
+            try:
+                msgspec.json.schema(hint)
+            except (TypeError, NameError, ValueError) as error:
+                hint_text = getattr(hint, "__name__", None) or str(hint)
+                raise _malformed(function, f"the hint of {name}, {hint_text}, has no JSON Schema: {error}") from error
+        raise
 
 
 def _malformed(name: str, what: str) -> Malformed:
-    return Malformed(AgentCode.FUNCTION, f"{name} cannot be offered: {what}.")
+    return Malformed(AgentCode.FUNCTION, f"{name} cannot be described: {what}.")

@@ -20,8 +20,8 @@ import httpx
 from treaty_client.policy import Policy
 from treaty_consensus import canonical
 from treaty_consensus.did import Did
-from treaty_consensus.errors import Malformed
-from treaty_io.codes import AgentCode
+from treaty_consensus.errors import Malformed, NotFound
+from treaty_io.codes import AgentCode, EgressCode
 from treaty_io.identity import Identity
 from treaty_io.network.did_documents import DidDocument, DidResolver, read_did_document
 from treaty_io.network.hosts import Address, Network
@@ -50,9 +50,11 @@ class Link:
     `refuses`: new connections fail, as those to a host without a server.
     `delay`: seconds that each message takes, in both directions.
     `silent`: messages are accepted and never arrive; the connections stay open, as those to a suspended process.
+    `has_document`: False while the web server of its DID answers 404, as one that restarts.
     """
 
     refuses: bool = False
+    has_document: bool = True
     delay: float = 0.0
     silent: bool = False
     _open: list[Connection] = field(default_factory=list)
@@ -168,6 +170,8 @@ class Simulation:
         identity = self._identities.get(str(did.host))
         if identity is None:
             raise Malformed(AgentCode.CALL, f"{did.text} is no agent of this simulation.")
+        if not self.links[str(did.host)].has_document:
+            raise NotFound(EgressCode.NOT_FOUND, f"There is no document at {did.document_url}.")
         return read_did_document(did, canonical.dumps(identity.did_document()))
 
 

@@ -63,18 +63,32 @@ class NewProtocol:
                 fault = f"{choice} = {getattr(self, choice)!a:.80} is not {allowed}."
                 raise Malformed(SystemCode.USAGE, fault, fix=f"Write, for example: --{choice} {example}")
 
+    @property
+    def title(self) -> str:
+        """The name as a title."""
+        return self.name.replace("-", " ").capitalize()
+
 
 def write_project(folder: Path, new: NewProtocol) -> list[Path]:
     """Write the project and return its files. The folder is made, or must be empty. Raises `Conflict` (`system.exists`).
 
     A crash leaves a part of the files; delete the folder then.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Conflict(SystemCode.EXISTS, f"{folder} exists and is not empty.", fix="Name a new folder.")
-    contents = project_files(new)
+    return write_files(folder, project_files(new))
+
+
+def write_files(folder: Path, contents: Mapping[str, str]) -> list[Path]:
+    """Write a project, path → text, as `write_project` does."""
+    check_free(folder)
     for path, text in contents.items():
         durable.write(folder / path, text.encode())
     return [folder / path for path in contents]
+
+
+def check_free(folder: Path) -> None:
+    """Check that a folder can become a new project. Raises `Conflict` (`system.exists`)."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Conflict(SystemCode.EXISTS, f"{folder} exists and is not empty.", fix="Name a new folder.")
 
 
 def project_files(new: NewProtocol) -> dict[str, str]:
@@ -92,14 +106,24 @@ def project_files(new: NewProtocol) -> dict[str, str]:
             for file in sorted(folder.iterdir(), key=lambda file: file.name):
                 # Sources have another ending here, so that no tool takes them for modules of this package.
                 parts[f"{folder.name}/{file.name.removesuffix('.txt')}"] = file.read_text(encoding="utf-8")
-    values = {
+    return {path: _filled(text, _values(new, _SUMMARIES[new.kind])) for path, text in parts.items()}
+
+
+def project_head(new: NewProtocol, summary: str) -> str:
+    """Return the protocol.toml of a protocol without code. `summary`: printable text."""
+    head = (files(__package__) / "templates" / "protocol.toml").read_text(encoding="utf-8")
+    # The JSON of a printable text is TOML too.
+    return _filled(head.replace('"@summary@"', json.dumps(summary, ensure_ascii=False)), _values(new, ""))
+
+
+def _values(new: NewProtocol, summary: str) -> dict[str, str]:
+    return {
         "name": new.name,
         "topic": new.topic,
-        "title": new.name.replace("-", " ").capitalize(),
-        "summary": _SUMMARIES[new.kind],
+        "title": new.title,
+        "summary": summary,
         "package": package_of(new.name),
     }
-    return {path: _filled(text, values) for path, text in parts.items()}
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ class AgentCode(Code, origin=Origin.CALLER):
     )
     FUNCTION = (
         "agent.function",
-        "A function is missing, has no unique name, or does not fit its operation; or a middleware called proceed twice.",
+        "A function is missing, cannot be described, has no unique name or does not fit; or a middleware called proceed twice.",
         Malformed,
         NotFound,
         Refused,

@@ -1,0 +1,7 @@
+"""Write a protocol from a class.
+
+class_project       the project: manifest, document and vectors
+class_document      the document
+described_method    one operation: what a method's hints and docstring say
+exchange            the vectors: calls between two sessions of the protocol
+"""
