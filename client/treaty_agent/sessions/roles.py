@@ -384,9 +384,9 @@ class SessionRequest:
     @property
     def key(self) -> str:
         """The key under which its agreement is remembered: the topic, or a digest of all that was asked for."""
-        if self.protocols or (self.topic and self.role):
-            # Two protocols of one peer, or two roles, are two agreements: one may not replace the other.
-            return f"request:{canonical.hex_digest(canonical.dumps([self.topic, list(self.protocols), self.role]))}"
+        if self.protocols:
+            # Two protocols of one peer are two agreements: one may not replace the other.
+            return f"protocols:{canonical.hex_digest(canonical.dumps(list(self.protocols)))}"
         if self.topic or self.requirement is None:
             return self.topic
         requirement = self.requirement
