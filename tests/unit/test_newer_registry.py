@@ -58,7 +58,7 @@ async def test_a_protocol_is_fetched_whatever_rule_elects(
     async with fetcher(decided, tmp_path) as agent:
         verified = await agent.fetch(uri_of(), fresh=True)
         assert verified.election is None
-        assert any("a rule that this release does not know" in warning for warning in verified.warnings)
+        assert any("in a way that this release does not know" in warning for warning in verified.warnings)
         with pytest.raises(VerificationFailed) as refused:
             await agent.topic(TOPIC)
         assert refused.value.code == "registry.newer"
@@ -101,7 +101,8 @@ async def test_a_decision_of_a_newer_rule_is_the_operators_and_is_not_left_out_l
 @pytest.mark.parametrize(
     ("kind", "body", "code"),
     [
-        ("pledge", {"to": "everybody"}, "statement.type"),
+        ("pledge", {"to": "everybody"}, "registry.newer"),
+        ("status", {"uri": uri_of(), "state": "archived"}, "registry.newer"),
         ("decision", {"rule": "lines-v1", "topic": TOPIC}, "registry.newer"),
         ("parameters", {"rule": "lines-v1"}, "registry.newer"),
     ],
