@@ -245,7 +245,7 @@ def read_leaf(leaf: bytes, index: int) -> Statement | None:
         need(len(payload) <= 48_000, "the payload is too large")
         value = parse(payload)
         # Unknown members that are not critical change no result. Critical ones may: this program declares none.
-        if "critical" in value or value["type"] not in KINDS:
+        if "critical" in value or value["type"] not in KINDS | {"rotation"}:
             raise Unreadable(f"leaf {index} is of a newer release than this program: get a newer one")
         need(value.keys() == {"body", "by", "issued", "log", "type"}, "the payload has other members")
         by = value["by"]
@@ -253,7 +253,7 @@ def read_leaf(leaf: bytes, index: int) -> Statement | None:
         need([one["keyid"] for one in envelope["signatures"]] == by, "the signatures are not those of the authors")
         signatures = [unbase64(one["sig"]) for one in envelope["signatures"]]
         pae = b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
-        need(type(value["issued"]) is int, "no time")
+        need(value["type"] in KINDS and type(value["issued"]) is int, "an unknown kind, or no time")
         return Statement(digest(pae), index, value["type"], value["body"], by, value["issued"], value["log"], pae, signatures)
     except MALFORMED as error:
         raise BrokenRule(f"no statement: {error!r}") from error
