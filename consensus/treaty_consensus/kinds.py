@@ -1,8 +1,8 @@
 """Define the bodies of statements: one struct per type, in the order in which they first occur in a log.
 
 `statement.KINDS` maps a statement's `type` to its struct; that of `rotation` is in its own module. Writers refuse unknown fields,
-readers of a log drop them; an absent optional field is left out, never null. Bodies hold identifiers, digests, keys, enumerations and numbers; free text and
-bytes are blobs, named by digest and size.
+readers of a log drop them; an absent optional field is left out, never null. Bodies hold identifiers, digests, keys, enumerations
+and numbers; free text and bytes are blobs, named by digest and size.
 `check` tests a field beyond its type; `admit` tests it against the log.
 
 Specification: `docs/specification/statements.md`.
@@ -424,7 +424,11 @@ class Newer(Body, frozen=True):
         names = {name: value for name in ("topic", "uri", "did", "namespace", "to") if isinstance(value := body.get(name), str)}
         epoch = body.get("epoch")
         return cls(
-            kind, critical, wheel=digest if isinstance(digest, str) else None, epoch=epoch if isinstance(epoch, int) else -1, **names
+            kind,
+            critical,
+            wheel=digest if isinstance(digest, str) else None,
+            epoch=epoch if isinstance(epoch, int) else -1,
+            **names,
         )
 
 

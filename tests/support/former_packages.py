@@ -1,6 +1,7 @@
 """The packages of earlier releases, to run their agents and registries: `tests/releases/packages.tar.xz`, a folder for each.
 
-All are in one archive, in the order of their files: the releases have most bytes in common, so another one adds a tenth of the first.
+All are in one archive, in the order of their files: the releases have most bytes in common, so another one adds a tenth of the
+first.
 A release adds its own before it is published. TREE is a checkout of it, and the last releases are kept:
 
     PYTHONPATH=tests/support python tests/support/former_packages.py NAME TREE

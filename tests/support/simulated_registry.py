@@ -90,6 +90,8 @@ class SimulatedRegistry:
     durability: Durability = field(default_factory=Durability)
     tamper: Callable[[str, bytes], bytes] = lambda path, body: body
     nodes: dict[merkle.Node, bytes] = field(default_factory=dict)
+    recommended: str = "0.1.0"
+    """The release of agents that it recommends."""
     meant: dict[int, Statement] = field(default_factory=dict)
     """What this registry, as one of a newer release, reads in leaves that are `Newer` here."""
     _frontier: merkle.Frontier = field(default_factory=merkle.Frontier)
@@ -398,6 +400,17 @@ class SimulatedRegistry:
                 return 200, json.dumps({"uri": query["uri"], "matches": self._matches(query["uri"])}).encode()
             case "GET", ["ballots"]:
                 return 200, json.dumps(self._position(query["topic"], query["did"])).encode()
+            case "GET", ["log"]:
+                log = self.facts["log"]
+                assert isinstance(log, LogFact)
+                said = {
+                    "origin": ORIGIN,
+                    "key": str(LOG_KEY.verifier),
+                    "clock_key": str(CLOCK_KEY.verifier),
+                    "opened": log.opened,
+                }
+                said |= {"operator": OPERATOR.did, "electorate": "development", "epoch": log.epoch, "size": self.size}
+                return 200, json.dumps(said | {"clients": {"least": "0.1.0", "recommended": self.recommended}}).encode()
             case "GET", ["vouches"]:
                 return 200, json.dumps(self._vouches(query["did"])).encode()
             case "GET", ["trust-config.json"]:

@@ -23,12 +23,16 @@ def newer_leaf(
     registry: SimulatedRegistry, kind: str, body: Mapping[str, object], signer: Signer = OPERATOR, critical: Sequence[str] = ()
 ) -> bytes:
     """A statement as only a newer release can make it."""
-    some = statement.parse_draft(statement.draft(kinds.Withdrawal("0" * 64, "illegal"), log=ORIGIN, by=(signer.key_id,), issued=1).payload)
+    some = statement.parse_draft(
+        statement.draft(kinds.Withdrawal("0" * 64, "illegal"), log=ORIGIN, by=(signer.key_id,), issued=1).payload
+    )
     value = {"type": kind, "log": ORIGIN, "by": [signer.key_id], "issued": registry.now, "body": body}
     return remade(replace(some, payload=canonical.dumps(value)), {}, signer, critical=critical)
 
 
-def newer(registry: SimulatedRegistry, index: int, members: Mapping[str, object], critical: Sequence[str] = ()) -> SimulatedRegistry:
+def newer(
+    registry: SimulatedRegistry, index: int, members: Mapping[str, object], critical: Sequence[str] = ()
+) -> SimulatedRegistry:
     """The registry with further members in a leaf, which it understands."""
     made = statement.read(registry.leaves[index])
     signers = [next(one for one in (OPERATOR, ALICE, BOB) if one.key_id == key_id) for key_id in made.by]
@@ -235,6 +239,24 @@ async def test_a_critical_type_without_a_subject_stands_for_all(tmp_path: Path) 
                 await ask
             assert (failure.value.step, failure.value.code) == (4, "registry.newer")
         assert not known_in(tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    ("recommended", "fix"), [("9.1", "Upgrade to 9.1,"), ("0.0.1", "Install a newer release."), ("9\x1b[2J", "Install a newer")]
+)
+async def test_the_error_names_the_release_that_the_registry_recommends(recommended: str, fix: str, tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.recommended = recommended
+    registry.tamper = with_leaf(registry, registry.force(newer_leaf(registry, "recall", {"uri": uri_of()}, critical=["type"])))
+    elected = newer_leaf(registry, "recall", {"topic": TOPIC}, critical=["type"])
+    async with fetcher(registry, tmp_path) as agent:
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.fetch(uri_of())
+        assert failure.value.code == "registry.newer" and failure.value.fix.startswith(fix)
+        registry.tamper = with_leaf(registry, registry.force(elected))
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.topic(TOPIC)
+        assert failure.value.code == "registry.newer" and failure.value.fix.startswith(fix)
 
 
 async def test_what_rests_on_an_unknown_grant_is_unknown(tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ def subjects_of(made: Statement) -> tuple[str, ...]:
 def takes_back(made: Statement) -> bool:
     """Return whether a publisher yanks or revokes with it, or may do so."""
     body = made.body
-    return isinstance(body, Status) and body.state in ("yanked", "revoked") or isinstance(body, Newer) and body.kind == "status"
+    if isinstance(body, Newer):
+        return body.kind == "status"
+    return isinstance(body, Status) and body.state in ("yanked", "revoked")
 
 
 def place_of(made: Statement) -> str | None:

@@ -236,7 +236,8 @@ class LogView(msgspec.Struct, frozen=True):
     force, `constitution`: the digest of its body. `announced`: the statement that holds from a later epoch on: the first one that
     opens at `holds`, Unix seconds, or after; null for the next epoch. `opened`: when the open epoch started, Unix seconds.
     `closes`: when it is due to close, or null where the operator closes epochs. `contact`: where abuse is reported, an e-mail
-    address or https URL; null where none is set. `clients`: the releases that work with this registry. `reach`: of the newest epochs, the newest first.
+    address or https URL; null where none is set. `clients`: the releases that work with this registry. `reach`: of the newest
+    epochs, the newest first.
     """
 
     origin: str

@@ -90,8 +90,8 @@ class Evidence:
 
     @cached_property
     def out_of_use(self) -> frozenset[str]:
-        """The protocols about which the log has a statement that only a newer release understands. Not by a status: the newest one
-        of these holds."""
+        """The protocols of which the log has a statement that only a newer release understands, other than a status: the newest
+        one of these holds."""
         bodies = [logged.statement.body for logged in self.statements]
         return frozenset(
             body.uri

@@ -62,8 +62,8 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
     Raises `Untrusted`: `decision.rule`, also for a decision that is dated after its proof; `Refused`:
     `registry.newer` for a decision that only a newer release understands, `decision.constitution` for one under other parameters.
 
-    The view omits repealed documents, protocols that only a newer release can use, and protocols that are in the bundle only because others are based on them: the bundle
-    lacks their statuses.
+    The view omits repealed documents, protocols that only a newer release can use, and protocols that are in the bundle only
+    because others are based on them: the bundle lacks their statuses.
     """
     decision = evidence.decision(topic)
     if isinstance(decision, Newer):
@@ -82,7 +82,8 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
     published = [
         (logged.statement.author.text, logged.statement.body)
         for logged in evidence.statements
-        if isinstance(logged.statement.body, Publish) and logged.statement.body.uri in listed
+        if isinstance(logged.statement.body, Publish)
+        and logged.statement.body.uri in listed
         # Its publisher may have taken it back in a way that this release does not know.
         and not isinstance(statuses.get(logged.statement.body.uri), Newer)
         and logged.statement.body.uri not in evidence.out_of_use
