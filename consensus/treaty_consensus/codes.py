@@ -170,7 +170,7 @@ class HandlerCode(Code):
     )
     MISMATCH = (
         "handler.mismatch",
-        "The handler was made for another document, protocol, entry point or handler interface.",
+        "The handler was made for another document, protocol or entry point.",
         Refused,
     )
     PACKAGE = (
