@@ -170,7 +170,7 @@ class HandlerCode(Code):
     )
     MISMATCH = (
         "handler.mismatch",
-        "The handler was made for another document, protocol or entry point.",
+        "The handler was made for another document, protocol, entry point or handler interface.",
         Refused,
     )
     PACKAGE = (

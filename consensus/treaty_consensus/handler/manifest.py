@@ -176,8 +176,9 @@ def parse_manifest(data: bytes) -> Manifest:
 def _check_interface(interface: object) -> None:
     # `True == 1`: the type is part of the test.
     if type(interface) is not int or interface not in INTERFACES:
+        is_newer = type(interface) is int and interface > INTERFACE
         raise Refused(
-            RegistryCode.NEWER,
+            RegistryCode.NEWER if is_newer else HandlerCode.MISMATCH,
             f"This handler needs interface {interface!r:.20}; this version has the interfaces 1 to {INTERFACE}.",
             fix="Upgrade treaty, or ask the publisher for a package of one of these interfaces.",
         )
