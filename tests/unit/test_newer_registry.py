@@ -217,6 +217,14 @@ async def test_a_statement_without_use_takes_its_subject_alone_out_of_use(
     assert f"Leaf {index}" in stopped.value.message
 
 
+async def test_an_unknown_status_of_a_handler_takes_the_handler_back(tmp_path: Path) -> None:
+    registry = with_echo()
+    (attached,) = (made.body for _, made in registry.shown() if isinstance(made.body, kinds.Handler))
+    registry.add(kinds.Status(uri_of(), "active", wheel=attached.wheel.sha256), ALICE)
+    changed = newer(registry, indexes(registry, kinds.Status)[0], {"state": "archived"})
+    assert await outcome(changed, tmp_path) == ("9 registry.newer", {uri_of()})
+
+
 @pytest.mark.parametrize(
     ("body", "said", "listed"), [({"uri": uri_of()}, "4 registry.newer", {BOBS}), ({"uri": BOBS}, "", {uri_of()})]
 )
